@@ -1,0 +1,58 @@
+"""An estimate with its doubt."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from statistics import NormalDist
+
+#: Standard normal quantile that bounds the central 80 %.
+Z80 = 1.2815515655446004
+
+
+@dataclass(frozen=True, slots=True)
+class Interval:
+    """A best guess, and bounds that should hold the truth 80 % of the time (unless the maker says so).
+
+    Invariant: `low <= expected <= high`.
+    """
+
+    low: float
+    expected: float
+    high: float
+
+    def __post_init__(self) -> None:
+        if not self.low <= self.expected <= self.high:
+            raise ValueError(f"not an interval: {self.low}, {self.expected}, {self.high}")
+
+    def __add__(self, amount: float) -> Interval:
+        return Interval(self.low + amount, self.expected + amount, self.high + amount)
+
+    def __mul__(self, factor: float) -> Interval:
+        """Scaled by `factor` >= 0."""
+        return Interval(self.low * factor, self.expected * factor, self.high * factor)
+
+    def holds(self, value: float) -> bool:
+        """Whether `value` lies inside."""
+        return self.low <= value <= self.high
+
+    def quantile(self, share: float) -> float:
+        """The value that a positive quantity does not exceed with probability `share`, 0 < share < 1.
+
+        Reads the interval as two half log-normals around `expected`, each bound 1.28 deviations away.
+        """
+        if self.low <= 0:
+            raise ValueError(f"quantile needs a positive interval, got low = {self.low}")
+        bound = self.high if share >= 0.5 else self.low
+        return self.expected * float((bound / self.expected) ** (abs(normal_quantile(share)) / Z80))
+
+
+def normal_quantile(share: float) -> float:
+    """The standard normal value that is not exceeded with probability `share`."""
+    return NormalDist().inv_cdf(share)
+
+
+def log_normal(expected: float, spread: float, z: float = Z80) -> Interval:
+    """The interval of a positive quantity whose logarithm has standard deviation `spread`."""
+    factor = math.exp(min(z * spread, 700.0))
+    return Interval(expected / factor, expected, expected * factor)
