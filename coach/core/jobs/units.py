@@ -1,0 +1,60 @@
+"""Quantities as people write them: `500m` cores, `1Gi` of memory, `10m` of time.
+
+The spellings of cores and memory are those of Kubernetes, so that one job file serves every platform. The
+patterns are plain enough for Go's RE2, since they also stand in the CRD's schema.
+"""
+
+from __future__ import annotations
+
+import re
+
+CPU_PATTERN = r"^([0-9]{1,7}m|[0-9]{1,4}(\.[0-9]{1,3})?)$"
+MEMORY_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
+DURATION_PATTERN = r"^([0-9]{1,12}(\.[0-9]{1,3})?(ms|s|m|h|d)){1,5}$"
+
+_GIB = 1024.0**3
+_MEMORY_BYTES = {
+    "": 1.0,
+    "k": 1e3,
+    "M": 1e6,
+    "G": 1e9,
+    "T": 1e12,
+    "Ki": 1024.0,
+    "Mi": 1024.0**2,
+    "Gi": _GIB,
+    "Ti": 1024.0**4,
+}
+_MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 1}
+_DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
+
+
+def cores(text: str) -> float:
+    """Cores of a Kubernetes CPU quantity: `500m` is 0.5. Raises ValueError for any other text."""
+    if not re.fullmatch(CPU_PATTERN[1:-1], text):
+        raise ValueError(f"not a CPU quantity: {text!r}")
+    return int(text[:-1]) / 1000 if text.endswith("m") else float(text)
+
+
+def gib(text: str) -> float:
+    """GiB of a Kubernetes memory quantity: `512Mi` is 0.5. Raises ValueError for any other text."""
+    match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)
+    if not match or not re.fullmatch(MEMORY_PATTERN[1:-1], text):
+        raise ValueError(f"not a memory quantity: {text!r}")
+    return float(match[1]) * _MEMORY_BYTES[match[2]] / _GIB
+
+
+def seconds(text: str) -> float:
+    """Seconds of a duration, to the millisecond: `1h30m` is 5400. Raises ValueError for any other text."""
+    if not re.fullmatch(DURATION_PATTERN[1:-1], text):
+        raise ValueError(f"not a duration: {text!r}")
+    parts = _DURATION_PART.findall(text)
+    return round(sum(float(number) * _MILLISECONDS[unit] for number, unit in parts)) / 1000
+
+
+def duration(amount: float) -> str:
+    """The duration of `amount` seconds in the largest unit that holds it exactly: 5400 is `90m`."""
+    milliseconds = round(amount * 1000)
+    for unit, size in _MILLISECONDS.items():
+        if milliseconds % size == 0 and (milliseconds or unit == "s"):
+            return f"{milliseconds // size}{unit}"
+    raise AssertionError("a whole number of milliseconds is a multiple of one")
