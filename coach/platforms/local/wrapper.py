@@ -1,0 +1,235 @@
+"""Runs one function inside its own Python: what Nuclio calls the wrapper, for Coach's function host.
+
+Started by the host with three inherited file descriptors; imports only the standard library and nuclio_sdk, because it
+runs in the functions' environment. Messages from the host are `>II` (length of the JSON head, length of the body), the
+head and the body; messages to it are `>cI` (kind, length) and JSON text. Kinds: s started, l log, r response,
+t termination callback done, x could not start.
+"""
+
+import sys
+
+# The script's own folder is not the function's: a `platform.py` beside this file would hide the standard library's.
+sys.path.pop(0)
+
+import argparse  # noqa: E402
+import asyncio  # noqa: E402
+import datetime  # noqa: E402
+import fcntl  # noqa: E402
+import importlib  # noqa: E402
+import json  # noqa: E402
+import logging  # noqa: E402
+import os  # noqa: E402
+import re  # noqa: E402
+import select  # noqa: E402
+import signal  # noqa: E402
+import socket  # noqa: E402
+import struct  # noqa: E402
+import threading  # noqa: E402
+import traceback  # noqa: E402
+
+import nuclio_sdk  # noqa: E402
+import nuclio_sdk.json_encoder  # noqa: E402
+import nuclio_sdk.logger  # noqa: E402
+
+HEAD = struct.Struct(">II")
+FRAME = struct.Struct(">cI")
+F_SETSIG = 10  # Linux; the fcntl module names it only since Python 3.12
+
+
+def die_with_host(lifeline):
+    """Have the kernel kill this process group when the host is gone, whatever the function is doing at that moment.
+
+    `lifeline` is the read end of a pipe whose write end only the host holds. A thread would do too, but the function's
+    process must stay single-threaded so that it may fork.
+    """
+    fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
+    fcntl.fcntl(lifeline, F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([lifeline], [], [], 0)[0]:  # it died before the kernel was told
+        os._exit(1)
+
+
+class Channel:
+    """The socket to the host. Anything may write (functions log from threads too); only the loop reads."""
+
+    def __init__(self, fd):
+        self.socket = socket.socket(fileno=fd)
+        self.socket.setblocking(False)
+        self.socket.set_inheritable(False)
+        self._lock = threading.Lock()
+
+    def send(self, kind, text):
+        payload = text.encode("utf-8", "backslashreplace")
+        with self._lock:
+            for data in (memoryview(FRAME.pack(kind, len(payload))), memoryview(payload)):
+                while data:
+                    try:
+                        data = data[self.socket.send(data) :]
+                    except BlockingIOError:
+                        select.select([], [self.socket], [])
+
+    async def receive(self):
+        """The next (head, body) from the host."""
+        head_length, body_length = HEAD.unpack(await self._read(HEAD.size))
+        head = json.loads(await self._read(head_length))
+        return head, bytes(await self._read(body_length))
+
+    async def _read(self, length):
+        loop = asyncio.get_running_loop()
+        data = bytearray(length)
+        view = memoryview(data)
+        while view:
+            count = await loop.sock_recv_into(self.socket, view)
+            if not count:
+                raise ConnectionResetError("the function host is gone")
+            view = view[count:]
+        return data
+
+
+class LogStream:
+    """What the SDK's logger writes to: each record becomes one message to the host."""
+
+    def __init__(self, channel):
+        self._channel = channel
+
+    def write(self, text):
+        if text.strip():
+            self._channel.send(b"l", text)
+
+    def flush(self):
+        """Nothing is buffered."""
+
+
+class Wrapper:
+    def __init__(self, args, channel, logger):
+        self._channel = channel
+        self._logger = logger
+        self._encode = nuclio_sdk.json_encoder.Encoder().encode
+        self._platform = nuclio_sdk.Platform(args.platform_kind, namespace=args.namespace)
+        self._trigger = nuclio_sdk.TriggerInfo(args.trigger_kind, args.trigger_name)
+        self._context = nuclio_sdk.Context(logger, self._platform, args.worker_id, self._trigger)
+        self._module, self._handler = load_handler(args.handler)
+        self._busy = False
+        self._terminating = False
+
+    async def initialize(self):
+        init_context = getattr(self._module, "init_context", None)
+        if init_context is not None:
+            result = init_context(self._context)
+            if asyncio.iscoroutine(result):
+                await result
+        asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, self._on_terminate)
+        self._channel.send(b"s", "{}")
+
+    def _on_terminate(self):
+        # The loop calls this between events only: while a handler blocks, the signal waits.
+        if self._busy:
+            self._terminating = True
+        else:
+            self._termination = asyncio.ensure_future(self._terminate())
+
+    async def serve(self):
+        while True:
+            head, body = await self._channel.receive()
+            self._busy = True
+            try:
+                await self._handle(self._event(head, body))
+            except BaseException as error:  # SystemExit and KeyboardInterrupt too: the process outlives its events
+                self._answer_error(error)
+            finally:
+                self._busy = False
+            del head, body
+            if self._terminating:
+                await self._terminate()
+
+    async def _terminate(self):
+        self._terminating = False
+        try:
+            result = self._platform._on_signal(callback_type="termination")
+            if asyncio.iscoroutine(result):
+                await result
+        except Exception as error:
+            self._logger.error_with("Exception raised in the termination callback", exc=str(error))
+        self._channel.send(b"t", "{}")
+
+    def _event(self, head, body):
+        content = body
+        if head["content_type"] == "application/json":
+            try:
+                content = json.loads(body.decode("utf-8"))
+            except Exception as error:
+                print(f"Failed deserializing json body, error message: {error}", file=sys.stderr, flush=True)
+        timestamp = datetime.datetime.fromtimestamp(head.pop("timestamp"), datetime.timezone.utc).replace(tzinfo=None)
+        return nuclio_sdk.Event(
+            body=content,
+            trigger=self._trigger,
+            timestamp=timestamp,
+            size=len(body),
+            _id=head.pop("id"),
+            _type=head.pop("type"),
+            **head,
+        )
+
+    async def _handle(self, event):
+        output = self._handler(self._context, event)
+        if asyncio.iscoroutine(output):
+            output = await output
+        if isinstance(output, list):  # Nuclio takes it for a batch, and answers an HTTP call with the first
+            answer = [nuclio_sdk.Response.from_entrypoint_output(self._encode, item) for item in output]
+        else:
+            answer = nuclio_sdk.Response.from_entrypoint_output(self._encode, output)
+        self._channel.send(b"r", self._encode(answer))
+
+    def _answer_error(self, error):
+        trace = traceback.format_exc()
+        self._logger.error_with("Exception caught in handler", exc=str(error), traceback=trace)
+        body = f'Exception caught in handler - "{error}": {trace}'
+        answer = {"body": body, "body_encoding": "text", "content_type": "text/plain", "status_code": 500}
+        self._channel.send(b"r", self._encode(answer))
+
+
+def load_handler(text):
+    """The module and the function that `package.module:function` names."""
+    match = re.match(r"^([\w-]+(?:\.[\w-]+)*):(\w+)$", text)
+    if not match:
+        raise ValueError(f"Malformed handler - {text!r}")
+    module = importlib.import_module(match.group(1))
+    return module, getattr(module, match.group(2))
+
+
+def parse_args():
+    parser = argparse.ArgumentParser()
+    for name in ("handler", "namespace", "worker-id", "trigger-kind", "trigger-name"):
+        parser.add_argument("--" + name, required=True)
+    parser.add_argument("--platform-kind", default="local")
+    parser.add_argument("--channel-fd", type=int, required=True)
+    parser.add_argument("--lifeline-fd", type=int, required=True)
+    return parser.parse_args()
+
+
+async def run(args, channel, logger):
+    try:
+        wrapper = Wrapper(args, channel, logger)
+        await wrapper.initialize()
+    except BaseException as error:
+        channel.send(b"x", json.dumps({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}))
+        raise SystemExit(1) from None
+    await wrapper.serve()
+
+
+def main():
+    args = parse_args()
+    os.set_inheritable(args.lifeline_fd, False)
+    die_with_host(args.lifeline_fd)
+    channel = Channel(args.channel_fd)
+    logger = nuclio_sdk.Logger(logging.DEBUG)
+    logger.set_handler("default", LogStream(channel), nuclio_sdk.logger.JSONFormatter())
+    logger.bind(worker_id=args.worker_id)
+    try:
+        asyncio.run(run(args, channel, logger))
+    except (ConnectionResetError, BrokenPipeError, KeyboardInterrupt):
+        os._exit(1)
+
+
+if __name__ == "__main__":
+    main()
