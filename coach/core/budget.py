@@ -1,0 +1,103 @@
+"""Money: the price book, and the arithmetic of reserving and settling.
+
+Amounts are whole nano-units of the job's currency (`Money`, 10^-9 USD for a job in USD), so that sums are exact:
+a ledger equals the sum of its entries to the last digit, on every machine.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coach.core.cluster import Resources
+
+#: Whole nano-units of a currency.
+Money = int
+
+NANO = 1_000_000_000
+
+
+def to_money(amount: float) -> Money:
+    """Nano-units of `amount` currency units, rounded to the nearest."""
+    return round(amount * NANO)
+
+
+def to_amount(money: Money) -> float:
+    """Currency units of `money` nano-units."""
+    return money / NANO
+
+
+@dataclass(frozen=True, slots=True)
+class PriceBook:
+    """What is paid, in currency units: per vCPU-second, GiB-second, GPU-second and per function invocation."""
+
+    name: str
+    currency: str
+    vcpu_second: float
+    gib_second: float
+    invocation: float
+    gpu_second: float = 0.0
+
+    def rate(self, requests: Resources) -> float:
+        """Currency units a second for holding `requests`."""
+        return (
+            requests.cpu * self.vcpu_second
+            + requests.memory * self.gib_second
+            + requests.gpu * self.gpu_second
+        )
+
+    def cost(self, requests: Resources, seconds: float, invocations: int = 0) -> Money:
+        """What holding `requests` for `seconds` and `invocations` calls cost, rounded up to a nano-unit."""
+        return math.ceil((self.rate(requests) * seconds + self.invocation * invocations) * NANO - 1e-6)
+
+
+#: The two price books that Coach ships. `cloud-functions` has the published order of magnitude of a
+#: large provider's functions (tier-1, 2024): 0.0000240 USD per vCPU-s, 0.0000025 USD per GiB-s and
+#: 0.40 USD per million calls; `flat` charges cores only, one USD per core and hour, and nothing a call.
+PRICE_BOOKS = {
+    book.name: book
+    for book in (
+        PriceBook("cloud-functions", "USD", 0.0000240, 0.0000025, 0.0000004, 0.0),
+        PriceBook("flat", "USD", 1.0 / 3600.0, 0.0, 0.0, 0.0),
+    )
+}
+
+
+class Charge(StrEnum):
+    """What a ledger entry pays for."""
+
+    EPOCH = "epoch"  #: an epoch that counted, with the idle warm time before it
+    FAILED = "failed"  #: an attempt that did not count
+    RELEASE = "release"  #: the time from the last settlement to the release of the gang
+
+
+@dataclass(slots=True)
+class Ledger:
+    """A job's money. Invariant: `0 <= spent`, `0 <= reserved`, and with a budget `spent + reserved <= budget`."""
+
+    budget: Money | None
+    spent: Money = 0
+    reserved: Money = 0
+
+    @property
+    def left(self) -> Money | None:
+        """Money neither spent nor reserved; None without a budget."""
+        return None if self.budget is None else self.budget - self.spent - self.reserved
+
+    def reserve(self, amount: Money) -> None:
+        """Hold `amount` in place of what was held. Raises ValueError where the budget does not cover it."""
+        if amount < 0 or (self.budget is not None and self.spent + amount > self.budget):
+            raise ValueError(f"cannot reserve {amount}: spent {self.spent}, budget {self.budget}")
+        self.reserved = amount
+
+    def settle(self, amount: Money) -> None:
+        """Pay `amount` out of what is reserved. Raises ValueError where it was not reserved."""
+        if amount < 0 or amount > self.reserved:
+            raise ValueError(f"cannot settle {amount}: only {self.reserved} is reserved")
+        self.spent += amount
+        self.reserved -= amount
+
+    def release(self) -> None:
+        """Give back what is still reserved."""
+        self.reserved = 0

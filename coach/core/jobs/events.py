@@ -1,0 +1,177 @@
+"""Events: facts from outside, in the past tense. The reducer is their only reader, the journal keeps them all.
+
+Every event has `at`, seconds since 1970 on the handler's own clock (which never goes back), and `job`, the job's
+name. `token` names the action an event answers; an answer whose token is no longer open is dropped.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from coach.core.cluster import Node, PodId
+from coach.core.jobs.reasons import Reason
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """What the functions say of an epoch that ended well. Seconds are wall seconds.
+
+    `samples` were trained, of a data set of `data_size`; `loss` and `accuracy` are means over the test split at
+    the checkpoint `weights`. Training is from the first forward pass to the last update.
+    """
+
+    samples: int
+    data_size: int
+    loss: float
+    accuracy: float
+    weights: str
+    train_seconds: float
+    evaluate_seconds: float
+    form_seconds: float = 0.0
+    load_seconds: float = 0.0
+    checkpoint_seconds: float = 0.0
+    train_started_at: float = 0.0
+    train_ended_at: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_gib: float = 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class HandlerStarted:
+    """A handler took over the journal; no function of an earlier one is left. `nodes` is the cluster it has."""
+
+    at: float
+    nodes: tuple[Node, ...]
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class JobSubmitted:
+    """A job file was accepted.
+
+    `spec` is the job file as JSON; `known_points` are (workers, servers, epochs/s) that earlier jobs of the same
+    model and data measured on the same kind of cluster, `known_epochs` how many epochs such a job took.
+    """
+
+    at: float
+    job: str
+    spec: dict[str, Any]
+    checkpoints: str
+    known_points: tuple[tuple[int, int, float], ...] = ()
+    known_epochs: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PodReady:
+    """A pod answers; it can take part in a gang."""
+
+    at: float
+    job: str
+    pod: PodId
+    address: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodLost:
+    """A pod is gone that was not released."""
+
+    at: float
+    job: str
+    pod: PodId
+    reason: Reason
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class PodsReleased:
+    """Pods are gone as asked for; from `at` on they cost nothing."""
+
+    at: float
+    job: str
+    pods: tuple[PodId, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFinished:
+    """Answers RunEpoch: the epoch counts. `invocations` is how many calls it took."""
+
+    at: float
+    job: str
+    token: str
+    report: EpochReport
+    invocations: int
+
+
+@dataclass(frozen=True, slots=True)
+class EpochFailed:
+    """Answers RunEpoch or StopEpoch: the group is stopped and the epoch does not count."""
+
+    at: float
+    job: str
+    token: str
+    reason: Reason
+    message: str
+    invocations: int
+
+
+@dataclass(frozen=True, slots=True)
+class ModelsFitted:
+    """Answers FitModels: the fitted speed and convergence models, as their `to_dict` gives them."""
+
+    at: float
+    job: str
+    token: str
+    speed: dict[str, Any] | None
+    convergence: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class TimerFired:
+    """Answers SetTimer."""
+
+    at: float
+    job: str
+    token: str
+
+
+@dataclass(frozen=True, slots=True)
+class CancelAsked:
+    """The user does not want the job any more."""
+
+    at: float
+    job: str
+
+
+@dataclass(frozen=True, slots=True)
+class InterruptAsked:
+    """The user stops the handler: end at the epoch's checkpoint, or at once where `now`. Resumable."""
+
+    at: float
+    job: str
+    now: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ResumeAsked:
+    """The user goes on with an interrupted or exhausted job, with `added_budget` nano-units more."""
+
+    at: float
+    job: str
+    added_budget: int = 0
+
+
+Event = (
+    HandlerStarted
+    | JobSubmitted
+    | PodReady
+    | PodLost
+    | PodsReleased
+    | EpochFinished
+    | EpochFailed
+    | ModelsFitted
+    | TimerFired
+    | CancelAsked
+    | InterruptAsked
+    | ResumeAsked
+)

@@ -1,0 +1,443 @@
+"""A job's state: the fold of its records (events and actions), and nothing else.
+
+`apply` changes a `Job` by one record and decides nothing; `coach.core.reducer` decides. A handler that restarts,
+and every command that shows a job, folds the journal through this file.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from enum import StrEnum
+from typing import Any, Literal
+
+from coach.core.budget import Ledger, Money
+from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Resources, Role
+from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
+from coach.core.estimation.interval import Interval
+from coach.core.estimation.speed import SpeedModel, SpeedPoint
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.jobs.spec import TrainingJob
+
+#: Entering these says what the job does, and changes nothing of what it waits for.
+RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
+
+
+class Phase(StrEnum):
+    """What a live job is waiting for."""
+
+    IDLE = "idle"  #: nothing is under way; its next step can be decided
+    DEPLOYING = "deploying"  #: pods are starting, or excess pods are ending, before an epoch
+    RUNNING = "running"  #: an epoch runs
+    FITTING = "fitting"  #: the models are being fitted to the last epoch
+    PAUSED = "paused"  #: backing off until a timer, or stopped by the user
+    ENDING = "ending"  #: the end is decided, its pods are being released
+    ENDED = "ended"
+
+
+@dataclass(slots=True)
+class Held:
+    """A pod that the job holds."""
+
+    pod: Pod
+    ready: bool = False
+    releasing: bool = False
+    address: str = ""
+
+
+@dataclass(slots=True)
+class Epoch:
+    """An epoch that counted. Seconds are wall seconds; `passes` is the curve's x after it: samples seen / data."""
+
+    number: int
+    kind: EpochKind
+    allocation: Allocation
+    attempt: int
+    token: str
+    started_at: float
+    ended_at: float
+    passes: float
+    group: str
+    report: ev.EpochReport
+    predicted_seconds: tuple[float, float, float] | None = None
+    cost: Money = 0
+
+    @property
+    def seconds(self) -> float:
+        """From the order to the answer."""
+        return self.ended_at - self.started_at
+
+    @property
+    def fraction(self) -> float:
+        """The part of the data set that was trained."""
+        return self.report.samples / self.report.data_size
+
+    @property
+    def epochs_per_second(self) -> float:
+        """Speed while training, in whole data sets a second (thesis section 4.2: epochs/s)."""
+        return self.fraction / max(self.report.train_seconds, 1e-6)
+
+
+@dataclass(slots=True)
+class Job:
+    """Everything Coach knows of a job. Changed by `apply` alone."""
+
+    name: str
+    spec: TrainingJob
+    submitted_at: float
+    checkpoints: str  #: URI of the folder that holds its checkpoints
+    ledger: Ledger
+    state: State = State.QUEUED
+    reason: Reason = Reason.SUBMITTED
+    message: str = ""
+    phase: Phase = Phase.IDLE
+    known_points: tuple[tuple[int, int, float], ...] = ()
+    known_epochs: float | None = None
+
+    #: the last decision: allocation wanted, kind of the next epoch, and why
+    wanted: Allocation | None = None
+    kind: EpochKind = EpochKind.MINI
+    why: tuple[str, ...] = ()
+
+    pods: dict[PodId, Held] = field(default_factory=dict)
+    group: str = ""  #: name of the group that is still formed; "" when none is
+    groups: int = 0  #: how many groups were formed so far
+    running: act.RunEpoch | None = None
+    members: tuple[PodId, ...] = ()  #: the pods of that group
+    timer: str = ""  #: token of the timer that counts; earlier ones are ignored
+    fit: str = ""  #: token of the fit under way
+
+    #: what is being paid for: resources held by the gang, since `billed_until`, at most until `lease_until`
+    metered: Resources = NOTHING
+    billed_until: float = 0.0
+    lease_until: float = 0.0
+    unbilled_invocations: int = 0
+
+    epochs: list[Epoch] = field(default_factory=list)
+    position: int = 0  #: samples seen
+    weights: str | None = None  #: URI of the last checkpoint
+    attempts: int = 0  #: attempts started, over all epochs
+    failures: int = 0  #: failed attempts in a row that count
+    last_failure: tuple[Reason, str] | None = None
+    last_token: str = ""  #: the last epoch attempt: charges after it belong to it
+    charges: dict[str, Money] = field(default_factory=dict)  #: token -> paid; sums to `ledger.spent`
+
+    speed: SpeedModel | None = None
+    convergence: ConvergenceModel | None = None
+    hopeless: int = 0  #: fits in a row, after real epochs, that saw no way to the target
+
+    started_at: float | None = None  #: first epoch ordered
+    run_seconds: float = 0.0  #: how long a gang was held; what the time limit counts
+    ended_at: float | None = None
+    cancel: bool = False
+    interrupt: bool = False
+    ending: tuple[Reason, str] | None = None
+
+    # -- what follows from the above ------------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        """Whether its state is final."""
+        return self.state.ended
+
+    @property
+    def minimum(self) -> Allocation:
+        """Smallest allocation the job file allows."""
+        return self.spec.spec.limits.smallest
+
+    @property
+    def maximum(self) -> Allocation:
+        """Largest allocation the job file allows."""
+        return self.spec.spec.limits.largest
+
+    @property
+    def metric(self) -> Literal["loss", "accuracy"]:
+        """What the target is about."""
+        return "accuracy" if self.spec.spec.target.loss is None else "loss"
+
+    @property
+    def target(self) -> float:
+        """The loss to come down to, or the accuracy to reach."""
+        target = self.spec.spec.target
+        return float(target.loss if target.loss is not None else target.accuracy or 0.0)
+
+    @property
+    def held(self) -> Allocation:
+        """Workers and servers it holds now, ready or not, without those being released."""
+        roles = [pod_id.role for pod_id, held in self.pods.items() if not held.releasing]
+        return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
+
+    @property
+    def passes(self) -> float:
+        """Samples seen over the size of the data set."""
+        return self.epochs[-1].passes if self.epochs else 0.0
+
+    @property
+    def real_epochs(self) -> list[Epoch]:
+        """The epochs that count for the stop rule."""
+        return [epoch for epoch in self.epochs if epoch.kind is EpochKind.REAL]
+
+    @property
+    def in_a_row(self) -> int:
+        """For how many real epochs in a row the target has held, up to now (thesis section 4.1)."""
+        streak = 0
+        for epoch in reversed(self.epochs):
+            if epoch.kind is not EpochKind.REAL:
+                continue
+            if not self.spec.spec.target.reached(epoch.report.loss, epoch.report.accuracy):
+                break
+            streak += 1
+        return streak
+
+    def speed_points(self) -> list[SpeedPoint]:
+        """Measured speeds, this job's and those of earlier jobs like it."""
+        known = [SpeedPoint(w, s, v) for w, s, v in self.known_points]
+        return known + [SpeedPoint(*e.allocation, e.epochs_per_second, e.fraction) for e in self.epochs]
+
+    def curve_points(self) -> list[CurvePoint]:
+        """The learning curve in the target's metric."""
+        return [CurvePoint(e.passes, getattr(e.report, self.metric)) for e in self.epochs]
+
+    def last_x(self) -> Interval | None:
+        """Passes at which the target will have held long enough; None where the fit sees no way to it."""
+        if self.convergence is None:
+            return None
+        in_a_row = self.spec.spec.target.epochs_in_a_row
+        return self.convergence.epochs_to(self.target, in_a_row, self.passes)
+
+
+def apply(job: Job, record: Any) -> None:
+    """Change `job` by one event or action. Late answers (whose token is not open) change nothing."""
+    _APPLY[type(record)](job, record)
+
+
+def submitted(event: ev.JobSubmitted) -> Job:
+    """The job that a submission creates."""
+    spec = TrainingJob.from_json(event.spec)
+    return Job(
+        name=event.job,
+        spec=spec,
+        submitted_at=event.at,
+        checkpoints=event.checkpoints,
+        ledger=Ledger(spec.spec.budget_money),
+        known_points=event.known_points,
+        known_epochs=event.known_epochs,
+    )
+
+
+def _handler_started(job: Job, event: ev.HandlerStarted) -> None:
+    """No pod of the earlier handler lives. The meter stays on until it is settled."""
+    if job.ended:
+        return
+    job.pods.clear()
+    job.group = ""
+    job.timer = job.fit = ""
+    if job.running:
+        job.last_failure = (Reason.HANDLER_RESTARTED, "")
+        job.running = None
+    job.phase = Phase.ENDING if job.ending else Phase.IDLE
+
+
+def _pod_ready(job: Job, event: ev.PodReady) -> None:
+    if event.pod in job.pods:
+        job.pods[event.pod].ready = True
+        job.pods[event.pod].address = event.address
+
+
+def _pod_lost(job: Job, event: ev.PodLost) -> None:
+    job.pods.pop(event.pod, None)
+    job.group = ""
+
+
+def _pods_released(job: Job, event: ev.PodsReleased) -> None:
+    for pod in event.pods:
+        job.pods.pop(pod, None)
+
+
+def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
+    order = job.running
+    if order is None or order.token != event.token:
+        return
+    report = event.report
+    job.running = None
+    job.unbilled_invocations += event.invocations
+    job.position += report.samples
+    job.weights = report.weights
+    job.failures = 0
+    job.last_failure = None
+    job.epochs.append(
+        Epoch(
+            number=order.number,
+            kind=order.kind,
+            allocation=order.allocation,
+            attempt=order.attempt,
+            token=order.token,
+            started_at=order.at,
+            ended_at=event.at,
+            passes=job.passes + report.samples / report.data_size,
+            group=order.group,
+            report=report,
+            predicted_seconds=order.predicted_seconds,
+        )
+    )
+    job.phase = Phase.IDLE
+
+
+def _epoch_failed(job: Job, event: ev.EpochFailed) -> None:
+    if job.running is None or job.running.token != event.token:
+        return
+    job.running = None
+    job.group = ""
+    job.unbilled_invocations += event.invocations
+    job.last_failure = (event.reason, event.message)
+    job.phase = Phase.IDLE
+
+
+def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
+    if event.token != job.fit:
+        return
+    job.fit = ""
+    if event.speed is not None:
+        job.speed = SpeedModel.from_dict(event.speed)
+    if event.convergence is not None:
+        job.convergence = ConvergenceModel.from_dict(event.convergence)
+    if job.epochs and job.epochs[-1].kind is EpochKind.REAL:
+        job.hopeless = job.hopeless + 1 if job.last_x() is None else 0
+    job.phase = Phase.IDLE
+
+
+def _timer_fired(job: Job, event: ev.TimerFired) -> None:
+    if event.token == job.timer:
+        job.timer = ""
+        if job.phase is Phase.PAUSED:
+            job.phase = Phase.IDLE
+
+
+def _cancel_asked(job: Job, event: ev.CancelAsked) -> None:
+    job.cancel = True
+
+
+def _interrupt_asked(job: Job, event: ev.InterruptAsked) -> None:
+    job.interrupt = True
+
+
+def _resume_asked(job: Job, event: ev.ResumeAsked) -> None:
+    job.interrupt = job.cancel = False
+    job.failures = 0
+    job.ending = None
+    job.ended_at = None
+    if job.ledger.budget is not None:
+        job.ledger.budget += event.added_budget
+    job.state, job.reason, job.message = State.QUEUED, Reason.SUBMITTED, "resumed"
+    job.phase = Phase.IDLE
+
+
+def _decide(job: Job, action: act.Decide) -> None:
+    job.wanted, job.kind, job.why = action.allocation, action.kind, action.why
+    job.phase = Phase.DEPLOYING
+
+
+def _deploy_pods(job: Job, action: act.DeployPods) -> None:
+    for pod in action.pods:
+        job.pods[pod.id] = Held(pod)
+
+
+def _release_pods(job: Job, action: act.ReleasePods) -> None:
+    for pod in action.pods:
+        job.pods[pod].releasing = True
+    job.group = ""
+
+
+def _run_epoch(job: Job, action: act.RunEpoch) -> None:
+    job.running = action
+    job.phase = Phase.RUNNING
+    job.timer = ""
+    if action.group != job.group:
+        job.group = action.group
+        job.members = action.pods
+        job.groups += 1
+    job.attempts += 1
+    job.last_token = action.token
+    job.ledger.reserve(action.reservation)
+    job.metered = sum((job.pods[pod].pod.requests for pod in action.pods), NOTHING)
+    job.billed_until = action.at
+    job.lease_until = action.at + action.deadline
+    if job.started_at is None:
+        job.started_at = action.at
+
+
+def _settle(job: Job, action: act.Settle) -> None:
+    job.ledger.settle(action.amount)
+    job.charges[action.token] = job.charges.get(action.token, 0) + action.amount
+    for epoch in reversed(job.epochs):
+        if epoch.token == action.token:
+            epoch.cost += action.amount
+            break
+    job.unbilled_invocations = 0
+    job.run_seconds += max(0.0, action.until - job.billed_until)
+    job.billed_until = action.until
+    job.metered = sum((held.pod.requests for held in job.pods.values() if held.ready), NOTHING)
+    if job.metered == NOTHING:
+        job.ledger.release()
+
+
+def _fit_models(job: Job, action: act.FitModels) -> None:
+    job.fit = action.token
+    job.phase = Phase.FITTING
+
+
+def _set_timer(job: Job, action: act.SetTimer) -> None:
+    job.timer = action.token
+
+
+def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
+    """The epoch stays `running` until the answer comes."""
+
+
+def _end(job: Job, action: act.End) -> None:
+    job.ending = (action.reason, action.message)
+    job.phase = Phase.ENDING
+
+
+def _enter(job: Job, action: act.Enter) -> None:
+    state = MEANING[action.reason].state or State.FAILED
+    job.state, job.reason, job.message = state, action.reason, action.message
+    if state.ended:
+        job.phase = Phase.ENDED
+        job.ended_at = action.at
+        job.ledger.release()
+    elif action.reason is Reason.BACKING_OFF:
+        job.failures += 1
+        job.phase = Phase.PAUSED
+    elif action.reason is Reason.INTERRUPTED:
+        job.phase = Phase.PAUSED
+    elif action.reason not in RUNNING_REASONS:
+        job.phase = Phase.IDLE
+
+
+_APPLY: dict[type, Callable[[Job, Any], None]] = {
+    ev.HandlerStarted: _handler_started,
+    ev.PodReady: _pod_ready,
+    ev.PodLost: _pod_lost,
+    ev.PodsReleased: _pods_released,
+    ev.EpochFinished: _epoch_finished,
+    ev.EpochFailed: _epoch_failed,
+    ev.ModelsFitted: _models_fitted,
+    ev.TimerFired: _timer_fired,
+    ev.CancelAsked: _cancel_asked,
+    ev.InterruptAsked: _interrupt_asked,
+    ev.ResumeAsked: _resume_asked,
+    act.Decide: _decide,
+    act.DeployPods: _deploy_pods,
+    act.ReleasePods: _release_pods,
+    act.RunEpoch: _run_epoch,
+    act.StopEpoch: _stop_epoch,
+    act.Settle: _settle,
+    act.FitModels: _fit_models,
+    act.SetTimer: _set_timer,
+    act.End: _end,
+    act.Enter: _enter,
+}

@@ -1,0 +1,249 @@
+"""The rules of one job's life: what to measure, how much, when to stop, and what an epoch may cost.
+
+Plain functions of a `Job`; none changes it. `coach.core.reducer` asks them in the order of the thesis's loop
+(section 4.3, figure 1).
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from coach.core.budget import Money, to_amount
+from coach.core.cluster import NOTHING, Allocation
+from coach.core.estimation.cost import epoch_seconds
+from coach.core.estimation.interval import Interval
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
+
+#: Epochs that a job is taken to need before its curve says anything.
+PRIOR_EPOCHS = 20.0
+#: All probes together may train at most this share of the job's predicted epochs.
+PROBE_SHARE = 0.10
+#: A mini-epoch below this share of the data says more about noise than about speed.
+SMALLEST_PROBE = 0.02
+#: An epoch is taken to hang after this many times its predicted upper bound ...
+HANG_FACTOR = 3.0
+#: ... plus this many seconds, for what no prediction covers (a slow disk, a busy machine).
+HANG_SECONDS = 10.0
+#: Seconds given to the first epoch of all beyond its training: it also fetches the data and loads the model.
+FIRST_SECONDS = 300.0
+#: Seconds outside training taken for an epoch before one has been measured.
+PRIOR_FIXED_SECONDS = 2.0
+#: An epoch is not started with less time paid for than its predicted upper bound plus this many seconds.
+START_SECONDS = 1.0
+#: Calls a pod may need: a few to start and stop, and two polls a second. The driver keeps to it.
+CALLS_TO_START = 6
+CALLS_PER_SECOND = 2.0
+#: Failed attempts in a row before a job is given up.
+MAX_FAILURES = 3
+#: Fits in a row without a way to the target, and real epochs at least, before it is called unreachable.
+HOPELESS_FITS = 3
+HOPELESS_EPOCHS = 6
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """On what terms an epoch starts. `deadline` in seconds; `reservation` pays for all of it."""
+
+    deadline: float
+    reservation: Money
+    budget_bound: bool
+    predicted: Interval | None
+
+
+# -- probing (thesis section 4.1: mini-epochs of 20-40 s; here with a far corner, and bounded) -------------
+
+
+def corner(job: Job, fits: Callable[[Allocation], bool]) -> Allocation:
+    """The largest allocation, along the diagonal from the maximum, whose gang `fits` the empty cluster."""
+    low, at = job.minimum, job.maximum
+    while not fits(at) and at != low:
+        shrink_worker = (at.workers - low.workers) >= (at.servers - low.servers)
+        at = (
+            Allocation(at.workers - 1, at.servers)
+            if shrink_worker
+            else Allocation(at.workers, at.servers - 1)
+        )
+    return at
+
+
+def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
+    """Points still to measure: (1,1) (1,2) (2,1) (2,2) from the minimum on, and the far corner.
+
+    A point is left out when it was measured, is known from earlier jobs, or no cluster state could hold it.
+    """
+    w, s = job.minimum
+    points = [Allocation(w, s), Allocation(w, s + 1), Allocation(w + 1, s), Allocation(w + 1, s + 1)]
+    points.append(corner(job, fits))
+    measured = {epoch.allocation for epoch in job.epochs}
+    measured |= {Allocation(workers, servers) for workers, servers, _ in job.known_points}
+    left = []
+    for point in dict.fromkeys(points):
+        inside = point.workers <= job.maximum.workers and point.servers <= job.maximum.servers
+        if inside and point not in measured and fits(point):
+            left.append(point)
+    return left
+
+
+def total_epochs(job: Job) -> float:
+    """Epochs the whole job is predicted to take: by its curve, else by earlier jobs, else the prior."""
+    limit = job.spec.spec.max_epochs or float("inf")
+    last = job.last_x() if len(job.epochs) >= HOPELESS_FITS else None
+    predicted = last.expected if last is not None else job.known_epochs or PRIOR_EPOCHS
+    return min(limit, max(predicted, 1.0))
+
+
+def probe_size(job: Job, left: int) -> tuple[float, float | None] | None:
+    """(fraction of the data, seconds or None) of the next mini-epoch, with `left` still to measure.
+
+    The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`.
+    The others train what the speed at the smallest allocation makes of those bounds. None: the probes' share of
+    the job is used up.
+    """
+    bounds = job.spec.spec.mini_epoch
+    share = PROBE_SHARE * total_epochs(job) - sum(
+        epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.MINI
+    )
+    fraction = min(bounds.max_fraction, share / left)
+    if fraction < SMALLEST_PROBE:
+        return None
+    middle = (bounds.min_seconds + bounds.max_seconds) / 2
+    if job.speed is None:
+        return fraction, middle
+    return min(fraction, max(SMALLEST_PROBE, middle * job.speed.predict(*job.minimum))), None
+
+
+# -- predictions ------------------------------------------------------------------------------------------
+
+
+def remaining_epochs(job: Job) -> Interval:
+    """Epochs still to train until the target has held long enough."""
+    need = float(max(1, job.spec.spec.target.epochs_in_a_row - job.in_a_row))
+    limit = float("inf")
+    if job.spec.spec.max_epochs:
+        limit = max(1.0, job.spec.spec.max_epochs - len(job.real_epochs))
+    last = job.last_x()
+    if last is None:
+        guess = max(need, total_epochs(job) - job.passes)
+        return Interval(min(limit, need), min(limit, guess), min(limit, 3 * guess))
+    values = (min(limit, max(need, x - job.passes)) for x in (last.low, last.expected, last.high))
+    return Interval(*values)
+
+
+def fixed_seconds(job: Job) -> float:
+    """Seconds of an epoch outside training (start, evaluation, checkpoint), as recent epochs had them."""
+    recent = [epoch.seconds - epoch.report.train_seconds for epoch in job.epochs[-5:]]
+    return max(0.0, statistics.median(recent)) if recent else PRIOR_FIXED_SECONDS
+
+
+def restart_seconds(job: Job, prior: float) -> float:
+    """Seconds that a new group costs over one that stays formed, as the job's epochs show it; else `prior`."""
+    fresh: list[float] = []
+    kept: list[float] = []
+    for before, epoch in zip([None, *job.epochs], job.epochs, strict=False):
+        outside = epoch.seconds - epoch.report.train_seconds
+        (kept if before is not None and before.group == epoch.group else fresh).append(outside)
+    if len(fresh) < 2 or not kept:
+        return prior
+    return max(0.0, statistics.median(fresh) - statistics.median(kept))
+
+
+def predicted_seconds(job: Job, allocation: Allocation, fraction: float) -> Interval | None:
+    """Seconds that `fraction` of an epoch takes with `allocation`; None while no speed is known."""
+    if job.speed is None:
+        return None
+    return epoch_seconds(job.speed, *allocation, fixed_seconds(job), fraction)
+
+
+def predicted_cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> float:
+    """Expected currency units of an epoch with `allocation`; 0 while no speed is known."""
+    seconds = predicted_seconds(job, allocation, fraction)
+    if seconds is None:
+        return 0.0
+    return to_amount(
+        job.spec.spec.price_book.cost(job.spec.spec.resources.total(allocation), seconds.expected)
+    )
+
+
+def epoch_budget(job: Job) -> float | None:
+    """Currency units for each epoch that remains (design: remaining budget / remaining epochs)."""
+    left = job.ledger.budget
+    if left is None:
+        return None
+    return to_amount(left - job.ledger.spent) / remaining_epochs(job).expected
+
+
+def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | None) -> Terms | None:
+    """The terms of the next epoch, or None where the money left does not cover it.
+
+    The deadline is when the epoch is taken to hang, or when the money is used up, whichever comes first: the
+    functions stop themselves then, so what is reserved is the most that can be spent.
+    """
+    book = job.spec.spec.price_book
+    held = job.spec.spec.resources.total(allocation)
+    pods = allocation.workers + allocation.servers + 1
+    predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction)
+    if predicted is None:
+        needed = START_SECONDS + (seconds or 0.0) * 0.25
+        deadline = FIRST_SECONDS + HANG_FACTOR * (seconds or job.spec.spec.mini_epoch.max_seconds)
+    else:
+        needed = predicted.high + START_SECONDS
+        deadline = HANG_FACTOR * predicted.high + HANG_SECONDS
+        if not job.epochs:
+            deadline += FIRST_SECONDS
+    if job.spec.spec.time_limit is not None:
+        deadline = min(deadline, max(needed, job.spec.spec.time_limit - job.run_seconds))
+    budget_bound = False
+    if job.ledger.budget is not None:
+        money = job.ledger.budget - job.ledger.spent
+        # The price of a second and its calls; what is paid for starting comes off first.
+        start = book.cost(NOTHING, 0.0, pods * CALLS_TO_START)
+        second = book.rate(held) + book.invocation * pods * CALLS_PER_SECOND
+        paid = float("inf") if second == 0.0 else to_amount(money - start) / second - 1e-3
+        if paid < needed:
+            return None
+        budget_bound = paid < deadline
+        deadline = min(deadline, paid)
+    calls = int(pods * (CALLS_TO_START + CALLS_PER_SECOND * deadline))
+    return Terms(deadline, book.cost(held, deadline, calls) + 1_000, budget_bound, predicted)
+
+
+def affordable(job: Job, allocation: Allocation) -> bool:
+    """Whether the money left covers a whole epoch with `allocation`."""
+    return terms(job, allocation, 1.0, None) is not None
+
+
+# -- the end ----------------------------------------------------------------------------------------------
+
+
+def verdict(job: Job) -> tuple[Reason, str] | None:
+    """Why the job ends now, with the numbers; None: it goes on."""
+    spec = job.spec.spec
+    target = spec.target
+    real = job.real_epochs
+    if job.in_a_row >= target.epochs_in_a_row:
+        values = ", ".join(f"{getattr(e.report, job.metric):.4g}" for e in real[-target.epochs_in_a_row :])
+        return (
+            Reason.TARGET_REACHED,
+            f"{job.metric} {values} meets {job.target:g} {target.epochs_in_a_row} times in a row",
+        )
+    if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
+        return Reason.TIME_LIMIT, f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
+    if spec.max_epochs is not None and len(real) >= spec.max_epochs:
+        best = (min if job.metric == "loss" else max)(getattr(e.report, job.metric) for e in real)
+        return (
+            Reason.EPOCH_LIMIT,
+            f"{len(real)} of at most {spec.max_epochs} epochs done, best {job.metric} {best:.4g}, "
+            f"target {job.target:g}",
+        )
+    if len(real) >= HOPELESS_EPOCHS and job.hopeless >= HOPELESS_FITS and job.convergence is not None:
+        level = job.convergence.asymptote
+        return (
+            Reason.TARGET_BELOW_ASYMPTOTE,
+            f"{job.metric} levels off at {level.expected:.4g} ({level.low:.4g} to {level.high:.4g}), "
+            f"target {job.target:g}, after {len(real)} epochs",
+        )
+    return None

@@ -1,0 +1,149 @@
+"""States of a job and the reasons for them, with total mappings: to state, retry class, words and exit code.
+
+A reason is the only thing that is decided; everything a person or a script reads is derived from it here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class State(StrEnum):
+    """Where a job stands (`docs/architecture.md` has the diagram)."""
+
+    QUEUED = "Queued"
+    PROBING = "Probing"
+    TRAINING = "Training"
+    WAITING = "Waiting"
+    SUCCEEDED = "Succeeded"
+    BUDGET_EXHAUSTED = "BudgetExhausted"
+    TARGET_UNREACHABLE = "TargetUnreachable"
+    FAILED = "Failed"
+    CANCELLED = "Cancelled"
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens to a job in this state."""
+        return self in ENDED
+
+
+ENDED = frozenset(
+    {State.SUCCEEDED, State.BUDGET_EXHAUSTED, State.TARGET_UNREACHABLE, State.FAILED, State.CANCELLED}
+)
+
+
+class Retry(StrEnum):
+    """What is done about a failed epoch."""
+
+    NEVER = "never"  #: the user's mistake, or nothing that another attempt could change
+    BOUNDED = "bounded"  #: again from the last checkpoint, a bounded number of times, with growing pauses
+    FREE = "free"  #: again, and not counted: the attempt was ended by ourselves
+
+
+class Reason(StrEnum):
+    """Why a job waits, why an epoch failed, or how a job ended."""
+
+    # waits
+    SUBMITTED = "Submitted"
+    STARTING_FUNCTIONS = "StartingFunctions"
+    MISCONFIGURED = "Misconfigured"
+    NEVER_FITS = "NeverFits"
+    WAITING_MEMBERS = "WaitingMembers"
+    WAITING_CAPACITY = "WaitingCapacity"
+    SHADOW_RESERVED = "ShadowReserved"
+    DRAINING = "Draining"
+    PLACING = "Placing"
+    BACKING_OFF = "BackingOff"
+    INTERRUPTED = "Interrupted"
+    # running
+    PROBING_SPEED = "ProbingSpeed"
+    TRAINING_EPOCH = "TrainingEpoch"
+    # an epoch failed
+    BAD_REQUEST = "BadRequest"
+    MODEL_INVALID = "ModelInvalid"
+    MODEL_TIMEOUT = "ModelTimeout"
+    DATA_MISSING = "DataMissing"
+    DATA_INVALID = "DataInvalid"
+    LOSS_NOT_FINITE = "LossNotFinite"
+    CHECKPOINT_MISSING = "CheckpointMissing"
+    CHECKPOINT_INVALID = "CheckpointInvalid"
+    STORAGE_FAILED = "StorageFailed"
+    OUT_OF_MEMORY = "OutOfMemory"
+    PEER_LOST = "PeerLost"
+    FUNCTION_LOST = "FunctionLost"
+    START_TIMED_OUT = "StartTimedOut"
+    DEADLINE_EXCEEDED = "DeadlineExceeded"
+    HANDLER_RESTARTED = "HandlerRestarted"
+    INTERNAL = "Internal"
+    # ends
+    TARGET_REACHED = "TargetReached"
+    BUDGET_SPENT = "BudgetSpent"
+    TARGET_BELOW_ASYMPTOTE = "TargetBelowAsymptote"
+    TIME_LIMIT = "TimeLimit"
+    EPOCH_LIMIT = "EpochLimit"
+    CANCELLED_BY_USER = "CancelledByUser"
+
+
+@dataclass(frozen=True, slots=True)
+class Meaning:
+    """What follows from a reason. `state` None: the reason says why an attempt failed, and the job goes on."""
+
+    words: str
+    state: State | None = None
+    retry: Retry = Retry.NEVER
+
+
+MEANING: dict[Reason, Meaning] = {
+    Reason.SUBMITTED: Meaning("accepted, not started yet", State.QUEUED),
+    Reason.STARTING_FUNCTIONS: Meaning("its functions are starting", State.WAITING),
+    Reason.MISCONFIGURED: Meaning("its functions cannot be scheduled as they are described", State.WAITING),
+    Reason.NEVER_FITS: Meaning("no node of this cluster can ever hold its smallest gang", State.FAILED),
+    Reason.WAITING_MEMBERS: Meaning("not all types of its functions are there yet", State.WAITING),
+    Reason.WAITING_CAPACITY: Meaning("waits for room in the cluster", State.WAITING),
+    Reason.SHADOW_RESERVED: Meaning("the room is kept for a job that came earlier", State.WAITING),
+    Reason.DRAINING: Meaning("waits for another job to give back its room", State.WAITING),
+    Reason.PLACING: Meaning("its functions are being placed", State.WAITING),
+    Reason.BACKING_OFF: Meaning("pauses after a failed attempt", State.WAITING),
+    Reason.INTERRUPTED: Meaning("stopped by the user; it can be resumed", State.WAITING, Retry.FREE),
+    Reason.PROBING_SPEED: Meaning("measures its speed with a mini-epoch", State.PROBING),
+    Reason.TRAINING_EPOCH: Meaning("trains", State.TRAINING),
+    Reason.BAD_REQUEST: Meaning("a function refused its order"),
+    Reason.MODEL_INVALID: Meaning("the model file cannot be used"),
+    Reason.MODEL_TIMEOUT: Meaning("the model file did not return in time"),
+    Reason.DATA_MISSING: Meaning("the data set is not there"),
+    Reason.DATA_INVALID: Meaning("the data set cannot be read"),
+    Reason.LOSS_NOT_FINITE: Meaning("the loss is no longer a number"),
+    Reason.CHECKPOINT_MISSING: Meaning("the last checkpoint is not there", retry=Retry.BOUNDED),
+    Reason.CHECKPOINT_INVALID: Meaning("the last checkpoint cannot be read", retry=Retry.BOUNDED),
+    Reason.STORAGE_FAILED: Meaning("storage failed", retry=Retry.BOUNDED),
+    Reason.OUT_OF_MEMORY: Meaning("a function needed more memory than it asked for"),
+    Reason.PEER_LOST: Meaning("a function's training process died", retry=Retry.BOUNDED),
+    Reason.FUNCTION_LOST: Meaning("a function died", retry=Retry.BOUNDED),
+    Reason.START_TIMED_OUT: Meaning("the functions did not start in time", retry=Retry.BOUNDED),
+    Reason.DEADLINE_EXCEEDED: Meaning("the epoch did not end by its deadline", retry=Retry.BOUNDED),
+    Reason.HANDLER_RESTARTED: Meaning("the handler restarted", retry=Retry.FREE),
+    Reason.INTERNAL: Meaning("an error inside a function", retry=Retry.BOUNDED),
+    Reason.TARGET_REACHED: Meaning("the target held", State.SUCCEEDED),
+    Reason.BUDGET_SPENT: Meaning(
+        "what is left of the budget does not cover another epoch", State.BUDGET_EXHAUSTED
+    ),
+    Reason.TARGET_BELOW_ASYMPTOTE: Meaning(
+        "the learning curve levels off before the target", State.TARGET_UNREACHABLE
+    ),
+    Reason.TIME_LIMIT: Meaning("the time limit was reached", State.FAILED),
+    Reason.EPOCH_LIMIT: Meaning("the last allowed epoch ended before the target", State.FAILED),
+    Reason.CANCELLED_BY_USER: Meaning("cancelled", State.CANCELLED),
+}
+
+EXIT_CODE: dict[State, int] = {
+    State.QUEUED: 130,
+    State.PROBING: 130,
+    State.TRAINING: 130,
+    State.WAITING: 130,
+    State.SUCCEEDED: 0,
+    State.FAILED: 1,
+    State.CANCELLED: 1,
+    State.BUDGET_EXHAUSTED: 3,
+    State.TARGET_UNREACHABLE: 4,
+}

@@ -1,0 +1,77 @@
+"""A job as policies see it (`coach.core.policies.base.JobView`), with what the life's rules predict for it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from coach.core.cluster import Allocation, Resources, Role
+from coach.core.estimation.interval import Interval
+from coach.core.jobs import life
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job, Phase
+
+#: Seconds of training lost by changing an allocation, until the job's own epochs have shown it.
+PRIOR_RESTART_SECONDS = 0.5
+
+
+class View:
+    """Read-only; answers are remembered for the one decision it is made for."""
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._speeds: dict[Allocation, float] = {}
+        self._factors = job.spec.spec.error_factors
+        self.id = job.name
+        self.created = job.submitted_at
+        self.priority = job.spec.spec.priority
+        self.minimum = job.minimum
+        self.maximum = job.maximum
+        self.busy = job.phase in (Phase.RUNNING, Phase.FITTING, Phase.DEPLOYING)
+        self.requests: Mapping[Role, Resources] = {role: job.spec.spec.resources.of(role) for role in Role}
+        self.epoch_budget = life.epoch_budget(job)
+
+    @property
+    def current(self) -> Allocation | None:
+        """What it holds; while pods are coming or going, what it is about to hold."""
+        if self.busy:
+            return self._job.wanted
+        return self._job.held if self._job.pods else None
+
+    @property
+    def fixed(self) -> Allocation | None:
+        """A probe under way, or the smallest allocation as long as no speed is known."""
+        if self.busy and self._job.kind is EpochKind.MINI:
+            return self._job.wanted
+        return self.minimum if self._job.speed is None else None
+
+    @property
+    def remaining_epochs(self) -> Interval:
+        """Epochs to the target."""
+        return life.remaining_epochs(self._job) * self._factors.convergence
+
+    @property
+    def deadline(self) -> float | None:
+        """Seconds left of the job's time limit."""
+        limit = self._job.spec.spec.time_limit
+        return None if limit is None else max(0.0, limit - self._job.run_seconds)
+
+    @property
+    def restart_seconds(self) -> float:
+        """What a change has cost this job so far: the median epoch with a new group against the others."""
+        return life.restart_seconds(self._job, PRIOR_RESTART_SECONDS)
+
+    def speed(self, allocation: Allocation, /) -> float:
+        """Epochs/s as fitted, evaluation and checkpoint included."""
+        if allocation not in self._speeds:
+            seconds = life.predicted_seconds(self._job, allocation, 1.0)
+            speed = 1.0 / seconds.expected if seconds else 1.0
+            self._speeds[allocation] = speed * self._factors.speed
+        return self._speeds[allocation]
+
+    def epoch_cost(self, allocation: Allocation, /) -> float:
+        """Expected currency units of an epoch."""
+        return life.predicted_cost(self._job, allocation) * self._factors.cost
+
+    def affordable(self, allocation: Allocation, /) -> bool:
+        """Whether the money left covers an epoch."""
+        return life.affordable(self._job, allocation)

@@ -1,0 +1,491 @@
+"""The reducer: events in, actions out. The only caller of decisions, and the only one who changes a job.
+
+Theory of operation. `react` applies the event, lets the row for its type take the actions that follow at once, and
+then gives every job that has become able to move (`_moving`) its next step, oldest first. Every action is applied
+to the state when it is taken, so the next decision sees it; the driver journals event and actions together and
+carries the actions out afterwards. There is no clock here (events carry the time), no I/O and no randomness.
+
+The life of a job (thesis section 4.3, figure 1): step -> allocate -> deploy -> begin -> [epoch] -> settle -> fit ->
+step. Jobs meet only in `_allocate`, where the policy sees all of them; no job waits for another one's probes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from coach.core.budget import Charge, to_amount
+from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Role
+from coach.core.estimation.interval import Interval
+from coach.core.gang import Gang, GangPlan, PodRequest, Wait, plan_gang
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs import job as jobs
+from coach.core.jobs import life
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job, Phase
+from coach.core.jobs.reasons import MEANING, Reason, Retry
+from coach.core.jobs.view import View
+from coach.core.policies.base import AllocationPolicy, ClusterView
+
+#: Seconds a gang may take to start before it begins with what is there, or gives everything back.
+START_DEADLINE = 60.0
+#: Pauses before attempt 2, 3, ... of an epoch, in seconds.
+BACKOFF = (0.0, 1.0, 4.0)
+
+
+class Reducer:
+    """State of all jobs, and what follows from each event. `policy` shares the cluster out."""
+
+    def __init__(self, policy: AllocationPolicy) -> None:
+        self.policy = policy
+        self.jobs: dict[str, Job] = {}
+        self.nodes: tuple[Node, ...] = ()
+        #: Jobs whose next step is to be decided: something they wait for has changed.
+        self._moving: set[str] = set()
+        self._taken: list[act.Action] = []
+
+    # -- the two doors ---------------------------------------------------------------------------------
+
+    def apply(self, record: Any) -> None:
+        """Fold one record of a journal; nothing is decided."""
+        if isinstance(record, ev.JobSubmitted):
+            self.jobs[record.job] = jobs.submitted(record)
+        elif isinstance(record, ev.HandlerStarted):
+            self.nodes = record.nodes
+            for job in self.jobs.values():
+                jobs.apply(job, record)
+        elif record.job in self.jobs:
+            jobs.apply(self.jobs[record.job], record)
+
+    def react(self, event: ev.Event) -> list[act.Action]:
+        """Apply one event; the actions that follow from it, in order, already applied."""
+        self._taken = []
+        job = self.jobs.get(event.job)
+        late = self._is_late(job, event)
+        stopped = job.running if job else None
+        self.apply(event)
+        if not late:
+            _ROWS[type(event)](self, self.jobs.get(event.job), event, stopped)
+        while self._moving:
+            movers = sorted((self.jobs[name] for name in self._moving), key=_queue_key)
+            self._moving.clear()
+            for mover in movers:
+                if mover.phase is Phase.IDLE:
+                    self._step(mover, event.at)
+        return self._taken
+
+    def _take(self, action: act.Action) -> None:
+        self.apply(action)
+        self._taken.append(action)
+
+    @staticmethod
+    def _is_late(job: Job | None, event: ev.Event) -> bool:
+        """Whether an answer comes after its question was given up. Then it only stands in the journal."""
+        if isinstance(event, ev.HandlerStarted | ev.JobSubmitted):
+            return False
+        if job is None:
+            return True
+        if isinstance(event, ev.EpochFinished | ev.EpochFailed):
+            return job.running is None or job.running.token != event.token
+        if isinstance(event, ev.ModelsFitted):
+            return job.fit != event.token
+        if isinstance(event, ev.TimerFired):
+            return job.timer != event.token
+        if isinstance(event, ev.PodReady | ev.PodLost):
+            return event.pod not in job.pods
+        return False
+
+    def _live(self) -> list[Job]:
+        return sorted((job for job in self.jobs.values() if not job.ended), key=_queue_key)
+
+    def _room_changed(self) -> None:
+        """Something was given back or somebody came: whoever waits for room may have it now."""
+        self._moving |= {job.name for job in self._live() if job.phase is Phase.IDLE}
+
+    # -- rows: one method for each type of event ----------------------------------------------------------
+
+    def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
+        for job in self._live():
+            self._settle(job, event.at, Charge.FAILED)
+            if job.ending:
+                self._enter(job, event.at, *job.ending)
+            else:
+                self._moving.add(job.name)
+
+    def _submitted(self, job: Job | None, event: ev.JobSubmitted, _: Any) -> None:
+        assert job is not None
+        plan = self._plan(job, job.minimum, job.minimum, empty=True)
+        if isinstance(plan, Wait):
+            self._end(job, event.at, Reason.NEVER_FITS, plan.message)
+            return
+        self._room_changed()
+
+    def _pod_ready(self, job: Job | None, event: ev.PodReady, _: Any) -> None:
+        assert job is not None
+        self._begin_when_ready(job, event.at)
+
+    def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
+        assert job is not None
+        if job.running:
+            self._take(act.StopEpoch(event.at, job.name, job.running.token, event.reason))
+            return
+        self._settle(job, event.at, Charge.FAILED)
+        if job.phase is Phase.ENDING:
+            self._finish_ending(job, event.at)
+        elif job.phase is Phase.DEPLOYING:
+            self._failed(job, event.at, event.reason, event.message)
+        self._room_changed()
+
+    def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
+        assert job is not None
+        self._settle(job, event.at, Charge.RELEASE)
+        if job.phase is Phase.ENDING:
+            self._finish_ending(job, event.at)
+        elif job.phase is Phase.DEPLOYING:
+            self._fill(job, event.at)
+        self._room_changed()
+
+    def _epoch_finished(self, job: Job | None, event: ev.EpochFinished, _: Any) -> None:
+        assert job is not None
+        self._settle(job, event.at, Charge.EPOCH)
+        self._take(act.FitModels(event.at, job.name, f"{job.name}.fit{len(job.epochs)}"))
+
+    def _epoch_failed(self, job: Job | None, event: ev.EpochFailed, order: act.RunEpoch | None) -> None:
+        assert job is not None and order is not None
+        self._settle(job, event.at, Charge.FAILED)
+        if event.reason is Reason.DEADLINE_EXCEEDED and order.budget_bound:
+            self._end(
+                job,
+                event.at,
+                Reason.BUDGET_SPENT,
+                f"epoch {order.number} used up all {order.deadline:.1f} s that the budget left it",
+            )
+        else:
+            self._failed(job, event.at, event.reason, event.message)
+
+    def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:
+        assert job is not None
+        self._moving.add(job.name)
+
+    def _timer_fired(self, job: Job | None, event: ev.TimerFired, _: Any) -> None:
+        assert job is not None
+        if job.phase is Phase.DEPLOYING:
+            self._start_deadline(job, event.at)
+        elif job.phase is Phase.IDLE:
+            self._moving.add(job.name)
+
+    def _stop_asked(self, job: Job | None, event: ev.CancelAsked | ev.InterruptAsked, _: Any) -> None:
+        assert job is not None
+        if job.ended or job.phase is Phase.ENDING:
+            return
+        at_once = isinstance(event, ev.CancelAsked) or event.now
+        reason = Reason.CANCELLED_BY_USER if isinstance(event, ev.CancelAsked) else Reason.INTERRUPTED
+        if job.running:
+            if at_once:
+                self._take(act.StopEpoch(event.at, job.name, job.running.token, reason))
+        elif job.phase is not Phase.FITTING:
+            self._step(job, event.at)
+
+    def _resume_asked(self, job: Job | None, _event: ev.ResumeAsked, _: Any) -> None:
+        assert job is not None
+        self._moving.add(job.name)
+
+    # -- the steps of a life ------------------------------------------------------------------------------
+
+    def _step(self, job: Job, at: float) -> None:
+        """Decide what the job does next, and start it."""
+        if job.cancel:
+            self._end(job, at, Reason.CANCELLED_BY_USER, f"after {len(job.epochs)} epochs")
+            return
+        verdict = life.verdict(job)
+        if verdict:
+            self._end(job, at, *verdict)
+            return
+        if job.interrupt:
+            self._give_back(job, at)
+            self._enter(job, at, Reason.INTERRUPTED, f"after {len(job.epochs)} epochs; go on with: coach run")
+            return
+        if job.speed is not None and not self._can_pay(job):
+            self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+            return
+        kind, allocation, why = self._choose(job)
+        if allocation is None:
+            self._give_back(job, at)
+            self._wait(job, at, self._plan(job, job.minimum, job.minimum), why)
+            return
+        self._take(act.Decide(at, job.name, allocation, kind, why))
+        self._resize(job, at)
+
+    def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[str, ...]]:
+        """Kind and allocation of the next epoch: a probe that fits now, else what the policy gives."""
+        left = self._probes(job)
+        size = life.probe_size(job, len(left)) if left else None
+        if size:
+            for point in left:
+                payable = life.terms(job, point, *size) is not None
+                if payable and isinstance(self._plan(job, point, point), GangPlan):
+                    why = f"probe {point}: {len(left)} to measure, at most {size[0]:.1%} of the data"
+                    return EpochKind.MINI, point, (why,)
+        decision = self.policy.allocate(*self._view())
+        why_not = tuple(str(step) for step in decision.why(job.name))
+        return EpochKind.REAL, decision.allocations[job.name], why_not
+
+    def _view(self) -> tuple[list[View], ClusterView]:
+        """What the policy sees: the jobs that want or hold room, and the nodes without what ending jobs hold."""
+        views, leaving = [], []
+        for job in self._live():
+            if job.phase is Phase.ENDING or job.interrupt:
+                leaving += [held.pod for held in job.pods.values()]
+            else:
+                views.append(View(job))
+        nodes = {node.name: node.capacity for node in self.nodes}
+        for pod in leaving:
+            if pod.node in nodes:
+                nodes[pod.node] = nodes[pod.node] - pod.requests
+        return views, ClusterView(tuple(Node(name, capacity) for name, capacity in nodes.items()))
+
+    def _plan(
+        self, job: Job, allocation: Allocation, needed: Allocation, *, empty: bool = False
+    ) -> GangPlan | Wait:
+        """Nodes for what `allocation` lacks beside what all jobs hold now, or on the `empty` cluster."""
+        of = job.spec.spec.resources.of
+        members = tuple(
+            PodRequest(pod, of(pod.role), job.spec.spec.priority, job.submitted_at)
+            for pod in _pods(job.name, allocation)
+            if empty or pod not in job.pods
+        )
+        counts = {Role.SCHEDULER: 1, Role.SERVER: needed.servers, Role.WORKER: needed.workers}
+        bound = [] if empty else [h.pod for other in self._live() for h in other.pods.values()]
+        draining = [other.name for other in self._live() if any(h.releasing for h in other.pods.values())]
+        return plan_gang(Gang(job.name, members, counts), self.nodes, bound, draining)
+
+    def _probes(self, job: Job) -> list[Allocation]:
+        if job.spec.spec.policy.allocation is not None:
+            return []
+        return life.probes_left(
+            job, lambda point: isinstance(self._plan(job, point, point, empty=True), GangPlan)
+        )
+
+    def _can_pay(self, job: Job) -> bool:
+        """Whether any allocation's next epoch is covered; the smallest is the usual answer, and asked first."""
+        if life.affordable(job, job.minimum):
+            return True
+        return any(
+            life.affordable(job, Allocation(w, s))
+            for w in range(job.minimum.workers, job.maximum.workers + 1)
+            for s in range(job.minimum.servers, job.maximum.servers + 1)
+        )
+
+    def _unpayable(self, job: Job) -> str:
+        left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
+        predicted = life.predicted_seconds(job, job.minimum, 1.0)
+        book = job.spec.spec.price_book
+        seconds = (predicted.high if predicted else 0.0) + life.START_SECONDS
+        cost = to_amount(book.cost(job.spec.spec.resources.total(job.minimum), seconds))
+        return (
+            f"{left:.6f} {book.currency} left, the next epoch at {job.minimum} may take {seconds:.1f} s "
+            f"and cost {cost:.6f}"
+        )
+
+    def _resize(self, job: Job, at: float) -> None:
+        """Go from the pods held to those wanted: end what is too much, start what is missing."""
+        assert job.wanted is not None
+        excess = tuple(
+            pod for pod, held in job.pods.items() if not held.releasing and not _within(pod, job.wanted)
+        )
+        if excess:
+            self._take(act.ReleasePods(at, job.name, excess))
+        self._fill(job, at)
+
+    def _fill(self, job: Job, at: float) -> None:
+        """Start the pods that are missing and find room; begin when nothing is under way."""
+        assert job.wanted is not None
+        plan = self._plan(job, job.wanted, job.wanted if job.kind is EpochKind.MINI else job.minimum)
+        if isinstance(plan, Wait):
+            # Room that is on its way out may still be ours: then PodsReleased asks again.
+            if not any(held.releasing for held in job.pods.values()):
+                self._give_back(job, at)
+                self._wait(job, at, plan, ())
+            return
+        missing = tuple(
+            Pod(pod, node, job.spec.spec.resources.of(pod.role)) for pod, node in plan.placements.items()
+        )
+        if missing:
+            self._take(act.DeployPods(at, job.name, missing))
+            token = f"{job.name}.start{job.attempts}.{len(job.pods)}"
+            self._take(act.SetTimer(at, job.name, token, at + START_DEADLINE))
+            if job.metered == NOTHING:
+                self._enter(job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.wanted}")
+        self._begin_when_ready(job, at)
+
+    def _begin_when_ready(self, job: Job, at: float) -> None:
+        under_way = any(not held.ready or held.releasing for held in job.pods.values())
+        if job.phase is Phase.DEPLOYING and not under_way and self._needed_are_in(job, job.pods):
+            self._begin(job, at)
+
+    def _start_deadline(self, job: Job, at: float) -> None:
+        """Time is up: begin with what is ready if the needed are, else give everything back."""
+        unready = tuple(pod for pod, held in job.pods.items() if not held.ready and not held.releasing)
+        ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
+        if self._needed_are_in(job, ready):
+            self._take(act.ReleasePods(at, job.name, unready))
+            return
+        self._give_back(job, at)
+        self._failed(
+            job,
+            at,
+            Reason.START_TIMED_OUT,
+            f"{len(unready)} of {len(job.pods)} functions were not ready after {START_DEADLINE:.0f} s",
+        )
+
+    @staticmethod
+    def _needed_are_in(job: Job, pods: Iterable[PodId]) -> bool:
+        roles = [pod.role for pod in pods]
+        return (
+            Role.SCHEDULER in roles
+            and roles.count(Role.WORKER) >= job.minimum.workers
+            and roles.count(Role.SERVER) >= job.minimum.servers
+        )
+
+    def _begin(self, job: Job, at: float) -> None:
+        """Reserve the money and start the epoch on the pods that are there."""
+        allocation = job.held
+        fraction, seconds = 1.0, None
+        if job.kind is EpochKind.MINI:
+            left = self._probes(job)
+            fraction, seconds = life.probe_size(job, max(1, len(left))) or (1.0, None)
+            if allocation.workers > 1:
+                seconds = None
+        terms = life.terms(job, allocation, fraction, seconds)
+        if terms is None:
+            if allocation != job.minimum:
+                why = f"{allocation} is not covered by the budget any more: the smallest instead"
+                self._take(act.Decide(at, job.name, job.minimum, job.kind, (why,)))
+                self._resize(job, at)
+            else:
+                self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+            return
+        self._settle(job, at, Charge.RELEASE)
+        pods = tuple(sorted(job.pods))
+        attempt = job.failures + 1
+        token = f"{job.name}.{job.attempts + 1}"
+        same = job.group != "" and job.members == pods
+        reason = Reason.PROBING_SPEED if job.kind is EpochKind.MINI else Reason.TRAINING_EPOCH
+        number = len(job.epochs) + 1
+        self._take(
+            act.RunEpoch(
+                at=at,
+                job=job.name,
+                token=token,
+                kind=job.kind,
+                number=number,
+                attempt=attempt,
+                allocation=allocation,
+                pods=pods,
+                group=job.group if same else f"{job.name}.g{job.groups + 1}",
+                fraction=fraction,
+                seconds=seconds,
+                position=job.position,
+                weights_in=job.weights,
+                weights_out=f"{job.checkpoints}/{token}.ckpt",
+                deadline=terms.deadline,
+                budget_bound=terms.budget_bound,
+                reservation=terms.reservation,
+                predicted_seconds=_as_tuple(terms.predicted),
+            )
+        )
+        if job.reason is not reason:
+            self._enter(job, at, reason, f"with {allocation}")
+
+    def _failed(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        """An attempt failed: again from the last checkpoint, or the end, as the reason says."""
+        retry = MEANING[reason].retry
+        if retry is Retry.FREE or job.cancel:
+            self._moving.add(job.name)
+        elif retry is Retry.NEVER:
+            self._end(job, at, reason, message)
+        elif job.failures + 1 >= life.MAX_FAILURES:
+            self._end(job, at, reason, f"{message} ({life.MAX_FAILURES} attempts in a row failed)")
+        else:
+            pause = BACKOFF[job.failures]
+            again = f"attempt {job.failures + 2} of {life.MAX_FAILURES} in {pause:g} s"
+            self._enter(job, at, Reason.BACKING_OFF, f"{reason.value}: {message}; {again}")
+            token = f"{job.name}.again{job.attempts}.{job.failures}"
+            self._take(act.SetTimer(at, job.name, token, at + pause))
+
+    # -- money, ends, pods --------------------------------------------------------------------------------
+
+    def _settle(self, job: Job, at: float, charge: Charge) -> None:
+        """Pay for what the gang held since the last settlement, at most until its lease ended."""
+        if job.metered == NOTHING and not job.unbilled_invocations:
+            return
+        until = max(job.billed_until, min(at, job.lease_until))
+        amount = job.spec.spec.price_book.cost(
+            job.metered, until - job.billed_until, job.unbilled_invocations
+        )
+        self._take(act.Settle(at, job.name, job.last_token, charge, min(amount, job.ledger.reserved), until))
+
+    def _give_back(self, job: Job, at: float) -> None:
+        pods = tuple(pod for pod, held in job.pods.items() if not held.releasing)
+        if pods:
+            self._take(act.ReleasePods(at, job.name, pods))
+
+    def _end(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        self._take(act.End(at, job.name, reason, message))
+        self._give_back(job, at)
+        self._finish_ending(job, at)
+
+    def _finish_ending(self, job: Job, at: float) -> None:
+        if not job.pods and job.ending:
+            self._enter(job, at, *job.ending)
+            self._room_changed()
+
+    def _wait(self, job: Job, at: float, plan: GangPlan | Wait, why: tuple[str, ...]) -> None:
+        """Say why the job waits: in the gang's numbers, or, where there is room now, in the policy's words."""
+        if isinstance(plan, Wait):
+            reason, message = Reason(plan.reason.value), plan.message
+        else:
+            reason, message = Reason.DRAINING, why[-1] if why else "the policy keeps the room for other jobs"
+        if (job.reason, job.message) != (reason, message):
+            self._enter(job, at, reason, message)
+
+    def _enter(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        self._take(act.Enter(at, job.name, reason, message))
+
+
+def _pods(job: str, allocation: Allocation) -> list[PodId]:
+    return [
+        PodId(job, Role.SCHEDULER, 0),
+        *(PodId(job, Role.SERVER, index) for index in range(allocation.servers)),
+        *(PodId(job, Role.WORKER, index) for index in range(allocation.workers)),
+    ]
+
+
+def _within(pod: PodId, allocation: Allocation) -> bool:
+    count = {Role.SCHEDULER: 1, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
+    return pod.index < count[pod.role]
+
+
+def _queue_key(job: Job) -> tuple[int, float, str]:
+    return -job.spec.spec.priority, job.submitted_at, job.name
+
+
+def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:
+    return None if interval is None else (interval.low, interval.expected, interval.high)
+
+
+_ROWS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
+    ev.HandlerStarted: Reducer._handler_started,
+    ev.JobSubmitted: Reducer._submitted,
+    ev.PodReady: Reducer._pod_ready,
+    ev.PodLost: Reducer._pod_lost,
+    ev.PodsReleased: Reducer._pods_released,
+    ev.EpochFinished: Reducer._epoch_finished,
+    ev.EpochFailed: Reducer._epoch_failed,
+    ev.ModelsFitted: Reducer._models_fitted,
+    ev.TimerFired: Reducer._timer_fired,
+    ev.CancelAsked: Reducer._stop_asked,
+    ev.InterruptAsked: Reducer._stop_asked,
+    ev.ResumeAsked: Reducer._resume_asked,
+}

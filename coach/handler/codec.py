@@ -1,0 +1,32 @@
+"""Records (events and actions) to JSON and back, through their own type hints."""
+
+from __future__ import annotations
+
+from functools import cache
+from typing import Any, get_args
+
+from pydantic import TypeAdapter
+
+from coach.core.jobs.actions import Action
+from coach.core.jobs.events import Event
+
+Record = Event | Action
+
+TYPES: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Event), *get_args(Action))}
+EVENTS = frozenset(kind.__name__ for kind in get_args(Event))
+
+
+@cache
+def _adapter(name: str) -> TypeAdapter[Any]:
+    return TypeAdapter(TYPES[name])
+
+
+def encode(record: Record) -> str:
+    """The record's fields as JSON; its type is kept beside it."""
+    return _adapter(type(record).__name__).dump_json(record).decode()
+
+
+def decode(name: str, body: str) -> Record:
+    """The record that `encode` wrote. Raises KeyError for a type this version does not know."""
+    record: Record = _adapter(name).validate_json(body)
+    return record

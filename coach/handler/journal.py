@@ -1,0 +1,165 @@
+"""The journal: every record, in order, in one SQLite file. A job's state is the fold of its records.
+
+One handler writes; anybody may read at any time (WAL). Two things keep a second writer out: a lock on a file beside
+the journal, which goes with the process, and a fencing token, checked in every transaction, for file systems where
+locks mean nothing.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO
+
+from coach.core.errors import PermanentError, UserError
+from coach.core.jobs import job as jobs
+from coach.core.jobs.events import JobSubmitted
+from coach.core.jobs.job import Job
+from coach.handler.codec import Record, decode, encode
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS records (
+    seq  INTEGER PRIMARY KEY,
+    at   REAL NOT NULL,
+    job  TEXT NOT NULL,
+    type TEXT NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS records_of_job ON records (job, seq);
+"""
+
+
+class JournalBusyError(UserError):
+    """Another handler writes this journal."""
+
+
+class Journal:
+    """An open journal. `Journal.write(path)` for the one handler, `Journal.read(path)` for anybody else."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str] | None, token: int) -> None:
+        self.path = path
+        self._connection = connection
+        self._lock = lock
+        self._token = token
+
+    @classmethod
+    def write(cls, path: Path) -> Journal:
+        """Open for writing, creating it where needed.
+
+        Raises JournalBusyError where another handler has it, PermanentError where it is of a later version.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        lock = path.with_suffix(".lock").open("a+")
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError as error:
+            lock.close()
+            raise JournalBusyError(f"{path}: another handler has this journal") from error
+        connection = sqlite3.connect(path, isolation_level=None)
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.executescript(_SCHEMA)
+        _check_version(path, connection)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(
+            "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0)", (SCHEMA_VERSION,)
+        )
+        connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
+        (token,) = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()
+        connection.execute("COMMIT")
+        return cls(path, connection, lock, token)
+
+    @classmethod
+    def read(cls, path: Path) -> Journal:
+        """Open for reading. Raises UserError where there is no journal."""
+        if not path.exists():
+            raise UserError(f"no journal at {path}: no job was run yet; start one with: coach run FILE")
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        _check_version(path, connection)
+        return cls(path, connection, None, 0)
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Write records in one transaction, on disk when it returns.
+
+        Raises PermanentError where another handler has taken the journal over: this one must stop.
+        """
+        rows = [(record.at, record.job, type(record).__name__, encode(record)) for record in records]
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            (token,) = self._connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()
+            if token != self._token:
+                raise PermanentError(f"{self.path}: another handler took this journal over; this one stops")
+            self._connection.executemany(
+                "INSERT INTO records (at, job, type, body) VALUES (?, ?, ?, ?)", rows
+            )
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            raise PermanentError(f"{self.path}: cannot write the journal: {error}") from error
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def records(self, job: str | None = None, after: int = 0) -> Iterator[tuple[int, Record]]:
+        """(seq, record) in order, of all jobs or one, later than `after`."""
+        where, values = ("job = ? AND", (job, after)) if job is not None else ("", (after,))
+        query = f"SELECT seq, type, body FROM records WHERE {where} seq > ? ORDER BY seq"  # noqa: S608
+        for seq, name, body in self._connection.execute(query, values):
+            yield seq, decode(name, body)
+
+    def jobs(self) -> dict[str, Job]:
+        """All jobs, as their records make them, in the order of their submission."""
+        return fold(record for _, record in self.records())
+
+    def last_at(self) -> float:
+        """Time of the last record, seconds since 1970; 0 for an empty journal."""
+        (at,) = self._connection.execute("SELECT max(at) FROM records").fetchone()
+        return at or 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether a handler has this journal now."""
+        with Path(os.devnull).open() if self._lock else self.path.with_suffix(".lock").open("a+") as lock:
+            if self._lock:
+                return True
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            return False
+
+    def close(self) -> None:
+        """Close the file and give the lock back."""
+        self._connection.close()
+        if self._lock:
+            self._lock.close()
+
+
+def fold(records: Iterable[Record]) -> dict[str, Job]:
+    """Jobs by name, from records in order. Records of no job concern every live one."""
+    found: dict[str, Job] = {}
+    for record in records:
+        if isinstance(record, JobSubmitted):
+            found[record.job] = jobs.submitted(record)
+        elif record.job:
+            jobs.apply(found[record.job], record)
+        else:
+            for job in found.values():
+                jobs.apply(job, record)
+    return found
+
+
+def _check_version(path: Path, connection: sqlite3.Connection) -> None:
+    try:
+        row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+    except sqlite3.Error as error:
+        raise PermanentError(f"{path}: not a journal of Coach: {error}") from error
+    if row and row[0] > SCHEMA_VERSION:
+        raise PermanentError(
+            f"{path}: written by a later Coach (journal version {row[0]}, this one knows {SCHEMA_VERSION})"
+        )

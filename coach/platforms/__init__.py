@@ -1,0 +1,1 @@
+"""Where functions run: the local machine, Nuclio on Kubernetes, or virtual time."""
