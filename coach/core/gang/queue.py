@@ -1,0 +1,154 @@
+"""Several gangs in queue order over one snapshot, and who may pass a gang that waits for room.
+
+Needed members come first, gang by gang in queue order; wanted members come after all needed ones, so that no job
+grows into the room in which the next one could start. A gang that waits for something else than room (members that
+are not created, a request no node can hold) stands in nobody's way.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coach.core.cluster import Node, Pod
+from coach.core.gang.packing import Placements, Snapshot, pack
+from coach.core.gang.plan import (
+    Gang,
+    GangPlan,
+    Wait,
+    WaitReason,
+    add_wanted,
+    plan_needed,
+    planned,
+)
+from coach.core.gang.rules import ForeignPod, PodRequest
+
+#: A gang that waits for one of these has a claim on the room that the gangs behind it could take.
+CLAIMS = (WaitReason.WAITING_CAPACITY, WaitReason.DRAINING)
+
+
+class Backfill(StrEnum):
+    """Who may take room while a gang ahead in the queue (the head) waits for it."""
+
+    STRICT = "strict"  #: nobody
+    #: Who ends before the head could start, or leaves the head its nodes (EASY backfilling). Without predicted
+    #: ends it is strict.
+    EASY = "easy"
+    ANY = "any"  #: everybody who fits: nothing idles, and a large gang may wait for ever
+
+
+@dataclass(frozen=True, slots=True)
+class _Head:
+    """The first gang that waits for room, and the earliest start that predictions promise it."""
+
+    gang: Gang
+    wait: Wait
+    must: tuple[PodRequest, ...]
+    #: Seconds until it fits; infinite where no predicted end makes room for it.
+    start: float
+    #: The cluster at that instant.
+    shadow: Snapshot | None
+
+
+def queue_gangs(
+    gangs: Iterable[Gang],
+    nodes: Iterable[Node],
+    bound: Iterable[Pod | ForeignPod],
+    *,
+    backfill: Backfill = Backfill.STRICT,
+    ends: Mapping[str, float] | None = None,
+    draining: Collection[str] = (),
+) -> dict[str, GangPlan | Wait]:
+    """Plan all `gangs` on one snapshot; the result is in queue order and does not depend on that of the input.
+
+    `ends`: in how many seconds each job that holds room is predicted to give it back (for `Backfill.EASY`).
+    """
+    ordered = sorted(gangs, key=lambda gang: gang.key)
+    snapshot = Snapshot(nodes, bound)
+    for gang in ordered:
+        snapshot.commit(gang.members, planned(gang, snapshot))
+    results: dict[str, GangPlan | Wait] = {}
+    head: _Head | None = None
+    for gang in ordered:
+        after = snapshot.copy() if head else snapshot
+        result = plan_needed(gang, after, draining)
+        if isinstance(result, Wait):
+            if head is None and result.reason in CLAIMS and backfill is not Backfill.ANY:
+                known = _all_ends(ends, results, ordered) if backfill is Backfill.EASY else {}
+                head = _head(gang, result, snapshot, known)
+        elif head is not None:
+            if _may_pass(gang, result.placements, head):
+                snapshot = after
+            else:
+                result = _reserved(gang, result, head)
+        results[gang.job] = result
+    for gang in ordered:
+        plan = results[gang.job]
+        if isinstance(plan, Wait):
+            continue
+        after = snapshot.copy() if head else snapshot
+        grown = add_wanted(gang, plan, after)
+        joining = {pod: node for pod, node in grown.placements.items() if pod not in plan.placements}
+        if head is None or _may_pass(gang, joining, head):
+            results[gang.job], snapshot = grown, after
+        else:
+            results[gang.job] = GangPlan(gang.job, plan.placements, (*joining, *grown.unplaced))
+    return results
+
+
+def _all_ends(
+    ends: Mapping[str, float] | None, results: Mapping[str, GangPlan | Wait], gangs: Sequence[Gang]
+) -> dict[str, float]:
+    """Predicted ends of the jobs that stand, and of those that this very round starts."""
+    lengths = {
+        gang.job: gang.length
+        for gang in gangs
+        if gang.length is not None and isinstance(results.get(gang.job), GangPlan)
+    }
+    return lengths | dict(ends or {})
+
+
+def _head(gang: Gang, wait: Wait, snapshot: Snapshot, ends: Mapping[str, float]) -> _Head:
+    must = tuple(
+        member
+        for role, count in wait.missing.items()
+        for member in sorted(
+            (m for m in gang.members if m.id.role == role and m.planned_node not in snapshot.room),
+            key=lambda member: member.id.index,
+        )[:count]
+    )
+    shadow = snapshot.copy()
+    for job, end in sorted(ends.items(), key=lambda item: (item[1], item[0])):
+        shadow.give_back(job)
+        if pack(must, gang.job, shadow).complete:
+            return _Head(gang, wait, must, end, shadow)
+    return _Head(gang, wait, must, math.inf, None)
+
+
+def _may_pass(gang: Gang, placements: Placements, head: _Head) -> bool:
+    """Whether `placements` of `gang` leave the head's promised start as it is."""
+    if not placements:
+        return True
+    if head.shadow is None:
+        return False
+    if gang.length is not None and gang.length <= head.start:
+        return True
+    after = head.shadow.copy()
+    after.commit(gang.members, placements)
+    if not pack(head.must, head.gang.job, after).complete:
+        return False
+    head.shadow.commit(gang.members, placements)
+    return True
+
+
+def _reserved(gang: Gang, plan: GangPlan, head: _Head) -> Wait:
+    start = f"in about {head.start:.0f} s" if math.isfinite(head.start) else "when others make room"
+    missing = {
+        role: count for role in gang.needed if (count := sum(pod.role == role for pod in plan.placements))
+    }
+    message = f"fits, but job {head.gang.job} is ahead: it {head.wait.message} and starts {start}"
+    return Wait(
+        gang.job, WaitReason.SHADOW_RESERVED, message, missing, len(plan.placements), (head.gang.job,)
+    )

@@ -1,0 +1,132 @@
+"""Coach's own policy: the thesis's two steps (sections 4.1 and 4.2), with its sign mended.
+
+1. *Alone* (`climb`): each job climbs to what its epoch budget allows, without looking at the cluster.
+2. *Together* (`together`): everyone's minimum first, in queue order; then, while more is asked for than there is, the
+   worker or server with the least marginal utility is taken back.
+
+Around them: a change that does not pay for its own restart is not made, and what jobs in the middle of an epoch still
+hold is not promised to others before their boundary.
+
+Speeds are asked O(pods of a job) times for each job in step 1, and O(1) times for each pod taken back in step 2.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from coach.core.cluster import Allocation
+from coach.core.policies.base import AllocationDecision, ClusterView, JobView, Reason, Step, queue_order
+from coach.core.policies.climb import Climb, Objective
+from coach.core.policies.room import Claim, Room
+from coach.core.policies.together import Together, admit
+
+
+@dataclass(frozen=True, slots=True)
+class CoachPolicy:
+    """The thesis's policy, with its objective."""
+
+    objective: Objective = Objective.SOONEST
+    #: See `Climb.least_efficiency`.
+    least_efficiency: float = 0.02
+    cadence: float | None = None
+
+    @property
+    def name(self) -> str:
+        """`coach`, or `coach:<objective>`."""
+        return "coach" if self.objective is Objective.SOONEST else f"coach:{self.objective}"
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        """See `AllocationPolicy.allocate`."""
+        steps: list[Step] = []
+        room = Room(cluster.nodes)
+        claims = self._alone(sorted(jobs, key=queue_order), room, steps)
+        together = Together(claims, room, self.objective, steps)
+        movable = [claim for claim in claims if not claim.settled]
+        admit(claims, room, steps)
+        together.fit(movable)
+        if self._keep(movable, together):
+            together.fit(movable)
+        decided = {claim.job.id: claim.at for claim in claims}
+        if any(claim.job.busy for claim in claims):
+            self._hold(claims, cluster, steps)
+            decided.update((claim.job.id, claim.at) for claim in claims if not claim.job.busy)
+        return AllocationDecision({job.id: decided[job.id] for job in jobs}, tuple(steps))
+
+    def _alone(self, jobs: Sequence[JobView], room: Room, steps: list[Step]) -> list[Claim]:
+        """What each job would like to have, in queue order."""
+        known = [job.remaining_epochs.expected for job in jobs if job.remaining_epochs is not None]
+        typical = statistics.median(known) if known else 1.0
+        climb = Climb(self.objective, self.least_efficiency)
+        claims = []
+        for job in jobs:
+            goal = job.fixed or climb(job, steps)
+            if goal is None:
+                steps.append(Step(job.id, job.current, None, Reason.UNAFFORDABLE))
+            remaining = job.remaining_epochs.expected if job.remaining_epochs is not None else typical
+            # A job that is about to end still has an epoch to run.
+            claims.append(Claim(job, goal, max(remaining, 1.0), room))
+        if self.objective is Objective.MEAN_COMPLETION:
+            # Who ends first makes room first (shortest remaining time).
+            claims.sort(key=lambda claim: (-claim.job.priority, claim.seconds(claim.floor)))
+        for rank, claim in enumerate(claims):
+            claim.rank = rank
+        return claims
+
+    def _keep(self, claims: Sequence[Claim], together: Together) -> bool:
+        """Keep what jobs hold where a change would not pay for its own restart and there is room; whether any was.
+
+        Those who would hold less than decided come first: they make room for the others.
+        """
+        changing = [
+            (claim, claim.at, current)
+            for claim in claims
+            if claim.at is not None
+            and (current := claim.job.current) is not None
+            and current != claim.at
+            and self._allowed(claim, current)
+        ]
+        changing.sort(key=lambda change: change[0].share(*change[2]) - change[0].share(*change[1]))
+        kept = len(together.steps)
+        for claim, at, current in changing:
+            saved, price, unit = self._worth(claim, together, current, at)
+            if saved <= price and together.room.fits(claim, current):
+                together.room.change(claim, current)
+                unit += f" by changing, and a restart costs {price:.4g}"
+                together.steps.append(Step(claim.job.id, at, current, Reason.RESTART, saved, unit))
+        return len(together.steps) > kept
+
+    def _worth(
+        self, claim: Claim, together: Together, current: Allocation, to: Allocation
+    ) -> tuple[float, float, str]:
+        """What changing from `current` `to` saves over the rest of the job, what its restart costs, and the unit."""
+        job = claim.job
+        if self.objective is Objective.CHEAPEST:
+            rate = job.epoch_cost(to) * job.speed(to)
+            return together.loss(claim, current, to), job.restart_seconds * rate, "money saved"
+        return claim.seconds(current) - claim.seconds(to), job.restart_seconds, "s saved"
+
+    def _allowed(self, claim: Claim, current: Allocation) -> bool:
+        """Whether `current` keeps the job's limits, or breaks them no worse than what was decided."""
+        job, at = claim.job, claim.at
+        inside = (
+            job.minimum.workers <= current.workers <= job.maximum.workers
+            and job.minimum.servers <= current.servers <= job.maximum.servers
+        )
+        climb = Climb(self.objective, self.least_efficiency)
+        return inside and at is not None and climb.level(job, current)[0] >= climb.level(job, at)[0]
+
+    def _hold(self, claims: Sequence[Claim], cluster: ClusterView, steps: list[Step]) -> None:
+        """Let the jobs that are not busy have no more than fits beside what the busy ones hold."""
+        room = Room(cluster.nodes)
+        for claim in claims:
+            ideal, claim.at = claim.at, None
+            claim.goal = ideal
+            room.change(claim, claim.job.current if claim.job.busy else ideal)
+        movable = [claim for claim in claims if not claim.job.busy]
+        together = Together(claims, room, self.objective, steps)
+        together.fit(movable, held=True)
+        # What is left of a change may not pay any more; the rest of it can wait for the next boundary.
+        if self._keep(movable, together):
+            together.fit(movable, held=True)
