@@ -11,25 +11,25 @@ import sys
 # The script's own folder is not the function's: a `platform.py` beside this file would hide the standard library's.
 sys.path.pop(0)
 
-import argparse  # noqa: E402
-import asyncio  # noqa: E402
-import datetime  # noqa: E402
-import fcntl  # noqa: E402
-import importlib  # noqa: E402
-import json  # noqa: E402
-import logging  # noqa: E402
-import os  # noqa: E402
-import re  # noqa: E402
-import select  # noqa: E402
-import signal  # noqa: E402
-import socket  # noqa: E402
-import struct  # noqa: E402
-import threading  # noqa: E402
-import traceback  # noqa: E402
+import argparse
+import asyncio
+import datetime
+import fcntl
+import importlib
+import json
+import logging
+import os
+import re
+import select
+import signal
+import socket
+import struct
+import threading
+import traceback
 
-import nuclio_sdk  # noqa: E402
-import nuclio_sdk.json_encoder  # noqa: E402
-import nuclio_sdk.logger  # noqa: E402
+import nuclio_sdk
+import nuclio_sdk.json_encoder
+import nuclio_sdk.logger
 
 HEAD = struct.Struct(">II")
 FRAME = struct.Struct(">cI")
@@ -59,14 +59,15 @@ class Channel:
         self._lock = threading.Lock()
 
     def send(self, kind, text):
+        """Send one message, whole, from any thread."""
         payload = text.encode("utf-8", "backslashreplace")
         with self._lock:
-            for data in (memoryview(FRAME.pack(kind, len(payload))), memoryview(payload)):
-                while data:
-                    try:
-                        data = data[self.socket.send(data) :]
-                    except BlockingIOError:
-                        select.select([], [self.socket], [])
+            rest = memoryview(FRAME.pack(kind, len(payload)) + payload)
+            while rest:
+                try:
+                    rest = rest[self.socket.send(rest) :]
+                except BlockingIOError:
+                    select.select([], [self.socket], [])
 
     async def receive(self):
         """The next (head, body) from the host."""
@@ -93,6 +94,7 @@ class LogStream:
         self._channel = channel
 
     def write(self, text):
+        """Send one record."""
         if text.strip():
             self._channel.send(b"l", text)
 
@@ -101,6 +103,8 @@ class LogStream:
 
 
 class Wrapper:
+    """The function and its context, for as long as the process lives."""
+
     def __init__(self, args, channel, logger):
         self._channel = channel
         self._logger = logger
@@ -113,6 +117,7 @@ class Wrapper:
         self._terminating = False
 
     async def initialize(self):
+        """Run init_context, then report for work."""
         init_context = getattr(self._module, "init_context", None)
         if init_context is not None:
             result = init_context(self._context)
@@ -129,12 +134,15 @@ class Wrapper:
             self._termination = asyncio.ensure_future(self._terminate())
 
     async def serve(self):
+        """Handle events one after the other, until the process is killed."""
         while True:
             head, body = await self._channel.receive()
             self._busy = True
             try:
                 await self._handle(self._event(head, body))
-            except BaseException as error:  # SystemExit and KeyboardInterrupt too: the process outlives its events
+            except (
+                BaseException
+            ) as error:  # SystemExit and KeyboardInterrupt too: the process outlives its events
                 self._answer_error(error)
             finally:
                 self._busy = False
@@ -158,12 +166,13 @@ class Wrapper:
             try:
                 content = json.loads(body.decode("utf-8"))
             except Exception as error:
-                print(f"Failed deserializing json body, error message: {error}", file=sys.stderr, flush=True)
-        timestamp = datetime.datetime.fromtimestamp(head.pop("timestamp"), datetime.timezone.utc).replace(tzinfo=None)
+                sys.stderr.write(f"Failed deserializing json body, error message: {error}\n")
+        seconds = head.pop("timestamp")
+        timestamp = datetime.datetime.fromtimestamp(seconds, datetime.timezone.utc)  # noqa: UP017 - Python 3.9 lacks UTC
         return nuclio_sdk.Event(
             body=content,
             trigger=self._trigger,
-            timestamp=timestamp,
+            timestamp=timestamp.replace(tzinfo=None),
             size=len(body),
             _id=head.pop("id"),
             _type=head.pop("type"),
@@ -198,6 +207,7 @@ def load_handler(text):
 
 
 def parse_args():
+    """The host's arguments; the same names as those of Nuclio's wrapper, but for the descriptors."""
     parser = argparse.ArgumentParser()
     for name in ("handler", "namespace", "worker-id", "trigger-kind", "trigger-name"):
         parser.add_argument("--" + name, required=True)
@@ -208,16 +218,21 @@ def parse_args():
 
 
 async def run(args, channel, logger):
+    """Load the function and serve it; the event loop runs already, as under Nuclio."""
     try:
         wrapper = Wrapper(args, channel, logger)
         await wrapper.initialize()
     except BaseException as error:
-        channel.send(b"x", json.dumps({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}))
+        channel.send(
+            b"x",
+            json.dumps({"error": f"{type(error).__name__}: {error}", "traceback": traceback.format_exc()}),
+        )
         raise SystemExit(1) from None
     await wrapper.serve()
 
 
 def main():
+    """Run until the host is gone."""
     args = parse_args()
     os.set_inheritable(args.lifeline_fd, False)
     die_with_host(args.lifeline_fd)

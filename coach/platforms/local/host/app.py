@@ -1,19 +1,17 @@
 """HTTP as Nuclio's processor speaks it: a bare ASGI application over the workers."""
 
-import asyncio
 import base64
 import json
 import posixpath
 import re
 import time
-import uuid
 from collections.abc import Awaitable, Callable, MutableMapping
 from typing import Any
 from urllib.parse import parse_qsl
 
 from coach.platforms.local.host.config import HostConfig
-from coach.platforms.local.host.pool import Pool
-from coach.platforms.local.host.worker import Answer, WrapperDied
+from coach.platforms.local.host.pool import NotReady, Pool
+from coach.platforms.local.host.process import Answer, WrapperDied
 
 Scope = MutableMapping[str, Any]
 Message = MutableMapping[str, Any]
@@ -40,7 +38,11 @@ class Reply:
 
     async def send(self, send: Send, server: str | None = "nuclio") -> None:
         """Send it, with Nuclio's `Server` header unless the function set its own."""
-        headers = [] if server is None or any(n.lower() == "server" for n, _ in self.headers) else [("Server", server)]
+        headers = (
+            []
+            if server is None or any(n.lower() == "server" for n, _ in self.headers)
+            else [("Server", server)]
+        )
         if self.content_type is not None:
             headers.append(("Content-Type", self.content_type))
         if self.status not in (204, 304):
@@ -61,7 +63,6 @@ class Application:
 
     def __init__(self, config: HostConfig, pool: Pool) -> None:
         self._config, self._pool = config, pool
-        self._event_id = str(uuid.uuid4())
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request (ASGI)."""
@@ -70,7 +71,7 @@ class Application:
         if tuple(scope["server"]) == self._config.health_address:
             await self._health(scope).send(send, server=None)
         elif scope["path"].startswith("/__internal/health"):
-            await Reply(200 if self._pool.serving else 503).send(send)
+            await Reply(200 if self._pool.ready else 503).send(send)
         else:
             await self._function(scope, receive, send)
 
@@ -82,8 +83,8 @@ class Application:
         checks = {"processor_liveness": "OK"}
         ok = True
         if scope["path"] == "/ready":
-            ok = self._pool.serving
-            checks["processor_readiness"] = "OK" if ok else "not ready"
+            ok = self._pool.ready
+            checks["processor_readiness"] = "OK" if ok else "Processor not ready yet"
         full = b"full=1" in scope["query_string"].split(b"&")
         text = json.dumps(checks if full else {}, indent=4) + "\n"
         return Reply(200 if ok else 503, text.encode(), "application/json; charset=utf-8")
@@ -100,35 +101,41 @@ class Application:
             return
         headers = {_canonical(name): value for name, value in scope["headers"]}
         try:
-            head = self._head(scope, {name: value.decode("utf-8") for name, value in headers.items()}, len(body))
+            head = self._head(
+                scope, {name: value.decode("utf-8") for name, value in headers.items()}, len(body)
+            )
         except UnicodeDecodeError as error:
             text = f'Exception caught while serving - "{error}": {error}\n'
             await Reply(500, text.encode(), "text/plain").send(send)
             return
-        wanted = headers.get("X-Nuclio-Log-Level")
-        reply, logs = await self._invoke(head, body)
-        if wanted is not None:
-            text = _logs_header(logs, wanted.decode("latin-1"), self._config.trigger_name)
-            if text is not None:
-                reply.headers.append(("X-Nuclio-Logs", text))
-        await reply.send(send)
+        await self._event(head, body, headers.get("X-Nuclio-Log-Level"), send)
 
-    async def _invoke(self, head: dict[str, Any], body: bytes) -> tuple[Reply, list[dict[str, Any]]]:
-        worker = await self._pool.take(self._config.availability_timeout)
-        if worker is None:
-            return Reply(503), []
+    async def _event(self, head: dict[str, Any], body: bytes, wanted: bytes | None, send: Send) -> None:
+        """Have a worker handle one event and answer it; `wanted` is the log level that the caller asks for."""
+        worker = await self._pool.take()
+        logs: list[dict[str, Any]] = []
+        lost = None
         try:
-            answer = await worker.call(head, body)
+            if worker is None:
+                reply = Reply(503)
+            else:
+                answer = await self._pool.call(worker, head, body)
+                reply, logs = _reply(answer), answer.logs
+        except NotReady as error:
+            reply = Reply(500, str(error).encode(), _PLAIN)
         except TimeoutError:
-            self._pool.replace(worker)
-            return Reply(408, b'{"error": "handler timed out"}', "application/json"), []
-        except WrapperDied:
-            return Reply(500, b"EOF", _PLAIN), []
-        except asyncio.CancelledError:
-            self._pool.replace(worker)
-            raise
-        self._pool.give_back(worker)
-        return _reply(answer), answer.logs
+            reply = Reply(408, b'{"error": "handler timed out"}', _PLAIN)
+            wanted = None
+        except WrapperDied as error:
+            reply = Reply(500, b"EOF", _PLAIN)
+            wanted, lost = None, f"a wrapper ended by itself while it handled an event ({error})"
+        if wanted is not None:
+            logs_text = _logs_header(logs, wanted.decode("latin-1"), self._config.trigger_name)
+            if logs_text is not None:
+                reply.headers.append(("X-Nuclio-Logs", logs_text))
+        await reply.send(send)
+        if lost is not None:
+            self._pool.lose(lost)
 
     async def _body(self, scope: Scope, receive: Receive) -> bytes | None:
         """The whole body, or None when the client went away. Raises BodyTooLarge."""
@@ -156,7 +163,6 @@ class Application:
             "content_type": headers.get("Content-Type", ""),
             "fields": dict(parse_qsl(scope["query_string"].decode("latin-1"), keep_blank_values=True)),
             "headers": headers,
-            "id": self._event_id,
             "method": scope["method"],
             "path": normal + "/" if path.endswith("/") and normal != "/" else normal,
             "timestamp": int(time.time()),
@@ -188,7 +194,9 @@ def _reply(answer: Answer) -> Reply:
         return Reply(500, f"status code {status} cannot be sent".encode(), _PLAIN)
     body = result["body"] or ""
     encoded = result.get("body_encoding") == "base64"
-    reply = Reply(status, base64.b64decode(body) if encoded else body.encode(), result["content_type"] or "text/plain")
+    reply = Reply(
+        status, base64.b64decode(body) if encoded else body.encode(), result["content_type"] or "text/plain"
+    )
     for name, value in (result.get("headers") or {}).items():
         if isinstance(value, str) and _TOKEN.match(name) and name.lower() not in _NOT_ANSWERED:
             reply.headers.append((_canonical(name.encode()), _CONTROL.sub(" ", value)))

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-DEFAULT_WRAPPER = Path(__file__).resolve().parent.parent / "wrapper.py"
 DEFAULT_MAX_BODY = 4 * 1024 * 1024
 _DURATION_PART = re.compile(r"(\d+(?:\.\d+)?)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
@@ -38,7 +37,6 @@ class HostConfig:
     event_timeout: float | None = None
     max_body: int = DEFAULT_MAX_BODY
     python: str = sys.executable
-    wrapper: str = str(DEFAULT_WRAPPER)
     python_path: str = ""
     labels: dict[str, str] = field(default_factory=dict)
 
@@ -52,15 +50,22 @@ def duration(text: str, what: str) -> float:
 
 
 def read(config: Path, platform_config: Path | None, environ: dict[str, str] | None = None) -> HostConfig:
-    """Read both files and the NUCLIO_PYTHON_* variables. Raises ConfigError."""
+    """Read both files, NUCLIO_PYTHON_EXE_PATH and NUCLIO_PYTHON_PATH. Raises ConfigError.
+
+    NUCLIO_PYTHON_WRAPPER_PATH is Nuclio's own: the host has its own wrapper, which speaks to no other processor.
+    """
     environ = dict(os.environ) if environ is None else environ
     document = _load(config)
     metadata, spec = document.get("metadata") or {}, document.get("spec") or {}
     if not spec.get("handler"):
         raise ConfigError(f"{config}: spec.handler is missing - write module:function")
-    triggers = {n: t for n, t in (spec.get("triggers") or {}).items() if (t or {}).get("kind", "http") == "http"}
+    triggers = {
+        n: t for n, t in (spec.get("triggers") or {}).items() if (t or {}).get("kind", "http") == "http"
+    }
     if len(triggers) != 1:
-        raise ConfigError(f"{config}: spec.triggers has {len(triggers)} http triggers - the host serves exactly one")
+        raise ConfigError(
+            f"{config}: spec.triggers has {len(triggers)} http triggers - the host serves exactly one"
+        )
     trigger_name, trigger = next(iter(triggers.items()))
     attributes = trigger.get("attributes") or {}
     address = _address(str(trigger.get("url") or "127.0.0.1:8080"), f"{config}: triggers.{trigger_name}.url")
@@ -76,11 +81,12 @@ def read(config: Path, platform_config: Path | None, environ: dict[str, str] | N
         workers=int(trigger.get("numWorkers") or trigger.get("maxWorkers") or 1),
         trigger_name=str(trigger.get("name") or trigger_name),
         availability_timeout=10.0 if wait is None else float(wait) / 1000,
-        termination_timeout=duration(str(trigger.get("workerTerminationTimeout") or "10s"), "workerTerminationTimeout"),
+        termination_timeout=duration(
+            str(trigger.get("workerTerminationTimeout") or "10s"), "workerTerminationTimeout"
+        ),
         event_timeout=duration(event_timeout, "eventTimeout") if event_timeout else None,
         max_body=int(attributes.get("maxRequestBodySize") or DEFAULT_MAX_BODY),
         python=environ.get("NUCLIO_PYTHON_EXE_PATH") or sys.executable,
-        wrapper=environ.get("NUCLIO_PYTHON_WRAPPER_PATH") or str(DEFAULT_WRAPPER),
         python_path=environ.get("NUCLIO_PYTHON_PATH") or str(Path.cwd()),
     )
 
@@ -107,7 +113,9 @@ def _load(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise ConfigError(f"{path}: cannot be read ({error.strerror})") from None
     try:
-        document = json.loads(text)  # JSON is YAML, and what `launch` writes: it spares a host the YAML parser
+        document = json.loads(
+            text
+        )  # JSON is YAML, and what `launch` writes: it spares a host the YAML parser
     except ValueError:
         import yaml
 

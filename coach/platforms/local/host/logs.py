@@ -25,14 +25,18 @@ class FunctionLog:
             path.parent.mkdir(parents=True, exist_ok=True)
             self._open()
 
-    def write(self, level: str, message: str, *, worker: str | None = None, more: dict[str, Any] | None = None) -> None:
+    def write(
+        self, level: str, message: str, *, worker: str | None = None, more: dict[str, Any] | None = None
+    ) -> None:
         """Add one entry; `more` are its structured fields."""
         now = time.time()
         entry: dict[str, Any] = {
             "time": time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(now)) + f".{int(now * 1000) % 1000:03d}Z",
             "level": level,
             "function": self._function,
-            "message": message if len(message) <= MAX_LINE else message[:MAX_LINE] + f"... ({len(message)} characters)",
+            "message": message
+            if len(message) <= MAX_LINE
+            else message[:MAX_LINE] + f"... ({len(message)} characters)",
         }
         if worker is not None:
             entry["worker"] = worker
