@@ -1,0 +1,20 @@
+"""The Nuclio handler of a server function. docs/functions.md describes what it answers."""
+
+import sys
+from pathlib import Path
+
+# Beside the folder of this file lies the package that all three functions share.
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
+
+from training.function import Function
+
+
+def init_context(context):
+    """Start warming up. Nuclio calls this once for each worker process."""
+    context.user_data.function = Function("server")
+
+
+def handler(context, event):
+    """Answer one request."""
+    status, body = context.user_data.function.handle(event.body)
+    return context.Response(body=body, content_type="application/json", status_code=status)

@@ -1,0 +1,380 @@
+"""What a function's handler does: the start, status, stop and health operations of docs/functions.md.
+
+Runs in the wrapper, without threads: what zygote and child have sent is read when the next request comes, and nothing
+depends on it being read sooner (the zygote enforces the deadline, progress is dropped when nobody reads).
+"""
+
+import json
+import select
+import socket
+import time
+from collections import OrderedDict
+from dataclasses import dataclass, field
+from typing import Any
+
+from training import launch, request, wire
+from training.errors import TrainingError, too_slow
+from training.request import StartRequest
+
+FINAL = ("done", "failed", "stopped")
+#: Long polls are this long at most: a function handles one request at a time, and a stop must not wait behind one.
+LONGEST_WAIT = 2.0
+#: Ended epochs whose answers are remembered.
+REMEMBERED = 32
+#: How long a killed child may take to be gone.
+KILL_SECONDS = 0.2
+#: How long a server or scheduler waits, when the next epoch comes, to hear that the one before is done.
+LIFELINE_SECONDS = 0.5
+#: How much later than the zygote's alarm the wrapper kills it.
+ALARM_GRACE_SECONDS = 0.5
+
+Answer = tuple[int, dict]
+
+
+@dataclass
+class Epoch:
+    """One epoch as this function knows it. `version` grows with every change."""
+
+    token: str
+    group: str
+    state: str = "starting"
+    version: int = 1
+    progress: dict = field(default_factory=dict)
+    report: dict | None = None
+    error: dict | None = None
+
+    @property
+    def over(self) -> bool:
+        """Whether it will not change any more."""
+        return self.state in FINAL
+
+    def answer(self) -> dict:
+        """The body of a status answer."""
+        body = {"epoch": self.token, "state": self.state, "version": self.version, "progress": self.progress}
+        if self.report is not None:
+            body["report"] = self.report
+        if self.error is not None:
+            body["error"] = self.error
+        return body
+
+    def become(self, state: str, *, report: dict | None = None, error: TrainingError | None = None) -> None:
+        """Change, unless it is over."""
+        if self.over or state == self.state:
+            return
+        self.state = state
+        self.version += 1
+        self.report = report
+        self.error = error.as_dict() if error else None
+
+
+@dataclass
+class Child:
+    """The process that is a member of a group, from the order to start it until the zygote says that it ended."""
+
+    serial: int
+    request: StartRequest
+    socket: socket.socket
+    pid: int | None = None
+    loading: dict | None = None  # what the zygote is loading for it, and since when
+    closed: bool = False  # its socket is at the end of file
+    failure: TrainingError | None = None
+    done: dict[str, dict] = field(
+        default_factory=dict
+    )  # reports of epochs this function has not heard of yet
+
+
+class Function:
+    """The state behind one function's handler."""
+
+    def __init__(self, role: str) -> None:
+        self.role = role
+        self._zygote = launch.start()
+        self._child: Child | None = None
+        self._serial = 0
+        self._epoch: Epoch | None = None
+        self._past: OrderedDict[str, Epoch] = OrderedDict()
+
+    # -- operations ------------------------------------------------------------------------------------------------
+
+    def handle(self, body: Any) -> Answer:
+        """Answer one request: an HTTP status and a body."""
+        try:
+            if isinstance(body, bytes | str):
+                body = json.loads(body)
+            if not isinstance(body, dict):
+                raise TrainingError("BadRequest", "the body must be a JSON object")
+            operations = {
+                "start": self.start,
+                "status": self.status,
+                "stop": self.stop,
+                "health": self.health,
+            }
+            operation = operations.get(body.get("op"))
+            if operation is None:
+                raise TrainingError("BadRequest", f"op must be one of {', '.join(operations)}")
+            self._listen(0)
+            return operation(body)
+        except ValueError as error:
+            return 400, {"error": TrainingError("BadRequest", f"the body is not JSON: {error}").as_dict()}
+        except TrainingError as error:
+            return {"BadRequest": 400, "Busy": 409}.get(error.reason, 500), {"error": error.as_dict()}
+
+    def start(self, body: dict) -> Answer:
+        """Begin an epoch, or join it when it was begun before."""
+        token = body.get("epoch")
+        if isinstance(token, str) and (known := self._known(token)) is not None:
+            return 202, {"epoch": token, "state": known.state}
+        asked = request.parse(body, self.role)
+        if self.role != "worker":
+            self._await_end(LIFELINE_SECONDS)
+        if self._epoch is not None and not self._epoch.over:
+            busy = self._epoch
+            raise TrainingError("Busy", f"epoch {busy.token} of group {busy.group} is {busy.state}")
+        if self._child is not None and self._child.request.group == asked.group:
+            self._go_on(self._child, asked)
+        else:
+            self._begin(asked)
+        return 202, {"epoch": asked.epoch, "state": self._epoch.state}
+
+    def status(self, body: dict) -> Answer:
+        """How an epoch is; waits up to `wait` seconds for a version other than `seen`."""
+        token, wait, seen = body.get("epoch"), body.get("wait", 0), body.get("seen", 0)
+        if not isinstance(token, str):
+            raise TrainingError("BadRequest", "epoch must be a text")
+        if isinstance(wait, bool) or not isinstance(wait, int | float) or not 0 <= wait <= LONGEST_WAIT:
+            raise TrainingError("BadRequest", f"wait must be 0 to {LONGEST_WAIT:g} seconds")
+        until = time.monotonic() + wait
+        while True:
+            epoch = self._known(token)
+            if epoch is None:
+                return 200, {"epoch": token, "state": "unknown", "version": 0, "progress": {}}
+            left = until - time.monotonic()
+            if epoch.over or epoch.version != seen or left <= 0:
+                return 200, epoch.answer()
+            self._listen(left)
+
+    def stop(self, body: dict) -> Answer:
+        """End the group, named by its id or by its current epoch. Naming one that is not there is no error."""
+        group, token = body.get("group"), body.get("epoch")
+        if not isinstance(group, str) and not isinstance(token, str):
+            raise TrainingError("BadRequest", "stop needs a group or an epoch")
+        epoch = self._epoch
+        if epoch is not None and (group == epoch.group or token == epoch.token):
+            epoch.become("stopped")
+            self._end_child()
+        return 200, {"state": "stopped"}
+
+    def health(self, body: dict) -> Answer:
+        """Whether the function is warm, and what it is doing."""
+        del body
+        if self._zygote.imports_seconds is None:
+            state = "importing"
+        else:
+            state = self._epoch.state if self._epoch is not None and not self._epoch.over else "idle"
+        return 200, {
+            "state": state,
+            "role": self.role,
+            "zygote_pid": self._zygote.pid,
+            "child_pid": self._child.pid if self._child else None,
+            "group": self._child.request.group if self._child else None,
+            "imports_seconds": self._zygote.imports_seconds,
+            "from_template": self._zygote.from_template,
+        }
+
+    def _await_end(self, seconds: float) -> None:
+        """A worker's "done" may reach the caller a moment before it reaches the servers' wrappers."""
+        until = time.monotonic() + seconds
+        while self._epoch is not None and not self._epoch.over and (left := until - time.monotonic()) > 0:
+            self._listen(left)
+
+    # -- starting and ending ---------------------------------------------------------------------------------------
+
+    def _known(self, token: str) -> Epoch | None:
+        if self._epoch is not None and self._epoch.token == token:
+            return self._epoch
+        return self._past.get(token)
+
+    def _make_current(self, asked: StartRequest) -> Epoch:
+        if self._epoch is not None:
+            self._past[self._epoch.token] = self._epoch
+            while len(self._past) > REMEMBERED:
+                self._past.popitem(last=False)
+        self._epoch = Epoch(asked.epoch, asked.group)
+        return self._epoch
+
+    def _begin(self, asked: StartRequest) -> None:
+        """Have a child forked for a new group; an idle one of an old group is ended by the zygote first."""
+        self._drop_child()
+        self._make_current(asked)
+        self._serial += 1
+        ours, theirs = wire.pair()
+        message = {"op": "start", "serial": self._serial, "request": asked.as_dict()}
+        with theirs:
+            if not self._zygote.send(message, (theirs.fileno(),)):
+                self._replace_zygote()
+                self._zygote.send(message, (theirs.fileno(),))
+        self._child = Child(self._serial, asked, ours)
+
+    def _go_on(self, child: Child, asked: StartRequest) -> None:
+        """Let the formed group's member run another epoch: a message, not a start."""
+        before, now = child.request.group_part(), asked.group_part()
+        changed = [name for name in now if now[name] != before[name]]
+        if changed:
+            message = (
+                f"group {asked.group} was formed with another {', '.join(changed)}; use another group id"
+            )
+            raise TrainingError("BadRequest", message)
+        self._zygote.send({"op": "deadline", "serial": child.serial, "seconds": asked.deadline})
+        epoch = self._make_current(asked)
+        if self.role == "worker":
+            wire.send(child.socket, {"request": asked.as_dict()})
+        elif asked.epoch in child.done:
+            epoch.become("done", report=child.done[asked.epoch])
+        else:
+            epoch.become("training")
+
+    def _drop_child(self) -> None:
+        if self._child is not None:
+            self._child.socket.close()
+            self._child = None
+
+    def _end_child(self) -> None:
+        """Kill the child and wait until it is gone; a zygote that does not answer is killed as well."""
+        if self._child is None:
+            return
+        child = self._child
+        self._zygote.send({"op": "kill", "serial": child.serial})
+        until = time.monotonic() + KILL_SECONDS
+        while self._child is child and (left := until - time.monotonic()) > 0:
+            self._listen(left)
+        if self._child is child:  # it is being loaded for, by somebody's code
+            self._zygote.kill()
+            self._drop_child()
+            self._replace_zygote()
+
+    def _replace_zygote(self) -> None:
+        self._zygote.kill()
+        self._zygote.close()
+        self._zygote = launch.start()
+
+    # -- hearing ---------------------------------------------------------------------------------------------------
+
+    def _listen(self, seconds: float) -> None:
+        """Take in what zygote and child have sent; wait up to `seconds` for something."""
+        while True:
+            ends = [self._zygote.socket]
+            if self._child is not None and not self._child.closed:
+                ends.append(self._child.socket)
+            self._cut_short_loading()
+            ready, _, _ = select.select(ends, [], [], seconds)
+            if not ready:
+                return
+            # The child first: its last words explain what the zygote says about its end.
+            if len(ends) > 1 and ends[1] in ready:
+                self._hear_child(self._child)
+            elif (message := self._zygote.receive()) is not None:
+                self._hear_zygote(message)
+            else:
+                self._lost_zygote()
+            seconds = 0
+
+    def _cut_short_loading(self) -> None:
+        """The zygote's own alarm does not reach code that hangs beneath Python."""
+        loading = self._child.loading if self._child is not None else None
+        if (
+            loading is not None
+            and time.monotonic() > loading["at"] + loading["seconds"] + ALARM_GRACE_SECONDS
+        ):
+            self._zygote.kill()
+
+    def _hear_child(self, child: Child) -> None:
+        message, _ = wire.receive(child.socket)
+        if message is None:
+            child.closed = True
+            return
+        epoch = self._epoch if self._epoch is not None and self._epoch.token == message["epoch"] else None
+        event = message["event"]
+        if event == "failed":
+            child.failure = TrainingError(message["reason"], message["message"])
+            if self._epoch is not None and self._epoch.group == child.request.group:
+                self._epoch.become("failed", error=child.failure)
+        elif event == "done":
+            if epoch is None:
+                child.done[message["epoch"]] = message["report"]
+            else:
+                epoch.become("done", report=message["report"])
+        elif epoch is not None and not epoch.over:
+            if event == "state":
+                epoch.become(message["state"])
+            elif event == "progress":
+                epoch.progress = message["progress"]
+                epoch.version += 1
+
+    def _hear_zygote(self, message: dict) -> None:
+        event = message["event"]
+        if event == "ready":
+            self._zygote.imports_seconds = message["imports_seconds"]
+            return
+        child = self._child
+        if child is None or message["serial"] != child.serial:
+            return
+        if event == "loading":
+            child.loading = message
+        elif event == "forked":
+            child.pid, child.loading = message["pid"], None
+        elif event == "failed":
+            self._fail(TrainingError(message["reason"], message["message"]))
+            self._drop_child()
+        elif event == "ended":
+            self._child_ended(child, message)
+
+    def _child_ended(self, child: Child, message: dict) -> None:
+        while not child.closed:  # the kernel keeps what it sent before its end
+            self._hear_child(child)
+        epoch = self._epoch
+        if epoch is not None and not epoch.over:
+            if message["cause"] == "deadline":
+                self._fail(
+                    TrainingError("DeadlineExceeded", f"the group was not done {epoch.state} at its deadline")
+                )
+            elif message["signal"] is None and message["exit_status"] == 0:
+                epoch.become("done", report={})
+            else:
+                self._fail(how_it_ended(child.request, message))
+        self._drop_child()
+
+    def _fail(self, error: TrainingError) -> None:
+        if self._epoch is not None:
+            self._epoch.become("failed", error=error)
+
+    def _lost_zygote(self) -> None:
+        """The zygote is gone, and its child with it: say why, and start another."""
+        child, self._child = self._child, None
+        if child is not None:
+            child.socket.close()
+            loading = child.loading
+            if loading is None:
+                self._fail(
+                    TrainingError("PeerLost", f"the function's own process {self._zygote.pid} was killed")
+                )
+            elif time.monotonic() > loading["at"] + loading["seconds"]:
+                self._fail(too_slow(loading["what"], loading["seconds"]))
+            else:
+                reason = "ModelInvalid" if loading["what"] == "model" else "PeerLost"
+                self._fail(
+                    TrainingError(reason, f"the function's process ended while loading the {loading['what']}")
+                )
+        self._replace_zygote()
+
+
+def how_it_ended(asked: StartRequest, ended: dict) -> TrainingError:
+    """Words for a child that ended without a word of its own."""
+    rss = f"its largest size was {ended['max_rss_gib']:.2f} GiB"
+    limit = f", its limit {asked.memory:g} GiB" if asked.memory is not None else ""
+    if ended["out_of_memory"]:
+        return TrainingError(
+            "OutOfMemory", f"the kernel killed {asked.name} for want of memory; {rss}{limit}"
+        )
+    if ended["signal"] is not None:
+        return TrainingError("PeerLost", f"{asked.name} was killed by signal {ended['signal']}; {rss}{limit}")
+    return TrainingError("PeerLost", f"{asked.name} ended with status {ended['exit_status']}; {rss}{limit}")

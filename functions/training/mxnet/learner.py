@@ -1,0 +1,139 @@
+"""The user's gluon model with its optimizer."""
+
+import random
+import warnings
+from types import ModuleType
+
+import mxnet as mx
+import numpy as np
+from mxnet import autograd, gluon
+
+from training import model_file
+from training.errors import TrainingError
+from training.mxnet import optimizers
+from training.request import StartRequest
+
+
+class MxnetLearner:
+    """See training.backend.Learner."""
+
+    def __init__(self, request: StartRequest, model: ModuleType, sample: np.ndarray) -> None:
+        self._uri = request.model["uri"]
+        mx.random.seed(request.seed)
+        np.random.seed(request.seed)
+        random.seed(request.seed)
+        try:
+            self._net = model.net()
+            self._loss = model.loss()
+            self._initialize(sample)
+        except TrainingError:
+            raise
+        except Exception as error:
+            raise model_file.invalid(self._uri, error) from error
+        #: Structural names ("0.weight"): gluon's own carry a counter that differs from process to process.
+        self._parameters = dict(sorted(self._net._collect_params_with_prefix().items()))
+        trained = {name: each for name, each in self._parameters.items() if each.grad_req != "null"}
+        if not trained:
+            raise TrainingError("ModelInvalid", f"{self._uri}: the net has no parameter to train")
+        self._trained = list(trained.values())
+        self._trained_names = list(trained)
+        self.optimizer = optimizers.create(request.optimizer, model, self._uri)
+        self._trainer = gluon.Trainer(self._trained, self.optimizer, kvstore=None, update_on_kvstore=False)
+        self._loss_sum = mx.nd.zeros((1,))
+        self._counted = 0
+
+    def _initialize(self, sample: np.ndarray) -> None:
+        if not isinstance(self._net, gluon.Block):
+            kind = type(self._net).__name__
+            raise TrainingError("ModelInvalid", f"{self._uri}: net() returned {kind}, no gluon Block")
+        if not callable(self._loss):
+            kind = type(self._loss).__name__
+            raise TrainingError("ModelInvalid", f"{self._uri}: loss() returned {kind}, no function")
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # parameters that net() initialized itself are left as they are
+            self._net.initialize(mx.init.Xavier())
+        if isinstance(self._net, gluon.HybridBlock):
+            self._net.hybridize()
+        self._net(
+            mx.nd.array(sample)
+        ).wait_to_read()  # fixes the shapes, in an order that is the same everywhere
+
+    @property
+    def weights(self) -> list[mx.nd.NDArray]:
+        """What the group keeps equal, in one order on all workers."""
+        return [each.data() for each in self._trained]
+
+    @property
+    def gradients(self) -> list[mx.nd.NDArray]:
+        """In the order of `weights`."""
+        return [each.grad() for each in self._trained]
+
+    @property
+    def auxiliary(self) -> list[mx.nd.NDArray]:
+        """What layers measure rather than learn: batch normalisation's running mean and variance."""
+        return [each.data() for each in self._parameters.values() if each.grad_req == "null"]
+
+    def step(self, x: np.ndarray, y: np.ndarray, seed: int) -> None:
+        """See training.backend.Learner."""
+        mx.random.seed(seed)
+        samples, labels = mx.nd.array(x), mx.nd.array(y)
+        with autograd.record():
+            losses = self._loss(self._net(samples), labels)
+            if losses.ndim == 0 or losses.shape[0] != len(y):
+                message = (
+                    f"loss() gave shape {losses.shape} for {len(y)} samples; it must give one loss per sample"
+                )
+                raise TrainingError("ModelInvalid", f"{self._uri}: {message}")
+            if losses.ndim > 1:
+                losses = losses.reshape((len(y), -1)).mean(axis=1)
+        losses.backward()
+        self._loss_sum = self._loss_sum + losses.sum()
+        self._counted += len(y)
+
+    def update(self, batch_size: int) -> None:
+        """See training.backend.Learner."""
+        self._trainer.update(batch_size)
+
+    def take_loss(self) -> tuple[float, int]:
+        """See training.backend.Learner."""
+        loss, count = float(self._loss_sum.asscalar()), self._counted
+        self._loss_sum, self._counted = mx.nd.zeros((1,)), 0
+        return loss, count
+
+    def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+        """See training.backend.Learner."""
+        labels = mx.nd.array(y)
+        output = self._net(mx.nd.array(x))
+        losses = self._loss(output, labels)
+        loss = float(losses.reshape((len(y), -1)).mean(axis=1).sum().asscalar())
+        classifies = (
+            isinstance(output, mx.nd.NDArray) and output.ndim == 2 and output.shape[1] > 1 and y.ndim == 1
+        )
+        return loss, float((output.asnumpy().argmax(axis=1) == y).sum()) if classifies else float("nan")
+
+    def arrays(self) -> dict[str, np.ndarray]:
+        """See training.backend.Learner."""
+        arrays = {f"weights/{name}": each.data().asnumpy() for name, each in self._parameters.items()}
+        arrays |= optimizers.state_arrays(self._trainer._updaters[0], self._trained_names)
+        return arrays
+
+    def settings(self) -> dict:
+        """See training.backend.Learner."""
+        return optimizers.settings(self.optimizer)
+
+    def restore(self, arrays: dict[str, np.ndarray], settings: dict | None) -> None:
+        """See training.backend.Learner."""
+        for name, parameter in self._parameters.items():
+            array = arrays.get(f"weights/{name}")
+            if array is None:
+                raise TrainingError(
+                    "CheckpointInvalid", f"the checkpoint has no weights {name}, the model does"
+                )
+            if array.shape != parameter.shape:
+                message = (
+                    f"weights {name} are {array.shape} in the checkpoint, {parameter.shape} in the model"
+                )
+                raise TrainingError("CheckpointInvalid", message)
+            parameter.set_data(mx.nd.array(array, dtype=array.dtype))
+        if settings is not None:
+            optimizers.restore(self._trainer._updaters[0], self._trained_names, arrays, settings)

@@ -1,0 +1,68 @@
+"""The few Linux calls that keep processes from outliving the ones they belong to."""
+
+import contextlib
+import ctypes
+import os
+import resource
+import signal
+from pathlib import Path
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+def die_with_parent(parent: int) -> None:
+    """Have the kernel kill this process when the thread that forked it ends; at once if it already did."""
+    _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+    if os.getppid() != parent:
+        os._exit(1)
+
+
+def kill(pid: int) -> None:
+    """SIGKILL to a process and to the group it leads. For processes that were not waited for yet."""
+    os.kill(pid, signal.SIGKILL)
+    kill_group(pid)
+
+
+def kill_group(leader: int) -> None:
+    """SIGKILL to what is left of a process group."""
+    with contextlib.suppress(ProcessLookupError, PermissionError):
+        os.killpg(leader, signal.SIGKILL)
+
+
+def limit_memory(gib: float) -> None:
+    """Let this process map `gib` GiB of private writable memory beyond what it has mapped already."""
+    mapped = int(_status("VmData").split()[0]) * 1024
+    limit = mapped + int(gib * 2**30)
+    resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def _status(field: str) -> str:
+    for line in Path("/proc/self/status").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name == field:
+            return value.strip()
+    raise KeyError(field)
+
+
+def cpu_seconds() -> float:
+    """Processor time of this process, user and system, all its threads."""
+    usage = resource.getrusage(resource.RUSAGE_SELF)
+    return usage.ru_utime + usage.ru_stime
+
+
+def max_rss_gib() -> float:
+    """The most memory this process ever had resident, GiB."""
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def cgroup_oom_kills() -> int | None:
+    """How often the kernel killed for memory in this container (cgroup v2); None where that is not told."""
+    try:
+        for line in Path("/sys/fs/cgroup/memory.events").read_text().splitlines():
+            name, _, value = line.partition(" ")
+            if name == "oom_kill":
+                return int(value)
+    except (OSError, ValueError):
+        return None
+    return None

@@ -1,0 +1,227 @@
+"""The start message: every field is checked before anything starts, and all faults are told at once."""
+
+import math
+from collections.abc import Callable
+from dataclasses import MISSING, asdict, dataclass, fields
+from typing import Any
+
+from training.errors import TrainingError
+
+ROLES = ("scheduler", "server", "worker")
+FORMATS = ("digits-json", "idx", "cifar10", "digits8x8", "npz")
+
+#: What may differ between two epochs of one formed group. All else was fixed when the group formed.
+PER_EPOCH = (
+    "epoch",
+    "position",
+    "samples",
+    "seconds",
+    "weights_in",
+    "weights_out",
+    "deadline",
+    "evaluate",
+    "keep",
+)
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """One epoch of one role. docs/functions.md describes each field; times are seconds, memory GiB."""
+
+    epoch: str
+    group: str
+    role: str
+    rank: int
+    workers: int
+    servers: int
+    root: str
+    host: str
+    deadline: float
+    model: dict | None = None
+    data: dict | None = None
+    batch_size: int = 0
+    optimizer: dict | None = None
+    seed: int = 0
+    mode: str = "sync"
+    position: int = 0
+    samples: int = 0
+    seconds: float | None = None
+    weights_in: str | None = None
+    weights_out: str | None = None
+    memory: float | None = None
+    threads: int = 1
+    evaluate: bool = True
+    keep: bool = True
+    model_seconds: float = 30.0
+
+    @property
+    def root_address(self) -> tuple[str, int]:
+        """Where the group's scheduler listens; the port after it is the lifeline's."""
+        host, _, port = self.root.rpartition(":")
+        return host, int(port)
+
+    @property
+    def name(self) -> str:
+        """How messages call this member: `worker 1`."""
+        return f"{self.role} {self.rank}"
+
+    def as_dict(self) -> dict:
+        """The message again, for another process."""
+        return asdict(self)
+
+    def group_part(self) -> dict:
+        """The fields that must stay the same while the group stays formed."""
+        return {name: value for name, value in asdict(self).items() if name not in PER_EPOCH}
+
+
+def _whole(least: int, most: int = 2**53) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        if isinstance(value, bool) or not isinstance(value, int):
+            return "must be a whole number"
+        return (
+            None
+            if least <= value <= most
+            else f"must be at least {least}" + (f", at most {most}" * (most < 2**53))
+        )
+
+    return check
+
+
+def _positive(value: Any) -> str | None:
+    if (
+        isinstance(value, bool)
+        or not isinstance(value, int | float)
+        or not math.isfinite(value)
+        or value <= 0
+    ):
+        return "must be a number above 0"
+    return None
+
+
+def _text(value: Any) -> str | None:
+    return (
+        None
+        if isinstance(value, str) and 0 < len(value) <= 1024
+        else "must be a text of 1 to 1024 characters"
+    )
+
+
+def _flag(value: Any) -> str | None:
+    return None if isinstance(value, bool) else "must be true or false"
+
+
+def _one_of(*choices: str) -> Callable[[Any], str | None]:
+    return lambda value: None if value in choices else f"must be one of {', '.join(choices)}"
+
+
+def _or_null(check: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
+    def optional(value: Any) -> str | None:
+        fault = None if value is None else check(value)
+        return f"{fault}, or null" if fault else None
+
+    return optional
+
+
+def _address(value: Any) -> str | None:
+    host, _, port = value.rpartition(":") if isinstance(value, str) else ("", "", "")
+    good = host and port.isascii() and port.isdigit() and 1024 <= int(port) <= 65534
+    return None if good else "must be host:port, with a port of 1024 to 65534"
+
+
+def _resource(required: str, **others: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
+    def check(value: Any) -> str | None:
+        if not isinstance(value, dict):
+            return f"must be an object with {required}"
+        checks = {required: _text, **others}
+        faults = [f"{key} is not known" for key in value if key not in checks]
+        faults += [f"{key} {fault}" for key, test in checks.items() if (fault := test(value.get(key)))]
+        return "; ".join(faults) or None
+
+    return check
+
+
+def _hexadecimal(value: Any) -> str | None:
+    good = isinstance(value, str) and len(value) == 64 and set(value) <= set("0123456789abcdef")
+    return None if good else "must be 64 lower-case hexadecimal digits"
+
+
+def _optimizer(value: Any) -> str | None:
+    if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+        return "must be an object with a name"
+    return None
+
+
+CHECKS: dict[str, Callable[[Any], str | None]] = {
+    "epoch": _text,
+    "group": _text,
+    "role": _one_of(*ROLES),
+    "rank": _whole(0),
+    "workers": _whole(1, 4096),
+    "servers": _whole(1, 4096),
+    "root": _address,
+    "host": _text,
+    "deadline": _positive,
+    "model": _or_null(_resource("uri", sha256=_or_null(_hexadecimal))),
+    "data": _or_null(
+        _resource(
+            "uri", format=_one_of(*FORMATS, "model"), sha256=_or_null(_hexadecimal), size=_or_null(_whole(1))
+        )
+    ),
+    "batch_size": _whole(0),
+    "optimizer": _or_null(_optimizer),
+    "seed": _whole(0, 2**31 - 1),
+    "mode": _one_of("sync", "async"),
+    "position": _whole(0),
+    "samples": _whole(0),
+    "seconds": _or_null(_positive),
+    "weights_in": _or_null(_text),
+    "weights_out": _or_null(_text),
+    "memory": _or_null(_positive),
+    "threads": _whole(1, 1024),
+    "evaluate": _flag,
+    "keep": _flag,
+    "model_seconds": _positive,
+}
+
+
+def parse(body: Any, role: str) -> StartRequest:
+    """Check a start message that came to a function of `role`.
+
+    Raises TrainingError BadRequest with every fault, each naming its field.
+    """
+    given = {key: value for key, value in body.items() if key != "op"}
+    faults = [f"{key} is not a known field" for key in given if key not in CHECKS]
+    required = [field.name for field in fields(StartRequest) if field.default is MISSING]
+    faults += [f"{key} is missing" for key in required if key not in given]
+    faults += [
+        f"{key} {fault}" for key, value in given.items() if key in CHECKS and (fault := CHECKS[key](value))
+    ]
+    if not faults:
+        request = StartRequest(**given)
+        faults = _agreement(request, role)
+    if faults:
+        raise TrainingError("BadRequest", "; ".join(faults))
+    return request
+
+
+def _agreement(request: StartRequest, role: str) -> list[str]:
+    """Faults between fields that are each well formed."""
+    faults = []
+    count = {"scheduler": 1, "server": request.servers, "worker": request.workers}[request.role]
+    if request.role != role:
+        faults.append(f"role is {request.role}, but this function is a {role}")
+    if request.rank >= count:
+        faults.append(f"rank is {request.rank}, but the group has {count} of role {request.role}")
+    if request.role != "worker":
+        return faults
+    if request.model is None or request.data is None:
+        faults.append("a worker needs model and data")
+    if request.batch_size < request.workers:
+        faults.append(
+            f"batch_size is {request.batch_size}, less than one sample for each of {request.workers} workers"
+        )
+    if request.seconds is not None and request.workers != 1:
+        faults.append("seconds is for one worker only: several would stop at different steps")
+    if request.position > 0 and request.weights_in is None:
+        faults.append(f"position is {request.position}, so weights_in must name the checkpoint to go on from")
+    return faults

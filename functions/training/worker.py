@@ -1,0 +1,227 @@
+"""A worker's life: form, then one epoch after another until the group ends."""
+
+import math
+import socket
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from training import backend, checkpoint, model_file, processes, wire
+from training.backend import Group, Learner
+from training.dataset import DataSet, Split, Stream, checked, share
+from training.errors import TrainingError
+from training.lifeline import Hub, Member
+from training.request import StartRequest
+
+if TYPE_CHECKING:
+    from training.child import Loaded, Reporter
+
+#: Seconds between two progress messages. Reading the loss waits for the steps so far, so it is not done every step.
+PROGRESS_SECONDS = 0.5
+#: Samples evaluated at once.
+EVALUATION_BATCH = 256
+
+
+class Worker:
+    """One worker of one group."""
+
+    def __init__(
+        self,
+        request: StartRequest,
+        loaded: "Loaded",
+        *,
+        group: Group,
+        lifeline: Hub | Member,
+        reporter: "Reporter",
+        wrapper: socket.socket,
+    ) -> None:
+        self._request = request
+        self._loaded = loaded
+        self._group = group
+        self._lifeline = lifeline
+        self._reporter = reporter
+        self._wrapper = wrapper
+        self._learner: Learner | None = None
+        self._dataset: DataSet | None = None
+        self._stream: Stream | None = None
+        self._at: tuple[str | None, int] | None = (
+            None  # the checkpoint and position that the learner holds now
+        )
+
+    def run(self) -> None:
+        """Train epochs until one is the last, or the wrapper is gone."""
+        began = time.perf_counter()
+        self._group.form()
+        self._lifeline.tell({"formed": True})
+        form_seconds = time.perf_counter() - began
+        while True:
+            report = self._epoch(form_seconds)
+            if self._request.rank == 0:
+                self._lifeline.tell({"done": self._request.epoch})
+            self._reporter.done(report)
+            if not self._request.keep or not self._next():
+                break
+            form_seconds = 0.0
+        self._lifeline.leave()
+        # Servers stop only when every reference to the group's store is gone.
+        self._learner = None
+        self._group.leave()
+
+    def _next(self) -> bool:
+        """Wait for the next epoch's start message; False when the wrapper is gone."""
+        message, _ = wire.receive(self._wrapper)
+        if message is None:
+            return False
+        self._request = StartRequest(**message["request"])
+        self._reporter.epoch = self._request.epoch
+        self._loaded = replace(self._loaded, seconds=0.0)
+        return True
+
+    def _epoch(self, form_seconds: float) -> dict:
+        request = self._request
+        cpu_before = processes.cpu_seconds()
+        began = time.perf_counter()
+        self._prepare()
+        load_seconds = self._loaded.seconds + time.perf_counter() - began
+
+        self._reporter.state("training")
+        trained, train_loss, train_seconds, started_at, ended_at = self._train()
+        began = time.perf_counter()
+        self._group.settle(self._learner)
+        train_seconds += time.perf_counter() - began
+
+        loss = accuracy = None
+        began = time.perf_counter()
+        if request.evaluate:
+            self._reporter.state("evaluating")
+            loss, accuracy = self._evaluate()
+        evaluate_seconds = time.perf_counter() - began
+
+        began = time.perf_counter()
+        position = request.position + trained
+        if request.weights_out is not None and request.rank == 0:
+            state = checkpoint.Checkpoint(
+                arrays=self._learner.arrays(),
+                settings=self._learner.settings(),
+                position=position,
+                epoch=request.epoch,
+                seed=request.seed,
+            )
+            checkpoint.save(request.weights_out, state)
+        self._at = (request.weights_out, position)
+        return {
+            "samples": trained,
+            "position": position,
+            "loss": loss,
+            "accuracy": accuracy,
+            "train_loss": train_loss,
+            "form_seconds": form_seconds,
+            "load_seconds": load_seconds,
+            "train_seconds": train_seconds,
+            "evaluate_seconds": evaluate_seconds,
+            "checkpoint_seconds": time.perf_counter() - began,
+            "train_started_at": started_at,
+            "train_ended_at": ended_at,
+            "cpu_seconds": processes.cpu_seconds() - cpu_before,
+            "max_rss_gib": processes.max_rss_gib(),
+            "weights_uri": request.weights_out if request.rank == 0 else None,
+        }
+
+    def _prepare(self) -> None:
+        """Have the learner hold what the epoch starts from."""
+        request = self._request
+        if self._learner is not None and self._at == (request.weights_in, request.position):
+            return
+        if self._learner is not None and request.mode == "async":
+            message = "an asynchronous group's servers hold its weights: it goes on from its own last checkpoint only"
+            raise TrainingError("BadRequest", f"{message}; use another group id")
+        if self._dataset is None:
+            self._dataset = self._loaded.dataset or self._own_data()
+            self._stream = Stream(len(self._dataset.train), request.seed)
+        sample, _ = self._dataset.train.rows(slice(0, 1))
+        self._learner = backend.make_learner(request, self._loaded.model, sample)
+        if request.weights_in is not None:
+            state = checkpoint.load(request.weights_in)
+            resumed = request.position > 0
+            if resumed and state.position != request.position:
+                message = (
+                    f"{request.weights_in} is of position {state.position}, the epoch of {request.position}"
+                )
+                raise TrainingError("CheckpointInvalid", message)
+            # Weights for a first epoch are somebody's pre-trained ones: their optimizer's state is not ours.
+            self._learner.restore(state.arrays, state.settings if resumed else None)
+        self._group.share(self._learner)
+
+    def _own_data(self) -> DataSet:
+        """The splits that the model file reads itself, by its data(split, path)."""
+        uri, spec = self._request.model["uri"], self._request.data
+        reader = getattr(self._loaded.model, "data", None)
+        if not callable(reader):
+            raise TrainingError(
+                "ModelInvalid", f"the data's format is `model`, but {uri} defines no data(split, path)"
+            )
+        splits = []
+        for name in ("train", "test"):
+            try:
+                x, y = reader(name, spec["uri"])
+                splits.append(checked(Split(np.asarray(x), np.asarray(y)), name))
+            except TrainingError:
+                raise
+            except FileNotFoundError as error:
+                raise TrainingError("DataMissing", f"data({name!r}, {spec['uri']!r}): {error}") from error
+            except Exception as error:
+                raise model_file.invalid(uri, error) from error
+        return DataSet(*splits).first(spec.get("size"))
+
+    def _train(self) -> tuple[int, float | None, float, float, float]:
+        """Samples trained on by the group, mean training loss, seconds from first forward to last update, when."""
+        request, learner, batch = self._request, self._learner, self._request.batch_size
+        total = math.ceil(request.samples / batch) * batch
+        mine = share(batch, request.rank, request.workers)
+        trained, losses, counted = 0, 0.0, 0
+        started_at, began = time.time(), time.perf_counter()
+        told = began
+        while trained < total:
+            rows = self._stream.rows(request.position + trained, batch)[mine]
+            x, y = self._dataset.train.rows(rows)
+            learner.step(x, y, self._step_seed(request.position + trained))
+            self._group.step(learner, batch)
+            trained += batch
+            now = time.perf_counter()
+            if request.seconds is not None or now - told >= PROGRESS_SECONDS or trained >= total:
+                loss, count = learner.take_loss()
+                losses, counted = losses + loss, counted + count
+                if not math.isfinite(loss):
+                    where = f"samples {request.position} to {request.position + trained}"
+                    raise TrainingError("LossNotFinite", f"the training loss became {loss} within {where}")
+                now = time.perf_counter()
+                if now - told >= PROGRESS_SECONDS:
+                    told = now
+                    self._reporter.progress(samples=trained, total=total, loss=losses / counted)
+            if request.seconds is not None and now - began >= request.seconds:
+                break
+        mean = losses / counted if counted else None
+        return trained, mean, time.perf_counter() - began, started_at, time.time()
+
+    def _step_seed(self, position: int) -> int:
+        """One seed for each (job, step, worker), so that a repeated epoch drops the same units."""
+        numbers = [self._request.seed, position // 2**32, position % 2**32, self._request.rank]
+        return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
+
+    def _evaluate(self) -> tuple[float, float | None]:
+        """Mean loss and accuracy over the test split. Every worker measures its share where the group can add."""
+        request, split = self._request, self._dataset.test
+        can_add = self._group.total([0.0]) is not None if request.workers > 1 else False
+        part = share(len(split), request.rank, request.workers) if can_add else slice(0, len(split))
+        sums = np.zeros(2)
+        for start in range(part.start, part.stop, EVALUATION_BATCH):
+            x, y = split.rows(slice(start, min(start + EVALUATION_BATCH, part.stop)))
+            sums += self._learner.evaluate(x, y)
+        if can_add:
+            sums = np.asarray(self._group.total(list(sums)))
+        loss, right = sums / len(split)
+        if not math.isfinite(loss):
+            raise TrainingError("LossNotFinite", f"the test loss is {loss}")
+        return float(loss), (None if math.isnan(right) else float(right))

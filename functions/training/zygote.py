@@ -1,0 +1,308 @@
+"""The warm process of one function: imports the framework once, keeps model and data, forks a child for each group.
+
+Theory of operation
+-------------------
+A *wrapper* (the process that runs the Nuclio handler) has one zygote; the zygote has at most one child, which is one
+member of one parameter-server group. Three kinds of packets flow (training/wire.py):
+
+    wrapper -> zygote   start (with one end of a socket pair for the child), deadline, kill
+    zygote  -> wrapper  ready, loading, forked, failed, ended
+    child  <-> wrapper  directly, over the pair: state, progress, done, failed; the next epoch
+
+The zygote is single-threaded and runs no framework operation itself, so forking it is safe. It alone knows how a child
+ended, because it alone can wait for it. It kills the child at the deadline, so that happens with a stuck wrapper too.
+The child dies with the zygote (PDEATHSIG); the zygote dies with the wrapper (end of file on the socket, PDEATHSIG).
+
+The user's model file runs in here. While it is being loaded an alarm is armed whose handler ends this process; the
+wrapper does the same from outside for code that hangs beneath Python. Either way the wrapper starts another zygote.
+
+A *template* (`python -m training.zygote --listen /path.sock`) imports once for a whole machine and forks zygotes for
+wrappers that ask. It loads no model, and dies without effect on the zygotes it made.
+"""
+
+import argparse
+import os
+import select
+import signal
+import socket
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import ModuleType
+
+from training import backend, child, data, model_file, processes, storage, wire
+from training.dataset import DataSet
+from training.errors import TrainingError, too_slow
+from training.request import StartRequest
+
+
+class Cache:
+    """The last model file and the last data set: a function serves one job at a time."""
+
+    def __init__(self) -> None:
+        self._model: tuple[tuple, ModuleType] | None = None
+        self._data: tuple[tuple, DataSet] | None = None
+
+    def model(self, uri: str, sha256: str | None) -> ModuleType:
+        """The module of a user's model file, run again only when its content changed."""
+        source_key = (uri, sha256, storage.signature(uri))
+        if self._model is None or self._model[0] != source_key or source_key[2] is None:
+            module = model_file.load(uri, sha256)
+            if self._model is not None and self._model[1].__name__ == module.__name__:
+                module = self._model[1]
+            self._model = (source_key, module)
+        return self._model[1]
+
+    def data(self, spec: dict) -> DataSet | None:
+        """The data set of a start message; None when the model file's own reader is to be used."""
+        if spec["format"] == "model":
+            return None
+        key = (
+            spec["uri"],
+            spec["format"],
+            spec.get("sha256"),
+            spec.get("size"),
+            storage.signature(spec["uri"]),
+        )
+        if self._data is None or self._data[0] != key:
+            self._data = None  # the old one's memory goes before the new one's comes
+            self._data = (key, data.load(spec["uri"], spec["format"], spec.get("sha256"), spec.get("size")))
+        return self._data[1]
+
+
+class Zygote:
+    """See the module's description."""
+
+    def __init__(self, wrapper: socket.socket, imports_seconds: float) -> None:
+        self._wrapper = wrapper
+        self._imports_seconds = imports_seconds
+        self._cache = Cache()
+        self._child: int | None = None
+        self._serial = 0
+        self._deadline = float("inf")
+        self._cause: str | None = None
+        self._oom_kills: int | None = None
+        self._wake, self._waker = socket.socketpair()
+        self._wake.setblocking(False)
+        self._waker.setblocking(False)
+
+    def run(self) -> None:
+        """Serve the wrapper until it is gone."""
+        signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up byte is written
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
+        wire.send(
+            self._wrapper, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds}
+        )
+        while True:
+            left = self._deadline - time.monotonic()
+            ready, _, _ = select.select([self._wrapper, self._wake], [], [], min(max(left, 0), 3600))
+            self._drain_wakeups()
+            self._reap(os.WNOHANG)
+            if self._child is not None and time.monotonic() >= self._deadline:
+                self._end("deadline")
+            if self._wrapper in ready:
+                message, descriptors = wire.receive(self._wrapper, descriptors=1)
+                if message is None:
+                    self._end("wrapper gone")
+                    return
+                self._obey(message, descriptors)
+
+    def _drain_wakeups(self) -> None:
+        try:
+            while self._wake.recv(512):
+                pass
+        except BlockingIOError:
+            return
+
+    def _obey(self, message: dict, descriptors: list[int]) -> None:
+        if message["op"] == "start":
+            self._end("replaced")
+            (descriptor,) = descriptors
+            with socket.socket(fileno=descriptor) as end:
+                self._start(message["serial"], StartRequest(**message["request"]), end)
+        elif message["serial"] == self._serial and message["op"] == "deadline":
+            self._deadline = time.monotonic() + message["seconds"]
+        elif message["serial"] == self._serial and message["op"] == "kill":
+            self._end("stopped")
+
+    def _start(self, serial: int, request: StartRequest, end: socket.socket) -> None:
+        self._serial, self._cause = serial, None
+        self._deadline = time.monotonic() + request.deadline
+        began = time.perf_counter()
+        try:
+            model, dataset = self._load(serial, request) if request.role == "worker" else (None, None)
+        except TrainingError as error:
+            wire.send(self._wrapper, {"event": "failed", "serial": serial, **error.as_dict()})
+            return
+        loaded = child.Loaded(model, dataset, time.perf_counter() - began)
+        self._oom_kills = processes.cgroup_oom_kills()
+        zygote = os.getpid()
+        # What is buffered here would be written by the child once more.
+        sys.stdout.flush()
+        sys.stderr.flush()
+        pid = os.fork()
+        if pid == 0:
+            self._become_child(zygote, request, loaded, end)
+        self._child = pid
+        wire.send(self._wrapper, {"event": "forked", "serial": serial, "pid": pid})
+
+    def _become_child(
+        self, zygote: int, request: StartRequest, loaded: "child.Loaded", end: socket.socket
+    ) -> None:
+        try:
+            os.setsid()
+            processes.die_with_parent(zygote)
+            signal.set_wakeup_fd(-1)
+            signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+            for inherited in (self._wrapper, self._wake, self._waker):
+                inherited.close()
+            child.run(request, loaded, end)
+        finally:
+            os._exit(1)
+
+    def _load(self, serial: int, request: StartRequest) -> tuple[ModuleType, DataSet | None]:
+        def bounded(what: str, seconds: float, load: Callable, *arguments: object) -> object:
+            message = {
+                "event": "loading",
+                "serial": serial,
+                "what": what,
+                "seconds": seconds,
+                "at": time.monotonic(),
+            }
+            wire.send(self._wrapper, message)
+
+            def give_up(*_: object) -> None:
+                # Not an exception: the code that hangs could catch it.
+                wire.send(
+                    self._wrapper, {"event": "failed", "serial": serial, **too_slow(what, seconds).as_dict()}
+                )
+                os._exit(1)
+
+            signal.signal(signal.SIGALRM, give_up)
+            signal.setitimer(signal.ITIMER_REAL, seconds)
+            try:
+                return load(*arguments)
+            except TrainingError:
+                raise
+            except MemoryError as error:
+                raise TrainingError("OutOfMemory", f"no memory while loading the {what}") from error
+            except BaseException as error:
+                raise TrainingError(
+                    "Internal", f"loading the {what}: {type(error).__name__}: {error}"
+                ) from error
+            finally:
+                signal.setitimer(signal.ITIMER_REAL, 0)
+
+        model_seconds = min(request.model_seconds, request.deadline)
+        model = bounded(
+            "model", model_seconds, self._cache.model, request.model["uri"], request.model.get("sha256")
+        )
+        dataset = bounded("data", request.deadline, self._cache.data, request.data)
+        return model, dataset
+
+    def _end(self, cause: str) -> None:
+        """Kill the child, if there is one, and tell the wrapper how it ended."""
+        if self._child is not None:
+            self._cause = cause
+            processes.kill(self._child)
+            self._reap(0)
+        self._deadline = float("inf")
+
+    def _reap(self, options: int) -> None:
+        if self._child is None:
+            return
+        pid, status, usage = os.wait4(self._child, options)
+        if pid == 0:
+            return
+        processes.kill_group(pid)  # what the child itself started
+        self._child = None
+        self._deadline = float("inf")
+        kills = processes.cgroup_oom_kills()
+        wire.send(
+            self._wrapper,
+            {
+                "event": "ended",
+                "serial": self._serial,
+                "cause": self._cause,
+                "signal": os.WTERMSIG(status) if os.WIFSIGNALED(status) else None,
+                "exit_status": os.WEXITSTATUS(status) if os.WIFEXITED(status) else None,
+                "out_of_memory": kills is not None
+                and self._oom_kills is not None
+                and kills > self._oom_kills,
+                "cpu_seconds": usage.ru_utime + usage.ru_stime,
+                "max_rss_gib": usage.ru_maxrss / 2**20,
+            },
+        )
+
+
+def _import_framework() -> float:
+    began = time.perf_counter()
+    backend.warm_up()
+    return time.perf_counter() - began
+
+
+def _be_template(path: str) -> None:
+    """Fork a zygote for every wrapper that connects to `path` and sends its end of a pair and its stderr."""
+    seconds = _import_framework()
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for
+    socket_path = Path(path)
+    socket_path.unlink(missing_ok=True)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
+        listener.bind(path)
+        socket_path.chmod(0o600)
+        listener.listen(64)
+        while True:
+            connection, _ = listener.accept()
+            with connection:
+                connection.settimeout(5)
+                message, descriptors = wire.receive(connection, descriptors=2)
+                if message is None or len(descriptors) != 2:
+                    continue
+                wrapper, stderr = descriptors
+                pid = os.fork()
+                if pid == 0:
+                    listener.close()
+                    connection.close()
+                    os.setsid()
+                    os.dup2(stderr, 2)
+                    os.dup2(stderr, 1)
+                    os.close(stderr)
+                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    _serve(wrapper, seconds)
+                os.close(wrapper)
+                os.close(stderr)
+                wire.send(connection, {"event": "forked", "pid": pid})
+
+
+def _serve(descriptor: int, imports_seconds: float) -> None:
+    status = 1
+    try:
+        with socket.socket(fileno=descriptor) as wrapper:
+            Zygote(wrapper, imports_seconds).run()
+        status = 0
+    finally:
+        sys.stderr.flush()
+        os._exit(status)
+
+
+def main() -> None:
+    """Be a zygote of the wrapper behind --fd, or a template that listens on --listen."""
+    parser = argparse.ArgumentParser(prog="python -m training.zygote", description=__doc__.split("\n", 1)[0])
+    how = parser.add_mutually_exclusive_group(required=True)
+    how.add_argument("--fd", type=int, help="the descriptor of the wrapper's socket")
+    how.add_argument("--listen", metavar="PATH", help="be a template on this unix socket")
+    parser.add_argument("--parent", type=int, help="die with this parent process")
+    options = parser.parse_args()
+    if options.parent is not None:
+        processes.die_with_parent(options.parent)
+    if options.listen:
+        _be_template(options.listen)
+    else:
+        os.setsid()
+        _serve(options.fd, _import_framework())
+
+
+if __name__ == "__main__":
+    main()
