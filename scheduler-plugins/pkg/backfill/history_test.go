@@ -1,0 +1,298 @@
+package backfill
+
+import (
+	"fmt"
+	"math/rand"
+	"os"
+	"strconv"
+	"testing"
+
+	"coach.dev/scheduler-plugins/pkg/identity"
+	"coach.dev/scheduler-plugins/pkg/order"
+	"coach.dev/scheduler-plugins/pkg/planner"
+	"coach.dev/scheduler-plugins/pkg/reason"
+)
+
+// history runs random gangs through a small cluster until all have ended: gangs arrive, start, grow, end; nodes do not change.
+// After every round it checks what the scheduler promises.
+type history struct {
+	t        *testing.T
+	random   *rand.Rand
+	capacity [][]int64
+	names    []string
+	knob     Knob
+	now      float64
+	jobs     []*job
+	order    []string // jobs in the order of their start
+}
+
+type job struct {
+	gang     planner.Gang // as it was submitted
+	arrives  float64
+	started  float64 // below zero: not yet
+	ended    bool
+	nodes    []int // of each member
+	bypassed int
+	waiting  float64 // since when for room; below zero: not waiting
+	promised float64 // the earliest start that it was ever promised; below zero: none
+}
+
+func newHistory(t *testing.T, seed int64) *history {
+	random := rand.New(rand.NewSource(seed))
+	h := &history{t: t, random: random}
+	dimensions := 1 + random.Intn(2)
+	vector := func(low, high int) []int64 {
+		v := make([]int64, dimensions)
+		for i := range v {
+			v[i] = int64(low + random.Intn(high-low))
+		}
+		return v
+	}
+	for i := range 1 + random.Intn(4) {
+		h.names = append(h.names, fmt.Sprintf("n%d", i))
+		h.capacity = append(h.capacity, vector(2, 9))
+	}
+	h.knob = Knob{Policy: Policies[random.Intn(len(Policies))], Limits: NoLimits}
+	if random.Intn(2) == 0 {
+		h.knob.Limits = Limits{Bypasses: random.Intn(3), Age: float64(random.Intn(50))}
+	}
+	for i := range 1 + random.Intn(8) {
+		name := string(rune('a' + i))
+		j := &job{started: -1, waiting: -1, promised: -1, arrives: float64(random.Intn(40))}
+		j.gang = planner.Gang{Key: key(name), Length: float64(1 + random.Intn(30)),
+			Order: order.Key{Priority: int32(random.Intn(2)), Since: int64(j.arrives), Gang: name}}
+		for rank, role := range identity.Roles {
+			request := vector(0, 4)
+			members := 1 + random.Intn(2)
+			j.gang.Needed[rank] = 1 + random.Intn(members)
+			for index := range members {
+				j.gang.Members = append(j.gang.Members, planner.Member{Name: fmt.Sprint(name, role, index), Role: role, Index: index,
+					Request: request, Node: planner.NoNode})
+				j.nodes = append(j.nodes, planner.NoNode)
+			}
+		}
+		h.jobs = append(h.jobs, j)
+	}
+	return h
+}
+
+// snapshot of what runs now.
+func (h *history) snapshot() *planner.Snapshot {
+	free := make([][]int64, len(h.capacity))
+	for i := range free {
+		free[i] = append([]int64(nil), h.capacity[i]...)
+	}
+	s := planner.NewSnapshot(h.names, h.capacity, free, len(h.capacity[0]))
+	for _, j := range h.jobs {
+		for m, node := range j.nodes {
+			if node != planner.NoNode && !j.ended {
+				s.Take(node, j.gang.Members[m].Request, j.gang.Key)
+			}
+		}
+	}
+	return s
+}
+
+// ask gives a job as the scheduler sees it: bound members settled, the others asking.
+func (j *job) ask() (*planner.Gang, []int) {
+	gang := j.gang
+	gang.Members, gang.Settled = nil, nil
+	var asking []int
+	for m := range j.nodes {
+		if j.nodes[m] != planner.NoNode {
+			gang.Settled = append(gang.Settled, j.gang.Members[m])
+		} else {
+			gang.Members = append(gang.Members, j.gang.Members[m])
+			asking = append(asking, m)
+		}
+	}
+	return &gang, asking
+}
+
+// round plans all jobs that are there and carries the plans out.
+func (h *history) round() {
+	var gangs []*planner.Gang
+	var asking [][]int
+	var there []*job
+	ends := map[identity.Key]float64{}
+	for _, j := range h.jobs {
+		if j.arrives > h.now || j.ended {
+			continue
+		}
+		gang, members := j.ask()
+		gangs, asking, there = append(gangs, gang), append(asking, members), append(there, j)
+		if j.started >= 0 {
+			ends[j.gang.Key] = j.started + j.gang.Length - h.now
+		}
+	}
+	knob := h.knob
+	head := h.head(there)
+	if head != nil {
+		knob.Bypassed, knob.Waited = head.bypassed, h.now-head.waiting
+	}
+	closed := head != nil && knob.Limits.reached(knob.Bypassed, knob.Waited)
+	plans := Queue(h.snapshot(), gangs, knob, ends, nil)
+	passed := 0
+	for i, plan := range plans {
+		j := there[i]
+		j.waiting = waitingSince(j.waiting, h.now, plan.Wait)
+		placed := gangs[i].Placed(&plan)
+		if len(placed) == 0 {
+			continue
+		}
+		if plan.Wait != nil {
+			h.t.Fatalf("%s waits for %s and has places", j.gang.Key, plan.Wait.Token)
+		}
+		for _, m := range placed {
+			j.nodes[asking[i][m]] = plan.Nodes[m]
+		}
+		if j.started < 0 {
+			j.started = h.now
+			h.order = append(h.order, j.gang.Key.Job)
+			if head != nil && head != j && order.Less(&head.gang.Order, &j.gang.Order) {
+				passed++
+			}
+		}
+	}
+	if head != nil && head.started < 0 {
+		if passed > 0 && (closed || knob.Policy == Strict) {
+			h.t.Fatalf("%d gangs passed %s under %+v", passed, head.gang.Key, knob)
+		}
+		head.bypassed += passed
+	}
+}
+
+// head is the first job in queue order that was waiting for room.
+func (h *history) head(there []*job) *job {
+	var head *job
+	for _, j := range there {
+		if j.waiting >= 0 && (head == nil || order.Less(&j.gang.Order, &head.gang.Order)) {
+			head = j
+		}
+	}
+	return head
+}
+
+func waitingSince(since, now float64, wait *reason.Reason) float64 {
+	switch {
+	case wait == nil || !wait.Token.Claims():
+		return -1
+	case since < 0:
+		return now
+	}
+	return since
+}
+
+// invariants after every round: no partial gang, no over-commit.
+func (h *history) invariants() {
+	s := h.snapshot()
+	for n, free := range s.Free {
+		for _, amount := range free {
+			if amount < 0 {
+				h.t.Fatalf("node %s is over-committed: %v", h.names[n], free)
+			}
+		}
+	}
+	for _, j := range h.jobs {
+		var have planner.Counts
+		for m, node := range j.nodes {
+			if node != planner.NoNode {
+				rank, _ := j.gang.Members[m].Role.Rank()
+				have[rank]++
+			}
+		}
+		for rank, needed := range j.gang.Needed {
+			if have.Total() > 0 && have[rank] < needed {
+				h.t.Fatalf("%s is partly placed: %v of %v", j.gang.Key, have, j.gang.Needed)
+			}
+		}
+	}
+}
+
+// tick ends what has run its time, and reports whether anything can still happen: a job runs, is to arrive, or could start.
+func (h *history) tick() bool {
+	going := h.now <= 41 // the last arrival, and the round after it
+	for _, j := range h.jobs {
+		if j.started >= 0 && !j.ended && h.now >= j.started+j.gang.Length {
+			j.ended, going = true, true
+		}
+		going = going || (j.started >= 0 && !j.ended)
+	}
+	return going
+}
+
+// run to the end. A job that fits the empty cluster must have started by then: no deadlock, no starvation.
+func (h *history) run() {
+	for h.now = 0; h.tick(); h.now++ {
+		h.round()
+		h.invariants()
+	}
+	for _, j := range h.jobs {
+		fits := planner.FitsMissing(h.empty(), &j.gang, j.gang.Needed.Short())
+		if fits != j.ended {
+			h.t.Fatalf("%s: fits the empty cluster %v, ended %v (policy %s)", j.gang.Key, fits, j.ended, h.knob.Policy)
+		}
+	}
+}
+
+func (h *history) empty() *planner.Snapshot { return h.snapshot().Without() }
+
+// TestHistories plays random histories. COACH_HISTORIES sets how many; the 100,000 take about a minute.
+func TestHistories(t *testing.T) {
+	histories := 300
+	if text := os.Getenv("COACH_HISTORIES"); text != "" {
+		var err error
+		if histories, err = strconv.Atoi(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for seed := range histories {
+		newHistory(t, int64(seed)).run()
+	}
+}
+
+// FuzzHistory plays the history of any seed.
+func FuzzHistory(f *testing.F) {
+	f.Add(int64(1))
+	f.Fuzz(func(t *testing.T, seed int64) { newHistory(t, seed).run() })
+}
+
+// TestEasyNeverDelaysTheHead compares each head's start with what it was promised when it first waited, with exact lengths.
+func TestEasyNeverDelaysTheHead(t *testing.T) {
+	waited := 0
+	for seed := range int64(300) {
+		h := newHistory(t, seed)
+		h.knob = Knob{Policy: Easy, Limits: NoLimits}
+		for _, j := range h.jobs {
+			j.gang.Order.Priority = 0 // a later job of a higher priority may delay anybody
+		}
+		for h.now = 0; h.tick(); h.now++ {
+			h.round()
+			head := h.head(h.jobs)
+			if head == nil || head.promised >= 0 {
+				continue
+			}
+			ends := map[identity.Key]float64{}
+			for _, j := range h.jobs {
+				if j.started >= 0 && !j.ended {
+					ends[j.gang.Key] = j.started + j.gang.Length - h.now
+				}
+			}
+			gang, _ := head.ask()
+			why := reason.Reason{Missing: gang.Needed.Short()}
+			head.promised = h.now + NewHead(h.snapshot(), gang, why, h.knob, ends).Start()
+		}
+		for _, j := range h.jobs {
+			if j.promised < 0 {
+				continue
+			}
+			waited++
+			if j.started > j.promised {
+				t.Fatalf("seed %d: %s was promised %v and started at %v", seed, j.gang.Key, j.promised, j.started)
+			}
+		}
+	}
+	if waited < 50 {
+		t.Errorf("only %d heads waited: the histories are too easy", waited)
+	}
+}

@@ -1,0 +1,74 @@
+// Package identity says which gang a pod belongs to and which role it plays there.
+//
+// A gang is (namespace, job). Both come from labels, never from parts of a pod's name: the functions of a job stay warm
+// from epoch to epoch, so the identity must outlive every pod and hold no epoch.
+package identity
+
+import "fmt"
+
+// Labels that make a pod a member of a gang. A pod with none of them is not ours.
+const (
+	JobLabel  = "coach/job"
+	RoleLabel = "coach/role"
+)
+
+// Role is one of the three kinds of process in a parameter-server group (thesis section 3.2).
+type Role string
+
+const (
+	Scheduler Role = "scheduler"
+	Server    Role = "server"
+	Worker    Role = "worker"
+)
+
+// Roles in the order in which they are counted, planned and printed.
+var Roles = [...]Role{Scheduler, Server, Worker}
+
+// Rank gives the position of a role in Roles, and false for a word that is no role.
+func (r Role) Rank() (int, bool) {
+	for i, known := range Roles {
+		if r == known {
+			return i, true
+		}
+	}
+	return 0, false
+}
+
+// Key names a gang.
+type Key struct {
+	Namespace string
+	Job       string
+}
+
+func (k Key) String() string { return k.Namespace + "/" + k.Job }
+
+// Less orders keys by namespace, then job: the tie-break of every list that a person reads.
+func (k Key) Less(other Key) bool {
+	if k.Namespace != other.Namespace {
+		return k.Namespace < other.Namespace
+	}
+	return k.Job < other.Job
+}
+
+// Member is what the labels of a pod say.
+type Member struct {
+	Gang Key
+	Role Role
+}
+
+// Of reads a pod's labels. ours is false for a pod without a job label: such a pod is scheduled as if the plugins were
+// not there. A pod of ours whose role is missing or unknown gives an error: it is held, not guessed at.
+func Of(namespace string, labels map[string]string) (member Member, ours bool, err error) {
+	job, ours := labels[JobLabel]
+	if !ours {
+		return Member{}, false, nil
+	}
+	member = Member{Gang: Key{Namespace: namespace, Job: job}, Role: Role(labels[RoleLabel])}
+	if job == "" {
+		return member, true, fmt.Errorf("label %s is empty: name the job there", JobLabel)
+	}
+	if _, known := member.Role.Rank(); !known {
+		return member, true, fmt.Errorf("label %s is %q, not one of %v", RoleLabel, labels[RoleLabel], Roles)
+	}
+	return member, true, nil
+}
