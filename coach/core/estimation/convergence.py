@@ -10,16 +10,9 @@ from typing import Any, Literal
 import numpy as np
 
 from coach.core.estimation.interval import Z80, Interval
+from coach.core.estimation.points import CurvePoint as CurvePoint
 
 Metric = Literal["loss", "accuracy"]
-
-
-@dataclass(frozen=True, slots=True)
-class CurvePoint:
-    """One measured value of the metric after `x` = samples seen / data set size."""
-
-    x: float
-    value: float
 
 
 @dataclass(frozen=True, slots=True)

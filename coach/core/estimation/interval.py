@@ -54,5 +54,5 @@ def normal_quantile(share: float) -> float:
 
 def log_normal(expected: float, spread: float, z: float = Z80) -> Interval:
     """The interval of a positive quantity whose logarithm has standard deviation `spread`."""
-    factor = math.exp(min(z * spread, 700.0))
+    factor = math.exp(min(z * spread, 50.0))
     return Interval(expected / factor, expected, expected * factor)

@@ -1,79 +1,149 @@
-"""Speed of a job as a function of its workers and servers."""
+"""Speed of a job as a function of its workers and servers: fit, predict with an interval, choose the next probe."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
-from scipy.optimize import nnls
+from scipy.special import ndtr
 
+from coach.core.estimation.baselines import fit_thesis_quadratic as fit_thesis_quadratic
+from coach.core.estimation.forms import (
+    CONSTANT,
+    FORMS,
+    PARAMETER_SERVER,
+    QUADRATIC,
+    FloatArray,
+    Form,
+    FormName,
+)
 from coach.core.estimation.interval import Interval, log_normal
+from coach.core.estimation.kriging import NOISE, Fit, fit_form
+from coach.core.estimation.points import SpeedPoint as SpeedPoint
 
-Form = Literal["quadratic", "parameter-server", "constant"]
-
-
-@dataclass(frozen=True, slots=True)
-class SpeedPoint:
-    """One measured speed: `epochs_per_second` of the whole job with `workers` and `servers`."""
-
-    workers: int
-    servers: int
-    epochs_per_second: float
-    weight: float = 1.0
+#: Leave-one-out needs this many configurations before it may prefer another form to the parameter-server one ...
+LEAST_TO_CHOOSE = 5
+#: ... and that form must be better by this much mean log density: on few points the comparison itself is noise.
+MARGIN = 0.5
+MOST_FOLDS = 8
+#: Least relative gain in speed that a probe must promise.
+LEAST_GAIN = 0.002
+#: Configurations that `next_probe` compares at most: its work grows with their square.
+MOST_CANDIDATES = 256
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedModel:
-    """A fitted surface. JSON round trip through `to_dict` and `from_dict`."""
+    """A fitted surface: a form, and the points it was fitted to (one a configuration).
 
-    form: Form
-    coefficients: tuple[float, ...]
-    spread: float
+    JSON round trip through `to_dict` and `from_dict`; the coefficients follow from form and points.
+    """
+
+    form: FormName
+    points: tuple[SpeedPoint, ...]
+    fit: Fit = field(init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fit", fit_form(FORMS[self.form], *_columns(self.points)))
+
+    @property
+    def coefficients(self) -> tuple[float, ...]:
+        """The form's coefficients (coach.core.estimation.forms), in epochs/s, or seconds/epoch where it sums time."""
+        unit = self.fit.scale**self.fit.form.power
+        return tuple(float(c) * unit for c in self.fit.theta)
 
     def predict(self, workers: int, servers: int) -> float:
         """Epochs/s with `workers` and `servers`; always positive and finite."""
-        a, b, c, d, e = self.coefficients
-        return 1.0 / (a / workers + b + c * workers / servers + d * workers + e * servers)
+        return self.fit.predict_one(float(workers), float(servers))
+
+    def trend(self, workers: int, servers: int) -> float:
+        """Epochs/s by the form alone, without the measured deviations from it: smooth, one peak along each axis."""
+        return self.fit.predict_one(float(workers), float(servers), trend=True)
+
+    def predict_all(self, where: Sequence[tuple[int, int]]) -> FloatArray:
+        """`predict` at many (workers, servers) at once, [m]."""
+        return np.asarray(np.exp(self.fit.log_mean(*_places(where))))
 
     def interval(self, workers: int, servers: int) -> Interval:
-        """The 80 % interval of the speed, epochs/s."""
-        return log_normal(self.predict(workers, servers), self.spread)
+        """The 80 % interval of the speed that would be measured, epochs/s."""
+        return self.intervals([(workers, servers)])[0]
+
+    def intervals(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
+        """`interval` at many (workers, servers) at once."""
+        w, s = _places(where)
+        spread = np.sqrt(self.fit.log_variance(w, s) + self.fit.inflation * NOISE**2)
+        mean = self.fit.log_mean(w, s)
+        return [log_normal(math.exp(m), float(sd)) for m, sd in zip(mean, spread, strict=True)]
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        return {"form": self.form, "coefficients": list(self.coefficients), "spread": self.spread}
+        points = [[p.workers, p.servers, p.epochs_per_second, p.weight] for p in self.points]
+        return {"form": self.form, "points": points}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SpeedModel:
-        """The model `to_dict` described."""
-        return cls(data["form"], tuple(data["coefficients"]), data["spread"])
+        """The model that `to_dict` described."""
+        return cls(data["form"], tuple(SpeedPoint(*point) for point in data["points"]))
 
 
 def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
-    """The parameter-server form 1/v = a/w + b + c·w/s + d·w + e·s by NNLS on the relative error.
+    """The surface through `points`: from one point upward, its form chosen by leave-one-out.
 
-    Works from one point upward. Raises ValueError without a point of positive speed.
+    Points of one configuration are averaged; those without a positive speed or weight are left out.
+    Raises ValueError when none is left.
     """
-    known = [
-        p for p in points if p.epochs_per_second > 0 and math.isfinite(p.epochs_per_second) and p.weight > 0
-    ]
+    known = merged(points)
     if not known:
-        raise ValueError("fit_speed needs at least one point with a positive speed")
-    w = np.array([p.workers for p in known], dtype=float)
-    s = np.array([p.servers for p in known], dtype=float)
-    v = np.array([p.epochs_per_second for p in known])
-    scale = math.exp(float(np.mean(np.log(v))))
-    rows = np.stack([1 / w, np.ones_like(w), w / s, w, s], axis=1) * (v / scale)[:, None]
-    # A faint pull towards half of the time dividing among workers: it decides what the points leave open.
-    prior = 0.05 * np.eye(5)
-    target = 0.05 * np.array([0.5, 0.5, 0.0, 0.0, 0.0])
-    coefficients, _ = nnls(np.vstack([rows, prior]), np.concatenate([np.ones_like(v), target]))
-    residual = rows @ coefficients - 1.0
-    spread = math.sqrt((float(residual @ residual) + 0.25) / len(known))
-    return SpeedModel("parameter-server", tuple(float(c) for c in coefficients / scale), spread)
+        raise ValueError(f"fit_speed needs a point with a positive speed, got {len(points)} without")
+    if len(known) < LEAST_TO_CHOOSE:
+        return SpeedModel("parameter-server", known)
+    columns = _columns(known)
+    best, best_score = PARAMETER_SERVER, left_out_score(PARAMETER_SERVER, *columns)
+    for form in (QUADRATIC, CONSTANT):
+        score = left_out_score(form, *columns) - MARGIN
+        if score > best_score:
+            best, best_score = form, score
+    return SpeedModel(best.name, known)
+
+
+def merged(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
+    """One point a configuration: the geometric mean by weight; usable points only."""
+    groups: dict[tuple[int, int], list[SpeedPoint]] = {}
+    for p in points:
+        if p.epochs_per_second > 0 and math.isfinite(p.epochs_per_second) and p.weight > 0:
+            groups.setdefault((p.workers, p.servers), []).append(p)
+    return tuple(
+        SpeedPoint(
+            workers,
+            servers,
+            math.exp(
+                sum(p.weight * math.log(p.epochs_per_second) for p in group) / sum(p.weight for p in group)
+            )
+            if len(group) > 1
+            else group[0].epochs_per_second,
+            sum(p.weight for p in group),
+        )
+        for (workers, servers), group in groups.items()
+    )
+
+
+def left_out_score(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weight: FloatArray) -> float:
+    """Mean log density of each speed under `form` fitted to the others, all [n], n >= 2.
+
+    Beyond MOST_FOLDS points as many are left out at once as keep the fits at that number.
+    """
+    total = 0.0
+    fold = np.arange(len(v)) % MOST_FOLDS
+    for i in range(min(len(v), MOST_FOLDS)):
+        out, rest = fold == i, fold != i
+        fit = fit_form(form, w[rest], s[rest], v[rest], weight[rest])
+        variance = fit.log_variance(w[out], s[out]) + fit.inflation * NOISE**2 / weight[out]
+        error = np.log(v[out]) - fit.log_mean(w[out], s[out])
+        total -= 0.5 * float(np.sum(error * error / variance + np.log(2.0 * math.pi * variance)))
+    return total / len(v)
 
 
 def next_probe(
@@ -82,18 +152,57 @@ def next_probe(
     max_servers: int,
     candidates: Sequence[tuple[int, int]] | None = None,
 ) -> tuple[int, int] | None:
-    """The (workers, servers) to measure next: the unmeasured one whose optimistic speed is highest.
+    """The (workers, servers) whose measurement is expected to raise the best known speed most.
 
-    None when every candidate was measured.
+    Expected improvement over the configuration now believed fastest among those measured: the probe that could most
+    change the allocation. The first is the smallest candidate. None when every candidate was measured, or when no
+    probe promises to raise the speed by LEAST_GAIN.
     """
     if candidates is None:
         candidates = [(w, s) for w in range(1, max_workers + 1) for s in range(1, max_servers + 1)]
-    measured = {(p.workers, p.servers) for p in points}
-    left = [c for c in candidates if c not in measured]
-    if not left:
+    candidates = _thinned([c for c in candidates if c[0] <= max_workers and c[1] <= max_servers])
+    known = merged(points)
+    if not known:
+        return min(candidates, key=lambda c: (c[0] * c[1], c), default=None)
+    measured = {(p.workers, p.servers) for p in known}
+    if measured.issuperset(candidates):
         return None
-    model = fit_speed(points) if points else None
-    if model is None:
-        return left[0]
-    distance = {c: min(abs(math.log(c[0] / w)) + abs(math.log(c[1] / s)) for w, s in measured) for c in left}
-    return max(left, key=lambda c: model.predict(*c) * math.exp(model.spread * distance[c]))
+    fit = fit_speed(known).fit
+    best = float(fit.log_mean(*_places(sorted(measured))).max())
+    gain = expected_improvement(fit, *_places(candidates), best)
+    gain[[c in measured for c in candidates]] = -1.0
+    first = int(np.argmax(gain))
+    return candidates[first] if gain[first] >= LEAST_GAIN else None
+
+
+def expected_improvement(fit: Fit, w: FloatArray, s: FloatArray, best: float) -> FloatArray:
+    """Expected rise of ln speed above `best` by what is at `w`, `s` [m], [m]."""
+    spread = np.sqrt(fit.log_variance(w, s))
+    ahead = (fit.log_mean(w, s) - best) / spread
+    density = np.exp(-0.5 * ahead * ahead) / math.sqrt(2.0 * math.pi)
+    return np.asarray(spread * (ahead * ndtr(ahead) + density))
+
+
+def _thinned(candidates: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
+    """At most about MOST_CANDIDATES of them, evenly spaced in the logarithm of workers and servers."""
+    if len(candidates) <= MOST_CANDIDATES:
+        return list(candidates)
+    seen: dict[tuple[int, int], tuple[int, int]] = {}
+    steps = math.sqrt(MOST_CANDIDATES) - 1
+    reach = math.log(max(max(c) for c in candidates))
+    for c in candidates:
+        cell = (round(math.log(c[0]) / reach * steps), round(math.log(c[1]) / reach * steps))
+        seen[cell] = c
+    return list(seen.values())
+
+
+def _places(where: Sequence[tuple[int, int]]) -> tuple[FloatArray, FloatArray]:
+    w, s = np.array(where, dtype=np.float64).T
+    return w, s
+
+
+def _columns(points: Sequence[SpeedPoint]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
+    w, s, v, weight = np.array(
+        [(p.workers, p.servers, p.epochs_per_second, p.weight) for p in points], dtype=np.float64
+    ).T
+    return w, s, v, weight

@@ -1,0 +1,19 @@
+"""One refit of a job: what `ModelsFitted` answers `FitModels` with, in every driver."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Literal
+
+from coach.core.estimation.convergence import CurvePoint, fit_convergence
+from coach.core.estimation.speed import SpeedPoint, fit_speed
+
+
+def fit_models(
+    speeds: Sequence[SpeedPoint], curve: Sequence[CurvePoint], metric: Literal["loss", "accuracy"]
+) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+    """The speed and convergence models of these points as `to_dict` gives them; None without points."""
+    return (
+        fit_speed(speeds).to_dict() if speeds else None,
+        fit_convergence(curve, metric).to_dict() if curve else None,
+    )

@@ -1,0 +1,69 @@
+"""The forms a speed surface may have: which terms it sums, and what is believed of them before any measurement.
+
+Every form is linear in its coefficients, all of them >= 0, so that bounded least squares fit it:
+
+* `parameter-server` sums to the *time* of an epoch,
+  `1/v = a/w + b + c·w/s + d·w + e·s + f/s`: work divided among workers, work that is not, traffic of w workers
+  through s servers, cost of keeping workers in step, cost of servers, and work divided among servers.
+  Optimus (EuroSys 2018, eq. 4) has the first five; `f/s` is a server's own work on the parameters, whatever the
+  number of workers: without it three of seven measured models are off by half as much again.
+* `quadratic` sums to the *speed*, `v = k + 2·b1·b2·w - b1·w² + 2·b3·b4·s - b3·s²`, which is the thesis's
+  `-b1·(w-b2)² - b3·(s-b4)² + b5` (section 4.2) multiplied out.
+* `constant` sums to the time, with one term.
+
+Coefficients are relative: to the time (or speed) that `Form.scale` finds, so that no unit matters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+from numpy.typing import NDArray
+
+FloatArray = NDArray[np.float64]
+FormName = Literal["quadratic", "parameter-server", "constant"]
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """A surface `v = (sum of coefficient x term) ** power`, coefficients >= 0."""
+
+    name: FormName
+    #: (workers, servers) -> the k terms
+    terms: Callable[[Any, Any], tuple[Any, ...]]
+    #: +1: the terms sum to the speed; -1: to its inverse, the time.
+    power: int
+    #: What each coefficient is believed to be, as a share of the whole at (1, 1), [k].
+    prior: FloatArray
+    #: Standard deviation of that belief, [k]. Wide: a handful of measurements overrules it.
+    doubt: FloatArray
+
+    def columns(self, w: FloatArray, s: FloatArray) -> FloatArray:
+        """The terms at `w`, `s` [n], as a matrix [n, k]."""
+        matrix = np.empty((len(w), len(self.prior)))
+        for k, term in enumerate(self.terms(w, s)):
+            matrix[:, k] = term
+        return matrix
+
+
+PARAMETER_SERVER = Form(
+    "parameter-server",
+    lambda w, s: (1.0 / w, 1.0, w / s, w, s, 1.0 / s),
+    -1,
+    np.array([0.35, 0.25, 0.10, 0.03, 0.004, 0.25]),
+    np.array([1.20, 0.90, 0.35, 0.30, 0.030, 0.90]),
+)
+QUADRATIC = Form(
+    "quadratic",
+    lambda w, s: (1.0, w, -w * w, s, -s * s),
+    +1,
+    np.array([0.80, 0.10, 0.005, 0.10, 0.005]),
+    np.array([2.00, 0.50, 0.030, 0.50, 0.030]),
+)
+CONSTANT = Form("constant", lambda w, s: (1.0,), -1, np.array([1.0]), np.array([1.0]))
+
+# Written once, the terms serve single numbers and arrays.
+FORMS: dict[str, Form] = {form.name: form for form in (PARAMETER_SERVER, QUADRATIC, CONSTANT)}

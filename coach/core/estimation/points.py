@@ -1,0 +1,26 @@
+"""What was measured."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedPoint:
+    """One measured speed: `epochs_per_second` of the whole job with `workers` and `servers`.
+
+    `weight` says how many measurements of ordinary length it is worth: its noise has variance 1 / weight.
+    """
+
+    workers: int
+    servers: int
+    epochs_per_second: float
+    weight: float = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class CurvePoint:
+    """One measured value of a learning curve after `x` = samples seen / data set size."""
+
+    x: float
+    value: float
