@@ -25,8 +25,34 @@ from coach.core.jobs import units
 
 SCHEMES = ("file", "s3", "gs")
 
-_LABEL_KEY = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
-_LABEL_VALUE = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+
+ARGUMENT_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,39}$"
+_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_WORD_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+_OPTIMIZER_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
+_IMAGE_PATTERN = r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$"
+_CURRENCY_PATTERN = r"^[A-Z]{3}$"
+_SHA256_PATTERN = r"^[0-9a-f]{64}$"
+_URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
+
+#: Each pattern as a person would say it: what would be right, where a text does not match.
+IN_WORDS = {
+    LABEL_KEY_PATTERN: "a label's name as in Kubernetes, such as team or example.com/team",
+    _LABEL_VALUE_PATTERN: "at most 63 letters, digits and -_. with a letter or digit at both ends",
+    ARGUMENT_NAME_PATTERN: "the name of an MXNet argument, such as momentum",
+    _NAME_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
+    _WORD_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
+    _OPTIMIZER_PATTERN: "the name of an MXNet optimizer",
+    _IMAGE_PATTERN: "the name of a container image",
+    _CURRENCY_PATTERN: "three capital letters",
+    _SHA256_PATTERN: "64 hexadecimal digits in lower case",
+    _URI_PATTERN: "a path or URI without control characters, at most 2048 characters",
+    units.CPU_PATTERN: "cores: a whole number, or a quantity",
+    units.MEMORY_PATTERN: "memory: a number with Ki, Mi, Gi, k, M or G, or bytes",
+    units.DURATION_PATTERN: "a whole number of seconds, or a duration",
+}
 
 
 def mistake(problem: str, right: str) -> PydanticCustomError:
@@ -102,15 +128,14 @@ Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Text = Annotated[str, Strict()]
 Uri = Annotated[
     Text,
-    StringConstraints(min_length=1, max_length=2048, pattern=r"^[^\x00-\x1f\x7f-\x9f]+$"),
+    StringConstraints(min_length=1, max_length=2048, pattern=_URI_PATTERN),
     AfterValidator(_uri),
 ]
-Sha256 = Annotated[Text, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Currency = Annotated[Text, StringConstraints(pattern=r"^[A-Z]{3}$")]
-Word = Annotated[Text, StringConstraints(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
-JobName = Annotated[
-    Text, StringConstraints(min_length=1, max_length=40, pattern=r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$")
-]
+Sha256 = Annotated[Text, StringConstraints(pattern=_SHA256_PATTERN)]
+Currency = Annotated[Text, StringConstraints(pattern=_CURRENCY_PATTERN)]
+Word = Annotated[Text, StringConstraints(pattern=_WORD_PATTERN)]
+JobName = Annotated[Text, StringConstraints(min_length=1, max_length=40, pattern=_NAME_PATTERN)]
+Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
 Price = Annotated[Number, Field(ge=0, le=1e6)]
 _INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 Cpu = Annotated[
@@ -140,10 +165,10 @@ Duration = Annotated[
 
 #: An argument of an optimizer: true, false, a number or a word.
 Argument = Annotated[Any, BeforeValidator(_argument)]
-OptimizerName = Annotated[Text, StringConstraints(pattern=r"^[A-Za-z][A-Za-z0-9_]{0,39}$")]
-ArgumentName = Annotated[str, StringConstraints(pattern=r"^[a-z][a-z0-9_]{0,39}$")]
-LabelKey = Annotated[Text, StringConstraints(pattern=_LABEL_KEY)]
-LabelValue = Annotated[Text, StringConstraints(pattern=_LABEL_VALUE)]
+OptimizerName = Annotated[Text, StringConstraints(pattern=_OPTIMIZER_PATTERN)]
+ArgumentName = Annotated[str, StringConstraints(pattern=ARGUMENT_NAME_PATTERN)]
+LabelKey = Annotated[Text, StringConstraints(pattern=LABEL_KEY_PATTERN)]
+LabelValue = Annotated[Text, StringConstraints(pattern=_LABEL_VALUE_PATTERN)]
 
 
 @dataclass(frozen=True, slots=True)

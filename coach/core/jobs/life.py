@@ -35,8 +35,10 @@ PRIOR_FIXED_SECONDS = 2.0
 #: An epoch is not started with less time paid for than its predicted upper bound plus this many seconds.
 START_SECONDS = 1.0
 #: Calls a pod may need: a few to start and stop, and two polls a second. The driver keeps to it.
-CALLS_TO_START = 6
+CALLS_TO_START = 16
 CALLS_PER_SECOND = 2.0
+#: Nano-units held beside the computed reservation: each settlement rounds up to a whole one.
+ROUNDING: Money = 1_000
 #: Failed attempts in a row before a job is given up.
 MAX_FAILURES = 3
 #: Fits in a row without a way to the target, and real epochs at least, before it is called unreachable.
@@ -198,7 +200,7 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
         deadline = min(deadline, max(needed, job.spec.spec.time_limit - job.run_seconds))
     budget_bound = False
     if job.ledger.budget is not None:
-        money = job.ledger.budget - job.ledger.spent
+        money = job.ledger.budget - job.ledger.spent - 2 * ROUNDING
         # The price of a second and its calls; what is paid for starting comes off first.
         start = book.cost(NOTHING, 0.0, pods * CALLS_TO_START)
         second = book.rate(held) + book.invocation * pods * CALLS_PER_SECOND
@@ -208,7 +210,7 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
         budget_bound = paid < deadline
         deadline = min(deadline, paid)
     calls = int(pods * (CALLS_TO_START + CALLS_PER_SECOND * deadline))
-    return Terms(deadline, book.cost(held, deadline, calls) + 1_000, budget_bound, predicted)
+    return Terms(deadline, book.cost(held, deadline, calls) + ROUNDING, budget_bound, predicted)
 
 
 def affordable(job: Job, allocation: Allocation) -> bool:

@@ -101,7 +101,6 @@ class Model(Part):
         default=None,
         description="SHA-256 of the file. Checked when given; filled in for a local file, "
         "so that a run names what it ran.",
-        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
     )
 
 
@@ -130,7 +129,6 @@ class Data(Part):
     sha256: Sha256 | None = Field(
         default=None,
         description="SHA-256 of the data file, where it is one file. Checked before training.",
-        examples=["9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"],
     )
 
     @model_validator(mode="after")

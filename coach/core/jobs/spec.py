@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, NamedTuple
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import Field, model_validator
 
 from coach.core.budget import PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.cluster import Allocation
-from coach.core.jobs.fields import Conflict, Duration, Text, Whole, conflicts
+from coach.core.jobs.fields import Conflict, Duration, Image, Whole, conflicts
 from coach.core.jobs.parts import (
     BookOrName,
     Budget,
@@ -92,13 +92,11 @@ class JobSpec(Part):
         description="What may be spent, at most; the word `none` says aloud that nothing limits it.",
         examples=[{"amount": 5.00, "currency": "USD"}, "none"],
     )
-    image: Annotated[Text, StringConstraints(pattern=r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$")] | None = (
-        Field(
-            default=None,
-            description="Container image of the functions, on Kubernetes. "
-            "Without it, the one the platform was set up with.",
-            examples=["registry.example.com/coach-functions:0.1.0"],
-        )
+    image: Image | None = Field(
+        default=None,
+        description="Container image of the functions, on Kubernetes. "
+        "Without it, the one the platform was set up with.",
+        examples=["registry.example.com/coach-functions:0.1.0"],
     )
     time_limit: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None,

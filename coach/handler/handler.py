@@ -1,0 +1,226 @@
+"""The handler: the live driver of the reducer.
+
+One task reads events from one queue; it lets the reducer react, journals event and actions in one transaction, and
+then starts a task for each action. Those tasks only do I/O, and each ends in an event with its action's token, also
+when it fails. Nothing else changes a job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from typing import Any
+
+from coach.core.cluster import PodId
+from coach.core.errors import CoachError, UserError
+from coach.core.estimation.fit import fit_models
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
+from coach.core.jobs.spec import TrainingJob
+from coach.core.policies.base import AllocationPolicy
+from coach.core.reducer import Reducer
+from coach.handler.checkpoints import sweep
+from coach.handler.clock import Clock
+from coach.handler.journal import Journal
+from coach.platforms.base import EpochError, EpochOrder, Platform, PodError, Progress
+
+log = logging.getLogger(__name__)
+
+#: Called after each event with it and the actions that followed, all journalled.
+Observer = Callable[[ev.Event, Sequence[act.Action]], None]
+
+
+class Handler:
+    """Runs the jobs of one journal on one platform. Use as `async with Handler(...) as handler`."""
+
+    def __init__(self, platform: Platform, journal: Journal, policy: AllocationPolicy) -> None:
+        self._platform = platform
+        self._journal = journal
+        self._clock = Clock(journal.last_at())
+        self._reducer = Reducer(policy)
+        self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
+        self._tasks: set[asyncio.Task[None]] = set()
+        self._changed = asyncio.Event()
+        self._failure: BaseException | None = None
+        self.observers: list[Observer] = []
+        #: How far the running epoch of each job is; kept in memory only.
+        self.progress: dict[str, Progress] = {}
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """All jobs of the journal, by name, in the order of their submission. To be read, not changed."""
+        return self._reducer.jobs
+
+    def now(self) -> float:
+        """Seconds since 1970 on this handler's clock."""
+        return self._clock.now()
+
+    async def __aenter__(self) -> Handler:
+        for _, record in self._journal.records():
+            self._reducer.apply(record)
+        nodes = await self._platform.open(self._pod_lost)
+        self._loop = asyncio.create_task(self._run(), name="handler")
+        self._send(ev.HandlerStarted(self.now(), nodes))
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._loop.cancel()
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(self._loop, *self._tasks, return_exceptions=True)
+        await self._platform.close()
+
+    # -- what users ask for -----------------------------------------------------------------------------
+
+    def submit(
+        self,
+        spec: TrainingJob,
+        checkpoints: str,
+        known_points: tuple[tuple[int, int, float], ...] = (),
+        known_epochs: float | None = None,
+    ) -> None:
+        """Take on a job. `checkpoints` is the URI of the folder for its checkpoints.
+
+        Raises UserError where the journal has a job of that name.
+        """
+        if spec.name in self.jobs:
+            raise UserError(f"there is a job {spec.name} already; give the new one another metadata.name")
+        self._send(
+            ev.JobSubmitted(self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs)
+        )
+
+    def resume(self, name: str, added_budget: int = 0) -> None:
+        """Go on with a job that was interrupted or whose handler died."""
+        self._send(ev.ResumeAsked(self.now(), name, added_budget))
+
+    def cancel(self, name: str) -> None:
+        """End a job for good, now."""
+        self._send(ev.CancelAsked(self.now(), name))
+
+    def interrupt(self, names: Sequence[str], *, now: bool) -> None:
+        """Stop jobs so that they can be resumed: at the running epoch's checkpoint, or `now`."""
+        for name in names:
+            self._send(ev.InterruptAsked(self.now(), name, now))
+
+    async def wait(self, until: Callable[[], bool]) -> None:
+        """Return once `until` holds; it is asked after every event. Raises what ended the handler."""
+        while not until():
+            self._changed.clear()
+            changed = asyncio.create_task(self._changed.wait())
+            await asyncio.wait({changed, self._loop}, return_when=asyncio.FIRST_COMPLETED)
+            changed.cancel()
+            if self._failure is not None:
+                raise self._failure
+            if self._loop.done():
+                self._loop.result()
+
+    # -- the loop ---------------------------------------------------------------------------------------
+
+    def _send(self, event: ev.Event) -> None:
+        self._events.put_nowait(event)
+
+    async def _run(self) -> None:
+        while True:
+            taken = [await self._events.get()]
+            while not self._events.empty():
+                taken.append(self._events.get_nowait())
+            reactions = [(event, self._reducer.react(event)) for event in taken]
+            self._journal.append(record for event, actions in reactions for record in (event, *actions))
+            for event, actions in reactions:
+                for action in actions:
+                    self._carry_out(action)
+                for observer in self.observers:
+                    observer(event, actions)
+            self._changed.set()
+
+    def _carry_out(self, action: act.Action) -> None:
+        match action:
+            case act.DeployPods():
+                for pod in action.pods:
+                    self._start(self._deploy(action, pod))
+            case act.ReleasePods():
+                self._start(self._release(action))
+            case act.RunEpoch():
+                self._start(self._run_epoch(action))
+            case act.StopEpoch():
+                self._start(self._platform.stop_epoch(action.token, action.reason))
+            case act.FitModels():
+                self._start(self._fit(action))
+            case act.SetTimer():
+                seconds = max(0.0, action.due - self.now())
+                asyncio.get_running_loop().call_later(seconds, self._timer_fired, action)
+
+    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        self._tasks.discard(task)
+        if not task.cancelled() and task.exception() is not None:
+            self._failure = self._failure or task.exception()
+            self._changed.set()
+
+    def _timer_fired(self, action: act.SetTimer) -> None:
+        self._send(ev.TimerFired(self.now(), action.job, action.token))
+
+    # -- actions to I/O to events -----------------------------------------------------------------------
+
+    async def _deploy(self, action: act.DeployPods, pod: Any) -> None:
+        try:
+            address = await self._platform.deploy(pod, self.jobs[action.job].spec)
+        except PodError as error:
+            self._send(ev.PodLost(self.now(), action.job, pod.id, error.reason, str(error)))
+        else:
+            self._send(ev.PodReady(self.now(), action.job, pod.id, address))
+
+    async def _release(self, action: act.ReleasePods) -> None:
+        await self._platform.release(action.pods)
+        self._send(ev.PodsReleased(self.now(), action.job, action.pods))
+
+    def _pod_lost(self, pod: PodId, reason: Reason, message: str) -> None:
+        self._send(ev.PodLost(self.now(), pod.job, pod, reason, message))
+
+    async def _run_epoch(self, action: act.RunEpoch) -> None:
+        job = self.jobs[action.job]
+        addresses = {pod: job.pods[pod].address for pod in action.pods}
+        order = EpochOrder(action, job.spec, addresses, action.at + action.deadline)
+
+        def note(progress: Progress) -> None:
+            self.progress[action.job] = progress
+
+        try:
+            report, invocations = await self._platform.run_epoch(order, note)
+        except EpochError as error:
+            self._send(
+                ev.EpochFailed(
+                    self.now(), action.job, action.token, error.reason, str(error), error.invocations
+                )
+            )
+        except CoachError as error:
+            self._send(ev.EpochFailed(self.now(), action.job, action.token, Reason.INTERNAL, str(error), 0))
+        else:
+            self._send(ev.EpochFinished(self.now(), action.job, action.token, report, invocations))
+            await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out)
+        finally:
+            self.progress.pop(action.job, None)
+
+    async def _fit(self, action: act.FitModels) -> None:
+        job = self.jobs[action.job]
+        speeds, curve, metric = job.speed_points(), job.curve_points(), job.metric
+        speed, convergence = await asyncio.to_thread(fit_models, speeds, curve, metric)
+        self._send(ev.ModelsFitted(self.now(), action.job, action.token, speed, convergence))
+
+
+@contextlib.contextmanager
+def observing(handler: Handler, observer: Observer) -> Any:
+    """Have `observer` called for the length of a block."""
+    handler.observers.append(observer)
+    try:
+        yield
+    finally:
+        handler.observers.remove(observer)

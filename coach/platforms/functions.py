@@ -1,0 +1,256 @@
+"""Running an epoch on a gang of functions over HTTP: the same for local processes and for Nuclio's pods.
+
+The protocol stands in docs/functions.md: start (answered at once), status (a long poll), stop. All members are
+started together; the epoch is done when every worker is; one member that fails ends the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from coach.core.cluster import PodId, Role
+from coach.core.jobs.events import EpochReport
+from coach.core.jobs.life import CALLS_PER_SECOND, CALLS_TO_START
+from coach.core.jobs.reasons import Reason
+from coach.platforms.base import EpochError, EpochOrder, Progress
+
+#: Seconds of a worker's long poll; a server answers its polls at once, so that it is free for the next start.
+POLL_SECONDS = 1.0 / CALLS_PER_SECOND
+#: Seconds a function may take to answer beyond the poll itself, before it counts as lost.
+ANSWER_SECONDS = 10.0
+#: Ports for ps-lite's root on the scheduler function's own address. A group takes two, each group others.
+FIRST_PORT = 9100
+PORTS = 20_000
+#: Seconds that the functions' deadline lies before the end of what is paid, so that they are surely gone by then.
+MARGIN = 0.05
+
+ACTIVE = ("starting", "forming", "training", "evaluating")
+
+#: Which failure of several is the cause: peers of a dead member fail too, with less to say.
+_AFTERTHOUGHTS = (Reason.PEER_LOST, Reason.FUNCTION_LOST, Reason.INTERNAL, Reason.DEADLINE_EXCEEDED)
+
+
+@dataclass(slots=True)
+class Member:
+    """One function of the gang."""
+
+    pod: PodId
+    rank: int
+    address: str  #: host:port
+
+    @property
+    def host(self) -> str:
+        """The address without its port."""
+        return self.address.rpartition(":")[0]
+
+
+class MemberError(Exception):
+    """One member said or showed that it cannot go on."""
+
+    def __init__(self, member: Member, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.member = member
+        self.reason = reason
+
+
+class GangClient:
+    """Runs one epoch at a time on the functions of one job."""
+
+    def __init__(self, http: httpx.AsyncClient, order: EpochOrder, now: Callable[[], float]) -> None:
+        self._http = http
+        self._order = order
+        self._now = now
+        self.invocations = 0
+        self._stop: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
+        self.members = [
+            Member(pod, rank, order.addresses[pod])
+            for role in Role
+            for rank, pod in enumerate(pod for pod in order.action.pods if pod.role is role)
+        ]
+
+    def stop(self, reason: Reason) -> None:
+        """Make `run` end the group and raise EpochError with `reason`."""
+        if not self._stop.done():
+            self._stop.set_result(reason)
+
+    async def run(self, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
+        """The epoch, from the start messages to the last worker's report. Raises EpochError, the group ended."""
+        epoch = asyncio.ensure_future(self._epoch(progress))
+        try:
+            await asyncio.wait(
+                {epoch, self._stop}, return_when=asyncio.FIRST_COMPLETED, timeout=self._order.due - self._now()
+            )
+            if epoch.done():
+                return epoch.result(), self.invocations
+            reason = self._stop.result() if self._stop.done() else Reason.DEADLINE_EXCEEDED
+            message = f"stopped after {self._now() - self._order.action.at:.1f} s"
+        except MemberError as error:
+            reason, message = error.reason, f"{error.member.pod.name}: {error}"
+        finally:
+            epoch.cancel()
+            await asyncio.gather(epoch, return_exceptions=True)
+        await self._end_group()
+        raise EpochError(reason, message, self.invocations)
+
+    async def _epoch(self, progress: Callable[[Progress], None]) -> EpochReport:
+        starts = [self._start(member) for member in self.members]
+        watchers = []
+        try:
+            await _all(starts)
+            watchers = [asyncio.ensure_future(self._watch(member, progress)) for member in self.members]
+            workers = [w for m, w in zip(self.members, watchers, strict=True) if m.pod.role is Role.WORKER]
+            pending: set[asyncio.Future[Any]] = set(watchers)
+            while not all(worker.done() for worker in workers):
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                errors = [task.exception() for task in done if task.exception() is not None]
+                if errors:
+                    raise await self._cause(errors, pending)
+            report: dict[str, Any] = workers[0].result()
+            return _report(report, self._order)
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+
+    async def _cause(self, errors: list[Any], pending: set[asyncio.Future[Any]]) -> BaseException:
+        """The failure that explains the others; those that follow on its heels are waited for a moment."""
+        if pending and all(getattr(e, "reason", None) in _AFTERTHOUGHTS for e in errors):
+            done, _ = await asyncio.wait(pending, timeout=0.3)
+            errors += [task.exception() for task in done if task.exception() is not None]
+        told = [e for e in errors if isinstance(e, MemberError) and e.reason not in _AFTERTHOUGHTS]
+        cause: BaseException = (told or errors)[0]
+        return cause
+
+    async def _start(self, member: Member) -> None:
+        order, action, spec = self._order, self._order.action, self._order.spec.spec
+        scheduler = self.members[0]
+        number = int(action.group.rpartition(".g")[2])
+        port = FIRST_PORT + 2 * number % PORTS
+        optimizer = None
+        if spec.optimizer is not None:
+            optimizer = {"name": spec.optimizer.name} | spec.optimizer.arguments
+        body: dict[str, Any] = {
+            "op": "start",
+            "epoch": action.token,
+            "group": action.group,
+            "role": member.pod.role.value,
+            "rank": member.rank,
+            "workers": action.allocation.workers,
+            "servers": action.allocation.servers,
+            "root": f"{scheduler.host}:{port}",
+            "host": member.host,
+            "deadline": max(0.1, order.due - self._now() - MARGIN),
+            "seed": spec.seed,
+            "mode": spec.mode.value,
+            "memory": spec.resources.of(member.pod.role).memory,
+            "threads": max(1, int(spec.resources.of(member.pod.role).cpu)),
+        }
+        if member.pod.role is Role.WORKER:
+            data = spec.data
+            body |= {
+                "model": {"uri": spec.model.file, "sha256": spec.model.sha256},
+                "data": {
+                    "uri": data.uri or "sklearn:digits",
+                    "format": "model" if data.format == "custom" else data.format.value,
+                    "sha256": data.sha256,
+                    "size": data.size,
+                },
+                "batch_size": spec.batch_size,
+                "optimizer": optimizer,
+                "position": action.position,
+                "fraction": action.fraction,
+                "seconds": action.seconds,
+                "weights_in": action.weights_in,
+                "weights_out": action.weights_out,
+            }
+        await self._call(member, body, ANSWER_SECONDS)
+
+    async def _watch(self, member: Member, progress: Callable[[Progress], None]) -> dict[str, Any]:
+        """Follow one member; a worker's report when it is done. Raises MemberError when it fails."""
+        worker = member.pod.role is Role.WORKER
+        seen = -1
+        calls = 1
+        began = self._now()
+        while True:
+            wait = POLL_SECONDS if worker else 0.0
+            body = {"op": "status", "epoch": self._order.action.token, "wait": wait, "seen": seen}
+            answer = await self._call(member, body, wait + ANSWER_SECONDS)
+            calls += 1
+            state, seen = answer.get("state"), int(answer.get("version", -1))
+            if state == "done" and worker:
+                report: dict[str, Any] = answer.get("report") or {}
+                return report
+            if state not in (*ACTIVE, "done", "idle"):
+                error = answer.get("error") or {}
+                raise MemberError(member, _reason(error.get("reason")), error.get("message") or f"is {state}")
+            if worker and member.rank == 0:
+                done = answer.get("progress") or {}
+                token = self._order.action.token
+                progress(Progress(token, str(state), int(done.get("samples", 0)), int(done.get("total", 0))))
+            # What is reserved covers so many calls a second and no more.
+            earliest = began + (calls - CALLS_TO_START + 4) / CALLS_PER_SECOND
+            await asyncio.sleep(max(0.0 if worker else 2 * POLL_SECONDS, earliest - self._now()))
+
+    async def _call(self, member: Member, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+        self.invocations += 1
+        try:
+            response = await self._http.post(f"http://{member.address}/", json=body, timeout=timeout)
+        except httpx.HTTPError as error:
+            what = f"does not answer ({type(error).__name__})"
+            raise MemberError(member, Reason.FUNCTION_LOST, what) from error
+        try:
+            answer: dict[str, Any] = response.json()
+        except ValueError:
+            answer = {"error": {"reason": "Internal", "message": response.text[:500]}}
+        if response.status_code >= 400:
+            error_body = answer.get("error") or {}
+            words = error_body.get("message") or f"answered {response.status_code}"
+            raise MemberError(member, _reason(error_body.get("reason")), words)
+        return answer
+
+    async def _end_group(self) -> None:
+        """Stop every member, whatever it answers: one that does not is ended by its own deadline."""
+        body = {"op": "stop", "group": self._order.action.group}
+        await asyncio.gather(*(self._call(m, body, 3.0) for m in self.members), return_exceptions=True)
+
+
+async def _all(coroutines: Sequence[Any]) -> None:
+    """All of them; the first failure cancels the others and is raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _reason(name: Any) -> Reason:
+    try:
+        return Reason(name)
+    except ValueError:
+        return Reason.INTERNAL
+
+
+def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
+    return EpochReport(
+        samples=int(report["samples"]),
+        data_size=int(report["data_size"]),
+        loss=float(report["loss"]),
+        accuracy=float(report["accuracy"]),
+        weights=order.action.weights_out,
+        train_seconds=float(report["train_seconds"]),
+        evaluate_seconds=float(report.get("evaluate_seconds") or 0.0),
+        form_seconds=float(report.get("form_seconds") or 0.0),
+        load_seconds=float(report.get("load_seconds") or 0.0),
+        checkpoint_seconds=float(report.get("checkpoint_seconds") or 0.0),
+        train_started_at=float(report.get("train_started_at") or 0.0),
+        train_ended_at=float(report.get("train_ended_at") or 0.0),
+        cpu_seconds=float(report.get("cpu_seconds") or 0.0),
+        memory_gib=float(report.get("max_rss_gib") or 0.0),
+    )

@@ -1,0 +1,99 @@
+"""The nodes of the local platform: this machine, `COUNTxCORES` virtual nodes, or a cluster file."""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from coach.core.cluster import Node, Resources
+from coach.core.errors import UserError
+from coach.core.jobs import units
+from coach.core.jobs.fields import Cpu, Memory
+
+GIB = 1024.0**3
+#: The largest cluster file that is read, in bytes.
+LARGEST_FILE = 1 << 20
+
+
+def machine() -> Resources:
+    """Cores this process may use and the memory of this machine."""
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
+    return Resources(float(len(os.sched_getaffinity(0))), memory)
+
+
+def parse_nodes(text: str | None) -> tuple[Node, ...]:
+    """Nodes of `text`: None or "" is this machine, `3x2` three nodes of two cores, anything else a cluster file.
+
+    Virtual nodes share this machine's memory evenly. They may have more cores together than the machine has: then
+    their functions share the real ones. Raises UserError.
+    """
+    here = machine()
+    if not text:
+        return (Node("this-machine", here),)
+    if re.fullmatch(r"[0-9]+x[0-9]+(\.[0-9]+)?", text):
+        count, cores = int(text.partition("x")[0]), float(text.partition("x")[2])
+        if not (1 <= count <= 1000 and 0 < cores <= 1024):
+            raise UserError(f"--nodes {text}: 1 to 1000 nodes of up to 1024 cores each, such as 3x2")
+        return tuple(Node(f"node-{i}", Resources(cores, here.memory / count)) for i in range(count))
+    return _read(Path(text))
+
+
+class _NodeEntry(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")
+    cpu: Cpu
+    memory: Memory
+
+
+class _ClusterFile(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+    nodes: list[_NodeEntry] = Field(min_length=1, max_length=1000)
+
+
+def _read(path: Path) -> tuple[Node, ...]:
+    if not path.is_file():
+        raise UserError(
+            f"--nodes {path}: neither COUNTxCORES (such as 3x2) nor a cluster file; one looks like\n"
+            "  nodes:\n  - {name: node-0, cpu: 2, memory: 4Gi}"
+        )
+    if path.stat().st_size > LARGEST_FILE:
+        raise UserError(f"{path}: larger than {LARGEST_FILE} bytes; a cluster file is a short list of nodes")
+    try:
+        content: Any = yaml.safe_load(path.read_text())
+        file = _ClusterFile.model_validate(content)
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise UserError(f"{path}: not YAML: {error}") from error
+    except ValidationError as error:
+        lines = (
+            f"{path}: {'.'.join(map(str, fault['loc'])) or 'file'}: {fault['msg']} (value seen: {fault['input']!r})"
+            for fault in error.errors(include_url=False)
+        )
+        raise UserError("\n".join(lines)) from error
+    names = [entry.name for entry in file.nodes]
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if twice:
+        raise UserError(f"{path}: nodes: the name {twice[0]} is there twice; each node needs its own")
+    return tuple(
+        Node(entry.name, Resources(units.cores(str(entry.cpu)), units.gib(str(entry.memory))))
+        for entry in file.nodes
+    )
+
+
+def cores_of(nodes: tuple[Node, ...]) -> dict[str, tuple[int, ...]]:
+    """Real cores for each node, disjoint; empty where the machine has too few, or a node a part of one."""
+    real = sorted(os.sched_getaffinity(0))
+    if any(node.capacity.cpu != int(node.capacity.cpu) for node in nodes):
+        return {}
+    if sum(int(node.capacity.cpu) for node in nodes) > len(real):
+        return {}
+    found, at = {}, 0
+    for node in nodes:
+        count = int(node.capacity.cpu)
+        found[node.name] = tuple(real[at : at + count])
+        at += count
+    return found

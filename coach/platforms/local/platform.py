@@ -1,0 +1,149 @@
+"""The local platform: pods are warm function processes on this machine, each with an HTTP address of its own."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import httpx
+
+from coach.core.cluster import Node, Pod, PodId, Resources
+from coach.core.jobs.events import EpochReport
+from coach.core.jobs.reasons import Reason
+from coach.core.jobs.spec import TrainingJob
+from coach.platforms.base import EpochOrder, PodError, Progress
+from coach.platforms.functions import GangClient
+from coach.platforms.local.cluster import cores_of
+from coach.platforms.local.environment import Functions
+from coach.platforms.local.host.launch import HostProcess, launch
+
+PORT = 8080
+#: Seconds a function may take until it answers.
+READY_SECONDS = 50.0
+
+
+class LocalPlatform:
+    """See `coach.platforms.base.Platform`. `logs(job)` is the folder for a job's function logs."""
+
+    def __init__(
+        self,
+        nodes: tuple[Node, ...],
+        functions: Functions,
+        logs: Callable[[str], Path],
+        now: Callable[[], float],
+    ) -> None:
+        self._nodes = nodes
+        self._functions = functions
+        self._logs = logs
+        self.now = now
+        self._cores = cores_of(nodes)
+        self._hosts: dict[PodId, HostProcess] = {}
+        self._watchers: dict[PodId, asyncio.Task[None]] = {}
+        self._epochs: dict[str, GangClient] = {}
+        self._addresses = _addresses(nodes)
+
+    async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
+        """Start the process that all functions are forked from. Raises PermanentError without MXNet."""
+        self._pod_lost = pod_lost
+        self._folder = Path(tempfile.mkdtemp(prefix="coach-"))
+        self._http = httpx.AsyncClient(limits=httpx.Limits(max_connections=None), trust_env=False)
+        self._template = await self._functions.start_template(self._folder / "template.sock")
+        return self._nodes
+
+    async def close(self) -> None:
+        """End every function."""
+        await self.release(list(self._hosts))
+        await self._template.close()
+        await self._http.aclose()
+        shutil.rmtree(self._folder, ignore_errors=True)
+
+    async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
+        """Start a function host; its address when the function has run its init_context."""
+        logs = self._logs(pod.id.job)
+        logs.mkdir(parents=True, exist_ok=True)
+        address = f"{next(self._addresses[pod.node])}:{PORT}"
+        host = await launch(
+            self._functions.folder / pod.id.role.value,
+            pod.id.name,
+            address,
+            python=self._functions.python,
+            python_path=(self._functions.folder,),
+            env=self._functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._template.socket)},
+            log_path=logs / f"{pod.id.name}.log",
+            run_dir=self._folder / pod.id.name,
+            cpus=self._cores.get(pod.node),
+        )
+        self._hosts[pod.id] = host
+        try:
+            await host.wait_ready(READY_SECONDS)
+        except Exception as error:
+            self._hosts.pop(pod.id, None)
+            host.kill()
+            await host.wait()
+            raise PodError(Reason.FUNCTION_LOST, f"{pod.id.name} did not start: {error}") from error
+        self._watchers[pod.id] = asyncio.create_task(self._watch(pod.id, host))
+        return address
+
+    async def release(self, pods: Sequence[PodId]) -> None:
+        """Kill the hosts; everything in them goes with them."""
+        hosts = []
+        for pod in pods:
+            watcher = self._watchers.pop(pod, None)
+            if watcher:
+                watcher.cancel()
+            host = self._hosts.pop(pod, None)
+            if host:
+                host.kill()
+                hosts.append(host)
+        await asyncio.gather(*(host.wait() for host in hosts))
+
+    async def run_epoch(
+        self, order: EpochOrder, progress: Callable[[Progress], None]
+    ) -> tuple[EpochReport, int]:
+        """See `coach.platforms.functions`."""
+        client = GangClient(self._http, order, self.now)
+        self._epochs[order.action.token] = client
+        try:
+            return await client.run(progress)
+        finally:
+            del self._epochs[order.action.token]
+
+    async def stop_epoch(self, token: str, reason: Reason) -> None:
+        """End the running epoch."""
+        if token in self._epochs:
+            self._epochs[token].stop(reason)
+
+    async def _watch(self, pod: PodId, host: HostProcess) -> None:
+        code = await host.wait()
+        self._hosts.pop(pod, None)
+        self._watchers.pop(pod, None)
+        self._pod_lost(pod, Reason.FUNCTION_LOST, f"{pod.name} ended by itself, with exit code {code}")
+
+
+def _addresses(nodes: Sequence[Node]) -> dict[str, itertools.chain[str]]:
+    """Loopback addresses for each node's pods: a block of its own for this process, a part of it for each node.
+
+    A block is 127.b.0.0/16 with b from 64 to 191; two handlers with one b would meet only where both use the same
+    pod number, and then the later function host says that its address is taken.
+    """
+    block = 64 + os.getpid() % 128
+    share = 65_000 // len(nodes)
+    found = {}
+    for index, node in enumerate(nodes):
+        first = 256 + index * share
+        numbers = range(first, first + share)
+        found[node.name] = itertools.chain.from_iterable(
+            (f"127.{block}.{n // 256}.{n % 256}" for n in numbers if n % 256 not in (0, 255))
+            for _ in itertools.repeat(None)
+        )
+    return found
+
+
+def total(nodes: Sequence[Node]) -> Resources:
+    """All that the nodes have."""
+    return sum((node.capacity for node in nodes), Resources(0.0, 0.0))
