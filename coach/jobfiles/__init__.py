@@ -1,0 +1,1 @@
+"""Job files: read, checked, converted; and their schema."""

@@ -1,0 +1,217 @@
+"""Reads job files: YAML in, jobs out, or every mistake of every file at once.
+
+A job that comes out names exactly what it will run: paths are absolute `file://` URIs (nothing in them is escaped, as
+fsspec reads them) and a local model file has its SHA-256.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import stat
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from io import BufferedReader
+from pathlib import Path
+from typing import Any
+
+from coach.core.jobs.spec import DataFormat, TrainingJob
+from coach.jobfiles.check import check, find, place
+from coach.jobfiles.nodes import MOST_BYTES, Node, read
+from coach.jobfiles.problems import JobFileError, Problem, dotted, show
+
+FILE_SCHEME = "file://"
+#: A model file is a page or two of Python.
+MOST_MODEL_BYTES = 16 << 20
+
+_PATH_FIELDS = (("spec", "model", "file"), ("spec", "data", "uri"), ("spec", "checkpoint", "uri"))
+_HOW_TO_GET = {
+    DataFormat.DIGITS_JSON: "`make data` gets the digits; then",
+    DataFormat.IDX: "get the MNIST IDX files and",
+    DataFormat.CIFAR10: "get the CIFAR-10 binary files and",
+}
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedJob:
+    """A job and the file it came from."""
+
+    path: Path
+    spec: TrainingJob
+
+
+@dataclass(frozen=True, slots=True)
+class _Found:
+    """A job, still with the nodes that know where its fields stand; of a wrong one, what is right of it."""
+
+    path: Path
+    document: Node
+    job: TrainingJob
+
+    def wrote(self, at: tuple[str, ...], value: str) -> bool:
+        """Whether the file has this value there; else it is a default, or stands in for a mistake."""
+        node = find(self.document, at)
+        return node is not None and node.value == value
+
+    def problem(self, at: tuple[str, ...], problem: str, seen: str, right: str) -> Problem:
+        line, column = place(self.document, at)
+        return Problem(str(self.path), line, column, dotted(at), problem, seen, right)
+
+
+def read_jobs(data: bytes | str, name: str = "job.yaml") -> list[TrainingJob]:
+    """The jobs in the text of a job file, paths as they stand there. Raises JobFileError, mistakes in `name`."""
+    encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
+    found, problems = _read(encoded, Path(name))
+    if problems:
+        raise JobFileError(problems)
+    return [one.job for one in found]
+
+
+def load_jobs(
+    paths: Iterable[Path | str], *, check_files: bool = True, inside: Sequence[Path] | None = None
+) -> list[LoadedJob]:
+    """The jobs of all `paths`, in order, ready to run. Raises JobFileError with the mistakes of all of them.
+
+    `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
+    `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
+    """
+    found: list[_Found] = []
+    problems: list[Problem] = []
+    files = [Path(path) for path in paths]
+    for path in files:
+        try:
+            data = _contents(path)
+        except (OSError, ValueError) as error:
+            seen = getattr(error, "strerror", None) or str(error)
+            problems.append(Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs"))
+            continue
+        jobs, mistakes = _read(data, path)
+        found += jobs
+        problems += mistakes
+    problems += _named_twice(found)
+    loaded = []
+    for one in found:
+        job, mistakes = _resolved(one, check_files, inside)
+        problems += mistakes
+        loaded.append(LoadedJob(one.path, job))
+    if problems:
+        order = {str(path): index for index, path in reversed(list(enumerate(files)))}
+        raise JobFileError(sorted(problems, key=lambda told: (order[told.path], told.line, told.column)))
+    return loaded
+
+
+def local_path(uri: str) -> Path | None:
+    """The path of a `file://` URI or plain path; None for other URIs."""
+    if uri.startswith(FILE_SCHEME):
+        return Path(uri.removeprefix(FILE_SCHEME))
+    return None if "://" in uri else Path(uri)
+
+
+def _contents(path: Path) -> bytes:
+    """At most one byte more than a job file may have. Raises OSError, or ValueError for what is no file."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise ValueError("not a file")
+    with path.open("rb") as file:
+        return file.read(MOST_BYTES + 1)
+
+
+def _read(data: bytes, path: Path) -> tuple[list[_Found], list[Problem]]:
+    documents, problems = read(data, str(path))
+    told = tuple(problems)
+    found = []
+    for document in documents:
+        job, mistakes = check(document, str(path), told)
+        problems += mistakes
+        if job is not None:
+            found.append(_Found(path, document, job))
+    if not documents and not problems:
+        right = "a document with apiVersion, kind, metadata and spec"
+        problems.append(Problem(str(path), 1, 1, "", "no job in the file", "nothing", right))
+    problems.sort(key=lambda problem: (problem.line, problem.column))
+    return found, problems
+
+
+def _named_twice(found: Iterable[_Found]) -> list[Problem]:
+    first: dict[str, _Found] = {}
+    problems = []
+    for one in found:
+        if not one.wrote(("metadata", "name"), one.job.name):
+            continue
+        before = first.setdefault(one.job.name, one)
+        if before is not one:
+            line, _ = place(before.document, ("metadata", "name"))
+            right = f"another name: {before.path}:{line} has this one"
+            problems.append(
+                one.problem(("metadata", "name"), "a second job of this name", show(one.job.name), right)
+            )
+    return problems
+
+
+def _resolved(
+    found: _Found, check_files: bool, inside: Sequence[Path] | None
+) -> tuple[TrainingJob, list[Problem]]:
+    """The job with absolute paths and the model's hash, and what is wrong with the files it names."""
+    document = found.job.to_json()
+    problems = []
+    for at in _PATH_FIELDS:
+        holder = document["spec"].get(at[1], {})
+        path = local_path(holder[at[2]]) if at[2] in holder else None
+        if path is None or not found.wrote(at, holder[at[2]]):
+            continue
+        try:
+            path = (found.path.parent / path).resolve()
+        except (OSError, RuntimeError) as error:
+            problems.append(found.problem(at, "not a path", show(holder[at[2]]), f"another path ({error})"))
+            continue
+        if inside is not None and not any(path.is_relative_to(folder.resolve()) for folder in inside):
+            right = f"a path inside of {' or '.join(map(str, inside))}"
+            problems.append(found.problem(at, "outside of what is allowed", _shown(path), right))
+        elif check_files and at[1] != "checkpoint":
+            mistakes = _checked(found, at, path, holder)
+            problems += mistakes
+        holder[at[2]] = FILE_SCHEME + str(path)
+    return TrainingJob.from_json(document), problems
+
+
+def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, Any]) -> list[Problem]:
+    """What is wrong with a local file or folder. Fills in the hash of a model file."""
+    is_model = at[1] == "model"
+    try:
+        kind = path.stat().st_mode
+        if is_model and not stat.S_ISREG(kind):
+            return [found.problem(at, "not a file", _shown(path), "a Python file")]
+        if not stat.S_ISREG(kind):
+            if stat.S_ISDIR(kind) and "sha256" not in holder:
+                return []
+            right = "no sha256 for a folder" if stat.S_ISDIR(kind) else "a file or folder"
+            return [found.problem(at, "not a file", _shown(path), right)]
+        if is_model and path.stat().st_size > MOST_MODEL_BYTES:
+            return [found.problem(at, "too large for a model file", _shown(path), "a Python file")]
+        if not is_model and "sha256" not in holder:
+            return []
+        with path.open("rb") as file:
+            digest = _sha256(file)
+    except FileNotFoundError:
+        return [found.problem(at, "no such file", _shown(path), _instead(found, is_model))]
+    except (OSError, ValueError) as error:
+        seen = getattr(error, "strerror", None) or str(error)
+        return [found.problem(at, "cannot be read", f"{_shown(path)}: {seen}", "a file that can be read")]
+    if holder.setdefault("sha256", digest) != digest:
+        right = f"{digest}, which {path.name} has now; or the file that was meant"
+        return [found.problem((*at[:-1], "sha256"), "not this file's hash", show(holder["sha256"]), right)]
+    return []
+
+
+def _instead(found: _Found, is_model: bool) -> str:
+    if is_model:
+        return "the path of the model file, relative to the job file"
+    how = _HOW_TO_GET.get(found.job.spec.data.format)
+    return f"{how} give their folder" if how else "the path of the data, relative to the job file"
+
+
+def _shown(path: Path) -> str:
+    """A path as messages show it: long ones too, since the end is what matters."""
+    return show(str(path), 300)
+
+
+def _sha256(file: BufferedReader) -> str:
+    return hashlib.file_digest(file, "sha256").hexdigest()

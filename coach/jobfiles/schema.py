@@ -1,0 +1,226 @@
+"""The job file's schema: as a tree to look fields up in, and as a Kubernetes CRD.
+
+    python -m coach.jobfiles.schema      the CRD as YAML
+
+A CRD wants a *structural* schema (Kubernetes documentation, "Specifying a structural schema"): no `$ref`, a type for
+every field, `exclusiveMinimum` as a flag, no `additionalProperties` beside `properties`, no `null` branch, defaults
+only outside of logical junctors, nothing said of `metadata` but its name.
+"""
+
+from __future__ import annotations
+
+import sys
+from functools import cache
+from typing import Any
+
+import yaml
+
+from coach.core.jobs import units
+from coach.core.jobs.spec import API_VERSION, TrainingJob
+
+Schema = dict[str, Any]
+
+GROUP, VERSION = API_VERSION.split("/")
+KIND = "TrainingJob"
+PLURAL = "trainingjobs"
+
+_KEPT = ("type", "description", "default", "enum", "pattern", "minLength", "maxLength")
+_INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
+#: No number and no list satisfies these: what a field without a type needs to hold words and objects only.
+_NO_NUMBER_NO_LIST = {"minimum": 1, "maximum": 0, "maxItems": 0}
+
+_STATUS = {
+    "type": "object",
+    "description": "What became of the job; written by Coach alone.",
+    "x-kubernetes-preserve-unknown-fields": True,
+    "properties": {
+        "state": {"type": "string", "description": "Queued, Probing, Training, Waiting or how it ended."},
+        "reason": {"type": "string", "description": "Why it is in that state, with numbers."},
+        "epoch": {"type": "integer", "description": "Real epochs that counted."},
+        "loss": {"type": "number", "description": "Mean test loss after that epoch."},
+        "accuracy": {"type": "number", "description": "Share of right answers on the test split."},
+        "workers": {"type": "integer", "description": "Workers it has now."},
+        "servers": {"type": "integer", "description": "Parameter servers it has now."},
+        "spent": {"type": "string", "description": "Money spent, with its currency."},
+        "budget": {"type": "string", "description": "Money it may spend, with its currency, or none."},
+        "eta": {"type": "string", "format": "date-time", "description": "When it is predicted to end."},
+    },
+}
+_COLUMNS = [
+    {"name": "State", "type": "string", "jsonPath": ".status.state"},
+    {"name": "Epoch", "type": "integer", "jsonPath": ".status.epoch"},
+    {"name": "Loss", "type": "number", "jsonPath": ".status.loss"},
+    {"name": "Workers", "type": "integer", "jsonPath": ".status.workers"},
+    {"name": "Servers", "type": "integer", "jsonPath": ".status.servers"},
+    {"name": "Spent", "type": "string", "jsonPath": ".status.spent"},
+    {"name": "Budget", "type": "string", "jsonPath": ".status.budget"},
+    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
+]
+
+
+@cache
+def tree() -> Schema:
+    """The schema of a whole document, without `$ref` and without `null` branches. Not to be changed."""
+    schema = TrainingJob.model_json_schema(by_alias=True)
+    resolved = _resolve(schema, schema["$defs"])
+    # Pydantic does not say that exactly one measure is wanted; its validator does.
+    resolved["properties"]["spec"]["properties"]["target"]["oneOf"] = [
+        {"required": ["loss"]},
+        {"required": ["accuracy"]},
+    ]
+    return resolved
+
+
+def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
+    """`node` with references put in and `x | null` made `x`; what stands beside a reference wins over it."""
+    merged = dict(node)
+    if "$ref" in merged:
+        merged = {**definitions[merged.pop("$ref").rpartition("/")[2]], **merged}
+        merged.pop("$ref", None)
+    for word in ("anyOf", "oneOf"):
+        branches = [branch for branch in merged.get(word, []) if branch.get("type") != "null"]
+        if len(branches) < len(merged.get(word, [])) and len(branches) == 1:
+            del merged[word]
+            merged = {**branches[0], **merged}
+            return _resolve(merged, definitions)
+        if branches:
+            merged[word] = [_resolve(branch, definitions) for branch in branches]
+    if "properties" in merged:
+        merged["properties"] = {key: _resolve(sub, definitions) for key, sub in merged["properties"].items()}
+    if "patternProperties" in merged:  # how pydantic writes a mapping whose keys have a pattern
+        merged["additionalProperties"] = next(iter(merged.pop("patternProperties").values()))
+    if isinstance(merged.get("additionalProperties"), dict):
+        merged["additionalProperties"] = _resolve(merged["additionalProperties"], definitions)
+    if merged.get("default", ...) is None:
+        del merged["default"]
+    elif merged.get("format") == "duration" and "default" in merged:
+        merged["default"] = units.duration(merged["default"])
+    for word in ("$defs", "title"):
+        merged.pop(word, None)
+    return merged
+
+
+def branches(node: Schema) -> tuple[Schema | None, Schema | None]:
+    """The object and the word that `node` may be, each None where it may not be that."""
+    options = node["oneOf"] if "oneOf" in node and "properties" not in node else [node]
+    objects = [option for option in options if option.get("type") == "object"]
+    words = [option for option in options if option.get("type") == "string"]
+    return (objects or [None])[0], (words or [None])[0]
+
+
+def lookup(path: tuple[str, ...]) -> Schema | None:
+    """What stands in the schema at a path of YAML keys, or None where there is nothing."""
+    node: Schema | None = tree()
+    for key in path:
+        found = branches(node)[0] if node else None
+        if found is None:
+            return None
+        further = found.get("additionalProperties")
+        node = found.get("properties", {}).get(key) or (further if isinstance(further, dict) else None)
+    return node
+
+
+def structural(node: Schema) -> Schema:
+    """`node` as part of a Kubernetes structural schema."""
+    schema = {key: node[key] for key in _KEPT if key in node}
+    if "const" in node:
+        schema["enum"] = [node["const"]]
+    for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
+        if limit in node:
+            schema[limit] = node[limit]
+        elif exclusive in node:
+            schema[limit] = node[exclusive]
+            schema[exclusive] = True
+    if node.get("anyOf") == _INT_OR_STRING:
+        return {**schema, "anyOf": _INT_OR_STRING, "x-kubernetes-int-or-string": True}
+    if "oneOf" in node and "properties" not in node:
+        return {**schema, **_word_or_object(node)}
+    if "oneOf" in node:
+        schema["oneOf"] = node["oneOf"]
+    if "properties" in node:
+        schema["properties"] = {key: structural(sub) for key, sub in node["properties"].items()}
+        if node.get("required"):
+            schema["required"] = list(node["required"])
+        if isinstance(node.get("additionalProperties"), dict):
+            schema["x-kubernetes-preserve-unknown-fields"] = True
+    elif isinstance(node.get("additionalProperties"), dict):
+        schema["additionalProperties"] = structural(node["additionalProperties"])
+        if "maxProperties" in node:
+            schema["maxProperties"] = node["maxProperties"]
+    return schema
+
+
+def _word_or_object(node: Schema) -> Schema:
+    """A field that is one of a few words or an object: no type, but keywords that bind each kind by itself."""
+    part, word = branches(node)
+    assert part is not None and word is not None
+    words = word.get("enum") or [word["const"]]
+    inner = structural(part)
+    return {
+        "x-kubernetes-preserve-unknown-fields": True,
+        "pattern": f"^({'|'.join(words)})$",
+        "properties": inner["properties"],
+        "required": inner["required"],
+        **_NO_NUMBER_NO_LIST,
+    }
+
+
+def job_schema() -> Schema:
+    """The structural schema of a TrainingJob."""
+    document = tree()["properties"]
+    name = structural(document["metadata"]["properties"]["name"])
+    for limit in ("description", "default"):
+        name.pop(limit, None)
+    return {
+        "type": "object",
+        "description": "A training job: a model, its data, a target and a budget.",
+        "required": ["spec"],
+        "properties": {
+            "apiVersion": {"type": "string"},
+            "kind": {"type": "string"},
+            "metadata": {"type": "object", "properties": {"name": name}},
+            "spec": structural(document["spec"]),
+            "status": _STATUS,
+        },
+    }
+
+
+def crd() -> Schema:
+    """The CustomResourceDefinition `trainingjobs.coach.dev`."""
+    version = {
+        "name": VERSION,
+        "served": True,
+        "storage": True,
+        "schema": {"openAPIV3Schema": job_schema()},
+        "subresources": {"status": {}},
+        "additionalPrinterColumns": _COLUMNS,
+    }
+    names = {
+        "plural": PLURAL,
+        "singular": "trainingjob",
+        "kind": KIND,
+        "listKind": f"{KIND}List",
+        "shortNames": ["tj"],
+    }
+    return {
+        "apiVersion": "apiextensions.k8s.io/v1",
+        "kind": "CustomResourceDefinition",
+        "metadata": {"name": f"{PLURAL}.{GROUP}"},
+        "spec": {"group": GROUP, "names": names, "scope": "Namespaced", "versions": [version]},
+    }
+
+
+class _Dumper(yaml.SafeDumper):
+    """A dumper that writes shared parts out in full, since a reader of a CRD does not look for anchors."""
+
+    def ignore_aliases(self, data: Any) -> bool:
+        return True
+
+
+def to_yaml(document: Schema) -> str:
+    """A schema or CRD as YAML, in the order it was built."""
+    return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
+
+
+if __name__ == "__main__":
+    sys.stdout.write(to_yaml(crd()))

@@ -1,0 +1,226 @@
+"""What a job file's author may rely on: every mistake at once, with its place, and nothing half read."""
+
+import hashlib
+from pathlib import Path
+
+import pytest
+
+from coach.core.errors import UserError
+from coach.jobfiles.load import load_jobs, local_path, read_jobs
+from coach.jobfiles.problems import JobFileError
+
+GOOD = """\
+apiVersion: coach.dev/v1alpha1
+kind: TrainingJob
+metadata:
+  name: a
+spec:
+  model: {file: model.py}
+  data: {format: digits8x8}
+  target: {loss: 0.35}
+  budget: none
+"""
+
+
+def mistakes(text):
+    """The messages about a file, without the file's name."""
+    with pytest.raises(JobFileError) as caught:
+        read_jobs(text, "f")
+    return [str(problem).removeprefix("f:") for problem in caught.value.problems]
+
+
+def one_mistake():
+    """(lines, message) pairs of the golden file."""
+    text = (Path(__file__).parent / "mistakes.txt").read_text(encoding="utf-8")
+    for block in text.split("\n\n")[1:]:
+        *lines, message = block.strip("\n").split("\n")
+        yield "\n".join(lines), message
+
+
+ONE_MISTAKE = list(one_mistake())
+
+
+@pytest.mark.parametrize(("lines", "message"), ONE_MISTAKE, ids=[lines.strip() for lines, _ in ONE_MISTAKE])
+def test_a_mistake_is_told_with_its_place_the_value_seen_and_what_is_right(lines, message):
+    assert mistakes(f"{GOOD}{lines}\n") == [message]
+
+
+NOT_YAML = [
+    ("a: [1,\n", "2:1: not YAML: expected the node content, but found '<stream end>'"),
+    ("a: b: c\n", "1:5: not YAML: mapping values are not allowed here"),
+    ("\ta: 1\n", "1:1: not YAML: found character '\\\\t' that cannot start any token"),
+    ('a: "\\Uffffffff"\n', "not YAML"),
+    ("%YAML 9.9\n---\na: 1\n", "not YAML: found incompatible YAML document"),
+    ("a: 'x\n", "not YAML: found unexpected end of stream"),
+    ("[" * 100_000, "1:33: too deep (level 33) - at most 32 levels"),
+    ("", "1:1: no job in the file (nothing)"),
+    ("# only a comment\n---\n...\n", "1:1: no job in the file (nothing)"),
+    ("- 1\n", "1:1: not a mapping (a list of 1)"),
+    ("just words\n", '1:1: not a mapping ("just words")'),
+    ("a: 1\n\x07", "2:1: a control character (\\x07) - printable text"),
+    ("x" * (1 << 20) + "x", "1:1: too large (1048577 bytes or more) - at most 1048576 bytes"),
+]
+
+
+@pytest.mark.parametrize(("text", "message"), NOT_YAML, ids=[message for _, message in NOT_YAML])
+def test_what_is_not_yaml_or_too_much_of_it_is_one_mistake(text, message):
+    found = mistakes(text)
+    assert len(found) == 1
+    assert message in found[0]
+
+
+def test_bytes_that_are_not_utf8_are_one_mistake():
+    assert mistakes(b"a: 1\nb: \xff\n") == ["2:4: not UTF-8 (byte 0xff) - a text file in UTF-8"]
+
+
+def test_a_billion_laughs_are_one_mistake():
+    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x]"]
+    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 9)}]" for n in range(1, 10)]
+    assert ["too many values" in message for message in mistakes("\n".join(lines))] == [True]
+
+
+def test_aliases_serve_for_what_repeats():
+    text = GOOD + "  resources: {server: &r {cpu: 250m, memory: 1Gi}, worker: *r}\n"
+    resources = read_jobs(text)[0].spec.resources
+    assert resources.server == resources.worker
+
+
+def test_all_mistakes_of_a_file_come_at_once_also_those_between_fields():
+    text = GOOD.replace("budget: none", "budget: {amount: 5, currency: EUR}")
+    text += "  seed: x\n  batchSize: 2\n  workers: {min: 3}\n---\n" + GOOD.replace("loss", "lost")
+    assert mistakes(text) == [
+        "9:33 spec.budget.currency: not the currency of the price book cloud-functions, which is USD "
+        '("EUR") - USD, or other prices',
+        '10:9 spec.seed: not a whole number ("x") - a whole number from 0 to 2147483647',
+        "11:14 spec.workers.max: more than batchSize, which is 2 (the default, 4) - at most one worker a sample",
+        '21:12 spec.target.lost: no such field ("lost") - did you mean loss?',
+    ]
+
+
+def test_several_jobs_in_one_file_come_in_order():
+    text = GOOD + "---\n# nothing\n---\n" + GOOD.replace("name: a", "name: b")
+    assert [job.name for job in read_jobs(text)] == ["a", "b"]
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "model.py").write_text("def net(): ...\n")
+    (tmp_path / "job.yaml").write_text(GOOD)
+    return tmp_path
+
+
+def load_mistakes(*paths, **options):
+    with pytest.raises(JobFileError) as caught:
+        load_jobs(paths, **options)
+    return str(caught.value).splitlines()
+
+
+def test_a_loaded_job_names_exactly_what_it_will_run(folder):
+    [loaded] = load_jobs([folder / "job.yaml"])
+    assert loaded.path == folder / "job.yaml"
+    assert loaded.spec.spec.model.file == f"file://{folder}/model.py"
+    assert loaded.spec.spec.model.sha256 == hashlib.sha256(b"def net(): ...\n").hexdigest()
+
+
+def test_paths_are_relative_to_the_job_file_and_may_hold_any_character(folder, monkeypatch):
+    odd = folder / "a b%20ü#?"
+    odd.mkdir()
+    (odd / "job.yaml").write_text(GOOD.replace("model.py", "../model.py") + "  checkpoint: {uri: keep}\n")
+    monkeypatch.chdir("/")
+    spec = load_jobs([odd / "job.yaml"])[0].spec.spec
+    assert local_path(spec.model.file) == folder / "model.py"
+    assert local_path(spec.checkpoint.uri) == odd / "keep"
+
+
+def test_remote_uris_stay_as_they_are(folder):
+    text = GOOD.replace("model.py", "s3://bucket/m.py").replace(
+        "format: digits8x8", "format: idx, uri: gs://b/d"
+    )
+    (folder / "job.yaml").write_text(text)
+    spec = load_jobs([folder / "job.yaml"])[0].spec.spec
+    assert (spec.model.file, spec.model.sha256, spec.data.uri) == ("s3://bucket/m.py", None, "gs://b/d")
+    assert local_path(spec.data.uri) is None
+
+
+def test_files_that_are_not_there_are_told_with_the_other_mistakes(folder):
+    text = GOOD.replace("model.py", "lenet.py").replace(
+        "format: digits8x8", "format: digits-json, uri: digits"
+    )
+    (folder / "job.yaml").write_text(text + "  seed: x\n")
+    place = f"{folder}/job.yaml"
+    assert load_mistakes(folder / "job.yaml", folder / "none.yaml", folder) == [
+        f'{place}:6:17 spec.model.file: no such file ("{folder}/lenet.py") - '
+        "the path of the model file, relative to the job file",
+        f'{place}:7:36 spec.data.uri: no such file ("{folder}/digits") - '
+        "`make data` gets the digits; then give their folder",
+        f'{place}:10:9 spec.seed: not a whole number ("x") - a whole number from 0 to 2147483647',
+        f"{folder}/none.yaml:1:1: cannot be read (No such file or directory) - a YAML file with jobs",
+        f"{folder}:1:1: cannot be read (not a file) - a YAML file with jobs",
+    ]
+
+
+def test_files_need_not_be_there_for_a_simulation(folder):
+    (folder / "job.yaml").write_text(GOOD.replace("model.py", "lenet.py"))
+    spec = load_jobs([folder / "job.yaml"], check_files=False)[0].spec.spec
+    assert (spec.model.file, spec.model.sha256) == (f"file://{folder}/lenet.py", None)
+
+
+def test_another_hash_than_the_files_is_a_mistake(folder):
+    hexes = "0" * 64
+    (folder / "job.yaml").write_text(GOOD.replace("model.py", f"model.py, sha256: '{hexes}'"))
+    [message] = load_mistakes(folder / "job.yaml")
+    digest = hashlib.sha256(b"def net(): ...\n").hexdigest()
+    assert f':6:35 spec.model.sha256: not this file\'s hash ("{hexes}") - {digest}' in message
+
+
+def test_the_hash_of_a_data_file_is_checked_and_a_folder_has_none(folder):
+    (folder / "data.npz").write_bytes(b"123")
+    (folder / "digits").mkdir()
+    hexes = "0" * 64
+    for name, why in (("data.npz", "not this file's hash"), ("digits", "no sha256 for a folder")):
+        data = f"format: npz, uri: {name}, sha256: '{hexes}'"
+        (folder / "job.yaml").write_text(GOOD.replace("format: digits8x8", data))
+        [message] = load_mistakes(folder / "job.yaml")
+        assert why in message
+
+
+@pytest.mark.parametrize("model", [".", "/dev/zero", "/dev/null"])
+def test_a_model_file_is_a_file(folder, model):
+    (folder / "job.yaml").write_text(GOOD.replace("model.py", model))
+    [message] = load_mistakes(folder / "job.yaml")
+    assert "spec.model.file: not a file" in message
+
+
+def test_two_jobs_of_one_name_are_a_mistake_over_all_files(folder):
+    (folder / "other.yaml").write_text(GOOD.replace("name: a", 'name: "a"'))
+    assert load_mistakes(folder / "job.yaml", folder / "other.yaml") == [
+        f'{folder}/other.yaml:4:9 metadata.name: a second job of this name ("a") - '
+        f"another name: {folder}/job.yaml:4 has this one"
+    ]
+
+
+def test_paths_may_be_kept_inside_of_folders(folder):
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "link.py").symlink_to(folder / "model.py")
+    for model in ("../model.py", "link.py", "/etc/passwd"):
+        (inner / "job.yaml").write_text(GOOD.replace("model.py", model))
+        [message] = load_mistakes(inner / "job.yaml", inside=[inner])
+        assert "spec.model.file: outside of what is allowed" in message
+        assert message.endswith(f"a path inside of {inner}")
+    (inner / "own.py").write_text("")
+    (inner / "job.yaml").write_text(GOOD.replace("model.py", "own.py"))
+    assert len(load_jobs([inner / "job.yaml"], inside=[inner])) == 1
+
+
+def test_the_error_is_the_users_and_ends_commands_with_2(folder):
+    with pytest.raises(UserError) as caught:
+        load_jobs([Path(folder / "nothing.yaml")])
+    assert caught.value.exit_code == 2
+
+
+def test_a_file_with_endless_mistakes_is_told_briefly():
+    with pytest.raises(JobFileError) as caught:
+        read_jobs("".join(f"--- {n}\n" for n in range(500)))
+    assert len(caught.value.problems) == 500
+    assert str(caught.value).splitlines()[-1] == "and 400 more"
