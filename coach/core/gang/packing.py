@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from itertools import groupby
 
-from coach.core.cluster import Node, Pod, PodId, Resources, Role
+from coach.core.cluster import NOTHING, Node, Pod, PodId, Resources, Role
 from coach.core.gang.rules import ForeignPod, PodRequest
 
 #: Trials (one pod on one node) before the search gives up; 6 pods on 6 nodes need at most 55,986.
@@ -116,17 +116,22 @@ class Snapshot:
             return Standing.OWN if len(jobs) == 1 else Standing.OWN_SHARED
         return Standing.FOREIGN if jobs else Standing.EMPTY
 
-    def size(self, amount: Resources) -> float:
-        """The dominant share of `amount` in the largest node, rounded so that sums of decimals tie."""
-        shares = (
-            have / most if most > 0 else 0.0
-            for have, most in (
-                (amount.cpu, self.largest.cpu),
-                (amount.memory, self.largest.memory),
-                (amount.gpu, self.largest.gpu),
-            )
+    def size(self, pod: Resources) -> float:
+        """The largest of a pod's shares of the largest node."""
+        return max(self._shares(pod))
+
+    def slack(self, room: Resources) -> float:
+        """How much `room` is: the sum of its shares of the largest node, rounded so that decimals tie."""
+        return round(sum(self._shares(room)), 9)
+
+    def _shares(self, amount: Resources) -> tuple[float, float, float]:
+        """Cpu, memory and gpu as parts of the most that any node has; 0 of what none has, nine decimals."""
+        most = self.largest
+        return (
+            round(amount.cpu / most.cpu, 9) if most.cpu else 0.0,
+            round(amount.memory / most.memory, 9) if most.memory else 0.0,
+            round(amount.gpu / most.gpu, 9) if most.gpu else 0.0,
         )
-        return round(max(shares), 9)
 
 
 def pack(pods: Collection[PodRequest], job: str, snapshot: Snapshot) -> Packing:
@@ -161,7 +166,7 @@ def place_each(pods: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Plac
 
 
 def _rank(node: str, requests: Resources, job: str, snapshot: Snapshot) -> tuple[Standing, float, str]:
-    return snapshot.standing(node, job), snapshot.size(snapshot.room[node] - requests), node
+    return snapshot.standing(node, job), snapshot.slack(snapshot.room[node] - requests), node
 
 
 def _best_fit(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placements:
@@ -183,7 +188,7 @@ def _fill(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placem
                 takes.append(_how_many(requests, room, len(group)))
                 room = room - requests * takes[-1]  # noqa: PLW2901
             if any(takes):
-                key = (snapshot.standing(node, job), -sum(takes), snapshot.size(room), node)
+                key = (snapshot.standing(node, job), -sum(takes), snapshot.slack(room), node)
                 if best is None or key < best[0]:
                     best = key, takes
         if best is None:
@@ -213,10 +218,18 @@ def _how_many(requests: Resources, room: Resources, most: int) -> int:
 
 
 def _too_many(ordered: Sequence[PodRequest], snapshot: Snapshot) -> bool:
-    """Whether, for some pod's size, there are more pods at least that large than such places on all nodes."""
+    """Whether the sum is short, or there are more pods of some size or larger than such places on all nodes."""
+    room = NOTHING
+    for free in snapshot.room.values():
+        room += free
+    need = NOTHING
+    for pod in ordered:
+        need += pod.requests
+    if not need.fits(room):
+        return True
     for shape in {pod.requests for pod in ordered}:
         count = sum(shape.fits(pod.requests) for pod in ordered)
-        if count > sum(_how_many(shape, room, count) for room in snapshot.room.values()):
+        if count > sum(_how_many(shape, free, count) for free in snapshot.room.values()):
             return True
     return False
 
@@ -225,7 +238,7 @@ def _search(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> tupl
     """The first full placement in a fixed order of trials, else the largest part met; and whether all was tried."""
     names = sorted(
         (name for name, room in snapshot.room.items() if any(pod.requests.fits(room) for pod in ordered)),
-        key=lambda name: (snapshot.standing(name, job), -snapshot.size(snapshot.room[name]), name),
+        key=lambda name: (snapshot.standing(name, job), -snapshot.slack(snapshot.room[name]), name),
     )
     room = [snapshot.room[name] for name in names]
     chosen: list[int] = []
