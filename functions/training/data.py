@@ -22,6 +22,9 @@ from training.errors import TrainingError
 #: measured on the same test samples.
 SHUFFLE_SEED = 20240607
 
+#: Where `digits8x8` is.
+BUILT_IN = "sklearn:digits"
+
 #: What reading a file of another kind, or half a file, raises.
 UNREADABLE = (
     ValueError,
@@ -168,12 +171,12 @@ def _cifar_batch(name: str, content: bytes) -> tuple[np.ndarray, np.ndarray]:
 
 def read_digits8x8(source: Source) -> DataSet:
     """scikit-learn's 1,797 digits of 8x8, shipped inside the package: no file, no download. 80 % to train on."""
-    if source.uri != "sklearn:digits":
-        raise TrainingError("DataMissing", f"digits8x8 is read from sklearn:digits, not from {source.uri}")
+    if source.uri != BUILT_IN:
+        raise TrainingError("DataMissing", f"digits8x8 is read from {BUILT_IN}, not from {source.uri}")
     # The file is read without importing scikit-learn, which takes a second.
     package = importlib.util.find_spec("sklearn")
     if package is None or package.origin is None:
-        raise TrainingError("DataMissing", "sklearn:digits needs scikit-learn, which is not installed")
+        raise TrainingError("DataMissing", f"{BUILT_IN} needs scikit-learn, which is not installed")
     packed = (Path(package.origin).parent / "datasets" / "data" / "digits.csv.gz").read_bytes()
     table = np.loadtxt(io.BytesIO(gzip.decompress(packed)), delimiter=",", dtype=np.float32)
     return shuffled(

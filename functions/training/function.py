@@ -253,7 +253,6 @@ class Function:
             self._replace_zygote()
 
     def _replace_zygote(self) -> None:
-        self._zygote.kill()
         self._zygote.close()
         self._zygote = launch.start()
 

@@ -2,11 +2,9 @@
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
 import sys
-import threading
 from pathlib import Path
 
 from training import wire
@@ -16,13 +14,19 @@ TEMPLATE_VARIABLE = "COACH_ZYGOTE_TEMPLATE"
 
 
 class ZygoteHandle:
-    """A running zygote. `socket` turns readable when it has something to say or is gone."""
+    """A running zygote. `socket` turns readable when it has something to say or is gone.
 
-    def __init__(self, end: socket.socket, pid: int, process: subprocess.Popen | None) -> None:
+    `lifeline` is the writing end of a pipe: the kernel kills the zygote when this process no longer holds it.
+    """
+
+    def __init__(
+        self, end: socket.socket, lifeline: int, pid: int, process: subprocess.Popen | None = None
+    ) -> None:
         self.socket = end
         self.pid = pid
         self.imports_seconds: float | None = None  # None until it is ready
         self.from_template = process is None
+        self._lifeline: int | None = lifeline
         self._process = process
 
     def send(self, message: dict, descriptors: tuple[int, ...] = ()) -> bool:
@@ -34,20 +38,17 @@ class ZygoteHandle:
         return wire.receive(self.socket)[0]
 
     def kill(self) -> None:
-        """End it now, and with it its child."""
-        if self._process is not None:
-            self._process.kill()
-            return
-        # A template's zygote was forked by another process, so its number could be reused: our open socket, which
-        # only it holds the other end of, tells whether it still lives.
-        if not _hung_up(self.socket):
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.kill(self.pid, signal.SIGKILL)
+        """End it now, and with it its child. What it sent can still be received."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
 
     def close(self) -> None:
-        """Let go of it after its end."""
+        """End it and let go of it."""
+        self.kill()
         self.socket.close()
         if self._process is not None:
+            self._process.kill()
             self._process.wait()
 
 
@@ -59,44 +60,43 @@ def start() -> ZygoteHandle:
 
 def _own() -> ZygoteHandle:
     ours, theirs = wire.pair()
+    reader, writer = os.pipe()
     functions = Path(__file__).resolve().parent.parent
     search_path = os.pathsep.join(filter(None, [str(functions), os.environ.get("PYTHONPATH")]))
-    command = [sys.executable, "-m", "training.zygote", "--fd", str(theirs.fileno())]
-    # PDEATHSIG follows the thread that forked: only the main thread lives as long as the process.
-    if threading.current_thread() is threading.main_thread():
-        command += ["--parent", str(os.getpid())]
     with theirs:
         process = subprocess.Popen(
-            command,
-            pass_fds=(theirs.fileno(),),
+            [
+                sys.executable,
+                "-m",
+                "training.zygote",
+                "--fd",
+                str(theirs.fileno()),
+                "--lifeline",
+                str(reader),
+            ],
+            pass_fds=(theirs.fileno(), reader),
             env={**os.environ, "PYTHONPATH": search_path},
             stdin=subprocess.DEVNULL,
             stdout=sys.__stderr__.fileno(),  # a wrapper may speak to its processor on stdout
         )
-    return ZygoteHandle(ours, process.pid, process)
+    os.close(reader)
+    return ZygoteHandle(ours, writer, process.pid, process)
 
 
 def _from_template(path: str) -> ZygoteHandle | None:
     ours, theirs = wire.pair()
+    reader, writer = os.pipe()
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as template, theirs:
         template.settimeout(2)
-        try:
+        answer = None
+        with contextlib.suppress(OSError):
             template.connect(path)
-            stderr = sys.__stderr__.fileno()
-            sent = wire.send(template, {"op": "fork"}, (theirs.fileno(), stderr))
-            answer = wire.receive(template)[0] if sent else None
-        except OSError:
-            answer = None
+            descriptors = (theirs.fileno(), reader, sys.__stderr__.fileno())
+            if wire.send(template, {"op": "fork"}, descriptors):
+                answer = wire.receive(template)[0]
+    os.close(reader)
     if answer is None:
+        os.close(writer)
         ours.close()
         return None
-    return ZygoteHandle(ours, answer["pid"], None)
-
-
-def _hung_up(end: socket.socket) -> bool:
-    try:
-        return end.recv(1, socket.MSG_PEEK | socket.MSG_DONTWAIT) == b""
-    except BlockingIOError:
-        return False
-    except OSError:
-        return True
+    return ZygoteHandle(ours, writer, answer["pid"])

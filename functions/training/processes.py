@@ -2,12 +2,15 @@
 
 import contextlib
 import ctypes
+import fcntl
 import os
 import resource
+import select
 import signal
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
+_F_SETSIG = 10  # Linux; Python names it since 3.12
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -15,6 +18,18 @@ def die_with_parent(parent: int) -> None:
     """Have the kernel kill this process when the thread that forked it ends; at once if it already did."""
     _libc.prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     if os.getppid() != parent:
+        os._exit(1)
+
+
+def die_with_pipe(reader: int) -> None:
+    """Have the kernel kill this process when the last writer of a pipe is gone, whatever runs here at that moment.
+
+    Unlike PR_SET_PDEATHSIG it does not care who forked this process, nor which thread did.
+    """
+    fcntl.fcntl(reader, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(reader, _F_SETSIG, signal.SIGKILL)
+    fcntl.fcntl(reader, fcntl.F_SETFL, fcntl.fcntl(reader, fcntl.F_GETFL) | os.O_ASYNC)
+    if select.select([reader], [], [], 0)[0]:  # it was gone before the kernel was told
         os._exit(1)
 
 

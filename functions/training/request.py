@@ -8,13 +8,18 @@ from typing import Any
 from training.errors import TrainingError
 
 ROLES = ("scheduler", "server", "worker")
-FORMATS = ("digits-json", "idx", "cifar10", "digits8x8", "npz")
+#: `custom` (or `model`) leaves reading to the model file's data().
+OWN_FORMATS = ("custom", "model")
+FORMATS = ("digits-json", "idx", "cifar10", "digits8x8", "npz", *OWN_FORMATS)
+#: These know where their data is.
+NEED_NO_URI = ("digits8x8", *OWN_FORMATS)
 
 #: What may differ between two epochs of one formed group. All else was fixed when the group formed.
 PER_EPOCH = (
     "epoch",
     "position",
     "samples",
+    "fraction",
     "seconds",
     "weights_in",
     "weights_out",
@@ -44,7 +49,8 @@ class StartRequest:
     seed: int = 0
     mode: str = "sync"
     position: int = 0
-    samples: int = 0
+    samples: int | None = None
+    fraction: float | None = None
     seconds: float | None = None
     weights_in: str | None = None
     weights_out: str | None = None
@@ -101,8 +107,8 @@ def _positive(value: Any) -> str | None:
 def _text(value: Any) -> str | None:
     return (
         None
-        if isinstance(value, str) and 0 < len(value) <= 1024
-        else "must be a text of 1 to 1024 characters"
+        if isinstance(value, str) and 0 < len(value) <= 4096
+        else "must be a text of 1 to 4096 characters"
     )
 
 
@@ -128,11 +134,10 @@ def _address(value: Any) -> str | None:
     return None if good else "must be host:port, with a port of 1024 to 65534"
 
 
-def _resource(required: str, **others: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
+def _object(**checks: Callable[[Any], str | None]) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
         if not isinstance(value, dict):
-            return f"must be an object with {required}"
-        checks = {required: _text, **others}
+            return f"must be an object with {', '.join(checks)}"
         faults = [f"{key} is not known" for key in value if key not in checks]
         faults += [f"{key} {fault}" for key, test in checks.items() if (fault := test(value.get(key)))]
         return "; ".join(faults) or None
@@ -161,10 +166,13 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "root": _address,
     "host": _text,
     "deadline": _positive,
-    "model": _or_null(_resource("uri", sha256=_or_null(_hexadecimal))),
+    "model": _or_null(_object(uri=_text, sha256=_or_null(_hexadecimal))),
     "data": _or_null(
-        _resource(
-            "uri", format=_one_of(*FORMATS, "model"), sha256=_or_null(_hexadecimal), size=_or_null(_whole(1))
+        _object(
+            uri=_or_null(_text),
+            format=_one_of(*FORMATS),
+            sha256=_or_null(_hexadecimal),
+            size=_or_null(_whole(1)),
         )
     ),
     "batch_size": _whole(0),
@@ -172,7 +180,8 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "seed": _whole(0, 2**31 - 1),
     "mode": _one_of("sync", "async"),
     "position": _whole(0),
-    "samples": _whole(0),
+    "samples": _or_null(_whole(0)),
+    "fraction": _or_null(_positive),
     "seconds": _or_null(_positive),
     "weights_in": _or_null(_text),
     "weights_out": _or_null(_text),
@@ -216,6 +225,12 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
         return faults
     if request.model is None or request.data is None:
         faults.append("a worker needs model and data")
+    elif request.data.get("uri") is None and request.data["format"] not in NEED_NO_URI:
+        faults.append(f"data uri is missing; only {', '.join(NEED_NO_URI)} do without")
+    if (request.samples is None) == (request.fraction is None):
+        faults.append("either samples or fraction must say how much to train")
+    if request.fraction is not None and request.fraction > 1:
+        faults.append(f"fraction is {request.fraction:g}, more than the whole data set")
     if request.batch_size < request.workers:
         faults.append(
             f"batch_size is {request.batch_size}, less than one sample for each of {request.workers} workers"

@@ -1,5 +1,6 @@
 """A worker's life: form, then one epoch after another until the group ends."""
 
+import inspect
 import math
 import socket
 import time
@@ -114,6 +115,7 @@ class Worker:
         return {
             "samples": trained,
             "position": position,
+            "data_size": len(self._dataset.train),
             "loss": loss,
             "accuracy": accuracy,
             "train_loss": train_loss,
@@ -155,22 +157,23 @@ class Worker:
         self._group.share(self._learner)
 
     def _own_data(self) -> DataSet:
-        """The splits that the model file reads itself, by its data(split, path)."""
+        """The splits that the model file reads itself, by its data(split) or data(split, path)."""
         uri, spec = self._request.model["uri"], self._request.data
         reader = getattr(self._loaded.model, "data", None)
         if not callable(reader):
             raise TrainingError(
-                "ModelInvalid", f"the data's format is `model`, but {uri} defines no data(split, path)"
+                "ModelInvalid", f"the data's format is {spec['format']}, but {uri} defines no data(split)"
             )
         splits = []
+        arguments = [spec.get("uri")] if len(inspect.signature(reader).parameters) > 1 else []
         for name in ("train", "test"):
             try:
-                x, y = reader(name, spec["uri"])
+                x, y = reader(name, *arguments)
                 splits.append(checked(Split(np.asarray(x), np.asarray(y)), name))
             except TrainingError:
                 raise
             except FileNotFoundError as error:
-                raise TrainingError("DataMissing", f"data({name!r}, {spec['uri']!r}): {error}") from error
+                raise TrainingError("DataMissing", f"data({name!r}) of {uri}: {error}") from error
             except Exception as error:
                 raise model_file.invalid(uri, error) from error
         return DataSet(*splits).first(spec.get("size"))
@@ -178,7 +181,7 @@ class Worker:
     def _train(self) -> tuple[int, float | None, float, float, float]:
         """Samples trained on by the group, mean training loss, seconds from first forward to last update, when."""
         request, learner, batch = self._request, self._learner, self._request.batch_size
-        total = math.ceil(request.samples / batch) * batch
+        total = math.ceil(self._samples() / batch) * batch
         mine = share(batch, request.rank, request.workers)
         trained, losses, counted = 0, 0.0, 0
         started_at, began = time.time(), time.perf_counter()
@@ -204,6 +207,12 @@ class Worker:
                 break
         mean = losses / counted if counted else None
         return trained, mean, time.perf_counter() - began, started_at, time.time()
+
+    def _samples(self) -> int:
+        """How many samples the epoch asks for: a number, or a part of a data set whose size only we know."""
+        if self._request.fraction is None:
+            return self._request.samples
+        return max(1, round(self._request.fraction * len(self._dataset.train)))
 
     def _step_seed(self, position: int) -> int:
         """One seed for each (job, step, worker), so that a repeated epoch drops the same units."""

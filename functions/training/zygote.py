@@ -11,7 +11,8 @@ member of one parameter-server group. Three kinds of packets flow (training/wire
 
 The zygote is single-threaded and runs no framework operation itself, so forking it is safe. It alone knows how a child
 ended, because it alone can wait for it. It kills the child at the deadline, so that happens with a stuck wrapper too.
-The child dies with the zygote (PDEATHSIG); the zygote dies with the wrapper (end of file on the socket, PDEATHSIG).
+The child dies with the zygote (PDEATHSIG). The zygote dies with the wrapper: it reads the end of file, and where it
+hangs in somebody's code the kernel kills it when the wrapper's end of a pipe is closed.
 
 The user's model file runs in here. While it is being loaded an alarm is armed whose handler ends this process; the
 wrapper does the same from outside for code that hangs beneath Python. Either way the wrapper starts another zygote.
@@ -34,7 +35,7 @@ from types import ModuleType
 from training import backend, child, data, model_file, processes, storage, wire
 from training.dataset import DataSet
 from training.errors import TrainingError, too_slow
-from training.request import StartRequest
+from training.request import OWN_FORMATS, StartRequest
 
 
 class Cache:
@@ -56,18 +57,13 @@ class Cache:
 
     def data(self, spec: dict) -> DataSet | None:
         """The data set of a start message; None when the model file's own reader is to be used."""
-        if spec["format"] == "model":
+        if spec["format"] in OWN_FORMATS:
             return None
-        key = (
-            spec["uri"],
-            spec["format"],
-            spec.get("sha256"),
-            spec.get("size"),
-            storage.signature(spec["uri"]),
-        )
+        uri = spec.get("uri") or data.BUILT_IN
+        key = (uri, spec["format"], spec.get("sha256"), spec.get("size"), storage.signature(uri))
         if self._data is None or self._data[0] != key:
             self._data = None  # the old one's memory goes before the new one's comes
-            self._data = (key, data.load(spec["uri"], spec["format"], spec.get("sha256"), spec.get("size")))
+            self._data = (key, data.load(uri, spec["format"], spec.get("sha256"), spec.get("size")))
         return self._data[1]
 
 
@@ -244,7 +240,10 @@ def _import_framework() -> float:
 
 
 def _be_template(path: str) -> None:
-    """Fork a zygote for every wrapper that connects to `path` and sends its end of a pair and its stderr."""
+    """Fork a zygote for every wrapper that connects to `path`.
+
+    A wrapper sends three descriptors: one end of a socket pair, one of a pipe (processes.die_with_pipe), its stderr.
+    """
     seconds = _import_framework()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for
     socket_path = Path(path)
@@ -257,22 +256,23 @@ def _be_template(path: str) -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(5)
-                message, descriptors = wire.receive(connection, descriptors=2)
-                if message is None or len(descriptors) != 2:
+                message, descriptors = wire.receive(connection, descriptors=3)
+                if message is None or len(descriptors) != 3:
                     continue
-                wrapper, stderr = descriptors
+                wrapper, lifeline, stderr = descriptors
                 pid = os.fork()
                 if pid == 0:
                     listener.close()
                     connection.close()
                     os.setsid()
+                    processes.die_with_pipe(lifeline)
                     os.dup2(stderr, 2)
                     os.dup2(stderr, 1)
                     os.close(stderr)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     _serve(wrapper, seconds)
-                os.close(wrapper)
-                os.close(stderr)
+                for descriptor in descriptors:
+                    os.close(descriptor)
                 wire.send(connection, {"event": "forked", "pid": pid})
 
 
@@ -293,6 +293,7 @@ def main() -> None:
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--fd", type=int, help="the descriptor of the wrapper's socket")
     how.add_argument("--listen", metavar="PATH", help="be a template on this unix socket")
+    parser.add_argument("--lifeline", type=int, help="die when the other end of this pipe is closed")
     parser.add_argument("--parent", type=int, help="die with this parent process")
     options = parser.parse_args()
     if options.parent is not None:
@@ -301,6 +302,7 @@ def main() -> None:
         _be_template(options.listen)
     else:
         os.setsid()
+        processes.die_with_pipe(options.lifeline)
         _serve(options.fd, _import_framework())
 
 
