@@ -7,6 +7,7 @@ godebug default=go1.25
 require (
 	k8s.io/component-base v0.35.4
 	k8s.io/kubernetes v1.35.4
+	sigs.k8s.io/yaml v1.6.0
 )
 
 require (
@@ -114,7 +115,6 @@ require (
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
-	sigs.k8s.io/yaml v1.6.0 // indirect
 )
 
 // Kubernetes pins its staging modules to v0.0.0; whoever builds on k8s.io/kubernetes pins them to the release.

@@ -16,7 +16,7 @@ func waitMembers(gang *Gang, present, created Counts) reason.Reason {
 	for rank, needed := range gang.Needed {
 		have := present[rank] + created[rank]
 		if missing[rank] = max(needed-have, 0); missing[rank] > 0 {
-			parts = append(parts, fmt.Sprintf("%d of %s", have, reason.Count{Role: identity.Roles[rank], Members: needed}.Words()))
+			parts = append(parts, fmt.Sprintf("%d of %d %ss", have, needed, identity.Roles[rank]))
 		}
 	}
 	return reason.Reason{Token: reason.WaitingMembers, Missing: missing.Short(), Text: strings.Join(parts, ", ") + " created"}

@@ -281,10 +281,19 @@ func (g *Gang) take(s *Snapshot, plan *Plan, members []int) {
 }
 
 func (g *Gang) mistake() string {
+	if g.Mistake != "" {
+		return g.Mistake
+	}
 	for rank, needed := range g.Needed {
-		if g.Mistake == "" && needed < 1 {
+		if needed < 1 {
 			return fmt.Sprintf("needs %d %ss, but at least 1 of each role runs an epoch", needed, identity.Roles[rank])
 		}
 	}
-	return g.Mistake
+	names := map[string]int{}
+	for _, member := range slices.Concat(g.Members, g.Settled) {
+		if names[member.Name]++; names[member.Name] > 1 {
+			return fmt.Sprintf("pod %s is there twice", member.Name)
+		}
+	}
+	return ""
 }

@@ -100,8 +100,8 @@ func PlaceEach(s *Snapshot, job identity.Key, groups []Group, sequence []int) []
 			}
 			room = append(room[:0], s.Free[n]...)
 			take(room, group.Request, 1)
-			if size := s.size(room); chosen < 0 || here < standing || size < left {
-				chosen, standing, left = n, here, size
+			if slack := s.slack(room); chosen < 0 || here < standing || slack < left {
+				chosen, standing, left = n, here, slack
 			}
 		}
 		placed[i] = chosen
@@ -187,8 +187,8 @@ func fill(s *Snapshot, job identity.Key, groups []Group, order []int) Places {
 			if count == 0 || (chosen >= 0 && here == standing && count < most) {
 				continue
 			}
-			if size := s.size(room); chosen < 0 || here < standing || count > most || size < tightest {
-				chosen, standing, most, tightest = n, here, count, size
+			if slack := s.slack(room); chosen < 0 || here < standing || count > most || slack < tightest {
+				chosen, standing, most, tightest = n, here, count, slack
 				copy(best, takes)
 			}
 		}

@@ -107,7 +107,7 @@ func usefulNodes(s *Snapshot, job identity.Key, groups []Group) []int {
 		if x, y := s.StandingOf(a, job), s.StandingOf(b, job); x != y {
 			return int(x - y)
 		}
-		return cmp.Compare(s.size(s.Free[b]), s.size(s.Free[a]))
+		return cmp.Compare(s.slack(s.Free[b]), s.slack(s.Free[a]))
 	})
 	return useful
 }

@@ -7,6 +7,7 @@ package planner
 
 import (
 	"fmt"
+	"maps"
 	"math"
 	"slices"
 
@@ -36,6 +37,7 @@ type Snapshot struct {
 	Capacity [][]int64
 	Free     [][]int64 // capacity less what all pods hold; below zero counts as nothing
 	// Jobs gives for each node how many members of each job stand there; nil for none.
+	// The maps are never changed in place.
 	Jobs []map[identity.Key]int
 	// Holds tells what a job holds in the cluster itself; plans committed here are added to it.
 	Holds func(identity.Key) []Hold
@@ -49,7 +51,7 @@ type Snapshot struct {
 
 	largest []int64 // of each dimension, the most that any node has
 	added   map[identity.Key][]Hold
-	shared  bool // Jobs belongs to another snapshot too and is copied before it is written
+	shared  bool // the list Jobs belongs to another snapshot too and is copied before it is written
 }
 
 // NewSnapshot of nodes whose names are in ascending order; free is taken over and changed.
@@ -128,25 +130,19 @@ func (s *Snapshot) GiveBack(job identity.Key) {
 // Holding reports whether a job has a member on any node.
 func (s *Snapshot) Holding(job identity.Key) bool { return len(s.Holds(job))+len(s.added[job]) > 0 }
 
+// count replaces the maps that it changes: other snapshots, and whoever made Jobs, hold on to them.
 func (s *Snapshot) count(node int, job identity.Key, by int) {
 	if s.shared {
-		jobs := make([]map[identity.Key]int, len(s.Jobs))
-		for i, here := range s.Jobs {
-			if here != nil {
-				jobs[i] = make(map[identity.Key]int, len(here)+1)
-				for key, n := range here {
-					jobs[i][key] = n
-				}
-			}
-		}
-		s.Jobs, s.shared = jobs, false
+		s.Jobs, s.shared = slices.Clone(s.Jobs), false
 	}
-	if s.Jobs[node] == nil {
-		s.Jobs[node] = map[identity.Key]int{}
+	jobs := maps.Clone(s.Jobs[node])
+	if jobs == nil {
+		jobs = map[identity.Key]int{}
 	}
-	if s.Jobs[node][job] += by; s.Jobs[node][job] <= 0 {
-		delete(s.Jobs[node], job)
+	if jobs[job] += by; jobs[job] <= 0 {
+		delete(jobs, job)
 	}
+	s.Jobs[node] = jobs
 }
 
 // StandingOf a node for a job.
@@ -171,21 +167,36 @@ func Stand(own, others bool) Standing {
 	return Empty
 }
 
-// size is the dominant share of an amount in the largest node, in billionths, so that equal sums tie.
+// size is the largest share of an amount in the largest node, in billionths.
 func (s *Snapshot) size(amount []int64) int64 {
-	share := 0.0
+	size := int64(0)
 	for d := range s.Sized {
-		if s.largest[d] > 0 {
-			share = max(share, float64(amount[d])/float64(s.largest[d]))
-		}
+		size = max(size, s.share(d, amount))
 	}
-	return int64(math.Round(share * 1e9))
+	return size
+}
+
+// slack is how much of a node an amount would leave unused: the sum of its shares, in billionths.
+func (s *Snapshot) slack(amount []int64) int64 {
+	slack := int64(0)
+	for d := range s.Sized {
+		slack += s.share(d, amount)
+	}
+	return slack
+}
+
+// share is rounded to billionths, so that equal amounts tie however they came about.
+func (s *Snapshot) share(dimension int, amount []int64) int64 {
+	if len(s.largest) == 0 || s.largest[dimension] == 0 {
+		return 0 // no node has any of it
+	}
+	return int64(math.Round(float64(amount[dimension]) / float64(s.largest[dimension]) * 1e9))
 }
 
 // Norm is the Euclidean norm of an amount, each dimension relative to the largest node (FitGpp's ||D||).
 func (s *Snapshot) Norm(amount []int64) float64 {
 	sum := 0.0
-	for d := range s.Sized {
+	for d := range min(s.Sized, len(s.largest)) {
 		if s.largest[d] > 0 {
 			share := float64(amount[d]) / float64(s.largest[d])
 			sum += share * share

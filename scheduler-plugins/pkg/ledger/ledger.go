@@ -1,0 +1,373 @@
+// Package ledger keeps who of each gang is there, where they stand, and who is on the way to a node by a plan.
+//
+// It is the only memory that the scheduling decisions have, it holds nothing that the API server could not give again after a
+// restart, and it forgets a gang with its last pod. One lock guards all of it; the plugins call it from the scheduling
+// cycle, from binding goroutines and from informer handlers at once.
+package ledger
+
+import (
+	"cmp"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"coach.dev/scheduler-plugins/pkg/identity"
+)
+
+// Amount of resources by name: thousandths of a core for cpu, whole units for everything else.
+type Amount map[string]int64
+
+// Pod is a live pod of a gang.
+type Pod struct {
+	UID      string
+	Name     string
+	Gang     identity.Key
+	Role     identity.Role
+	Index    int
+	Priority int32
+	Node     string // where it is bound; empty while it is not
+	Leaving  bool   // being deleted: it holds its room, and is no member any more
+	Request  Amount
+}
+
+// State of a seat.
+type State int
+
+const (
+	Planned  State = iota // the room is kept by this ledger
+	Reserved              // the scheduler's cache counts the pod; it waits for its siblings
+	Released              // on its way to the API server; nothing calls it back
+)
+
+// Seat is a place on a node for one pod.
+type Seat struct {
+	Pod      Pod
+	Node     string
+	Wanted   bool // beyond the needed members: it waits for nobody and nobody waits for it
+	Draining bool // victims still hold the room
+	State    State
+	Since    time.Time
+}
+
+// Ledger is empty as its zero value is not: use New.
+type Ledger struct {
+	mu      sync.RWMutex
+	pods    map[string]Pod
+	gangs   map[identity.Key]map[string]bool // UIDs of a gang's pods
+	seats   map[string]*Seat                 // by UID
+	planned map[string]map[string]*Seat      // by node, then UID: the seats whose room this ledger keeps
+	jobs    map[string]map[identity.Key]int  // members on each node, bound or seated; inner maps are never changed in place
+	unbound float64                          // core-seconds that were kept or reserved before they were bound
+	kept    atomic.Int64                     // how many seats are planned, readable without the lock
+}
+
+// New ledger with nothing in it.
+func New() *Ledger {
+	return &Ledger{pods: map[string]Pod{}, gangs: map[identity.Key]map[string]bool{}, seats: map[string]*Seat{},
+		planned: map[string]map[string]*Seat{}, jobs: map[string]map[identity.Key]int{}}
+}
+
+// Observe adds a pod or takes note of how it changed. A pod that got its node needs no seat any more.
+func (l *Ledger) Observe(pod Pod, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if before, known := l.pods[pod.UID]; known {
+		l.leave(before.Node, before.Gang)
+	}
+	if pod.Node != "" || pod.Leaving {
+		l.unseat(pod.UID, now)
+	}
+	l.pods[pod.UID] = pod
+	if l.gangs[pod.Gang] == nil {
+		l.gangs[pod.Gang] = map[string]bool{}
+	}
+	l.gangs[pod.Gang][pod.UID] = true
+	l.join(pod.Node, pod.Gang)
+}
+
+// Forget a pod that is gone. It returns what was known of it.
+func (l *Ledger) Forget(uid string, now time.Time) (Pod, bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pod, known := l.pods[uid]
+	if !known {
+		return Pod{}, false
+	}
+	l.unseat(uid, now)
+	l.leave(pod.Node, pod.Gang)
+	delete(l.pods, uid)
+	if delete(l.gangs[pod.Gang], uid); len(l.gangs[pod.Gang]) == 0 {
+		delete(l.gangs, pod.Gang)
+	}
+	return pod, true
+}
+
+// Members of a gang: bound ones, and the others with their seat, where they have one. Pods that are leaving are no members.
+// Both lists are by index, then role, then name.
+func (l *Ledger) Members(gang identity.Key) (bound []Pod, asking []Pod, seats map[string]Seat) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	seats = map[string]Seat{}
+	for uid := range l.gangs[gang] {
+		pod := l.pods[uid]
+		switch {
+		case pod.Leaving:
+		case pod.Node != "":
+			bound = append(bound, pod)
+		default:
+			asking = append(asking, pod)
+			if seat := l.seats[uid]; seat != nil {
+				seats[uid] = *seat
+			}
+		}
+	}
+	slices.SortFunc(bound, inOrder)
+	slices.SortFunc(asking, inOrder)
+	return bound, asking, seats
+}
+
+func inOrder(a, b Pod) int {
+	x, _ := a.Role.Rank()
+	y, _ := b.Role.Rank()
+	return cmp.Or(a.Index-b.Index, x-y, cmp.Compare(a.Name, b.Name))
+}
+
+// Gangs that have a pod, by name.
+func (l *Ledger) Gangs() []identity.Key {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.SortedFunc(maps.Keys(l.gangs), func(a, b identity.Key) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
+	})
+}
+
+// Plan keeps room for the pods of one gang that a plan gave nodes.
+func (l *Ledger) Plan(seats []Seat, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for i := range seats {
+		seat := seats[i]
+		if _, alive := l.pods[seat.Pod.UID]; !alive {
+			continue // it went while the plan was made; the plan is dropped when its siblings notice
+		}
+		l.unseat(seat.Pod.UID, now)
+		seat.State, seat.Since = Planned, now
+		l.seats[seat.Pod.UID] = &seat
+		if l.planned[seat.Node] == nil {
+			l.planned[seat.Node] = map[string]*Seat{}
+		}
+		l.planned[seat.Node][seat.Pod.UID] = &seat
+		l.kept.Add(1)
+		l.join(seat.Node, seat.Pod.Gang)
+	}
+}
+
+// SeatOf a pod.
+func (l *Ledger) SeatOf(uid string) (Seat, bool) {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	if seat := l.seats[uid]; seat != nil {
+		return *seat, true
+	}
+	return Seat{}, false
+}
+
+// Reserve notes that the scheduler's cache counts the pod from now on. false: its plan was dropped, or named another node.
+func (l *Ledger) Reserve(uid, node string) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	seat := l.seats[uid]
+	if seat == nil || seat.Node != node {
+		return false
+	}
+	if seat.State == Planned {
+		l.letGo(seat)
+		seat.State = Reserved
+	}
+	return true
+}
+
+// Release the needed seats of a gang once all of them are reserved, and return their UIDs. complete is false, and nothing
+// is released, while a sibling is still on its way.
+func (l *Ledger) Release(gang identity.Key) (released []string, complete bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid := range l.gangs[gang] {
+		seat := l.seats[uid]
+		if seat == nil || seat.Wanted {
+			continue
+		}
+		if seat.State == Planned {
+			return nil, false
+		}
+		released = append(released, uid)
+	}
+	for _, uid := range released {
+		l.seats[uid].State = Released
+	}
+	return released, true
+}
+
+// ReleaseOne lets a single wanted pod go.
+func (l *Ledger) ReleaseOne(uid string) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if seat := l.seats[uid]; seat != nil {
+		seat.State = Released
+	}
+}
+
+// Drop the plan of a gang: the seats that are not released yet. It returns the UIDs of those that were reserved, which
+// somebody has to call back.
+func (l *Ledger) Drop(gang identity.Key, now time.Time) (reserved []string, dropped int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid := range l.gangs[gang] {
+		seat := l.seats[uid]
+		if seat == nil || seat.State == Released {
+			continue
+		}
+		if seat.State == Reserved {
+			reserved = append(reserved, uid)
+		}
+		l.unseat(uid, now)
+		dropped++
+	}
+	slices.Sort(reserved)
+	return reserved, dropped
+}
+
+// Unseat one pod, whatever the state of its seat.
+func (l *Ledger) Unseat(uid string, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.unseat(uid, now)
+}
+
+// Arrived notes that the victims of a gang are gone and its seats are like any others.
+func (l *Ledger) Arrived(gang identity.Key) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for uid := range l.gangs[gang] {
+		if seat := l.seats[uid]; seat != nil {
+			seat.Draining = false
+		}
+	}
+}
+
+// KeepsAny reports, without the lock, whether any room is kept at all.
+func (l *Ledger) KeepsAny() bool { return l.kept.Load() > 0 }
+
+// Kept is the room that plans keep on a node against a pod of a gang (empty for a pod of none) and priority: as for the
+// scheduler's own nominated pods, only plans of at least that priority count. nil for none.
+func (l *Ledger) Kept(node string, gang identity.Key, priority int32) Amount {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	var sum Amount
+	for _, seat := range l.planned[node] {
+		if seat.Pod.Gang == gang || seat.Pod.Priority < priority {
+			continue
+		}
+		if sum == nil {
+			sum = Amount{}
+		}
+		for name, amount := range seat.Pod.Request {
+			sum[name] += amount
+		}
+	}
+	return sum
+}
+
+// Jobs gives for each of the nodes how many members of each job stand there or are on their way. The maps must not be changed.
+func (l *Ledger) Jobs(nodes []string) []map[identity.Key]int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	jobs := make([]map[identity.Key]int, len(nodes))
+	for i, node := range nodes {
+		jobs[i] = l.jobs[node]
+	}
+	return jobs
+}
+
+// Holding gives what the pods of a gang hold, bound, leaving or seated, by node.
+func (l *Ledger) Holding(gang identity.Key) map[string][]Amount {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	held := map[string][]Amount{}
+	for uid := range l.gangs[gang] {
+		node := l.pods[uid].Node
+		if seat := l.seats[uid]; node == "" && seat != nil {
+			node = seat.Node
+		}
+		if node != "" {
+			held[node] = append(held[node], l.pods[uid].Request)
+		}
+	}
+	return held
+}
+
+// Unbound is how many core-seconds were kept or reserved so far for pods before they were bound or their plan was dropped.
+func (l *Ledger) Unbound() float64 {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return l.unbound
+}
+
+// Stale lists gangs with a seat that is older than the limit and not released.
+func (l *Ledger) Stale(now time.Time, limit time.Duration) []identity.Key {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	stale := map[identity.Key]bool{}
+	for _, seat := range l.seats {
+		if seat.State != Released && now.Sub(seat.Since) > limit {
+			stale[seat.Pod.Gang] = true
+		}
+	}
+	return slices.SortedFunc(maps.Keys(stale), func(a, b identity.Key) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
+	})
+}
+
+// unseat assumes the lock.
+func (l *Ledger) unseat(uid string, now time.Time) {
+	seat := l.seats[uid]
+	if seat == nil {
+		return
+	}
+	l.unbound += float64(seat.Pod.Request["cpu"]) / 1000 * now.Sub(seat.Since).Seconds()
+	if seat.State == Planned {
+		l.letGo(seat)
+	}
+	delete(l.seats, uid)
+	l.leave(seat.Node, seat.Pod.Gang)
+}
+
+// letGo of the room that this ledger keeps for a seat; it assumes the lock.
+func (l *Ledger) letGo(seat *Seat) {
+	if delete(l.planned[seat.Node], seat.Pod.UID); len(l.planned[seat.Node]) == 0 {
+		delete(l.planned, seat.Node)
+	}
+	l.kept.Add(-1)
+}
+
+func (l *Ledger) join(node string, gang identity.Key)  { l.count(node, gang, 1) }
+func (l *Ledger) leave(node string, gang identity.Key) { l.count(node, gang, -1) }
+
+// count replaces the inner map, since readers hold on to it; it assumes the lock.
+func (l *Ledger) count(node string, gang identity.Key, by int) {
+	if node == "" {
+		return
+	}
+	jobs := maps.Clone(l.jobs[node])
+	if jobs == nil {
+		jobs = map[identity.Key]int{}
+	}
+	if jobs[gang] += by; jobs[gang] <= 0 {
+		delete(jobs, gang)
+	}
+	if l.jobs[node] = jobs; len(jobs) == 0 {
+		delete(l.jobs, node)
+	}
+}
