@@ -1,0 +1,80 @@
+# make setup   both environments and the digits (every other target does it by itself)
+# make demo    one real job to its target, table and figures at the end
+# make test    everything that can be tested on this machine
+# make check   lint, types, import contracts
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.PHONY: help setup data demo test test-python test-go check lint types contracts requirements bench clean
+
+PYTHON_VERSION := 3.11
+export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
+export UV_LINK_MODE := copy
+COACH := .venv/bin/coach
+PYTEST := .venv/bin/python -m pytest
+
+help:
+	@sed -n 's/^# make/make/p' Makefile
+
+setup: .venv/.ready .venv-functions/.ready
+
+# uv comes from the machine, else from PyPI, into a small environment of its own.
+.cache/uv/bin/uv:
+	@command -v python$(PYTHON_VERSION) >/dev/null || { echo "setup: needs python$(PYTHON_VERSION) with venv (Debian, Ubuntu: apt install python$(PYTHON_VERSION)-venv) or uv" >&2; exit 1; }
+	@python$(PYTHON_VERSION) -m venv .cache/uv 2>/dev/null || { echo "setup: python$(PYTHON_VERSION) has no venv (Debian, Ubuntu: apt install python$(PYTHON_VERSION)-venv)" >&2; exit 1; }
+	@.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
+
+.venv/.ready: requirements/dev.txt pyproject.toml | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON_VERSION) .venv
+	@$(UV) pip sync --quiet --python .venv/bin/python --require-hashes requirements/dev.txt
+	@$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
+	@touch $@
+
+.venv-functions/.ready: requirements/functions.txt | $(UV)
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON_VERSION) .venv-functions
+	@$(UV) pip sync --quiet --python .venv-functions/bin/python --require-hashes requirements/functions.txt
+	@.venv-functions/bin/python -c 'import ctypes; ctypes.CDLL("libgomp.so.1")' 2>/dev/null || { echo "setup: MXNet needs libgomp (Debian, Ubuntu: apt install libgomp1)" >&2; exit 1; }
+	@touch $@
+
+data: .data/mnist-digits/9.json
+
+.data/mnist-digits/9.json: | .venv/.ready
+	@.venv/bin/python scripts/digits.py .data/mnist-digits
+
+demo: setup data
+	@$(COACH) run jobs/lenet-digits.yaml
+	@$(COACH) export --last --dir results/demo
+	@$(COACH) plot --last --dir results/demo
+	@echo; cat results/static-grid/table.md
+
+test: test-python test-go
+
+test-python: setup data
+	@$(PYTEST) tests
+
+# Go parts run where Go is; COACH_REQUIRE_ALL=1 makes their absence a failure.
+test-go:
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory -C scheduler-plugins test; \
+	elif [ "$${COACH_REQUIRE_ALL:-}" = 1 ]; then echo "test-go: no Go on this machine" >&2; exit 1; \
+	else echo "test-go: skipped, no Go on this machine"; fi
+
+check: lint types contracts
+
+lint: setup
+	@.venv/bin/ruff check --quiet .
+	@.venv/bin/ruff format --quiet --check .
+
+types: setup
+	@.venv/bin/mypy --no-error-summary coach
+
+contracts: setup
+	@.venv/bin/lint-imports --no-cache
+
+# Versions are locked with hashes and without addresses.
+requirements: | $(UV)
+	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/functions.in -o requirements/functions.txt
+	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/coach.in -o requirements/coach.txt
+	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/dev.in -o requirements/dev.txt
+
+clean:
+	@rm -rf .venv .venv-functions .cache .data
