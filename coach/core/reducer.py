@@ -350,6 +350,8 @@ class Reducer:
 
     def _begin(self, job: Job, at: float) -> None:
         """Reserve the money and start the epoch on the pods that are there."""
+        # What the gang held while it waited is paid first: the terms are about the money left after that.
+        self._settle(job, at, Charge.RELEASE)
         allocation = job.held
         fraction, seconds = 1.0, None
         if job.kind is EpochKind.MINI:
@@ -366,7 +368,6 @@ class Reducer:
             else:
                 self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
             return
-        self._settle(job, at, Charge.RELEASE)
         pods = tuple(sorted(job.pods))
         attempt = job.failures + 1
         token = f"{job.name}.{job.attempts + 1}"

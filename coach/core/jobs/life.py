@@ -43,7 +43,7 @@ ROUNDING: Money = 1_000
 MAX_FAILURES = 3
 #: Fits in a row without a way to the target, and real epochs at least, before it is called unreachable.
 HOPELESS_FITS = 3
-HOPELESS_EPOCHS = 6
+HOPELESS_EPOCHS = 8
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,6 +218,18 @@ def affordable(job: Job, allocation: Allocation) -> bool:
     return terms(job, allocation, 1.0, None) is not None
 
 
+def on_its_way(job: Job) -> bool:
+    """Whether the recent trend alone, kept up for as many epochs again, would reach the target.
+
+    Curves bend, so no fit is believed that calls a job hopeless while it still climbs at such a rate.
+    """
+    values = [float(getattr(epoch.report, job.metric)) for epoch in job.real_epochs]
+    recent = values[-max(4, len(values) // 3) :]
+    slope = statistics.linear_regression(range(len(recent)), recent).slope if len(recent) > 1 else 0.0
+    reached = statistics.fmean(recent) + slope * (len(values) + len(recent) / 2)
+    return job.spec.spec.target.reached(loss=reached, accuracy=reached)
+
+
 # -- the end ----------------------------------------------------------------------------------------------
 
 
@@ -241,7 +253,8 @@ def verdict(job: Job) -> tuple[Reason, str] | None:
             f"{len(real)} of at most {spec.max_epochs} epochs done, best {job.metric} {best:.4g}, "
             f"target {job.target:g}",
         )
-    if len(real) >= HOPELESS_EPOCHS and job.hopeless >= HOPELESS_FITS and job.convergence is not None:
+    hopeless = len(real) >= HOPELESS_EPOCHS and job.hopeless >= HOPELESS_FITS and not on_its_way(job)
+    if hopeless and job.convergence is not None:
         level = job.convergence.asymptote
         return (
             Reason.TARGET_BELOW_ASYMPTOTE,
