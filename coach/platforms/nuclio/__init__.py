@@ -1,0 +1,1 @@
+"""Nuclio on Kubernetes. So far: the resources it needs, as text."""

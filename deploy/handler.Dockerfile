@@ -1,0 +1,14 @@
+# The handler's image: Coach itself, without MXNet.
+#   docker build -f deploy/handler.Dockerfile -t coach:0.1.0 .
+FROM python:3.11-slim
+WORKDIR /opt/coach
+COPY requirements/coach.txt requirements/coach.txt
+RUN pip install --no-cache-dir --require-hashes -r requirements/coach.txt
+COPY pyproject.toml README.md ./
+COPY coach coach
+COPY functions functions
+RUN pip install --no-cache-dir hatchling && pip install --no-cache-dir --no-deps --no-build-isolation .
+ENV COACH_HOME=/var/lib/coach COACH_FUNCTIONS=/opt/coach/functions
+VOLUME /var/lib/coach
+USER 65532
+ENTRYPOINT ["coach"]
