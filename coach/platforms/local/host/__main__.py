@@ -145,7 +145,8 @@ class _Host:
         if self._pool.lost.done():
             self._end(EXIT_WRAPPER_DIED, self._pool.lost.result())
         await self._pool.close(self._config.termination_timeout + _GRACE)
-        await servers.stop()
+        if not await servers.stop(timeout=1.0):
+            os._exit(0)  # a call whose process was killed gets no answer: its connection is cut
         return 0
 
     def _end(self, code: int, message: str) -> NoReturn:
@@ -184,7 +185,6 @@ class _Servers:
             access_log=False,
             server_header=False,
             timeout_keep_alive=3600,
-            timeout_graceful_shutdown=1,
         )
         self._running: list[tuple[uvicorn.Server, asyncio.Task[None]]] = []
 
@@ -196,11 +196,12 @@ class _Servers:
         while not server.started:
             await asyncio.sleep(0)
 
-    async def stop(self) -> None:
-        """Finish the answers under way and close."""
+    async def stop(self, timeout: float) -> bool:
+        """Finish the answers under way and close; False when some are left after `timeout` seconds."""
         for server, _ in self._running:
             server.should_exit = True
-        await asyncio.gather(*(task for _, task in self._running))
+        _, left = await asyncio.wait([task for _, task in self._running], timeout=timeout)
+        return not left
 
 
 if __name__ == "__main__":
