@@ -17,7 +17,8 @@ from coach.core.jobs.fields import ARGUMENT_NAME_PATTERN, IN_WORDS, LABEL_KEY_PA
 from coach.core.jobs.spec import API_VERSION, TrainingJob
 from coach.jobfiles.nodes import Node
 from coach.jobfiles.problems import Problem, dotted, show
-from coach.jobfiles.schema import KIND, Schema, branches, lookup
+from coach.jobfiles.schema import KIND, branches, lookup
+from coach.jobfiles.wording import right_for
 
 Path = tuple[str, ...]
 
@@ -106,7 +107,7 @@ def _valueless(node: Node, path: str, at: Path = ()) -> Iterator[tuple[Path, Pro
     for key, item in node.items:
         inner = (*at, key.text)
         if item.kind is type(None):
-            right = f"{_right(inner)}; or leave the key out" if lookup(inner) else "a key that there is"
+            right = f"{right_for(inner)}; or leave the key out" if lookup(inner) else "a key that there is"
             yield inner, Problem(path, key.line, key.column, dotted(inner), "no value", "nothing", right)
         yield from _valueless(item, path, inner)
 
@@ -127,7 +128,7 @@ def _location(error: ErrorDetails) -> Path:
 def _mistake(document: Node, path: str, at: Path, error: ErrorDetails) -> Problem:
     line, column = place(document, at)
     kind, seen = error["type"], show(error["input"])
-    right = _right(at)
+    right = right_for(at)
     if kind == "missing":
         problem, seen = "required", "not there"
     elif kind == "extra_forbidden":
@@ -179,44 +180,6 @@ def _conflict(document: Node, path: str, at: Path, conflict: Conflict) -> Proble
     absent = "not there" if default is None else f"the default, {show(default)}"
     seen = show(found.plain()) if found else absent
     return Problem(path, line, column, dotted(where), conflict.problem, seen, conflict.right)
-
-
-def _right(at: Path) -> str:
-    """What would be right in a field, from the schema."""
-    node = lookup(at)
-    if not node:
-        return "one plain value" if node == {} else "another value"
-    part, word = branches(node)
-    options = []
-    if part is not None:
-        required = ", ".join(part.get("required", []))
-        known = ", ".join(list(part.get("properties", {}))[:4])
-        options.append(f"a mapping with {required}" if required else f"a mapping of {known or 'words'}")
-    if word is not None:
-        options.append(_words(word) or IN_WORDS[word["pattern"]])
-    if not options:
-        options.append(IN_WORDS[node["pattern"]] if "pattern" in node else _number(node))
-    examples = [example for example in node.get("examples", []) if not isinstance(example, dict)]
-    if examples and not (word and _words(word)):
-        options[-1] += f", such as {show(examples[0])}"
-    return " or ".join(options)
-
-
-def _words(node: Schema) -> str:
-    """The words of an enumeration; empty where any text will do."""
-    words = [node["const"]] if "const" in node else node.get("enum", [])
-    return f"one of {', '.join(words)}" if len(words) > 1 else "".join(words)
-
-
-def _number(node: Schema) -> str:
-    noun = "a whole number" if node["type"] == "integer" else "a number"
-    low, above = node.get("minimum"), node.get("exclusiveMinimum")
-    high = node.get("maximum")
-    if low is not None and high is not None:
-        return f"{noun} from {show(low)} to {show(high)}"
-    if above is not None and high is not None:
-        return f"{noun} above {show(above)}, at most {show(high)}"
-    return noun
 
 
 def _similar(at: Path) -> str:

@@ -236,7 +236,7 @@ class _Composer:
             self.tell(node, "half a character", f'"{plain(text)}"', "text of whole characters")
             text = text.encode("utf-8", "replace").decode()
         quoted = event.style is not None or event.tag in ("!", _TAG + "str")
-        node.value = text if quoted else _resolve(text)
+        node.value = text if quoted else resolve(text)
         node.kind = type(node.value)
         if event.tag not in (None, "!"):
             wanted = _TYPES.get(event.tag.removeprefix(_TAG), ()) if event.tag.startswith(_TAG) else ()
@@ -301,7 +301,7 @@ class _Composer:
         self.problems.append(Problem(self.path, node.line, node.column, field, problem, seen, right))
 
 
-def _resolve(text: str) -> Value:
+def resolve(text: str) -> Value:
     """The value of a plain scalar."""
     if text in _WORDS:
         return _WORDS[text]

@@ -27,7 +27,7 @@ PLURAL = "trainingjobs"
 _KEPT = ("type", "description", "default", "enum", "pattern", "minLength", "maxLength")
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
 #: No number and no list satisfies these: what a field without a type needs to hold words and objects only.
-_NO_NUMBER_NO_LIST = {"minimum": 1, "maximum": 0, "maxItems": 0}
+_NO_NUMBER_NO_LIST = {"minimum": 1, "maximum": 0, "minItems": 1, "maxItems": 0}
 
 _STATUS = {
     "type": "object",
@@ -95,9 +95,18 @@ def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
         del merged["default"]
     elif merged.get("format") == "duration" and "default" in merged:
         merged["default"] = units.duration(merged["default"])
+    elif "default" in merged:
+        merged["default"] = _without_none(merged["default"])
     for word in ("$defs", "title"):
         merged.pop(word, None)
     return merged
+
+
+def _without_none(value: Any) -> Any:
+    """A default as it stands in JSON, where an absent field is left out."""
+    if not isinstance(value, dict):
+        return value
+    return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
 
 
 def branches(node: Schema) -> tuple[Schema | None, Schema | None]:

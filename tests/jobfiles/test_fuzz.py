@@ -133,7 +133,7 @@ def documents(draw):
             if not isinstance(place.get(key), dict):
                 place[key] = {}
             place = place[key]
-        place[path[-1]] = draw(plausible(path) if draw(st.integers(0, 9)) else anything)
+        place[path[-1]] = copy.deepcopy(draw(plausible(path) if draw(st.integers(0, 9)) else anything))
     return document
 
 

@@ -173,15 +173,15 @@ def test_another_hash_than_the_files_is_a_mistake(folder):
     assert f':6:35 spec.model.sha256: not this file\'s hash ("{hexes}") - {digest}' in message
 
 
-def test_the_hash_of_a_data_file_is_checked_and_a_folder_has_none(folder):
+def test_the_hash_of_a_data_file_is_checked(folder):
     (folder / "data.npz").write_bytes(b"123")
-    (folder / "digits").mkdir()
-    hexes = "0" * 64
-    for name, why in (("data.npz", "not this file's hash"), ("digits", "no sha256 for a folder")):
-        data = f"format: npz, uri: {name}, sha256: '{hexes}'"
-        (folder / "job.yaml").write_text(GOOD.replace("format: digits8x8", data))
-        [message] = load_mistakes(folder / "job.yaml")
-        assert why in message
+    data = "format: npz, uri: data.npz, sha256: '{}'"
+    (folder / "job.yaml").write_text(GOOD.replace("format: digits8x8", data.format("0" * 64)))
+    [message] = load_mistakes(folder / "job.yaml")
+    assert "spec.data.sha256: not this file's hash" in message
+    right = hashlib.sha256(b"123").hexdigest()
+    (folder / "job.yaml").write_text(GOOD.replace("format: digits8x8", data.format(right)))
+    assert load_jobs([folder / "job.yaml"])[0].spec.spec.data.sha256 == right
 
 
 @pytest.mark.parametrize("model", [".", "/dev/zero", "/dev/null"])

@@ -12,13 +12,16 @@ from typing import Annotated, Any
 
 from pydantic import (
     AfterValidator,
+    BaseModel,
     BeforeValidator,
+    ConfigDict,
     Field,
     PlainSerializer,
     Strict,
     StringConstraints,
     WithJsonSchema,
 )
+from pydantic.alias_generators import to_camel
 from pydantic_core import PydanticCustomError
 
 from coach.core.jobs import units
@@ -192,4 +195,17 @@ def conflicts(*found: Conflict) -> PydanticCustomError:
     """All conflicts of one part as one error; readers find them under `ctx["conflicts"]`."""
     return PydanticCustomError(
         "conflicts", "{text}", {"text": "; ".join(map(str, found)), "conflicts": found}
+    )
+
+
+class Part(BaseModel):
+    """What all parts of a job file share: frozen, no unknown keys, camelCase in YAML and JSON."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        hide_input_in_errors=True,
     )

@@ -12,28 +12,29 @@ from pydantic import Field, model_validator
 
 from coach.core.budget import PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.cluster import Allocation
-from coach.core.jobs.fields import Conflict, Duration, Image, Whole, conflicts
-from coach.core.jobs.parts import (
+from coach.core.jobs.fields import Conflict, Duration, Image, Part, Whole, conflicts
+from coach.core.jobs.means import (
     BookOrName,
     Budget,
     BudgetOrNone,
+    InlinePrices,
+    Policy,
+    PolicyName,
+    Range,
+    RoleResources,
+    RolesResources,
+)
+from coach.core.jobs.parts import (
     Checkpoint,
     Data,
     DataFormat,
     ErrorFactors,
-    InlinePrices,
     JobClass,
     Metadata,
     MiniEpoch,
     Mode,
     Model,
     Optimizer,
-    Part,
-    Policy,
-    PolicyName,
-    Range,
-    RoleResources,
-    RolesResources,
     Target,
     Testing,
 )

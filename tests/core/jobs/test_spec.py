@@ -138,6 +138,7 @@ REFUSED = [
     ({"model": {"file": "s3:///"}}, "model.file", "without a path"),
     ({"model": {"file": "x\0.py"}}, "model.file", "pattern"),
     ({"data": {"format": "idx"}}, "data", "uri: required"),
+    ({"data": {"format": "digits8x8", "uri": "x"}}, "data", "uri: has no meaning for digits8x8"),
     ({"policy": {"name": "static", "workers": 1}}, "policy", "servers: required"),
     ({"policy": {"workers": 1}}, "policy", "workers: has no meaning for the policy coach"),
     (
@@ -212,7 +213,10 @@ def specs(draw):
     low, high = sorted((draw(counts), draw(counts)))
     spec = {
         "model": {"file": draw(st.sampled_from(["x.py", "file:///m/x.py", "s3://b/x.py"]))},
-        "data": {"format": draw(st.sampled_from(list(DataFormat))).value, "uri": "s3://b/data"},
+        "data": draw(
+            st.sampled_from([{"format": "digits8x8"}, {"format": "custom"}])
+            | st.sampled_from([{"format": f.value, "uri": "s3://b/d"} for f in DataFormat if f.needs_uri])
+        ),
         "target": draw(
             st.one_of(
                 st.builds(lambda v: {"loss": v}, st.floats(1e-9, 1e9)),

@@ -1,0 +1,68 @@
+"""The reference of all fields in docs/job-file.md, made from the types.
+
+python -m coach.jobfiles.reference [FILE]      writes it anew between its two marks
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from coach.jobfiles.schema import Schema, branches, tree
+from coach.jobfiles.wording import allowed
+
+PAGE = Path("docs/job-file.md")
+BEGIN = "<!-- fields: written by python -m coach.jobfiles.reference -->"
+END = "<!-- end of fields -->"
+
+
+def table() -> str:
+    """One row a field: name, what it may hold, default, meaning, example."""
+    lines = ["| field | holds | default | meaning | example |", "| --- | --- | --- | --- | --- |"]
+    lines += [f"| {' | '.join(_cell(cell) for cell in row)} |" for row in _rows(tree(), (), True)]
+    return "\n".join(lines) + "\n"
+
+
+def _rows(node: Schema, at: tuple[str, ...], required: bool) -> Iterator[tuple[str, ...]]:
+    part, _ = branches(node)
+    if at:
+        default = _inline(node["default"]) if "default" in node else "**required**" if required else "-"
+        if any(isinstance(inner, dict) for inner in _mapping(node.get("default")).values()):
+            default = "see below"
+        examples = " or ".join(_inline(example) for example in node.get("examples", []))
+        holds = "a mapping" if part is not None and part is node else allowed(node)
+        yield f"`{'.'.join(at)}`", holds, default, node.get("description", ""), examples
+    if part is not None:
+        for key, inner in part.get("properties", {}).items():
+            yield from _rows(inner, (*at, key), key in part.get("required", []))
+
+
+def _mapping(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _inline(value: Any) -> str:
+    text: str = yaml.safe_dump(value, default_flow_style=True, width=10**9, sort_keys=False)
+    return f"`{text.removesuffix('...' + chr(10)).strip()}`"
+
+
+def _cell(text: str) -> str:
+    return text.replace("|", "\\|")
+
+
+def page(text: str) -> str:
+    """`text` of the page with the table written anew between its marks. Raises ValueError without marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks the line {END if begin else BEGIN}")
+    return f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,0 +1,83 @@
+"""The job files that come with Coach are right, and the reference of fields is that of the code."""
+
+import re
+from pathlib import Path
+
+import jsonschema
+import pytest
+import yaml
+
+from coach.jobfiles import reference
+from coach.jobfiles.load import load_jobs, local_path, read_jobs
+from coach.jobfiles.problems import JobFileError
+from coach.jobfiles.schema import job_schema
+
+ROOT = Path(__file__).parents[2]
+EXAMPLES = sorted(ROOT.glob("jobs/*.yaml"))
+ALL = [*EXAMPLES, *sorted(ROOT.glob("jobs/thesis/*.yaml"))]
+PAGE = (ROOT / reference.PAGE).read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("path", ALL, ids=[path.stem for path in ALL])
+def test_an_example_is_a_job_file_and_a_custom_resource(path):
+    load_jobs([path], check_files=False)
+    for document in yaml.safe_load_all(path.read_text(encoding="utf-8")):
+        jsonschema.Draft4Validator(job_schema()).validate(document)
+
+
+@pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])
+def test_an_example_names_a_model_of_this_repository(path):
+    for loaded in load_jobs([path], check_files=False):
+        model = local_path(loaded.spec.spec.model.file)
+        assert model.parent == ROOT / "functions/models"
+        assert model.is_file()
+
+
+def test_examples_can_run_together():
+    assert len(load_jobs(EXAMPLES, check_files=False)) == len(EXAMPLES)
+
+
+def test_without_its_data_an_example_says_how_to_get_it(tmp_path):
+    text = (ROOT / "jobs/lenet-digits.yaml").read_text(encoding="utf-8")
+    (tmp_path / "jobs").mkdir()
+    (tmp_path / "jobs/lenet-digits.yaml").write_text(text.replace("../functions", f"{ROOT}/functions"))
+    with pytest.raises(JobFileError) as caught:
+        load_jobs([tmp_path / "jobs/lenet-digits.yaml"])
+    [problem] = caught.value.problems
+    assert (problem.field, problem.problem) == ("spec.data.uri", "no such file")
+    assert "`make data`" in problem.right
+
+
+def test_the_table_of_fields_is_that_of_the_code():
+    assert reference.page(PAGE) == PAGE, "run: python -m coach.jobfiles.reference"
+
+
+def test_the_page_needs_its_marks():
+    with pytest.raises(ValueError, match="lacks the line"):
+        reference.page("no marks")
+
+
+def test_the_job_on_the_page_is_right():
+    [text] = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert [job.name for job in read_jobs(text)] == ["lenet-digits"]
+
+
+MISTAKEN = """\
+apiVersion: coach.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: mine}
+spec:
+  model: {file: x.py}
+  data: {format: digits8x8}
+  target:
+    accuracy: 97
+  budget: none
+
+  batch_size: 5
+"""
+
+
+def test_the_mistakes_on_the_page_are_what_is_said():
+    with pytest.raises(JobFileError) as caught:
+        read_jobs(MISTAKEN, "jobs/mine.yaml")
+    assert str(caught.value) in PAGE
