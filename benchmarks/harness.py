@@ -1,0 +1,131 @@
+"""What the benchmarks share: run jobs on this machine in a folder of their own, and write tables."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import os
+import platform
+import shutil
+import statistics
+import tempfile
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from coach.core.jobs.job import Epoch, Job
+from coach.core.jobs.spec import TrainingJob
+from coach.core.policies import policy
+from coach.handler.handler import Handler
+from coach.handler.journal import Journal
+from coach.jobfiles.load import load_jobs
+from coach.platforms.local.cluster import parse_nodes
+from coach.platforms.local.environment import Functions
+from coach.platforms.local.platform import LocalPlatform
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+
+
+def load(*files: str | Path) -> list[TrainingJob]:
+    """The jobs of job files, whose paths may be relative to the checkout."""
+    return [loaded.spec for loaded in load_jobs([ROOT / file for file in files])]
+
+
+def changed(job: TrainingJob, **spec: Any) -> TrainingJob:
+    """The job with fields of its spec (as in YAML) replaced."""
+    content = job.to_json()
+    return TrainingJob.from_json({**content, "spec": {**content["spec"], **spec}})
+
+
+def static(job: TrainingJob, workers: int, servers: int) -> TrainingJob:
+    """The job with a fixed allocation."""
+    return changed(job, policy={"name": "static", "workers": workers, "servers": servers})
+
+
+def run(jobs: Sequence[TrainingJob], nodes: str | None = None) -> list[Job]:
+    """Run jobs together to their ends; the finished jobs, in the same order."""
+    home = Path(tempfile.mkdtemp(prefix="coach-bench-"))
+    try:
+        return asyncio.run(_run(jobs, nodes, home))
+    finally:
+        shutil.rmtree(home, ignore_errors=True)
+
+
+async def _run(jobs: Sequence[TrainingJob], nodes: str | None, home: Path) -> list[Job]:
+    journal = Journal.write(home / "journal.db")
+    local = LocalPlatform(
+        parse_nodes(nodes),
+        Functions.find(),
+        lambda name: home / "logs" / name,
+        lambda: handler.now(),  # noqa: PLW0108 (not there yet)
+    )
+    handler = Handler(local, journal, policy("coach"))
+    async with handler:
+        for job in jobs:
+            handler.submit(job, (home / "checkpoints" / job.name).as_uri())
+        await handler.wait(
+            lambda: len(handler.jobs) == len(jobs) and all(job.ended for job in handler.jobs.values())
+        )
+    journal.close()
+    return [handler.jobs[job.name] for job in jobs]
+
+
+def completion(job: Job) -> float:
+    """Seconds from the submission to the end: starting functions and probing included."""
+    return (job.ended_at or 0.0) - job.submitted_at
+
+
+def outside(job: Job) -> list[tuple[Epoch, float]]:
+    """For each epoch but the first, the seconds before it in which nothing was trained or evaluated."""
+    found = []
+    for before, epoch in zip(job.epochs, job.epochs[1:], strict=False):
+        busy_until = before.report.train_ended_at + before.report.evaluate_seconds
+        found.append((epoch, max(0.0, epoch.report.train_started_at - busy_until)))
+    return found
+
+
+def medians(rows: Iterable[Mapping[str, Any]], by: str, values: Sequence[str]) -> list[dict[str, Any]]:
+    """One row for each value of `by`, in order of appearance: medians of `values` and the number of rows."""
+    groups: dict[Any, list[Mapping[str, Any]]] = {}
+    for row in rows:
+        groups.setdefault(row[by], []).append(row)
+    return [
+        {by: key, "runs": len(group)} | {v: statistics.median(float(r[v]) for r in group) for v in values}
+        for key, group in groups.items()
+    ]
+
+
+def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
+    """Rows as CSV, with the first row's keys as header."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def write_table(
+    path: Path, title: str, command: str, rows: Sequence[Mapping[str, Any]], note: str = ""
+) -> None:
+    """Rows as a Markdown table, with the command that made it and the machine it ran on."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    header = list(rows[0])
+    cells = [[_cell(row[key]) for key in header] for row in rows]
+    widths = [max(len(line[i]) for line in [header, *cells]) for i in range(len(header))]
+    lines = [
+        f"# {title}",
+        "",
+        f"`{command}` on {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}",
+        "",
+        *(_line(line, widths) for line in [header, ["-" * width for width in widths], *cells]),
+    ]
+    path.write_text("\n".join([*lines, *(["", note] if note else [])]) + "\n")
+
+
+def _cell(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
+    return "| " + " | ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) + " |"
