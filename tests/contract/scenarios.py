@@ -235,11 +235,9 @@ def _dies(engine: Engine, folder: Path, path: str) -> Facts:
         answer = Call(running, path).result()
         code = running.wait_exit(10)
         wait_for(lambda: not any(alive(pid) for pid in running._seen), what="the end of the wrappers")
-        return {
-            "answer": "500 EOF" if answer == "cut" and engine.real else answer,
-            "exit code": code,
-            "left": 0,
-        }
+        if engine.real and answer in ("500 EOF", "cut"):
+            answer = _EITHER
+        return {"answer": answer, "exit code": code, "left": 0}
 
 
 _DEATH = {"answer": "500 EOF", "exit code": 2, "left": 0}

@@ -77,9 +77,9 @@ class Application:
 
     def _health(self, scope: Scope) -> Reply:
         if scope["path"] not in ("/live", "/ready"):
-            return Reply(404, b"404 page not found\n", _PLAIN)
+            return _refusal(404, b"404 page not found\n")
         if scope["method"] != "GET":
-            return Reply(405, b"method not allowed\n", _PLAIN)
+            return _refusal(405, b"method not allowed\n")
         checks = {"processor_liveness": "OK"}
         ok = True
         if scope["path"] == "/ready":
@@ -174,6 +174,13 @@ class Application:
             "version": "",
             "topic": "",
         }
+
+
+def _refusal(status: int, body: bytes) -> Reply:
+    """An error of the health address, which is another server in Nuclio."""
+    reply = Reply(status, body, _PLAIN)
+    reply.headers.append(("X-Content-Type-Options", "nosniff"))
+    return reply
 
 
 def _reply(answer: Answer) -> Reply:
