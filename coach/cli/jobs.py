@@ -1,0 +1,32 @@
+"""Finding jobs by the names people type."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Mapping, Sequence
+
+from coach.core.errors import UserError
+from coach.handler.home import Home, Past
+
+
+def past_jobs(home: Home) -> dict[str, Past]:
+    """All jobs. Raises UserError where there is none, with the command that makes one."""
+    past = home.past()
+    if not past:
+        raise UserError(f"no job was run yet in {home.path}; start one with: coach run FILE")
+    return past
+
+
+def find(past: Mapping[str, Past], name: str) -> Past:
+    """The job of that name. Raises UserError with the nearest names."""
+    if name in past:
+        return past[name]
+    near = difflib.get_close_matches(name, past, n=3, cutoff=0.5)
+    near += [known for known in past if known.startswith(name) and known not in near][: 3 - len(near)]
+    meant = f"did you mean {' or '.join(near)}?" if near else "see all with: coach ps"
+    raise UserError(f"there is no job {name!r}; {meant}")
+
+
+def find_all(past: Mapping[str, Past], names: Sequence[str]) -> list[Past]:
+    """The jobs of these names, or all of them without names."""
+    return [find(past, name) for name in dict.fromkeys(names)] if names else list(past.values())

@@ -1,0 +1,48 @@
+"""What `coach run` shows without a terminal: one line for everything that happens, with the time of day."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.handler.session import Session
+from coach.report import words
+from coach.report.history import Narrator
+
+
+class Lines:
+    """A watcher of a session (see coach.handler.session.Watcher)."""
+
+    def __init__(
+        self, console: Console, jobs: Callable[[], dict[str, Job]], now: Callable[[], float] = time.time
+    ):
+        self._console = console
+        self._jobs = jobs
+        self._narrator = Narrator(jobs)
+        self._now = now
+
+    def said(self, text: str) -> None:
+        """A line of the session's own."""
+        self.print(self._now(), "", text)
+
+    def happened(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
+        """The important lines of an event and its actions."""
+        for record in (event, *actions):
+            line = self._narrator.tell(record)
+            if line and line.important:
+                self.print(line.at, line.job, line.text)
+
+    async def watch(self, session: Session) -> None:
+        """Everything is shown as it happens."""
+        await asyncio.Event().wait()
+
+    def print(self, at: float, job: str, text: str) -> None:
+        """One line, never wrapped: scripts and logs read it."""
+        self._console.print(f"{words.clock(at)} {job + ': ' if job else ''}{text}", soft_wrap=True)
+        self._console.file.flush()

@@ -1,0 +1,114 @@
+"""`coach`: the commands, and the one place where an error becomes a line on stderr and an exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Sequence
+from importlib import metadata
+
+import click
+import typer
+
+from coach.cli import ps, run, show, version
+from coach.core.errors import CoachError
+
+INTERRUPTED = 130
+
+app = typer.Typer(
+    name="coach",
+    add_completion=False,
+    rich_markup_mode=None,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="Exit codes: 0 done, 1 a job failed, 2 usage or a bad file, 3 budget exhausted, 4 target unreachable, "
+    "5 platform, 130 interrupted.",
+)
+for command in (run, ps, show, version):
+    app.command(name=command.__name__.rpartition(".")[2])(command.command)
+
+
+@app.callback(invoke_without_command=True)
+def coach(
+    context: typer.Context,
+    debug: bool = typer.Option(False, "--debug", help="Show tracebacks. Works anywhere on the line."),
+) -> None:
+    """Train to a target within a budget.
+
+    Coach takes a job file with a training script, a data set, a target and a budget. While the job trains, it
+    finds how many workers and parameter servers each epoch is to have.
+
+    Example: coach run jobs/lenet-digits.yaml
+    """
+    if context.invoked_subcommand is None:
+        typer.echo(context.get_help())
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Run the command line and end the process with its exit code."""
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = given[: given.index("--")] if "--" in given else given
+    debug = "--debug" in options
+    code = invoke([word for word in options if word != "--debug"] + given[len(options) :], debug=debug)
+    _flush()
+    sys.exit(code)
+
+
+def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
+    """Run one command; its exit code. Every error ends here."""
+    try:
+        code = typer.main.get_command(app).main(list(arguments), prog_name="coach", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except click.exceptions.Abort:
+        return INTERRUPTED
+    except click.ClickException as error:
+        if debug:
+            traceback.print_exc()
+        error.show()
+        return error.exit_code
+    except CoachError as error:
+        if debug:
+            traceback.print_exc()
+        _tell(f"coach: {error}")
+        return error.exit_code
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    except BrokenPipeError:
+        return INTERRUPTED
+    except Exception as error:
+        if debug:
+            traceback.print_exc()
+        _tell(f"coach: this is a bug of Coach: {type(error).__name__}: {error}")
+        _tell(f"coach: please report it to {_issues()}, with what the same command shows with --debug")
+        return 1
+
+
+def _issues() -> str:
+    """Where bugs are reported: what the installed package says."""
+    with contextlib.suppress(metadata.PackageNotFoundError):
+        for entry in metadata.metadata("coach-trainer").get_all("Project-URL") or []:
+            label, _, url = entry.partition(", ")
+            if label.lower() in ("issues", "bug tracker", "tracker"):
+                return str(url)
+    return "the project's issue tracker"
+
+
+def _tell(line: str) -> None:
+    """A line on stderr, if anybody still reads it."""
+    with contextlib.suppress(OSError):
+        sys.stderr.write(line + "\n")
+        sys.stderr.flush()
+
+
+def _flush() -> None:
+    """Flush stdout; what nobody reads any more is dropped, without Python's own complaint at exit."""
+    try:
+        sys.stdout.flush()
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
+if __name__ == "__main__":
+    main()

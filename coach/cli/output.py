@@ -1,0 +1,75 @@
+"""The `-o` option all commands share, and what prints rows in each of its formats."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import sys
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from typing import Annotated, Any, Literal
+
+import typer
+from rich.box import Box
+from rich.console import Console
+from rich.table import Table
+
+#: Columns of what is no terminal, where COLUMNS does not say.
+WIDTH_WITHOUT_TERMINAL = 120
+
+#: A line under the header, nothing else.
+PLAIN_BOX = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
+
+
+class Format(StrEnum):
+    """How a result is printed."""
+
+    TABLE = "table"
+    JSON = "json"
+    CSV = "csv"
+
+
+Output = Annotated[
+    Format,
+    typer.Option("--output", "-o", help="How to print it; json and csv have all fields.", show_default=True),
+]
+
+
+def console(*, stderr: bool = False) -> Console:
+    """The terminal, or a plain text of a fixed width where there is none."""
+    stream = sys.stderr if stderr else sys.stdout
+    width = None
+    if not stream.isatty():
+        width = (
+            int(os.environ["COLUMNS"]) if os.environ.get("COLUMNS", "").isdigit() else WIDTH_WITHOUT_TERMINAL
+        )
+    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+
+
+def table(*headers: str | tuple[str, str]) -> Table:
+    """An empty table; a header is a word, or a word and `right` or `wrap`. Other columns keep to their lines."""
+    made = Table(box=PLAIN_BOX, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+    for header in headers:
+        name, justify = header if isinstance(header, tuple) else (header, "left")
+        right: Literal["left", "right"] = "right" if justify == "right" else "left"
+        made.add_column(name, justify=right, no_wrap=justify != "wrap", overflow="fold")
+    return made
+
+
+def fields(row: Any) -> dict[str, Any]:
+    """A row (a dataclass) by its columns' names."""
+    return row if isinstance(row, dict) else asdict(row)
+
+
+def print_json(value: Any) -> None:
+    """JSON on stdout, indented; what is not known is null."""
+    typer.echo(json.dumps(value, indent=2, ensure_ascii=False, allow_nan=False))
+
+
+def print_csv(columns: Sequence[str], rows: Iterable[Mapping[str, Any]]) -> None:
+    """CSV on stdout with a header; what is not known is empty."""
+    writer = csv.DictWriter(sys.stdout, columns, extrasaction="ignore", lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)

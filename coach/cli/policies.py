@@ -1,0 +1,41 @@
+"""`--policy` of `coach run`: what it makes of the jobs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pydantic import ValidationError
+
+from coach.core.errors import UserError
+from coach.core.jobs.spec import PolicyName, TrainingJob
+from coach.core.policies import AllocationPolicy, StaticPolicy, policy
+
+
+def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[AllocationPolicy, list[TrainingJob]]:
+    """The policy that shares the cluster out, and the jobs with what `text` says in place of their own policy.
+
+    Without a text the jobs keep theirs. Raises UserError for an unknown policy, and where a static allocation is
+    outside a job's limits.
+    """
+    if not text:
+        return policy("coach"), list(specs)
+    chosen = policy(text)
+    if isinstance(chosen, StaticPolicy):
+        workers, servers = chosen.allocation
+        fixed = {"name": PolicyName.STATIC.value, "workers": workers, "servers": servers}
+        return policy("coach"), [_with(spec, fixed, text) for spec in specs]
+    return chosen, [_with(spec, {"name": PolicyName.COACH.value}, text) for spec in specs]
+
+
+def _with(spec: TrainingJob, fixed: dict[str, object], text: str) -> TrainingJob:
+    document = spec.to_json()
+    document["spec"]["policy"] = fixed
+    try:
+        return TrainingJob.from_json(document)
+    except ValidationError as error:
+        limits = spec.spec
+        raise UserError(
+            f"--policy {text}: {fixed['workers']}x{fixed['servers']} is outside the limits of job {spec.name}, which "
+            f"allow {limits.workers.min} to {limits.workers.max} workers and {limits.servers.min} to "
+            f"{limits.servers.max} servers; nothing was started: give others in --policy, or change the job file"
+        ) from error

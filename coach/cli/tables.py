@@ -1,0 +1,133 @@
+"""Tables of jobs and of epochs, as `ps`, `show` and the end of `run` print them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from coach.cli.output import table
+from coach.core.budget import to_money
+from coach.core.estimation.interval import Interval
+from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.report import words
+from coach.report.status import EpochRow, JobRow
+
+#: Colours of states; they only underline what the words say.
+STATE_STYLE = {
+    State.SUCCEEDED: "green",
+    State.FAILED: "red",
+    State.BUDGET_EXHAUSTED: "yellow",
+    State.TARGET_UNREACHABLE: "yellow",
+    State.CANCELLED: "yellow",
+    State.TRAINING: "cyan",
+    State.PROBING: "cyan",
+}
+
+
+def jobs_table(rows: Sequence[JobRow]) -> Table:
+    """One row a job: what `ps` shows."""
+    made = table(
+        "NAME",
+        "STATE",
+        ("EPOCH", "right"),
+        metric_header(rows),
+        "W×S",
+        "SPENT / BUDGET",
+        ("ETA", "right"),
+        ("REASON", "wrap"),
+    )
+    for row in rows:
+        made.add_row(
+            row.name,
+            state(row),
+            str(row.epoch),
+            progress(row, rows),
+            size(row),
+            money(row),
+            eta(row),
+            reason(row),
+        )
+    return made
+
+
+def state(row: JobRow) -> Text:
+    """Its state, coloured."""
+    return Text(row.state, STATE_STYLE.get(State(row.state), ""))
+
+
+def metric_header(rows: Sequence[JobRow]) -> str:
+    """`LOSS → TARGET`, or what the jobs' targets are about."""
+    metrics = sorted({row.metric for row in rows}, reverse=True) or ["loss"]
+    return f"{'/'.join(metrics).upper()} → TARGET"
+
+
+def progress(row: JobRow, rows: Sequence[JobRow]) -> str:
+    """`0.2131 → 0.2`; with the metric's name where the jobs have different ones."""
+    now = words.score(row.loss if row.metric == "loss" else row.accuracy)
+    name = f"{row.metric} " if len({other.metric for other in rows}) > 1 else ""
+    return f"{name}{now} → {row.target:g}"
+
+
+def size(row: JobRow) -> str:
+    """Workers x servers, as `2x1`."""
+    return words.UNKNOWN if row.workers is None else f"{row.workers}x{row.servers}"
+
+
+def money(row: JobRow) -> str:
+    """What is spent, of what may be."""
+    return words.spent_of(
+        to_money(row.spent), None if row.budget is None else to_money(row.budget), row.currency
+    )
+
+
+def eta(row: JobRow, *, interval: bool = False) -> str:
+    """How long it still takes; with the bounds of the estimate."""
+    if row.eta is None or row.eta_low is None or row.eta_high is None:
+        return words.UNKNOWN
+    if interval:
+        return words.duration_interval(Interval(row.eta_low, row.eta, row.eta_high))
+    return words.duration(row.eta)
+
+
+def reason(row: JobRow) -> str:
+    """Why it is in this state: with the numbers where something is wrong or waits."""
+    found = Reason(row.reason)
+    plain = State(row.state) in (State.SUCCEEDED, State.TRAINING, State.PROBING) or not row.message
+    return MEANING[found].words if plain else row.message
+
+
+def epochs_table(rows: Sequence[EpochRow], currency: str) -> Table:
+    """One row an epoch: what `show` shows."""
+    made = table(
+        ("EPOCH", "right"),
+        "KIND",
+        "W×S",
+        ("LOSS", "right"),
+        ("ACCURACY", "right"),
+        ("SECONDS", "right"),
+        ("PREDICTED", "right"),
+        ("OUTSIDE", "right"),
+        (f"COST {currency}", "right"),
+    )
+    for row in rows:
+        made.add_row(
+            str(row.epoch),
+            row.kind,
+            f"{row.workers}x{row.servers}",
+            words.score(row.loss),
+            words.score(row.accuracy),
+            f"{row.seconds:.2f}",
+            predicted(row),
+            f"{row.outside_seconds:.2f}",
+            words.amount(row.cost),
+        )
+    return made
+
+
+def predicted(row: EpochRow) -> str:
+    """Predicted seconds with the bounds."""
+    if row.predicted_seconds is None:
+        return words.UNKNOWN
+    return f"{row.predicted_seconds:.2f} ({row.predicted_seconds_low:.2f}-{row.predicted_seconds_high:.2f})"

@@ -1,0 +1,268 @@
+"""Coach's state folder: the journals, and a folder for each job.
+
+    $COACH_HOME                     by default $XDG_DATA_HOME/coach, that is ~/.local/share/coach
+      journal.db journal-2.db ...   one for each handler that ran at the same time as others
+      jobs/<name>/checkpoints
+      jobs/<name>/logs
+
+A job's name is its own in the whole folder, so that every command finds it by its name alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import os
+import statistics
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from coach.core.cluster import Allocation, Node
+from coach.core.errors import PermanentError, UserError
+from coach.core.jobs import events as ev
+from coach.core.jobs.actions import EpochKind, RunEpoch
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import State
+from coach.core.jobs.spec import TrainingJob
+from coach.handler.codec import Record
+from coach.handler.journal import Journal, JournalBusyError, fold
+
+#: Handlers at the same time in one state folder; more is a mistake in a script.
+MOST_JOURNALS = 64
+#: Longest job name, as `coach.core.jobs.fields.JobName` has it.
+LONGEST_NAME = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A job of some journal. `held`: a handler has that journal now. `nodes`: every cluster it ran epochs on."""
+
+    job: Job
+    journal: Path
+    held: bool
+    nodes: frozenset[tuple[Node, ...]] = frozenset()
+
+    @property
+    def orphan(self) -> bool:
+        """It lives, but no handler does."""
+        return not self.held and not self.job.ended
+
+
+@dataclass(slots=True)
+class _Clusters:
+    """Which clusters jobs ran epochs on, read off the records in passing."""
+
+    now: tuple[Node, ...] = ()
+    of: dict[str, set[tuple[Node, ...]]] = field(default_factory=dict)
+
+    def watch(self, records: Iterable[Record]) -> Iterator[Record]:
+        for record in records:
+            if isinstance(record, ev.HandlerStarted):
+                self.now = record.nodes
+            elif isinstance(record, RunEpoch):
+                self.of.setdefault(record.job, set()).add(self.now)
+            yield record
+
+
+class Home:
+    """The state folder at `path`; it need not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def default(cls) -> Home:
+        """By COACH_HOME, else in the XDG data folder."""
+        chosen = os.environ.get("COACH_HOME")
+        if chosen:
+            return cls(Path(chosen).expanduser().absolute())
+        data = os.environ.get("XDG_DATA_HOME")
+        return cls((Path(data) if data else Path.home() / ".local" / "share").absolute() / "coach")
+
+    def checkpoints(self, name: str) -> Path:
+        """Folder of a job's checkpoints."""
+        return self.path / "jobs" / name / "checkpoints"
+
+    def logs(self, name: str) -> Path:
+        """Folder of a job's function logs."""
+        return self.path / "jobs" / name / "logs"
+
+    def journal(self, number: int) -> Path:
+        """The journal of the `number`-th handler at a time, from 1."""
+        return self.path / ("journal.db" if number == 1 else f"journal-{number}.db")
+
+    def journals(self) -> list[Path]:
+        """The journals there are, in order."""
+        paths = (self.journal(number) for number in range(1, MOST_JOURNALS + 1))
+        return [path for path in paths if path.exists()]
+
+    def past(self) -> dict[str, Past]:
+        """All jobs of all journals by name, in the order of their submission."""
+        found = []
+        for path in self.journals():
+            journal = Journal.read(path)
+            try:
+                clusters = _Clusters()
+                jobs = fold(clusters.watch(record for _, record in journal.records()))
+                held = journal.held
+            finally:
+                journal.close()
+            for name, job in jobs.items():
+                found.append(Past(job, path, held, frozenset(clusters.of.get(name, ()))))
+        return {past.job.name: past for past in sorted(found, key=lambda past: past.job.submitted_at)}
+
+    def records(self, past: Past) -> list[Record]:
+        """The records that concern a job, those of its handler included."""
+        journal = Journal.read(past.journal)
+        try:
+            return [record for _, record in journal.records() if record.job in ("", past.job.name)]
+        finally:
+            journal.close()
+
+    @contextlib.contextmanager
+    def planning(self, busy: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Keep other handlers from choosing names and journals meanwhile; `busy` is called when one does so now.
+
+        Raises PermanentError for a folder that cannot be used.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("a+")
+        except OSError as error:
+            why = f"{self.path}: cannot be Coach's state folder: {error.strerror or error}"
+            raise PermanentError(f"{why}; set COACH_HOME to a folder that can be written") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                busy()
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def open_journal(self, wanted: Path | None = None) -> Journal:
+        """The `wanted` journal, or the first that no other handler has, for writing.
+
+        Raises JournalBusyError where the wanted one is taken, UserError where all are.
+        """
+        if wanted is not None:
+            return Journal.write(wanted)
+        for number in range(1, MOST_JOURNALS + 1):
+            with contextlib.suppress(JournalBusyError):
+                return Journal.write(self.journal(number))
+        raise UserError(f"{self.path}: {MOST_JOURNALS} handlers run already; wait for one to end: coach ps")
+
+
+# -- names ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What becomes of a job file: the `past` job goes on, or a new one of this name starts; `said` explains."""
+
+    spec: TrainingJob
+    past: Past | None = None
+    said: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the job is called."""
+        return self.spec.name
+
+
+def choose(spec: TrainingJob, past: dict[str, Past], taken: Iterable[str] = ()) -> Chosen:
+    """Go on with the job of this file that was left in the middle, or find the new one a free name.
+
+    The family of a name is `name`, `name-2`, `name-3`...; its members are looked at from the youngest. One that has
+    not ended, has no handler and has the same specification goes on. `taken` are names given away in this call.
+    """
+    family = [spec.name, *(_numbered(spec.name, number) for number in range(2, len(past) + 3))]
+    known = [past[name] for name in family if name in past]
+    for one in sorted(known, key=lambda one: one.job.submitted_at, reverse=True):
+        if one.orphan and one.job.name not in taken and renamed(spec, one.job.name) == one.job.spec:
+            done = f"after {len(one.job.epochs)} epochs" if one.job.epochs else "from the start"
+            return Chosen(one.job.spec, one, f"{one.job.name}: goes on, {done}")
+    free = next((name for name in family if name not in past and name not in taken), None)
+    if free is None:
+        free = next(
+            n for i in range(2, 10**6) if (n := _numbered(spec.name, i)) not in past and n not in taken
+        )
+    if free == spec.name:
+        return Chosen(spec)
+    return Chosen(renamed(spec, free), None, f"{_why_not(known, spec)}: this one is called {free}")
+
+
+def renamed(spec: TrainingJob, name: str) -> TrainingJob:
+    """The same job under another name."""
+    return spec.model_copy(update={"metadata": spec.metadata.model_copy(update={"name": name})})
+
+
+def _numbered(name: str, number: int) -> str:
+    ending = f"-{number}"
+    return name[: LONGEST_NAME - len(ending)].rstrip("-") + ending
+
+
+def _why_not(known: list[Past], spec: TrainingJob) -> str:
+    same = next((one for one in known if one.job.name == spec.name), None)
+    if same is None:
+        return f"{spec.name}: there are two of this name"
+    if same.job.ended:
+        return f"{spec.name}: there is one already, which has {_ended_how(same.job.state)}"
+    if same.held:
+        return f"{spec.name}: there is one already, which another handler runs"
+    return f"{spec.name}: there is one already, which was interrupted and had another job file"
+
+
+def _ended_how(state: State) -> str:
+    return {
+        State.SUCCEEDED: "succeeded",
+        State.FAILED: "failed",
+        State.CANCELLED: "been cancelled",
+        State.BUDGET_EXHAUSTED: "used up its budget",
+        State.TARGET_UNREACHABLE: "not been able to reach its target",
+    }[state]
+
+
+# -- what earlier jobs measured ---------------------------------------------------------------------------
+
+
+def known_points(
+    past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]
+) -> tuple[tuple[int, int, float], ...]:
+    """(workers, servers, median epochs/s) that earlier jobs like `spec` measured on these very nodes.
+
+    Alike are jobs with the same model (by hash), data, batch size, mode and resources: what an epoch's work is.
+    """
+    speeds: dict[Allocation, list[float]] = {}
+    for one in past:
+        if one.nodes == {nodes} and _work(one.job.spec) == _work(spec) and spec.spec.model.sha256:
+            for epoch in one.job.epochs:
+                speeds.setdefault(epoch.allocation, []).append(epoch.epochs_per_second)
+    return tuple((*at, statistics.median(values)) for at, values in sorted(speeds.items()))
+
+
+def known_epochs(past: Iterable[Past], spec: TrainingJob) -> float | None:
+    """Median passes over the data of earlier jobs like `spec` that reached the same target; None: there is none.
+
+    How fast a job learns also depends on its optimizer, but neither on its resources nor on the nodes.
+    """
+    passes = [
+        one.job.passes
+        for one in past
+        if one.job.state is State.SUCCEEDED
+        and spec.spec.model.sha256
+        and _learning(one.job.spec) == _learning(spec)
+        and any(epoch.kind is EpochKind.REAL for epoch in one.job.epochs)
+    ]
+    return statistics.median(passes) if passes else None
+
+
+def _work(spec: TrainingJob) -> tuple[Any, ...]:
+    of = spec.spec
+    return of.model.sha256, of.data, of.batch_size, of.mode, of.resources
+
+
+def _learning(spec: TrainingJob) -> tuple[Any, ...]:
+    of = spec.spec
+    return of.model.sha256, of.data, of.batch_size, of.mode, of.target, of.optimizer

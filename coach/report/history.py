@@ -1,0 +1,177 @@
+"""What happened to the jobs, one line a record that a person wants to know of; the same live and from the journal."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from coach.core.budget import Charge
+from coach.core.cluster import Allocation
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs import life
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.report import words
+from coach.report.replay import replay
+
+#: Reasons whose entering says nothing that another line does not say better.
+_SAID_ELSEWHERE = frozenset({Reason.SUBMITTED, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH})
+
+
+@dataclass(frozen=True, slots=True)
+class Line:
+    """Something that happened to `job` at `at` (seconds since 1970). `important` lines also stand in a short log."""
+
+    at: float
+    job: str
+    text: str
+    important: bool = True
+
+
+class Narrator:
+    """Puts records into words. `jobs()` gives them as they stand after the record (live: after its whole event)."""
+
+    def __init__(self, jobs: Callable[[], Mapping[str, Job]]) -> None:
+        self._jobs = jobs
+        self._last: dict[str, tuple[EpochKind, Allocation]] = {}
+
+    def tell(self, record: Any) -> Line | None:
+        """The line for one record, or None where there is nothing to tell."""
+        job = self._jobs().get(record.job)
+        teller = _TELLERS.get(type(record))
+        if job is None or teller is None:
+            return None
+        said = teller(self, job, record)
+        if said is None:
+            return None
+        text, important = said if isinstance(said, tuple) else (said, True)
+        return Line(record.at, record.job, text, important)
+
+    # -- one method a type of record ----------------------------------------------------------------------
+
+    def _submitted(self, job: Job, record: ev.JobSubmitted) -> str:
+        if not record.known_points:
+            return "submitted"
+        many = words.count(len(record.known_points), "allocation")
+        return f"submitted; earlier jobs like it measured the speed of {many}"
+
+    def _resumed(self, job: Job, record: ev.ResumeAsked) -> str:
+        more = ""
+        if record.added_budget:
+            more = f", with {words.money(record.added_budget, _currency(job))} more"
+        where = f"from the checkpoint of epoch {len(job.epochs)}" if job.epochs else "from the start"
+        return f"resumed {where}{more}"
+
+    def _stopping(self, job: Job, record: ev.InterruptAsked) -> str | None:
+        if not job.running:
+            return None
+        if record.now:
+            return f"stopping epoch {job.running.number} now"
+        return f"stopping at the end of epoch {job.running.number}"
+
+    def _decide(self, job: Job, record: act.Decide) -> str | None:
+        last = self._last.get(job.name)
+        self._last[job.name] = record.kind, record.allocation
+        if record.kind is EpochKind.MINI:
+            return f"probe {record.allocation}: {_after_colon(record.why)}"
+        if last == (record.kind, record.allocation):
+            return None
+        before = last[1] if last else None
+        if before is None or before == record.allocation or job.speed is None:
+            return f"next: {record.allocation}{self._cost(job, record.allocation)}"
+        gain = _epoch_speed(job, record.allocation) / _epoch_speed(job, before) - 1
+        pace = f"{words.percent(abs(gain))} {'faster' if gain >= 0 else 'slower'}"
+        return f"next: {record.allocation} instead of {before}, {pace}{self._cost(job, record.allocation)}"
+
+    @staticmethod
+    def _cost(job: Job, allocation: Allocation) -> str:
+        seconds = life.predicted_seconds(job, allocation, 1.0)
+        if seconds is None:
+            return ""
+        cost = life.predicted_cost(job, allocation)
+        return f": {words.duration(seconds.expected)} and {words.amount(cost)} {_currency(job)} an epoch predicted"
+
+    def _run(self, job: Job, record: act.RunEpoch) -> tuple[str, bool]:
+        again = f", attempt {record.attempt}" if record.attempt > 1 else ""
+        limit = f"at most {words.duration(record.deadline)}"
+        hold = f"{words.money(record.reservation, _currency(job))} reserved"
+        what = "mini-epoch" if record.kind is EpochKind.MINI else "epoch"
+        return f"{what} {record.number} starts with {record.allocation}{again}: {limit}, {hold}", False
+
+    def _settle(self, job: Job, record: act.Settle) -> str | tuple[str, bool] | None:
+        cost = words.money(record.amount, _currency(job))
+        if record.charge is Charge.RELEASE:
+            if record.amount == 0:
+                return None
+            return f"{cost} for functions held between epochs", False
+        if record.charge is Charge.FAILED:
+            return f"{cost} for an attempt that did not count", False
+        epoch = next((e for e in reversed(job.epochs) if e.token == record.token), None)
+        if epoch is None:
+            return None
+        report = epoch.report
+        kind = ""
+        if epoch.kind is EpochKind.MINI:
+            kind = f" ({words.percent(epoch.fraction)} of the data)"
+        measure = f"loss {words.score(report.loss)}, accuracy {words.score(report.accuracy)}"
+        if job.metric == "loss":
+            measure = f"loss {words.score(report.loss)}"
+        time = words.duration(epoch.seconds)
+        return f"epoch {epoch.number}{kind}: {epoch.allocation} {measure} in {time}, {cost}"
+
+    def _failed(self, job: Job, record: ev.EpochFailed) -> str:
+        if record.reason in (Reason.INTERRUPTED, Reason.CANCELLED_BY_USER):
+            return "the running epoch was stopped; it does not count"
+        return f"an epoch failed: {MEANING[record.reason].words} ({record.reason.value}): {record.message}"
+
+    def _lost(self, job: Job, record: ev.PodLost) -> str:
+        return f"{record.pod.name} is gone: {record.message}"
+
+    def _enter(self, job: Job, record: act.Enter) -> str | tuple[str, bool] | None:
+        if record.reason in _SAID_ELSEWHERE:
+            return None
+        state = MEANING[record.reason].state or State.FAILED
+        if state.ended:
+            return f"{state.value}: {record.message}"
+        if record.reason is Reason.STARTING_FUNCTIONS:
+            return f"starts {record.message}", False
+        return f"{MEANING[record.reason].words}: {record.message}"
+
+
+def history(records: Iterable[Any], name: str | None = None) -> Iterator[Line]:
+    """The lines of a journal's records, of one job or of all."""
+    known: Mapping[str, Job] = {}
+    narrator = Narrator(lambda: known)
+    for record, known in replay(records):  # noqa: B007 - the narrator reads it
+        line = narrator.tell(record)
+        if line and name in (None, line.job):
+            yield line
+
+
+def _currency(job: Job) -> str:
+    return job.spec.spec.price_book.currency
+
+
+def _after_colon(why: tuple[str, ...]) -> str:
+    return why[0].partition(": ")[2] or why[0] if why else "measures its speed"
+
+
+def _epoch_speed(job: Job, allocation: Allocation) -> float:
+    seconds = life.predicted_seconds(job, allocation, 1.0)
+    return 1.0 / seconds.expected if seconds else 1.0
+
+
+_TELLERS: dict[type, Any] = {
+    ev.JobSubmitted: Narrator._submitted,
+    ev.ResumeAsked: Narrator._resumed,
+    ev.InterruptAsked: Narrator._stopping,
+    ev.EpochFailed: Narrator._failed,
+    ev.PodLost: Narrator._lost,
+    act.Decide: Narrator._decide,
+    act.RunEpoch: Narrator._run,
+    act.Settle: Narrator._settle,
+    act.Enter: Narrator._enter,
+}

@@ -1,0 +1,107 @@
+"""The fitted models of a job in words and rows: what is known of its speed, its cost and its learning curve."""
+
+from __future__ import annotations
+
+import statistics
+from dataclasses import dataclass
+
+from coach.core.cluster import Allocation
+from coach.core.jobs import life
+from coach.core.jobs.job import Job
+from coach.report import words
+from coach.report.status import EpochRow
+
+#: Allocations that a table of predictions shows at most; beyond, only what was measured and the best.
+MOST_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class SpeedRow:
+    """An allocation, as measured and as predicted for the next whole epoch. None: not measured."""
+
+    workers: int
+    servers: int
+    measured: float | None  #: median epochs/s of the job's own epochs and of earlier jobs
+    epochs: int  #: own epochs it was measured in
+    epochs_per_second: float
+    epochs_per_second_low: float
+    epochs_per_second_high: float
+    seconds: float
+    cost: float
+    affordable: bool
+
+
+def speed_rows(job: Job) -> list[SpeedRow]:
+    """Every allocation within the limits, or, of many, those measured and the fastest; fastest first."""
+    if job.speed is None:
+        return []
+    points: dict[Allocation, list[float]] = {}
+    for point in job.speed_points():
+        points.setdefault(Allocation(point.workers, point.servers), []).append(point.epochs_per_second)
+    low, high = job.minimum, job.maximum
+    every = [
+        Allocation(w, s)
+        for w in range(low.workers, high.workers + 1)
+        for s in range(low.servers, high.servers + 1)
+    ]
+    if len(every) > MOST_ROWS:
+        every.sort(key=lambda at: -job.speed.predict(*at) if job.speed else 0.0)
+        every = list(dict.fromkeys([*points, *every[: MOST_ROWS - len(points)]]))
+    rows = []
+    for at in every:
+        interval = job.speed.interval(*at)
+        seconds = life.predicted_seconds(job, at, 1.0)
+        rows.append(
+            SpeedRow(
+                *at,
+                measured=statistics.median(points[at]) if at in points else None,
+                epochs=sum(epoch.allocation == at for epoch in job.epochs),
+                epochs_per_second=interval.expected,
+                epochs_per_second_low=interval.low,
+                epochs_per_second_high=interval.high,
+                seconds=seconds.expected if seconds else 0.0,
+                cost=life.predicted_cost(job, at),
+                affordable=life.affordable(job, at),
+            )
+        )
+    return sorted(rows, key=lambda row: -row.epochs_per_second)
+
+
+def speed_words(job: Job) -> str:
+    """Which form was fitted to what."""
+    if job.speed is None:
+        return "no speed is known yet"
+    points = words.count(len(job.speed.points), "configuration")
+    return f"the {job.speed.form} form, fitted to {points} and {words.count(len(job.epochs), 'epoch')}"
+
+
+def curve_words(job: Job) -> str:
+    """Where the learning curve goes, and when it gets to the target."""
+    model = job.convergence
+    if model is None:
+        return "no learning curve is known yet"
+    ends = model.asymptote
+    goes = (
+        f"{job.metric} levels off at {words.score(ends.expected)} "
+        f"({words.score(ends.low)} to {words.score(ends.high)})"
+    )
+    last = job.last_x()
+    if last is None:
+        return f"{goes}; it sees no way to {job.target:g}"
+    spread = f"{last.low:.0f} to {last.high:.0f}"
+    return f"{goes}; {job.target:g} is held after {last.expected:.0f} passes over the data ({spread})"
+
+
+def outside_words(rows: list[EpochRow]) -> str:
+    """Time outside training: medians, by whether a group had to be formed."""
+    if not rows:
+        return words.UNKNOWN
+    fresh = [row.outside_seconds for row in rows if row.new_group]
+    kept = [row.outside_seconds for row in rows if not row.new_group]
+    total = sum(row.outside_seconds for row in rows)
+    parts = [f"{words.duration(total)} in all"]
+    if fresh:
+        parts.append(f"median {words.duration(statistics.median(fresh))} an epoch with a new group")
+    if kept:
+        parts.append(f"{words.duration(statistics.median(kept))} with the same")
+    return ", ".join(parts)

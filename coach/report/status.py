@@ -1,0 +1,216 @@
+"""What every table, JSON and CSV says of a job and of its epochs: one row each, the same names everywhere."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+
+from coach.core.budget import to_amount
+from coach.core.cluster import Allocation
+from coach.core.estimation.interval import Interval
+from coach.core.jobs import life
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Epoch, Job, Phase
+from coach.core.jobs.reasons import Reason, State
+from coach.report.words import iso
+
+#: Said of a job that lives, although no handler has its journal.
+ORPHAN = "its handler ended without stopping it"
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """A job as it stands. Seconds, currency units and ISO 8601 local times; None: not known, or no such thing."""
+
+    name: str
+    state: str
+    reason: str
+    message: str
+    epoch: int  #: epochs that counted, mini-epochs included
+    real_epochs: int
+    metric: str  #: what the target is about: loss or accuracy
+    loss: float | None  #: of the last epoch
+    accuracy: float | None
+    target: float
+    in_a_row: int  #: for how many real epochs in a row the target has held ...
+    epochs_in_a_row: int  #: ... of how many
+    best_loss: float | None
+    best_accuracy: float | None
+    workers: int | None  #: what it holds; of a job that holds nothing, the last epoch's
+    servers: int | None
+    spent: float
+    reserved: float
+    budget: float | None
+    currency: str
+    eta: float | None  #: seconds until it is done
+    eta_low: float | None
+    eta_high: float | None
+    seconds: float | None  #: for how long its functions were held, so far
+    training_seconds: float  #: of these, training and evaluating in epochs that counted
+    predicted_seconds: float | None  #: predicted for the epochs that had a prediction ...
+    actual_seconds: float | None  #: ... and what those took
+    priority: int
+    submitted_at: str | None
+    started_at: str | None
+    ended_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """An epoch that counted. `outside_seconds` is all that was not training or evaluation, since the epoch before."""
+
+    job: str
+    epoch: int
+    kind: str  #: mini or real
+    workers: int
+    servers: int
+    loss: float
+    accuracy: float
+    seconds: float  #: from the order to the answer
+    cost: float
+    train_seconds: float
+    evaluate_seconds: float
+    outside_seconds: float
+    predicted_seconds: float | None
+    predicted_seconds_low: float | None
+    predicted_seconds_high: float | None
+    samples: int
+    passes: float  #: samples seen so far, over the size of the data set
+    epochs_per_second: float
+    new_group: bool  #: whether a new group was formed for it
+    attempt: int
+    started_at: str | None
+    ended_at: str | None
+
+
+JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
+EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
+
+
+def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
+    """The row of `job` at `now`. `orphan`: it lives, but no handler has its journal."""
+    left_alone = orphan and not job.ended and job.reason is not Reason.INTERRUPTED
+    last = job.epochs[-1] if job.epochs else None
+    at = shown_allocation(job)
+    until = None if left_alone else eta(job, now)
+    predicted = [e for e in job.epochs if e.predicted_seconds]
+    budget = job.ledger.budget
+    return JobRow(
+        name=job.name,
+        state=(State.WAITING if left_alone else job.state).value,
+        reason=(Reason.INTERRUPTED if left_alone else job.reason).value,
+        message=f"{ORPHAN}, after {len(job.epochs)} epochs" if left_alone else job.message,
+        epoch=len(job.epochs),
+        real_epochs=len(job.real_epochs),
+        metric=job.metric,
+        loss=_finite(last.report.loss) if last else None,
+        accuracy=_finite(last.report.accuracy) if last else None,
+        target=job.target,
+        in_a_row=job.in_a_row,
+        epochs_in_a_row=job.spec.spec.target.epochs_in_a_row,
+        best_loss=min((e.report.loss for e in job.real_epochs), default=None),
+        best_accuracy=max((e.report.accuracy for e in job.real_epochs), default=None),
+        workers=at.workers if at else None,
+        servers=at.servers if at else None,
+        spent=to_amount(job.ledger.spent),
+        reserved=to_amount(job.ledger.reserved),
+        budget=None if budget is None else to_amount(budget),
+        currency=job.spec.spec.price_book.currency,
+        eta=until.expected if until else None,
+        eta_low=until.low if until else None,
+        eta_high=until.high if until else None,
+        seconds=job.run_seconds if job.started_at is not None else None,
+        training_seconds=sum(e.report.train_seconds + e.report.evaluate_seconds for e in job.epochs),
+        predicted_seconds=sum(e.predicted_seconds[1] for e in predicted if e.predicted_seconds) or None,
+        actual_seconds=sum(e.seconds for e in predicted) or None,
+        priority=job.spec.spec.priority,
+        submitted_at=iso(job.submitted_at),
+        started_at=iso(job.started_at),
+        ended_at=iso(job.ended_at),
+    )
+
+
+def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[EpochRow]:
+    """The rows of the epochs of `job`. `pauses` (from, to) are not time outside training: nothing was meant to run."""
+    rows = []
+    before: Epoch | None = None
+    for epoch in job.epochs:
+        report = epoch.report
+        since = before.ended_at if before else epoch.started_at
+        gap = epoch.started_at - since - sum(max(0.0, _overlap(since, epoch.started_at, p)) for p in pauses)
+        low, expected, high = epoch.predicted_seconds or (None, None, None)
+        rows.append(
+            EpochRow(
+                job=job.name,
+                epoch=epoch.number,
+                kind=epoch.kind.value,
+                workers=epoch.allocation.workers,
+                servers=epoch.allocation.servers,
+                loss=report.loss,
+                accuracy=report.accuracy,
+                seconds=epoch.seconds,
+                cost=to_amount(epoch.cost),
+                train_seconds=report.train_seconds,
+                evaluate_seconds=report.evaluate_seconds,
+                outside_seconds=gap + epoch.seconds - report.train_seconds - report.evaluate_seconds,
+                predicted_seconds=expected,
+                predicted_seconds_low=low,
+                predicted_seconds_high=high,
+                samples=report.samples,
+                passes=epoch.passes,
+                epochs_per_second=epoch.epochs_per_second,
+                new_group=before is None or before.group != epoch.group,
+                attempt=epoch.attempt,
+                started_at=iso(epoch.started_at),
+                ended_at=iso(epoch.ended_at),
+            )
+        )
+        before = epoch
+    return rows
+
+
+def shown_allocation(job: Job) -> Allocation | None:
+    """What the running epoch has, else what the last one had."""
+    if job.running:
+        return job.running.allocation
+    return job.epochs[-1].allocation if job.epochs else None
+
+
+def eta(job: Job, now: float) -> Interval | None:
+    """Seconds from `now` until the job is done; None where no curve says so yet, or it sees no way to the target.
+
+    Remaining epochs times predicted seconds an epoch, of which the running one has done its part. The two are taken
+    as independent: their relative spreads add in quadrature.
+    """
+    if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
+        return None
+    known = job.last_x() is not None and bool(job.real_epochs)
+    if not known and job.known_epochs is None and job.spec.spec.max_epochs is None:
+        return None
+    at = job.wanted or job.minimum
+    if job.kind is EpochKind.MINI and job.epochs:
+        at = max(job.epochs, key=lambda e: e.epochs_per_second).allocation
+    seconds = life.predicted_seconds(job, at, 1.0)
+    if seconds is None or seconds.expected <= 0:
+        return None
+    epochs = life.remaining_epochs(job)
+    up = math.hypot(_spread(epochs.high, epochs.expected), _spread(seconds.high, seconds.expected))
+    down = math.hypot(_spread(epochs.low, epochs.expected), _spread(seconds.low, seconds.expected))
+    expected = epochs.expected * seconds.expected
+    done = now - job.running.at if job.running else 0.0
+    done = min(done, seconds.expected)
+    times = (expected * math.exp(-down), expected, expected * math.exp(up))
+    return Interval(*(max(0.0, t - done) for t in times))
+
+
+def _spread(bound: float, expected: float) -> float:
+    return math.log(bound / expected) if bound > 0 and expected > 0 else 0.0
+
+
+def _overlap(start: float, end: float, pause: tuple[float, float]) -> float:
+    return min(end, pause[1]) - max(start, pause[0])
+
+
+def _finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
