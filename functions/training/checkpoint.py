@@ -62,7 +62,7 @@ def encode(state: Checkpoint) -> bytes:
         archive.writestr(zipfile.ZipInfo(META), json.dumps(meta, sort_keys=True))
         for name, array in state.arrays.items():
             with archive.open(zipfile.ZipInfo(f"{name}.npy"), "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, np.ascontiguousarray(array), allow_pickle=False)
+                np.lib.format.write_array(member, np.asarray(array, order="C"), allow_pickle=False)
     return buffer.getvalue()
 
 
@@ -88,5 +88,5 @@ def _digest(meta: dict, arrays: dict[str, np.ndarray]) -> str:
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(np.ascontiguousarray(array).data if array.size else b"")
+        digest.update(np.asarray(array, order="C").tobytes())
     return digest.hexdigest()

@@ -54,10 +54,16 @@ class Reporter:
         """The epoch's report; nothing more comes for it."""
         wire.send(self._wrapper, {"event": "done", "epoch": epoch or self.epoch, "report": report})
 
-    def fail(self, error: TrainingError) -> NoReturn:
-        """Report the failure and end the process. The first thread to fail is heard, the others wait here."""
+    def fail(self, error: TrainingError, lifeline: Hub | Member | None = None) -> NoReturn:
+        """Report the failure, to the group as well, and end the process.
+
+        The first thread to fail is heard, another waits here: once the group hears of a failure it falls apart, and
+        that must not be told in place of the cause.
+        """
         self._once.acquire()
         wire.send(self._wrapper, {"event": "failed", "epoch": self.epoch, **error.as_dict()})
+        if lifeline is not None:
+            lifeline.tell({"failed": f"{error.reason}: {error.message}"})
         sys.stderr.flush()
         os._exit(FAILED_STATUS)
 
@@ -89,10 +95,7 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         sys.stderr.flush()
         os._exit(0)
     except BaseException as error:
-        failure = as_training_error(error)
-        if lifeline is not None:
-            lifeline.tell({"failed": f"{failure.reason}: {failure.message}"})
-        reporter.fail(failure)
+        reporter.fail(as_training_error(error), lifeline)
 
 
 class _Listener:

@@ -324,6 +324,8 @@ class Function:
         elif event == "failed":
             self._fail(TrainingError(message["reason"], message["message"]))
             self._drop_child()
+            if message.get("last"):
+                self._replace_zygote()
         elif event == "ended":
             self._child_ended(child, message)
 

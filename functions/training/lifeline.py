@@ -98,6 +98,7 @@ class Member:
             except OSError:
                 received = b""
             if not received:
+                self._connection.close()
                 if not self._leaving:
                     self._notify({"lost": "the scheduler"})
                 return

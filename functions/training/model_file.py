@@ -35,7 +35,14 @@ def load(uri: str, sha256: str | None) -> ModuleType:
 
 
 def invalid(uri: str, error: BaseException) -> TrainingError:
-    """ModelInvalid for an exception raised by the user's code, naming the line of the user's file."""
+    """ModelInvalid for an exception raised by the user's code, naming the line of the user's file.
+
+    One that has a reason already keeps it, and memory that ran out is not the code's fault.
+    """
+    if isinstance(error, TrainingError):
+        return error
+    if isinstance(error, MemoryError):
+        return TrainingError("OutOfMemory", f"{uri}: {error}")
     if isinstance(error, SyntaxError):
         return TrainingError("ModelInvalid", f"{uri} line {error.lineno}: {error.msg}")
     lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == uri]

@@ -88,10 +88,7 @@ class Worker:
         load_seconds = self._loaded.seconds + time.perf_counter() - began
 
         self._reporter.state("training")
-        trained, train_loss, train_seconds, started_at, ended_at = self._train()
-        began = time.perf_counter()
-        self._group.settle(self._learner)
-        train_seconds += time.perf_counter() - began
+        trained, train_loss, started_at, ended_at = self._train()
 
         loss = accuracy = None
         began = time.perf_counter()
@@ -121,7 +118,7 @@ class Worker:
             "train_loss": train_loss,
             "form_seconds": form_seconds,
             "load_seconds": load_seconds,
-            "train_seconds": train_seconds,
+            "train_seconds": ended_at - started_at,
             "evaluate_seconds": evaluate_seconds,
             "checkpoint_seconds": time.perf_counter() - began,
             "train_started_at": started_at,
@@ -178,8 +175,8 @@ class Worker:
                 raise model_file.invalid(uri, error) from error
         return DataSet(*splits).first(spec.get("size"))
 
-    def _train(self) -> tuple[int, float | None, float, float, float]:
-        """Samples trained on by the group, mean training loss, seconds from first forward to last update, when."""
+    def _train(self) -> tuple[int, float | None, float, float]:
+        """Samples trained on by the group, mean training loss, time of the first forward and after the last update."""
         request, learner, batch = self._request, self._learner, self._request.batch_size
         total = math.ceil(self._samples() / batch) * batch
         mine = share(batch, request.rank, request.workers)
@@ -205,8 +202,12 @@ class Worker:
                     self._reporter.progress(samples=trained, total=total, loss=losses / counted)
             if request.seconds is not None and now - began >= request.seconds:
                 break
-        mean = losses / counted if counted else None
-        return trained, mean, time.perf_counter() - began, started_at, time.time()
+        self._group.settle(learner)
+        ended_at = started_at + time.perf_counter() - began
+        if not counted:
+            return trained, None, started_at, ended_at
+        everyones = self._group.total([losses / trained])
+        return trained, (everyones[0] if everyones else losses / counted), started_at, ended_at
 
     def _samples(self) -> int:
         """How many samples the epoch asks for: a number, or a part of a data set whose size only we know."""

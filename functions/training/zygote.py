@@ -9,10 +9,11 @@ member of one parameter-server group. Three kinds of packets flow (training/wire
     zygote  -> wrapper  ready, loading, forked, failed, ended
     child  <-> wrapper  directly, over the pair: state, progress, done, failed; the next epoch
 
-The zygote is single-threaded and runs no framework operation itself, so forking it is safe. It alone knows how a child
-ended, because it alone can wait for it. It kills the child at the deadline, so that happens with a stuck wrapper too.
-The child dies with the zygote (PDEATHSIG). The zygote dies with the wrapper: it reads the end of file, and where it
-hangs in somebody's code the kernel kills it when the wrapper's end of a pipe is closed.
+The zygote has no thread of its own and runs no framework operation, so forking it is safe (MXNet stops its engine's
+threads before a fork and starts them after it). It alone knows how a child ended, because it alone can wait for it. It
+kills the child at the deadline, so that happens with a stuck wrapper too. The child dies with the zygote (PDEATHSIG).
+The zygote dies with the wrapper: it reads the end of file, and where it hangs in somebody's code the kernel kills it
+when the wrapper's end of a pipe is closed.
 
 The user's model file runs in here. While it is being loaded an alarm is armed whose handler ends this process; the
 wrapper does the same from outside for code that hangs beneath Python. Either way the wrapper starts another zygote.
@@ -32,7 +33,7 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from training import backend, child, data, model_file, processes, storage, wire
+from training import backend, child, data, data_cache, model_file, processes, storage, wire
 from training.dataset import DataSet
 from training.errors import TrainingError, too_slow
 from training.request import OWN_FORMATS, StartRequest
@@ -63,7 +64,7 @@ class Cache:
         key = (uri, spec["format"], spec.get("sha256"), spec.get("size"), storage.signature(uri))
         if self._data is None or self._data[0] != key:
             self._data = None  # the old one's memory goes before the new one's comes
-            self._data = (key, data.load(uri, spec["format"], spec.get("sha256"), spec.get("size")))
+            self._data = (key, data_cache.load(uri, spec["format"], spec.get("sha256"), spec.get("size")))
         return self._data[1]
 
 
@@ -171,9 +172,13 @@ class Zygote:
 
             def give_up(*_: object) -> None:
                 # Not an exception: the code that hangs could catch it.
-                wire.send(
-                    self._wrapper, {"event": "failed", "serial": serial, **too_slow(what, seconds).as_dict()}
-                )
+                failure = {
+                    "event": "failed",
+                    "serial": serial,
+                    "last": True,
+                    **too_slow(what, seconds).as_dict(),
+                }
+                wire.send(self._wrapper, failure)
                 os._exit(1)
 
             signal.signal(signal.SIGALRM, give_up)

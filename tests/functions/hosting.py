@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -80,11 +81,62 @@ class HostedFunction:
         self.process.stdout.close()
 
 
-_ports = itertools.count(21000 + os.getpid() % 5000, 2)
+def living(mark: str) -> list[str]:
+    """Processes of a test run that still live, by the mark in their environment. Zombies do not live."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+            continue
+        try:
+            environment = (entry / "environ").read_bytes()
+            state = (entry / "stat").read_text().rpartition(")")[2].split()[0]
+            command = (entry / "cmdline").read_text().replace("\0", " ")
+        except OSError:
+            continue
+        if f"COACH_TEST_MARK={mark}".encode() in environment and state != "Z":
+            found.append(f"{entry.name} {command[:100]}")
+    return found
+
+
+def is_alive(pid: int) -> bool:
+    """Whether a process runs; a zombie does not."""
+    try:
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z"
+    except OSError:
+        return False
+
+
+def eventually(condition: Callable[[], object], seconds: float = 10) -> None:
+    """Wait for a condition, with a deadline."""
+    until = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < until, "the condition did not come true"
+        time.sleep(0.01)
+
+
+class Template:
+    """A running template process."""
+
+    def __init__(self, path: Path, **environment: str) -> None:
+        self.path = path
+        self.process = subprocess.Popen(
+            [PYTHON, "-m", "training.zygote", "--listen", str(path), "--parent", str(os.getpid())],
+            cwd=FUNCTIONS,
+            env={**os.environ, **environment},
+            stdin=subprocess.DEVNULL,
+        )
+        eventually(path.exists, 60)
+
+    def close(self) -> None:
+        self.process.kill()
+        self.process.wait()
+
+
+_numbers = itertools.count(1)
 
 
 class Gang:
-    """A scheduler, servers and workers, as the handler of Coach would drive them."""
+    """A scheduler, servers and workers, driven as Coach's handler would drive them."""
 
     def __init__(self, workers: int, servers: int, network: int = 30, **environment: str) -> None:
         self.functions = {("scheduler", 0): HostedFunction("scheduler", f"127.0.{network}.1", **environment)}
@@ -96,30 +148,44 @@ class Gang:
             self.functions["worker", rank] = HostedFunction(
                 "worker", f"127.0.{network}.{100 + rank}", **environment
             )
-        self.port = next(_ports)
+        self.fresh_group()
+
+    @property
+    def worker(self) -> HostedFunction:
+        return self.functions["worker", 0]
+
+    def fresh_group(self) -> str:
+        """The next start forms a new group, on a root port of its own."""
+        number = next(_numbers)
+        self.group = f"group-{number}"
+        self.port = 20000 + (os.getpid() * 7 + 2 * number) % 10000
+        return self.group
+
+    def stop(self) -> None:
+        """End the group, as the handler does after a failure."""
+        for function in self.functions.values():
+            assert function.post(op="stop", group=self.group) == (200, {"state": "stopped"})
 
     def members(self, workers: int, servers: int) -> list[tuple[str, int]]:
-        ranks = {"scheduler": 1, "server": servers, "worker": workers}
-        return [(role, rank) for role, rank in self.functions if rank < ranks[role]]
+        counts = {"scheduler": 1, "server": servers, "worker": workers}
+        return [(role, rank) for role, rank in self.functions if rank < counts[role]]
 
-    def fresh_port(self) -> None:
-        self.port = next(_ports)
-
-    def start(self, workers: int, servers: int, **message: object) -> list[tuple[str, int]]:
+    def start(self, workers: int, servers: int, **message: object) -> list[HostedFunction]:
         """Send every member its start message."""
-        members = self.members(workers, servers)
         root = f"{self.functions['scheduler', 0].address}:{self.port}"
-        for role, rank in members:
+        started = []
+        for role, rank in self.members(workers, servers):
             function = self.functions[role, rank]
             common = {"role": role, "rank": rank, "workers": workers, "servers": servers, "root": root}
-            function.start(**common, host=function.address, **message)
-        return members
+            function.start(**common, host=function.address, **{"group": self.group, **message})
+            started.append(function)
+        return started
 
     def epoch(self, workers: int, servers: int, **message: object) -> dict:
-        """Run an epoch; the report of worker 0."""
+        """Run an epoch to its end; worker 0's report."""
         self.start(workers, servers, **message)
-        answers = {rank: self.functions["worker", rank].wait(message["epoch"]) for rank in range(workers)}
-        for answer in answers.values():
+        answers = [self.functions["worker", rank].wait(message["epoch"]) for rank in range(workers)]
+        for answer in answers:
             assert answer["state"] == "done", answer
         return answers[0]["report"]
 

@@ -43,11 +43,15 @@ def limit_threads(threads: int) -> None:
     mx.base._LIB.MXSetNumOMPThreads(ctypes.c_int(threads))
 
 
+#: In the text of an MXNetError: a memory pool, mshadow's own buffers, C++'s new.
+_NO_MEMORY = ("Failed to allocate", "AlignedMallocPitch", "bad_alloc")
+
+
 def failure(error: Exception) -> tuple[str, str] | None:
     """The reason and message behind MXNet's own errors; None for others."""
     if not isinstance(error, mx.base.MXNetError):
         return None
     text = str(error).split("\nStack trace:")[0].strip()
-    if ("alloc" in text.lower() and "memory" in text.lower()) or "bad_alloc" in text:
+    if any(sign in text for sign in _NO_MEMORY):
         return "OutOfMemory", text
     return "Internal", f"MXNet: {text}"

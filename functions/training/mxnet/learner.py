@@ -1,7 +1,9 @@
 """The user's gluon model with its optimizer."""
 
+import contextlib
 import random
 import warnings
+from collections.abc import Iterator
 from types import ModuleType
 
 import mxnet as mx
@@ -10,7 +12,7 @@ from mxnet import autograd, gluon
 
 from training import model_file
 from training.errors import TrainingError
-from training.mxnet import optimizers
+from training.mxnet import failure, optimizers
 from training.request import StartRequest
 
 
@@ -22,14 +24,10 @@ class MxnetLearner:
         mx.random.seed(request.seed)
         np.random.seed(request.seed)
         random.seed(request.seed)
-        try:
+        with self._users_code():
             self._net = model.net()
             self._loss = model.loss()
             self._initialize(sample)
-        except TrainingError:
-            raise
-        except Exception as error:
-            raise model_file.invalid(self._uri, error) from error
         #: Structural names ("0.weight"): gluon's own carry a counter that differs from process to process.
         self._parameters = dict(sorted(self._net._collect_params_with_prefix().items()))
         trained = {name: each for name, each in self._parameters.items() if each.grad_req != "null"}
@@ -58,6 +56,17 @@ class MxnetLearner:
             mx.nd.array(sample)
         ).wait_to_read()  # fixes the shapes, in an order that is the same everywhere
 
+    @contextlib.contextmanager
+    def _users_code(self) -> Iterator[None]:
+        """What is raised in here comes from the model file."""
+        try:
+            yield
+        except Exception as error:
+            known = failure(error)
+            if known is not None and known[0] == "OutOfMemory":
+                raise TrainingError(*known) from error
+            raise model_file.invalid(self._uri, error) from error
+
     @property
     def weights(self) -> list[mx.nd.NDArray]:
         """What the group keeps equal, in one order on all workers."""
@@ -77,13 +86,11 @@ class MxnetLearner:
         """See training.backend.Learner."""
         mx.random.seed(seed)
         samples, labels = mx.nd.array(x), mx.nd.array(y)
-        with autograd.record():
+        with self._users_code(), autograd.record():
             losses = self._loss(self._net(samples), labels)
             if losses.ndim == 0 or losses.shape[0] != len(y):
-                message = (
-                    f"loss() gave shape {losses.shape} for {len(y)} samples; it must give one loss per sample"
-                )
-                raise TrainingError("ModelInvalid", f"{self._uri}: {message}")
+                found = f"loss() gave shape {losses.shape} for {len(y)} samples"
+                raise TrainingError("ModelInvalid", f"{self._uri}: {found}; it must give one loss per sample")
             if losses.ndim > 1:
                 losses = losses.reshape((len(y), -1)).mean(axis=1)
         losses.backward()

@@ -1,0 +1,101 @@
+"""A checkpoint is read back as it was written, or refused."""
+
+import io
+import os
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from training import checkpoint, storage
+from training.errors import TrainingError
+
+STATE = checkpoint.Checkpoint(
+    arrays={
+        "weights/0.weight": np.arange(6, dtype=np.float32).reshape(2, 3),
+        "weights/0.bias": np.zeros(0, np.float32),
+        "optimizer/0.weight/0": np.ones((2, 3), np.float16),
+        "weights/scale": np.float32(3) * np.ones((), np.float32),
+    },
+    settings={"updates": 5, "counts": {"0": 5}, "schedule": None},
+    position=640,
+    epoch="e7",
+    seed=3,
+)
+
+
+def reason(uri: object) -> str:
+    with pytest.raises(TrainingError) as caught:
+        checkpoint.load(str(uri))
+    return caught.value.reason
+
+
+@pytest.mark.parametrize("scheme", ["", "file://", "memory://"])
+def test_what_was_saved_is_loaded(tmp_path: Path, scheme: str) -> None:
+    uri = f"{scheme}{tmp_path}/a/b/weights.npz"
+    checkpoint.save(uri, STATE)
+    loaded = checkpoint.load(uri)
+    assert (loaded.settings, loaded.position, loaded.epoch, loaded.seed) == (STATE.settings, 640, "e7", 3)
+    assert loaded.arrays.keys() == STATE.arrays.keys()
+    for name, array in STATE.arrays.items():
+        np.testing.assert_array_equal(loaded.arrays[name], array)
+        assert loaded.arrays[name].dtype == array.dtype
+
+
+def test_numpy_alone_reads_the_weights(tmp_path: Path) -> None:
+    checkpoint.save(str(tmp_path / "w.npz"), STATE)
+    with np.load(tmp_path / "w.npz") as archive:
+        np.testing.assert_array_equal(archive["weights/0.weight"], STATE.arrays["weights/0.weight"])
+
+
+def test_a_cut_checkpoint_is_invalid_wherever_it_was_cut(tmp_path: Path) -> None:
+    whole = checkpoint.encode(STATE)
+    for length in range(0, len(whole), 7):
+        (tmp_path / "w.npz").write_bytes(whole[:length])
+        assert reason(tmp_path / "w.npz") == "CheckpointInvalid"
+
+
+def test_a_changed_value_is_noticed_even_with_a_fitting_zip(tmp_path: Path) -> None:
+    source = zipfile.ZipFile(io.BytesIO(checkpoint.encode(STATE)))
+    with zipfile.ZipFile(tmp_path / "w.npz", "w") as target:
+        for name in source.namelist():
+            content = source.read(name)
+            target.writestr(name, content[:-1] + b"\x01" if name == "weights/0.weight.npy" else content)
+    assert reason(tmp_path / "w.npz") == "CheckpointInvalid"
+
+
+def test_pickled_arrays_are_not_loaded(tmp_path: Path) -> None:
+    class Bomb:
+        def __reduce__(self) -> tuple:
+            return os.system, (f"touch {tmp_path}/exploded",)
+
+    buffer = io.BytesIO()
+    np.save(buffer, np.array([Bomb()]), allow_pickle=True)
+    source = zipfile.ZipFile(io.BytesIO(checkpoint.encode(STATE)))
+    with zipfile.ZipFile(tmp_path / "w.npz", "w") as target:
+        for name in source.namelist():
+            target.writestr(name, buffer.getvalue() if name == "weights/0.weight.npy" else source.read(name))
+    assert reason(tmp_path / "w.npz") == "CheckpointInvalid"
+    assert not (tmp_path / "exploded").exists()
+
+
+def test_what_is_no_checkpoint_is_told_apart_from_none(tmp_path: Path) -> None:
+    np.savez(tmp_path / "other.npz", x=np.zeros(3))
+    assert reason(tmp_path / "other.npz") == "CheckpointInvalid"
+    assert reason(tmp_path / "nothing.npz") == "CheckpointMissing"
+    assert reason(tmp_path) == "CheckpointMissing"
+
+
+def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "w.npz"
+    checkpoint.save(str(path), STATE)
+    before = path.read_bytes()
+
+    def full(_: int) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", full)
+    with pytest.raises(TrainingError) as caught:
+        storage.write(str(path), b"new")
+    assert caught.value.reason == "StorageFailed" and "No space left" in caught.value.message
+    assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]

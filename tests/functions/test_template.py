@@ -1,0 +1,53 @@
+"""Zygotes come from a template where there is one, from their own import where there is none."""
+
+import os
+import signal
+from pathlib import Path
+
+import pytest
+from hosting import Gang, HostedFunction, Template, eventually, is_alive
+from messages import epoch
+
+pytestmark = pytest.mark.mxnet
+
+
+def warm(function: HostedFunction) -> dict:
+    eventually(lambda: function.health()["state"] == "idle", 60)
+    return function.health()
+
+
+def test_functions_outlive_their_template_and_then_import_themselves(tmp_path: Path, mark: str) -> None:
+    template = Template(tmp_path / "t.sock", COACH_TEST_MARK=mark)
+    gang = Gang(1, 1, 32, COACH_ZYGOTE_TEMPLATE=str(template.path), COACH_TEST_MARK=mark)
+    try:
+        assert warm(gang.worker)["from_template"]
+        template.close()
+        first = gang.epoch(1, 1, **epoch(tmp_path))
+        os.kill(gang.worker.health()["zygote_pid"], signal.SIGKILL)
+        eventually(lambda: not gang.worker.health()["from_template"])
+        assert warm(gang.worker)["imports_seconds"] > 0.1
+        gang.fresh_group()
+        assert gang.epoch(1, 1, **epoch(tmp_path, first))["loss"] < first["loss"]
+    finally:
+        gang.close()
+
+
+def test_a_function_closed_in_good_order_leaves_nothing(template: Template, mark: str) -> None:
+    function = HostedFunction(
+        "worker", "127.0.33.1", COACH_ZYGOTE_TEMPLATE=str(template.path), COACH_TEST_MARK=mark
+    )
+    pid = warm(function)["zygote_pid"]
+    function.process.stdin.close()
+    assert function.process.wait(10) == 0
+    function.process.stdout.close()
+    eventually(lambda: not is_alive(pid))
+
+
+def test_a_missing_template_is_no_obstacle(tmp_path: Path, mark: str) -> None:
+    function = HostedFunction(
+        "server", "127.0.33.2", COACH_ZYGOTE_TEMPLATE=str(tmp_path / "none.sock"), COACH_TEST_MARK=mark
+    )
+    try:
+        assert not warm(function)["from_template"]
+    finally:
+        function.close()
