@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import contextlib
+import functools
 import json
 import os
 import signal
@@ -34,8 +35,11 @@ def main(argv: list[str] | None = None) -> int:
         config = configuration.read(args.config, args.platform_config)
     except configuration.ConfigError as error:
         return announce.failure(EXIT_CONFIG, str(error))
-    if args.cpus:
-        os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
+    try:
+        if args.cpus:
+            os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
+    except (ValueError, OSError) as error:
+        return announce.failure(EXIT_CONFIG, f"--cpus {args.cpus}: cannot run there ({error})")
     try:
         function = _bind(config.address)
         health = _bind(config.health_address) if config.health_address else None
@@ -128,9 +132,9 @@ class _Host:
         servers = _Servers(self._config, self._pool)  # imports the HTTP server while the wrappers start
         try:
             if health is not None:
-                await servers.start(health)
+                await servers.start(health, servers.application.health)
             await self._pool.open()
-            await servers.start(function)
+            await servers.start(function, servers.application.function)
         except WrapperNotStarted as error:
             self._end(EXIT_WRAPPER_DIED, str(error))
         except OSError as error:  # another host took the address meanwhile
@@ -174,9 +178,10 @@ class _Servers:
             def capture_signals(self) -> Iterator[None]:
                 yield  # signals are the host's
 
-        self._make = Server
-        self._config = uvicorn.Config(
-            Application(config, pool),
+        self.application = Application(config, pool)
+        self._configure = functools.partial(
+            uvicorn.Config,
+            interface="asgi3",  # uvicorn does not see it of a method
             http="h11",
             ws="none",
             loop="asyncio",
@@ -186,12 +191,13 @@ class _Servers:
             server_header=False,
             timeout_keep_alive=3600,
         )
+        self._make = Server
         self._running: list[tuple[uvicorn.Server, asyncio.Task[None]]] = []
 
-    async def start(self, sock: socket.socket) -> None:
-        """Listen on a bound socket. Raises OSError."""
+    async def start(self, sock: socket.socket, application: Any) -> None:
+        """Serve an ASGI application on a bound socket. Raises OSError."""
         sock.listen(128)
-        server = self._make(self._config)
+        server = self._make(self._configure(application))
         self._running.append((server, asyncio.get_running_loop().create_task(server.serve(sockets=[sock]))))
         while not server.started:
             await asyncio.sleep(0)

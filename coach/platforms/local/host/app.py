@@ -59,37 +59,20 @@ class BodyTooLarge(Exception):
 
 
 class Application:
-    """The function's address and the health address of one host."""
+    """The function's address and the health address of one host: two ASGI applications, `function` and `health`."""
 
     def __init__(self, config: HostConfig, pool: Pool) -> None:
         self._config, self._pool = config, pool
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Serve one request (ASGI)."""
-        if scope["type"] != "http":
-            return
-        if tuple(scope["server"]) == self._config.health_address:
-            await self._health(scope).send(send, server=None)
-        elif scope["path"].startswith("/__internal/health"):
+    async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request on the health address."""
+        await self._health(scope).send(send, server=None)
+
+    async def function(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request on the function's address."""
+        if scope["path"].startswith("/__internal/health"):
             await Reply(200 if self._pool.ready else 503).send(send)
-        else:
-            await self._function(scope, receive, send)
-
-    def _health(self, scope: Scope) -> Reply:
-        if scope["path"] not in ("/live", "/ready"):
-            return _refusal(404, b"404 page not found\n")
-        if scope["method"] != "GET":
-            return _refusal(405, b"method not allowed\n")
-        checks = {"processor_liveness": "OK"}
-        ok = True
-        if scope["path"] == "/ready":
-            ok = self._pool.ready
-            checks["processor_readiness"] = "OK" if ok else "Processor not ready yet"
-        full = b"full=1" in scope["query_string"].split(b"&")
-        text = json.dumps(checks if full else {}, indent=4) + "\n"
-        return Reply(200 if ok else 503, text.encode(), "application/json; charset=utf-8")
-
-    async def _function(self, scope: Scope, receive: Receive, send: Send) -> None:
+            return
         try:
             body = await self._body(scope, receive)
         except BodyTooLarge:
@@ -109,6 +92,20 @@ class Application:
             await Reply(500, text.encode(), "text/plain").send(send)
             return
         await self._event(head, body, headers.get("X-Nuclio-Log-Level"), send)
+
+    def _health(self, scope: Scope) -> Reply:
+        if scope["path"] not in ("/live", "/ready"):
+            return _refusal(404, b"404 page not found\n")
+        if scope["method"] != "GET":
+            return _refusal(405, b"method not allowed\n")
+        checks = {"processor_liveness": "OK"}
+        ok = True
+        if scope["path"] == "/ready":
+            ok = self._pool.ready
+            checks["processor_readiness"] = "OK" if ok else "Processor not ready yet"
+        full = b"full=1" in scope["query_string"].split(b"&")
+        text = json.dumps(checks if full else {}, indent=4) + "\n"
+        return Reply(200 if ok else 503, text.encode(), "application/json; charset=utf-8")
 
     async def _event(self, head: dict[str, Any], body: bytes, wanted: bytes | None, send: Send) -> None:
         """Have a worker handle one event and answer it; `wanted` is the log level that the caller asks for."""

@@ -43,6 +43,8 @@ class HostConfig:
 
 def duration(text: str, what: str) -> float:
     """Seconds of a Go duration such as `1m30s` or `250ms`."""
+    if text == "0":
+        return 0.0
     parts = _DURATION_PART.findall(text)
     if not parts or "".join(n + u for n, u in parts) != text:
         raise ConfigError(f'{what}: "{text}" is no duration - write for example 30s or 1m30s')
@@ -78,33 +80,42 @@ def read(config: Path, platform_config: Path | None, environ: dict[str, str] | N
         handler=str(spec["handler"]),
         address=address,
         health_address=_health(platform_config, address),
-        workers=int(trigger.get("numWorkers") or trigger.get("maxWorkers") or 1),
+        workers=_count(trigger.get("numWorkers") or trigger.get("maxWorkers") or 1, "numWorkers"),
         trigger_name=str(trigger.get("name") or trigger_name),
-        availability_timeout=10.0 if wait is None else float(wait) / 1000,
+        availability_timeout=10.0
+        if wait is None
+        else _count(wait, "workerAvailabilityTimeoutMilliseconds") / 1000,
         termination_timeout=duration(
             str(trigger.get("workerTerminationTimeout") or "10s"), "workerTerminationTimeout"
         ),
         event_timeout=duration(event_timeout, "eventTimeout") if event_timeout else None,
-        max_body=int(attributes.get("maxRequestBodySize") or DEFAULT_MAX_BODY),
+        max_body=_count(attributes.get("maxRequestBodySize") or DEFAULT_MAX_BODY, "maxRequestBodySize"),
         python=environ.get("NUCLIO_PYTHON_EXE_PATH") or sys.executable,
         python_path=environ.get("NUCLIO_PYTHON_PATH") or str(Path.cwd()),
     )
 
 
 def _health(platform_config: Path | None, address: tuple[str, int]) -> tuple[str, int] | None:
-    health = (_load(platform_config).get("healthCheck") if platform_config else None) or {}
+    if platform_config is None:
+        return None
+    health = _load(platform_config).get("healthCheck") or {}
     if not health.get("enabled", True):
         return None
-    listen = str(health.get("listenAddress") or ":8082")
-    host, port = _address(listen, f"{platform_config}: healthCheck.listenAddress")
-    return (host or address[0], port)
+    listen = str(health.get("listenAddress") or f"{address[0]}:8082")
+    return _address(listen, f"{platform_config}: healthCheck.listenAddress")
 
 
 def _address(text: str, what: str) -> tuple[str, int]:
     host, colon, port = text.rpartition(":")
     if not colon or not port.isdigit():
         raise ConfigError(f'{what}: "{text}" is no address - write for example 127.0.77.1:8080')
-    return host, int(port)
+    return host or "127.0.0.1", int(port)  # where Nuclio listens everywhere, a local host stays local
+
+
+def _count(value: object, what: str) -> int:
+    if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
+        return value
+    raise ConfigError(f"{what}: {value!r} is no count")
 
 
 def _load(path: Path) -> dict[str, Any]:

@@ -141,7 +141,8 @@ class Pool:
         try:
             if worker.process is not None:
                 await worker.process.kill()
-            await self._spawn(worker).ready()
+            if not self._closed:
+                await self._spawn(worker).ready()
         except (WrapperNotStarted, OSError) as error:
             self.lose(str(error))
         worker.replacing = False

@@ -54,7 +54,7 @@ class WrapperProcess:
         self._answer: asyncio.Future[Answer] | None = None
         self._logs: list[dict[str, Any]] = []
         self._writer: asyncio.StreamWriter | None = None
-        self._ending = False
+        self._ending = self._reaped = False
         output = self._spawn()
         self._tasks = [loop.create_task(self._read_frames()), loop.create_task(self._read_output(output))]
         self._pidfd = os.pidfd_open(self.pid)
@@ -101,10 +101,14 @@ class WrapperProcess:
 
     async def kill(self) -> None:
         """Kill the process with its group and give back what it held."""
+        if self._reaped:
+            return
+        self._reaped = True
         self.kill_group()
         while self._process.poll() is None:
             await asyncio.sleep(0.001)  # a killed process is gone within a moment
         loop = asyncio.get_running_loop()
+        await asyncio.wait(self._tasks, timeout=_DRAIN_AFTER_EXIT)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -221,7 +225,6 @@ class WrapperProcess:
         if not self._started.done():
             text = f"{self._config.handler}: the process ended while it started ({reason})"
             self._started.set_exception(WrapperNotStarted(text))
-            return
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(WrapperDied(reason))
         self.ended.set_result(reason)
