@@ -1,5 +1,6 @@
 """What a training framework must offer. MXNet, in training/mxnet, is the first; nothing else here names it."""
 
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Protocol
 
@@ -23,8 +24,8 @@ class Learner(Protocol):
     def take_loss(self) -> tuple[float, int]:
         """Sum of the sample losses, and samples, of the steps since the last call. Waits for them."""
 
-    def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
-        """Sum of the sample losses, and right answers, on these samples. NaN right answers: not a classifier."""
+    def evaluate(self, batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
+        """Sum of the sample losses, and right answers, over these batches. NaN right answers: not a classifier."""
 
     def arrays(self) -> dict[str, np.ndarray]:
         """Weights, and optimizer state, by name."""

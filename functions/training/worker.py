@@ -225,13 +225,13 @@ class Worker:
         request, split = self._request, self._dataset.test
         can_add = self._group.total([0.0]) is not None if request.workers > 1 else False
         part = share(len(split), request.rank, request.workers) if can_add else slice(0, len(split))
-        sums = np.zeros(2)
-        for start in range(part.start, part.stop, EVALUATION_BATCH):
-            x, y = split.rows(slice(start, min(start + EVALUATION_BATCH, part.stop)))
-            sums += self._learner.evaluate(x, y)
+        starts = range(part.start, part.stop, EVALUATION_BATCH)
+        sums = self._learner.evaluate(
+            split.rows(slice(start, min(start + EVALUATION_BATCH, part.stop))) for start in starts
+        )
         if can_add:
-            sums = np.asarray(self._group.total(list(sums)))
-        loss, right = sums / len(split)
+            sums = self._group.total(list(sums))
+        loss, right = sums[0] / len(split), sums[1] / len(split)
         if not math.isfinite(loss):
             raise TrainingError("LossNotFinite", f"the test loss is {loss}")
-        return float(loss), (None if math.isnan(right) else float(right))
+        return loss, (None if math.isnan(right) else right)

@@ -3,7 +3,6 @@
 import ctypes
 import os
 import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -33,14 +32,32 @@ finally:
         del sys.modules[_name]
 
 
-def limit_threads(threads: int) -> None:
-    """Let MXNet's operations in this process use so many threads.
+class _Cpu(ctypes.Structure):
+    """MXNet's C++ Context of the processor."""
 
-    MXNet switches OpenMP off in a forked process (its fork handler), and OpenBLAS has no pool; both are set again.
+    _fields_ = (("kind", ctypes.c_int32), ("number", ctypes.c_int32))
+
+
+_ON_ENGINE = ctypes.CFUNCTYPE(None, ctypes.c_void_p, ctypes.c_void_p)
+
+
+def limit_threads(threads: int) -> None:
+    """Let convolutions, matrix products and the like use so many threads in this process.
+
+    MXNet's fork handler leaves a child one engine thread with OpenMP set to one, and OpenMP's number belongs to the
+    thread that starts a parallel region: so it is set from within the engine's own thread.
     """
-    folder = Path(mx.__file__).parent
-    ctypes.CDLL(str(folder / "libopenblas.so.0")).openblas_set_num_threads(threads)
-    mx.base._LIB.MXSetNumOMPThreads(ctypes.c_int(threads))
+    if threads == 1:
+        return
+    library = mx.base._LIB
+    call = _ON_ENGINE(lambda *_: library.omp_set_num_threads(ctypes.c_int(threads)))
+    cpu = _Cpu(1, 0)
+    mx.base.check_call(
+        library.MXEnginePushSync(
+            call, None, None, ctypes.byref(cpu), None, 0, None, 0, None, 0, b"limit_threads"
+        )
+    )
+    mx.nd.waitall()  # and `call` must live until it was called
 
 
 #: In the text of an MXNetError: a memory pool, mshadow's own buffers, C++'s new.

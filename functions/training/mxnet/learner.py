@@ -3,7 +3,7 @@
 import contextlib
 import random
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from types import ModuleType
 
 import mxnet as mx
@@ -52,9 +52,24 @@ class MxnetLearner:
             self._net.initialize(mx.init.Xavier())
         if isinstance(self._net, gluon.HybridBlock):
             self._net.hybridize()
-        self._net(
-            mx.nd.array(sample)
-        ).wait_to_read()  # fixes the shapes, in an order that is the same everywhere
+        # One sample fixes the shapes, in an order that is the same everywhere. Outside training oneDNN lays weights out
+        # anew in place, and then neither ps-lite nor an optimizer can use them: so each gets a new array.
+        self._net(mx.nd.array(sample)).wait_to_read()
+        for parameter in self._net.collect_params().values():
+            values = parameter.data().asnumpy()
+            parameter._init_impl(mx.nd.array(values, dtype=values.dtype), parameter.list_ctx())
+
+    @contextlib.contextmanager
+    def _copied_weights(self) -> Iterator[None]:
+        """Let the net use copies of its weights, which oneDNN may lay out as it likes."""
+        own = [(parameter, parameter._data) for parameter in self._parameters.values()]
+        for parameter, arrays in own:
+            parameter._data = [array.copy() for array in arrays]
+        try:
+            yield
+        finally:
+            for parameter, arrays in own:
+                parameter._data = arrays
 
     @contextlib.contextmanager
     def _users_code(self) -> Iterator[None]:
@@ -107,16 +122,18 @@ class MxnetLearner:
         self._loss_sum, self._counted = mx.nd.zeros((1,)), 0
         return loss, count
 
-    def evaluate(self, x: np.ndarray, y: np.ndarray) -> tuple[float, float]:
+    def evaluate(self, batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
         """See training.backend.Learner."""
-        labels = mx.nd.array(y)
-        output = self._net(mx.nd.array(x))
-        losses = self._loss(output, labels)
-        loss = float(losses.reshape((len(y), -1)).mean(axis=1).sum().asscalar())
-        classifies = (
-            isinstance(output, mx.nd.NDArray) and output.ndim == 2 and output.shape[1] > 1 and y.ndim == 1
-        )
-        return loss, float((output.asnumpy().argmax(axis=1) == y).sum()) if classifies else float("nan")
+        loss = right = 0.0
+        with self._copied_weights(), self._users_code():
+            for x, y in batches:
+                output = self._net(mx.nd.array(x))
+                losses = self._loss(output, mx.nd.array(y))
+                loss += float(losses.reshape((len(y), -1)).mean(axis=1).sum().asscalar())
+                classes = output.shape[1] if isinstance(output, mx.nd.NDArray) and output.ndim == 2 else 1
+                classifies = classes > 1 and y.ndim == 1
+                right += float((output.asnumpy().argmax(axis=1) == y).sum()) if classifies else float("nan")
+        return loss, right
 
     def arrays(self) -> dict[str, np.ndarray]:
         """See training.backend.Learner."""
