@@ -1,3 +1,5 @@
+// Command coach-scheduler is kube-scheduler with Coach's plugins: CoachQueue (all profiles), CoachGang (profile coach), CoachThesis
+// (profile coach-thesis) and CoachRoom (any other profile). All flags are kube-scheduler's own.
 package main
 
 import (
@@ -5,8 +7,17 @@ import (
 
 	"k8s.io/component-base/cli"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app"
+	"k8s.io/utils/clock"
+
+	"coach.dev/scheduler-plugins/pkg/plugin"
 )
 
 func main() {
-	os.Exit(cli.Run(app.NewSchedulerCommand()))
+	state := plugin.NewState(clock.RealClock{})
+	os.Exit(cli.Run(app.NewSchedulerCommand(
+		app.WithPlugin(plugin.QueueName, state.NewQueue),
+		app.WithPlugin(plugin.GangName, state.NewGang),
+		app.WithPlugin(plugin.ThesisName, state.NewThesis),
+		app.WithPlugin(plugin.RoomName, state.NewRoom),
+	)))
 }

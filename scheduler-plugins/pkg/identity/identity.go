@@ -10,6 +10,8 @@ import "fmt"
 const (
 	JobLabel  = "coach/job"
 	RoleLabel = "coach/role"
+	// IndexLabel numbers the members of a role: 0, 1 ... It only decides who goes first.
+	IndexLabel = "coach/index"
 )
 
 // Role is one of the three kinds of process in a parameter-server group (thesis section 3.2).

@@ -371,3 +371,11 @@ func (l *Ledger) count(node string, gang identity.Key, by int) {
 		delete(l.jobs, node)
 	}
 }
+
+// Knows reports whether a pod is known.
+func (l *Ledger) Knows(uid string) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	_, known := l.pods[uid]
+	return known
+}

@@ -1,0 +1,252 @@
+package plugin
+
+import (
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+
+	"coach.dev/scheduler-plugins/pkg/identity"
+)
+
+func TestAGangStartsAsAWholeOnOneNode(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "2"), node("n2", "4"), node("n3", "8"))
+	c.gang("a", 1, 1, 3, 3)
+	c.job("a", 3, "1")
+	c.eventuallyPlaced("a", 5)
+	for pod, node := range c.nodesOf("a") {
+		if node != "n2" {
+			t.Errorf("%s is on %s, not on the fullest node that takes all", pod, node)
+		}
+	}
+}
+
+func TestTwoGangsThatEachCouldTakeHalfStartOneAfterTheOther(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "2"), node("n2", "2"))
+	c.gang("a", 1, 1, 3, 3)
+	c.gang("b", 1, 1, 3, 3)
+	// Their pods arrive alternately, as the thesis describes the deadlock (section 3.2).
+	for _, role := range identity.Roles[:2] {
+		c.pod("a", role, 0, "10m")
+		c.pod("b", role, 0, "10m")
+	}
+	for i := range 3 {
+		c.pod("a", identity.Worker, i, "900m")
+		c.pod("b", identity.Worker, i, "900m")
+	}
+	c.eventually("one of them runs", func() bool { return c.placed("a")+c.placed("b") == 5 })
+	first, second := "a", "b"
+	if c.placed("b") == 5 {
+		first, second = "b", "a"
+	}
+	c.eventuallyWaits(second, "WaitingCapacity")
+	c.never("part of the second", func() bool { return c.placed(second) != 0 })
+	c.removeJob(first)
+	c.eventuallyPlaced(second, 5)
+}
+
+func TestASumThatFitsIsNotEnough(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "6"), node("n2", "2"), node("n3", "2"), node("n4", "2"))
+	c.gang("a", 1, 1, 3, 3)
+	c.job("a", 3, "3900m")
+	message := c.eventuallyWaits("a", "NeverFits")
+	if !strings.Contains(message, "3 workers x 3.9 cpu") || !strings.Contains(message, "the largest node has 6 cpu") {
+		t.Errorf("no numbers: %s", message)
+	}
+	c.never("part of it", func() bool { return c.placed("a") != 0 })
+}
+
+func TestAGangThatCannotStartHoldsNobodyUp(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "4"))
+	c.gang("huge", 1, 1, 1, 1)
+	c.job("huge", 1, "9")
+	c.eventuallyWaits("huge", "NeverFits")
+	c.gang("small", 1, 1, 2, 2)
+	c.job("small", 2, "1")
+	c.eventuallyPlaced("small", 4)
+	c.stranger("web", "1")
+	c.eventuallyPlaced("web", 1)
+}
+
+func TestMembersThatArriveLateAreWaitedFor(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "8"))
+	c.pod("a", identity.Worker, 0, "1")
+	c.eventuallyWaits("a", "WaitingMembers")
+	c.gang("a", 1, 1, 2, 2)
+	c.pod("a", identity.Scheduler, 0, "1")
+	c.pod("a", identity.Worker, 1, "1")
+	c.eventually("0 of 1 servers", func() bool {
+		return strings.Contains(c.eventuallyWaits("a", "WaitingMembers"), "0 of 1 servers created")
+	})
+	c.never("a pod without the server", func() bool { return c.placed("a") != 0 })
+	c.pod("a", identity.Server, 0, "1")
+	c.eventuallyPlaced("a", 4)
+}
+
+func TestASecondEpochNeedsNoNewPods(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "8"))
+	c.gang("a", 1, 1, 1, 1)
+	c.job("a", 1, "1")
+	c.eventuallyPlaced("a", 3)
+	c.gang("a", 1, 1, 3, 3) // the next epoch needs three workers; the one that is warm counts
+	c.pod("a", identity.Worker, 1, "1")
+	c.never("a second worker without the third", func() bool { return c.placed("a") != 3 })
+	c.pod("a", identity.Worker, 2, "1")
+	c.eventuallyPlaced("a", 5)
+}
+
+func TestWantedMembersComeWhenThereIsRoomAndHoldNobodyUp(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "3"))
+	c.gang("a", 1, 1, 1, 4)
+	c.job("a", 4, "900m")
+	c.eventuallyPlaced("a", 5) // three of four workers have room
+	c.gang("b", 1, 1, 1, 1)
+	c.job("b", 1, "900m")
+	c.eventuallyWaits("b", "WaitingCapacity")
+	c.remove("a-worker-2")
+	c.eventuallyPlaced("b", 3) // and not a-worker-3, which is older and only wanted
+	c.removeJob("b")
+	c.eventuallyPlaced("a", 5)
+}
+
+func TestPodsBeyondTheWantedOnesAreHeld(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "8"))
+	c.gang("a", 1, 1, 1, 2)
+	c.job("a", 4, "1")
+	c.eventuallyPlaced("a", 4)
+	c.never("a third worker", func() bool { return c.placed("a") > 4 })
+	c.gang("a", 1, 1, 1, 3)
+	c.eventuallyPlaced("a", 5)
+}
+
+func TestAnOlderGangGoesFirstWhenRoomComesFree(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "4"))
+	c.stranger("web", "3")
+	c.eventuallyPlaced("web", 1)
+	c.gang("old", 1, 1, 1, 1)
+	c.gang("young", 1, 1, 1, 1)
+	c.job("young", 1, "3")
+	c.eventuallyWaits("young", "WaitingCapacity")
+	c.job("old", 1, "3")
+	c.eventuallyWaits("old", "WaitingCapacity")
+	c.remove("web")
+	c.eventuallyPlaced("old", 3)
+	c.never("the younger one", func() bool { return c.placed("young") != 0 })
+	c.removeJob("old")
+	c.eventuallyPlaced("young", 3)
+}
+
+func TestUnderStrictNobodyPassesTheHead(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "4"))
+	c.stranger("web", "2")
+	c.eventuallyPlaced("web", 1)
+	c.gang("head", 1, 1, 1, 1)
+	c.job("head", 1, "3")
+	c.eventuallyWaits("head", "WaitingCapacity")
+	c.gang("small", 1, 1, 1, 1)
+	c.job("small", 1, "1")
+	if message := c.eventuallyWaits("small", "ShadowReserved"); !strings.Contains(message, "job head is ahead") {
+		t.Error(message)
+	}
+	c.removeJob("head")
+	c.eventuallyPlaced("small", 3)
+}
+
+func TestUnderAnyASmallGangPassesTheHead(t *testing.T) {
+	c := newCluster(t, `{"backfill":"any","maxBypasses":1}`, node("n1", "4"))
+	c.stranger("web", "2")
+	c.eventuallyPlaced("web", 1)
+	c.gang("head", 1, 1, 1, 1)
+	c.job("head", 1, "3")
+	c.eventuallyWaits("head", "WaitingCapacity")
+	c.gang("one", 1, 1, 1, 1)
+	c.job("one", 1, "100m")
+	c.eventuallyPlaced("one", 3)
+	c.gang("two", 1, 1, 1, 1)
+	c.job("two", 1, "100m")
+	if message := c.eventuallyWaits("two", "ShadowReserved"); !strings.Contains(message, "no more gangs may pass it") {
+		t.Error(message)
+	}
+}
+
+func TestAPodWithAMisspeltRoleIsHeldWithAReason(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "8"))
+	c.gang("a", 1, 1, 1, 1)
+	c.job("a", 1, "1", func(p *v1.Pod) {
+		if p.Labels[identity.RoleLabel] == "server" {
+			p.Labels[identity.RoleLabel] = "serverr"
+		}
+	})
+	c.eventuallyWaits("a", "WaitingMembers")
+	c.never("part of it", func() bool { return c.placed("a") != 0 })
+}
+
+func TestJobsAreKeptApart(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "8"), node("n2", "8"))
+	c.gang("a", 1, 1, 2, 2)
+	c.job("a", 2, "1")
+	c.eventuallyPlaced("a", 4)
+	c.gang("b", 1, 1, 2, 2)
+	c.job("b", 2, "1")
+	c.eventuallyPlaced("b", 4)
+	if a, b := c.nodesOf("a")["a-worker-0"], c.nodesOf("b")["b-worker-0"]; a == b {
+		t.Errorf("both on %s", a)
+	}
+}
+
+func TestStrangersUnderPressureAreScheduledAndBreakNoGang(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "4"), node("n2", "4"))
+	for i := range 6 {
+		name := string(rune('a' + i))
+		c.gang(name, 1, 1, 2, 2)
+		c.job(name, 2, "900m")
+		c.stranger("web-"+name, "100m")
+	}
+	c.eventually("all strangers run", func() bool {
+		for i := range 6 {
+			if c.placed("web-"+string(rune('a'+i))) != 1 {
+				return false
+			}
+		}
+		return true
+	})
+	for i := range 6 {
+		name := string(rune('a' + i))
+		c.eventually("whole gangs: "+name, func() bool { return c.placed(name) == 4 })
+		for other := range 6 {
+			if n := c.placed(string(rune('a' + other))); n != 0 && n != 4 {
+				c.eventually("no partial gang", func() bool { n := c.placed(string(rune('a' + other))); return n == 0 || n == 4 })
+			}
+		}
+		c.removeJob(name)
+	}
+}
+
+func TestATaintOrASelectorKeepsAGangFromANode(t *testing.T) {
+	tainted := node("n1", "8")
+	tainted.Spec.Taints = []v1.Taint{{Key: "reserved", Effect: v1.TaintEffectNoSchedule}}
+	labelled := node("n3", "8")
+	labelled.Labels = map[string]string{"disk": "fast"}
+	c := newCluster(t, `{}`, tainted, node("n2", "9"), labelled)
+	c.gang("a", 1, 1, 1, 1)
+	c.job("a", 1, "1", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{"disk": "fast"} })
+	c.eventuallyPlaced("a", 3)
+	for pod, node := range c.nodesOf("a") {
+		if node != "n3" {
+			t.Errorf("%s is on %s", pod, node)
+		}
+	}
+}
+
+func TestANodeThatAnotherPluginRefusesIsPlannedAround(t *testing.T) {
+	c := newCluster(t, `{}`, node("n1", "4"), node("n2", "8"))
+	// Two workers want the same host port: no resource, so the plan puts them together, and the ports plugin refuses it.
+	c.gang("a", 1, 1, 2, 2)
+	c.job("a", 2, "1", func(p *v1.Pod) {
+		if p.Labels[identity.RoleLabel] == "worker" {
+			p.Spec.Containers[0].Ports = []v1.ContainerPort{{ContainerPort: 80, HostPort: 8080}}
+		}
+	})
+	c.eventually("found, or waits whole", func() bool { return c.placed("a") == 4 || c.placed("a") == 0 })
+	c.never("a part of it stays", func() bool { n := c.placed("a"); return n != 0 && n != 4 })
+}

@@ -1,0 +1,261 @@
+package plugin
+
+import (
+	"context"
+	"fmt"
+	"math"
+	"slices"
+	"time"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	fwk "k8s.io/kube-scheduler/framework"
+
+	"coach.dev/scheduler-plugins/pkg/backfill"
+	"coach.dev/scheduler-plugins/pkg/identity"
+	"coach.dev/scheduler-plugins/pkg/ledger"
+	"coach.dev/scheduler-plugins/pkg/planner"
+	"coach.dev/scheduler-plugins/pkg/preempt"
+	"coach.dev/scheduler-plugins/pkg/reason"
+)
+
+// maxFailures is how many plans in a row the stock filters may refuse before the gang has to wait for something to change.
+const maxFailures = 5
+
+// plan a gang on the scheduler's snapshot: seats for all that found a place, or a verdict for the whole gang.
+func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []fwk.NodeInfo) *reason.Reason {
+	s := g.state
+	begin := time.Now()
+	defer func() { metrics.planning.Observe(time.Since(begin).Seconds()) }()
+	v := s.view(key)
+	if v.object == nil {
+		return &reason.Reason{Token: reason.WaitingMembers, Text: "Gang object " + key.String() + " is not created"}
+	}
+	if slices.ContainsFunc(v.surplus, func(p ledger.Pod) bool { return p.UID == string(pod.UID) }) {
+		return &reason.Reason{Token: reason.Misconfigured, Text: "more pods of this role than the Gang object wants"}
+	}
+	r := s.snapshot(nodes)
+	gang := s.gang(&v, r)
+	needs := v.missing.Total() > 0
+
+	ahead, first := s.head(key, &gang.Order)
+	var head *backfill.Head
+	var plan planner.Plan
+	if first != nil && needs {
+		head = s.headOf(ahead, first, r)
+		plan = head.Plan(r.Snapshot, gang, s.leaving())
+	} else {
+		plan = planner.PlanNeeded(r.Snapshot, gang, s.leaving())
+	}
+	if plan.Wait != nil {
+		if needs {
+			s.settle(key, gang.Order, *plan.Wait, pod)
+		}
+		return plan.Wait
+	}
+	needed := gang.Placed(&plan)
+	s.addWanted(key, r, gang, &plan)
+	seats := s.seats(&v, r, &plan, needed)
+	s.mu.Lock()
+	record := s.record(key)
+	record.hungry = len(gang.Placed(&plan)) < len(v.offered)
+	if head != nil && len(needed) > 0 {
+		s.record(ahead).bypassed++
+		metrics.bypasses.Inc()
+	}
+	s.mu.Unlock()
+	s.ledger.Plan(seats, s.clock.Now())
+	if needs {
+		metrics.placed.Inc()
+		s.settle(key, gang.Order, reason.Reason{Token: reason.Placing, Missing: v.missing.Short(),
+			Text: fmt.Sprintf("%d members planned, %d bound", len(seats), len(v.bound))}, pod)
+	} else {
+		s.mu.Lock()
+		delete(s.untried, key)
+		s.mu.Unlock()
+	}
+	var siblings []ledger.Pod
+	for _, seat := range seats {
+		if seat.Pod.UID != string(pod.UID) {
+			siblings = append(siblings, seat.Pod)
+		}
+	}
+	if len(siblings) > 0 {
+		g.handle.Activate(klog.FromContext(ctx), s.objectsOf(siblings))
+	}
+	return nil
+}
+
+// headOf builds what the head was promised, on the same snapshot.
+func (s *State) headOf(key identity.Key, r *record, at *room) *backfill.Head {
+	v := s.view(key)
+	var ends map[identity.Key]float64
+	if s.knobs.Backfill == backfill.Easy {
+		ends = s.ends()
+	}
+	return backfill.NewHead(at.Snapshot, s.gang(&v, at), r.verdict, s.knob(r), ends)
+}
+
+// addWanted places members beyond the needed ones, unless other gangs are still to be planned: needed members come first.
+func (s *State) addWanted(key identity.Key, r *room, gang *planner.Gang, plan *planner.Plan) {
+	if s.someoneNeeds(key) {
+		return
+	}
+	if waiting, first := s.head(key, nil); first != nil {
+		s.headOf(waiting, first, r).AddWanted(r.Snapshot, gang, plan)
+		return
+	}
+	planner.AddWanted(r.Snapshot, gang, plan)
+}
+
+// seats of a plan. The asking pods of a view and the members of its gang stand in one order: seated ones first, then the offered.
+func (s *State) seats(v *view, r *room, plan *planner.Plan, needed []int) []ledger.Seat {
+	offset := len(plan.Nodes) - len(v.offered)
+	var seats []ledger.Seat
+	for i, pod := range v.offered {
+		if node := plan.Nodes[offset+i]; node != planner.NoNode {
+			seats = append(seats, ledger.Seat{Pod: pod, Node: r.Names[node], Wanted: !slices.Contains(needed, offset+i)})
+		}
+	}
+	return seats
+}
+
+// PostFilter deals with a pod of ours that found no node. If it had a seat, another plugin refused the planned node: the node is
+// barred for the role and the gang planned again. If the gang waits for room, others may have to give way. Either way nobody
+// else is to preempt for a single member.
+func (g *Gang) PostFilter(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, statuses fwk.NodeToStatusReader) (*fwk.PostFilterResult, *fwk.Status) {
+	member, ours, err := identity.Of(pod.Namespace, pod.Labels)
+	if !ours || err != nil {
+		return nil, fwk.NewStatus(fwk.Unschedulable)
+	}
+	if seat, seated := g.state.ledger.SeatOf(string(pod.UID)); seated && !seat.Draining {
+		why := "another plugin"
+		if status := statuses.Get(seat.Node); status != nil {
+			why = status.Plugin() + ": " + status.Message()
+		}
+		g.refused(ctx, member, seat)
+		return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable, fmt.Sprintf("planned node %s was refused by %s", seat.Node, why))
+	}
+	g.preempt(ctx, member.Gang, pod)
+	return nil, fwk.NewStatus(fwk.UnschedulableAndUnresolvable)
+}
+
+// refused bars the node and drops the plan. The bars are lifted when the gang has waited in vain: what was refused may be free by then.
+func (g *Gang) refused(ctx context.Context, member identity.Member, seat ledger.Seat) {
+	s := g.state
+	s.mu.Lock()
+	r := s.record(member.Gang)
+	r.failures++
+	after := time.Duration(0)
+	if r.failures >= maxFailures {
+		r.failures, r.barred, after = 0, nil, 5*time.Second
+	} else {
+		if r.barred == nil {
+			r.barred = map[identity.Role]map[string]bool{}
+		}
+		nodes := map[string]bool{seat.Node: true}
+		for node := range r.barred[member.Role] {
+			nodes[node] = true
+		}
+		r.barred[member.Role] = nodes
+	}
+	s.mu.Unlock()
+	if seat.Wanted {
+		s.ledger.Unseat(seat.Pod.UID, s.clock.Now())
+		s.wake.gang(member.Gang, after)
+		return
+	}
+	s.drop(ctx, g.handle, member.Gang, after)
+}
+
+// stillDraining gives the wait while a victim of the gang holds room, and nil once all are gone.
+func (s *State) stillDraining(key identity.Key) *reason.Reason {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.record(key)
+	r.victims = slices.DeleteFunc(slices.Clone(r.victims), func(victim identity.Key) bool { return len(s.ledger.Holding(victim)) == 0 })
+	if len(r.victims) == 0 {
+		s.ledger.Arrived(key)
+		return nil
+	}
+	return &reason.Reason{Token: reason.Draining, BlockedBy: r.victims, Text: "until " + reason.Jobs(r.victims) + " gave back what is draining"}
+}
+
+// preempt makes best-effort gangs give way to a trial-and-error one that waits for room. The choice is tried on a snapshot first;
+// the room that comes free is kept for the gang by its seats, so that the victims, which go back to their old place in the queue,
+// cannot take it again.
+func (g *Gang) preempt(ctx context.Context, key identity.Key, pod *v1.Pod) {
+	s := g.state
+	if s.knobs.Preemption == preempt.Never {
+		return
+	}
+	v := s.view(key)
+	s.mu.RLock()
+	r := s.records[key]
+	waits := r != nil && r.verdict.Token == reason.WaitingCapacity && len(r.victims) == 0
+	s.mu.RUnlock()
+	if !waits || v.object == nil || !v.object.Spec.TrialAndError {
+		return
+	}
+	nodes, err := g.handle.SnapshotSharedLister().NodeInfos().List()
+	if err != nil {
+		return
+	}
+	at := s.snapshot(nodes)
+	gang := s.gang(&v, at)
+	victims := s.victims(at)
+	chosen := preempt.Choose(at.Snapshot, gang, v.missing.Short(), victims, preempt.Settings{Policy: s.knobs.Preemption,
+		GraceWeight: s.knobs.GraceWeight, MaxPreemptions: s.knobs.MaxPreemptions, Seed: s.clock.Now().UnixNano()})
+	if len(chosen) == 0 {
+		return
+	}
+	freed := at.Copy()
+	for _, victim := range chosen {
+		freed.GiveBack(victim)
+	}
+	plan := planner.PlanNeeded(freed, gang, nil)
+	if plan.Wait != nil {
+		return
+	}
+	seats := s.seats(&v, at, &plan, gang.Placed(&plan))
+	for i := range seats {
+		seats[i].Draining = true
+	}
+	s.ledger.Plan(seats, s.clock.Now())
+	s.mu.Lock()
+	s.record(key).victims = chosen
+	s.mu.Unlock()
+	s.settle(key, gang.Order, reason.Reason{Token: reason.Draining, Missing: v.missing.Short(), BlockedBy: chosen,
+		Text: "until " + reason.Jobs(chosen) + " gave back what is draining"}, pod)
+	for _, victim := range chosen {
+		metrics.preempted.WithLabelValues(string(s.knobs.Preemption)).Inc()
+		go g.evict(context.WithoutCancel(ctx), victim, key)
+	}
+}
+
+// victims are the best-effort gangs that hold room.
+func (s *State) victims(at *room) []preempt.Victim {
+	now := s.clock.Now()
+	var victims []preempt.Victim
+	for _, key := range s.ledger.Gangs() {
+		s.mu.RLock()
+		object := s.gangs[key]
+		s.mu.RUnlock()
+		bound, _, _ := s.ledger.Members(key)
+		if object == nil || object.Spec.TrialAndError || len(bound) == 0 {
+			continue
+		}
+		victim := preempt.Victim{Gang: key, Grace: float64(object.Spec.GracePeriodSeconds), Preempted: object.Status.Preemptions,
+			Remaining: math.Inf(1), AtBoundary: object.Spec.BetweenEpochs, Demand: make([]int64, len(at.dimensions))}
+		if end, known := object.Ends(now); known {
+			victim.Remaining = end
+		}
+		for _, pod := range bound {
+			for d, amount := range at.vector(pod.Request) {
+				victim.Demand[d] += amount
+			}
+		}
+		victims = append(victims, victim)
+	}
+	return victims
+}

@@ -1,0 +1,135 @@
+package plugin
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+
+	v1 "k8s.io/api/core/v1"
+	"k8s.io/klog/v2"
+	podutil "k8s.io/kubernetes/pkg/api/v1/pod"
+	"k8s.io/kubernetes/pkg/scheduler/util"
+
+	"coach.dev/scheduler-plugins/pkg/identity"
+	"coach.dev/scheduler-plugins/pkg/order"
+	"coach.dev/scheduler-plugins/pkg/reason"
+)
+
+// settle the verdict on a gang. pod is told about a new one by an event; who waits for the gang is woken when it stops claiming
+// room. It returns whether the verdict is news.
+func (s *State) settle(key identity.Key, at order.Key, verdict reason.Reason, pod *v1.Pod) bool {
+	s.mu.Lock()
+	r := s.record(key)
+	before := r.verdict
+	r.verdict, r.order = verdict, at
+	switch {
+	case !verdict.Token.Claims():
+		r.bypassed = 0
+	case !before.Token.Claims():
+		r.since = s.clock.Now()
+	}
+	delete(s.untried, key)
+	news := !verdict.Same(r.told)
+	if news {
+		r.told = verdict
+	}
+	s.mu.Unlock()
+
+	if before.Token.Claims() != verdict.Token.Claims() || before.Token == reason.ShadowReserved || verdict.Token == reason.Placing {
+		s.wake.room()
+	}
+	if news {
+		metrics.verdicts.WithLabelValues(string(verdict.Token)).Inc()
+		kind := v1.EventTypeNormal
+		if verdict.Token == reason.Misconfigured || verdict.Token == reason.NeverFits {
+			kind = v1.EventTypeWarning
+		}
+		if recorder := s.handle.EventRecorder(); recorder != nil && pod != nil {
+			recorder.Eventf(pod, nil, kind, string(verdict.Token), "Scheduling", "gang %s: %s", key, verdict.Message())
+		}
+	}
+	return news
+}
+
+// explainGate tells the first pod of a gang that is held before the queue why, since the scheduler itself writes no condition for
+// such a pod. One event and one write for each change of the verdict.
+func (s *State) explainGate(ctx context.Context, v *view) {
+	if len(v.asking) == 0 || s.profileOf(v.asking) != coachProfile || len(v.offered)+len(v.surplus) == 0 {
+		return
+	}
+	first := slices.Concat(v.offered, v.surplus)[0]
+	why := s.gate(v, first.UID)
+	if why == nil || (why.Token != reason.WaitingMembers && why.Token != reason.Misconfigured) {
+		return
+	}
+	pod, err := s.pods.Pods(first.Gang.Namespace).Get(first.Name)
+	if err != nil || string(pod.UID) != first.UID || !s.settle(v.key, v.order(), *why, pod) {
+		return
+	}
+	status := pod.Status.DeepCopy()
+	podutil.UpdatePodCondition(status, &v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable,
+		Message: why.Message()})
+	if err := util.PatchPodStatus(ctx, s.handle.ClientSet(), pod.Name, pod.Namespace, &pod.Status, status); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not write why a gang waits", "gang", v.key)
+	}
+}
+
+// Report is one gang on /debug/gangs.
+type Report struct {
+	Gang    string            `json:"gang"`
+	Reason  reason.Token      `json:"reason,omitempty"`
+	Message string            `json:"message,omitempty"`
+	Waiting float64           `json:"waitingSeconds,omitempty"`
+	Passed  int               `json:"bypasses,omitempty"`
+	Bound   map[string]string `json:"bound,omitempty"`   // pod to node
+	Planned map[string]string `json:"planned,omitempty"` // pod to node
+	Asking  []string          `json:"asking,omitempty"`  // pods without a node
+}
+
+// Reports of all gangs that have a pod, by name.
+func (s *State) Reports() []Report {
+	var reports []Report
+	for _, key := range s.ledger.Gangs() {
+		v := s.view(key)
+		report := Report{Gang: key.String(), Bound: map[string]string{}, Planned: map[string]string{}}
+		for _, pod := range v.bound {
+			report.Bound[pod.Name] = pod.Node
+		}
+		for _, pod := range v.asking {
+			if seat, seated := v.seats[pod.UID]; seated {
+				report.Planned[pod.Name] = seat.Node
+			} else {
+				report.Asking = append(report.Asking, pod.Name)
+			}
+		}
+		s.mu.RLock()
+		if r := s.records[key]; r != nil && len(report.Asking)+len(report.Planned) > 0 && r.verdict.Token != "" {
+			report.Reason, report.Message, report.Passed = r.verdict.Token, r.verdict.Message(), r.bypassed
+			if r.verdict.Token.Claims() {
+				report.Waiting = s.clock.Since(r.since).Seconds()
+			}
+		}
+		s.mu.RUnlock()
+		reports = append(reports, report)
+	}
+	return reports
+}
+
+// ServeHTTP answers /debug/gangs; ?gang=namespace/job asks for one.
+func (s *State) ServeHTTP(w http.ResponseWriter, request *http.Request) {
+	reports := s.Reports()
+	if asked := request.URL.Query().Get("gang"); asked != "" {
+		reports = slices.DeleteFunc(reports, func(r Report) bool { return r.Gang != asked })
+		if len(reports) == 0 {
+			http.Error(w, fmt.Sprintf("no gang %s has a pod; /debug/gangs lists all", strings.ToValidUTF8(asked, "?")), http.StatusNotFound)
+			return
+		}
+	}
+	w.Header().Set("Content-Type", "application/json")
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	_ = encoder.Encode(reports)
+}
