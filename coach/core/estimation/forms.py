@@ -24,6 +24,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
+IndexArray = NDArray[np.intp]
 FormName = Literal["quadratic", "parameter-server", "constant"]
 
 

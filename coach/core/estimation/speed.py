@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtr
 
-from coach.core.estimation.baselines import fit_thesis_quadratic as fit_thesis_quadratic
+from coach.core.estimation.baselines import fit_thesis_quadratic
 from coach.core.estimation.forms import (
     CONSTANT,
     FORMS,
@@ -22,7 +22,9 @@ from coach.core.estimation.forms import (
 )
 from coach.core.estimation.interval import Interval, log_normal
 from coach.core.estimation.kriging import NOISE, Fit, fit_form
-from coach.core.estimation.points import SpeedPoint as SpeedPoint
+from coach.core.estimation.points import SpeedPoint
+
+__all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "fit_thesis_quadratic", "next_probe"]
 
 #: Leave-one-out needs this many configurations before it may prefer another form to the parameter-server one ...
 LEAST_TO_CHOOSE = 5

@@ -1,0 +1,75 @@
+"""The shapes a learning curve may have: how far it has come from its first value (0) towards its end (1).
+
+Each is `1 - g(u)` with g falling from 1 at u = 0 to 0 for ever, u = time in units of the span measured so far:
+
+* power law `g = (1 + r·u)^-p`; p = 1 is the thesis's (and Optimus's) hyperbola 1/(b0·x + b1) + b2, written so that
+  the place of x = 0 does not matter; p = 0.5 and 2 are the slower and the faster one;
+* exponential `g = exp(-r·u)`;
+* logistic `g = (1 + exp(-r·m)) / (1 + exp(r·(u - m)))`: a slow start, its steepest point at u = m.
+
+Rates are relative to the span, so no unit and no length of training is preferred.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+from coach.core.estimation.forms import FloatArray, IndexArray
+
+# Shares of belief by family; leaving any one out, or doubling it, changes the errors of docs/estimation.md little.
+POWER_SHARES = {1.0: 1.0, 0.5: 0.25, 2.0: 0.75}
+EXPONENTIAL_SHARE = 1.5
+LOGISTIC_SHARE = 1.2
+RATES = np.geomspace(0.08, 20.0, 20)
+LOGISTIC_RATES = (2.0, 4.0, 8.0, 16.0)
+LOGISTIC_MIDDLES = (0.3, 0.6, 1.0, 1.6)
+
+
+@dataclass(frozen=True, slots=True)
+class Shapes:
+    """m shapes side by side: `power` p (0: none), `rate` r, `middle` (nan: exponential), `share` of belief, all [m]."""
+
+    power: FloatArray
+    rate: FloatArray
+    middle: FloatArray
+    share: FloatArray
+
+    def take(self, which: IndexArray) -> Shapes:
+        """The shapes at the indices `which`, repeats allowed."""
+        return Shapes(self.power[which], self.rate[which], self.middle[which], self.share[which])
+
+    def remaining(self, u: FloatArray) -> FloatArray:
+        """g of every shape at every time `u` [n]: [m, n]; u is negative nowhere."""
+        g = np.empty((len(self.rate), len(u)))
+        powers, logistic = self.power > 0, ~np.isnan(self.middle)
+        exponential = ~powers & ~logistic
+        rate = self.rate[:, None]
+        g[powers] = (1.0 + rate[powers] * u) ** -self.power[powers, None]
+        g[exponential] = np.exp(-rate[exponential] * u)
+        r, m = rate[logistic], self.middle[logistic, None]
+        g[logistic] = (1.0 + np.exp(-r * m)) / (1.0 + np.exp(np.minimum(r * (u - m), 60.0)))
+        return g
+
+    def time_of(self, g: FloatArray) -> FloatArray:
+        """The u at which each shape has `g` [m] left: 0 where g >= 1, infinite where g <= 0."""
+        inside = np.clip(g, 1e-12, 1.0)
+        powers, logistic = self.power > 0, ~np.isnan(self.middle)
+        u = -np.log(inside) / self.rate
+        u[powers] = (inside[powers] ** (-1.0 / self.power[powers]) - 1.0) / self.rate[powers]
+        r, m = self.rate[logistic], self.middle[logistic]
+        u[logistic] = m + np.log((1.0 + np.exp(-r * m)) / inside[logistic] - 1.0) / r
+        return np.where(g > 0, np.maximum(u, 0.0), np.inf)
+
+
+def _all_shapes() -> Shapes:
+    rows = [(p, rate, np.nan, share / len(RATES)) for p, share in POWER_SHARES.items() for rate in RATES]
+    rows += [(0.0, rate, np.nan, EXPONENTIAL_SHARE / len(RATES)) for rate in RATES]
+    logistic = [(r, m) for r in LOGISTIC_RATES for m in LOGISTIC_MIDDLES]
+    rows += [(0.0, r, m, LOGISTIC_SHARE / len(logistic)) for r, m in logistic]
+    power, rate, middle, share = np.array(rows, dtype=np.float64).T
+    return Shapes(power, rate, middle, share / share.sum())
+
+
+SHAPES = _all_shapes()
