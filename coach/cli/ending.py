@@ -6,17 +6,24 @@ import shlex
 from collections.abc import Sequence
 from pathlib import Path
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.table import Table
+from rich.text import Text
 
 from coach.cli import tables
 from coach.cli.output import table
 from coach.core.cluster import Node
-from coach.core.jobs.reasons import State
+from coach.core.jobs.reasons import MEANING, Reason, State
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.base import AllocationPolicy
 from coach.report import words
 from coach.report.status import JobRow
 
+#: Columns between two columns of a table.
+GAP = 2
+#: What a summary of many jobs does without on a narrow terminal.
+FIRST_TO_GO = ("BEST LOSS", "BEST ACCURACY", "PREDICTED / REAL", "LEFT")
 NO_BUDGET = "no budget: nothing limits what {} spend"
 
 
@@ -24,7 +31,11 @@ def beginning(
     screen: Console, specs: Sequence[TrainingJob], nodes: tuple[Node, ...], policy: AllocationPolicy
 ) -> None:
     """Say what is about to be done, and aloud what nothing limits."""
-    say(screen, f"{words.count(len(specs), 'job')} on {_cluster(nodes)}, policy {policy.name}")
+    books = sorted({spec.spec.price_book.name for spec in specs})
+    say(
+        screen,
+        f"{words.count(len(specs), 'job')} on {_cluster(nodes)}, policy {policy.name}, prices {', '.join(books)}",
+    )
     for spec in specs:
         say(screen, f"  {spec.name}: {_target(spec)}, {_budget(spec)}, {_limits(spec)}")
     free = [spec.name for spec in specs if spec.spec.budget_money is None]
@@ -32,39 +43,17 @@ def beginning(
         what = "this job" if len(specs) == 1 else "these jobs" if len(free) == len(specs) else ", ".join(free)
         verb = NO_BUDGET.format(what)
         say(screen, verb.replace(" spend", " spends") if len(free) == 1 else verb)
+    say(screen, "")
 
 
 def ending(screen: Console, rows: Sequence[JobRow], files: Sequence[Path]) -> None:
     """The summary, and the next useful commands."""
-    made = table(
-        "NAME",
-        "STATE",
-        ("EPOCHS", "right"),
-        tables.metric_header(rows).replace(" →", " / BEST →"),
-        ("TIME", "right"),
-        ("TRAINING", "right"),
-        ("PREDICTED / REAL", "right"),
-        "SPENT / BUDGET",
-        "LEFT",
-    )
-    for row in rows:
-        made.add_row(
-            row.name,
-            tables.state(row),
-            str(row.epoch),
-            _scores(row),
-            words.duration(row.seconds),
-            words.duration(row.training_seconds) if row.epoch else words.UNKNOWN,
-            _predicted(row),
-            tables.money(row),
-            words.rest(None if row.budget is None else row.budget - row.spent),
-        )
     screen.print()
-    screen.print(made)
+    screen.print(summary(rows, screen.width))
     screen.print()
     for row in rows:
-        if row.message:
-            say(screen, f"{row.name}: {row.message}")
+        why = "" if row.state == State.SUCCEEDED else f"{MEANING[Reason(row.reason)].words}: "
+        say(screen, f"{row.name}: {why}{row.message}")
     say(screen, "")
     names = " ".join(row.name for row in rows)
     if any(row.state == State.WAITING for row in rows):
@@ -98,23 +87,49 @@ def _target(spec: TrainingJob) -> str:
 
 def _budget(spec: TrainingJob) -> str:
     budget = spec.spec.budget_money
-    book = spec.spec.price_book
     if budget is None:
         return "no budget"
-    return f"at most {words.plain_amount(budget / 1e9)} {book.currency} by the prices {book.name}"
+    return f"at most {words.plain_amount(budget / 1e9)} {spec.spec.price_book.currency}"
 
 
 def _limits(spec: TrainingJob) -> str:
     smallest, largest = spec.spec.limits
     if smallest == largest:
-        return f"always {smallest} workers x servers"
-    return f"{smallest} to {largest} workers x servers"
+        return f"always {smallest}"
+    return f"{smallest} to {largest}"
 
 
-def _scores(row: JobRow) -> str:
-    loss = row.metric == "loss"
-    last, best = (row.loss, row.best_loss) if loss else (row.accuracy, row.best_accuracy)
-    return f"{words.score(last)} / {words.score(best)} → {row.target:g}"
+def summary(rows: Sequence[JobRow], width: int) -> Table:
+    """One row a job; where that is too wide for few jobs, one column a job; for many, what matters most."""
+    columns = {
+        "NAME": [row.name for row in rows],
+        "STATE": [tables.state(row) for row in rows],
+        "EPOCHS": [str(row.epoch) for row in rows],
+        "BEST LOSS": [words.score(row.best_loss) for row in rows],
+        "BEST ACCURACY": [words.score(row.best_accuracy) for row in rows],
+        "TARGET": [f"{row.metric} {row.target:g}" for row in rows],
+        "TIME": [words.duration(row.seconds) for row in rows],
+        "PREDICTED / REAL": [_predicted(row) for row in rows],
+        "SPENT / BUDGET": [tables.money(row) for row in rows],
+        "LEFT": [words.rest(None if row.budget is None else row.budget - row.spent) for row in rows],
+    }
+    right = {"EPOCHS", "BEST LOSS", "BEST ACCURACY", "TIME", "LEFT"}
+    widths = {name: max(map(cell_len, [name, *map(str, cells)])) for name, cells in columns.items()}
+    if sum(widths.values()) + GAP * len(widths) > width:
+        turned = table("", *columns["NAME"])
+        for name, cells in list(columns.items())[1:]:
+            turned.add_row(Text(name, "bold"), *cells)
+        jobs = zip(*columns.values(), strict=True)
+        if (
+            sum(GAP + max(map(cell_len, map(str, job))) for job in jobs) + max(map(cell_len, columns))
+            <= width
+        ):
+            return turned
+        columns = {name: cells for name, cells in columns.items() if name not in FIRST_TO_GO}
+    made = table(*((name, "right") if name in right else name for name in columns))
+    for row in zip(*columns.values(), strict=True):
+        made.add_row(*row)
+    return made
 
 
 def _predicted(row: JobRow) -> str:

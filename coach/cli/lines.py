@@ -33,14 +33,17 @@ class Lines:
 
     def happened(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         """The important lines of an event and its actions."""
-        for record in (event, *actions):
-            line = self._narrator.tell(record)
-            if line and line.important:
-                self.print(line.at, line.job, line.text)
+        hint = "; Ctrl-C again to stop now" if isinstance(event, ev.InterruptAsked) and not event.now else ""
+        for line in self._narrator.happened(event, actions):
+            if line.important:
+                self.print(line.at, line.job, line.text + hint)
 
     async def watch(self, session: Session) -> None:
         """Everything is shown as it happens."""
         await asyncio.Event().wait()
+
+    def close(self) -> None:
+        """Nothing was taken from the terminal."""
 
     def print(self, at: float, job: str, text: str) -> None:
         """One line, never wrapped: scripts and logs read it."""

@@ -6,12 +6,18 @@ import time
 
 from coach.cli.output import Format, Output, console, fields, print_csv, print_json
 
+#: Columns that a reason needs to be read beside the rest; where there are fewer, it gets a line of its own.
+LEAST_REASON = 24
+
 
 def command(output: Output = Format.TABLE) -> None:
     """List the jobs of all runs, with what they do now.
 
     Example: coach ps -o json
     """
+    from rich.text import Text
+
+    from coach.cli.screen import job_lines
     from coach.cli.tables import jobs_table
     from coach.handler.home import Home
     from coach.report.status import JOB_COLUMNS, job_row
@@ -24,6 +30,11 @@ def command(output: Output = Format.TABLE) -> None:
     elif output is Format.CSV:
         print_csv(JOB_COLUMNS, map(fields, rows))
     elif rows:
-        console().print(jobs_table(rows))
+        screen = console()
+        made = jobs_table(rows)
+        if screen.measure(made).minimum + LEAST_REASON > screen.width:
+            screen.print(Text("\n").join(job_lines(rows, {}, screen.width, ended=True)))
+        else:
+            screen.print(made)
     else:
         console().print(f"no job was run yet in {home.path}; start one with: coach run FILE")

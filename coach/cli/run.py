@@ -55,6 +55,7 @@ def command(
     """
     from coach.cli.ending import beginning, ending
     from coach.cli.lines import Lines
+    from coach.cli.live import LiveView
     from coach.cli.policies import chosen_policy
     from coach.core.jobs.job import Job
     from coach.handler.home import Home
@@ -74,7 +75,8 @@ def command(
     def jobs() -> dict[str, Job]:
         return session.jobs
 
-    watcher = Lines(screen, jobs)
+    display = LiveView(screen) if live and screen.is_terminal else None
+    watcher = display or Lines(screen, jobs)
     session = Session(
         Home.default(),
         specs,
@@ -83,6 +85,8 @@ def command(
         make_platform=_local_platform(cluster),
         watcher=watcher,
     )
+    if display:
+        display.attach(session)
     code = session.run()
     rows = [job_row(job, time.time()) for job in session.jobs.values()]
     if output is Format.JSON:

@@ -151,10 +151,11 @@ def _models(screen: Console, job: Job, rows: Sequence[SpeedRow], currency: str) 
 
 def _epochs(screen: Console, rows: list[EpochRow], currency: str) -> None:
     from coach.cli import tables
+    from coach.cli.screen import WIDE
 
     if rows:
         _section(screen, "Epochs")
-        _indented(screen, tables.epochs_table(rows, currency))
+        _indented(screen, tables.epochs_table(rows, currency, wide=screen.width >= WIDE))
 
 
 def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:

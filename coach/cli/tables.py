@@ -98,8 +98,8 @@ def reason(row: JobRow) -> str:
     return MEANING[found].words if plain else row.message
 
 
-def epochs_table(rows: Sequence[EpochRow], currency: str) -> Table:
-    """One row an epoch: what `show` shows."""
+def epochs_table(rows: Sequence[EpochRow], currency: str, *, wide: bool) -> Table:
+    """One row an epoch: what `show` shows; predictions with their bounds where it is `wide`."""
     made = table(
         ("EPOCH", "right"),
         "KIND",
@@ -119,15 +119,16 @@ def epochs_table(rows: Sequence[EpochRow], currency: str) -> Table:
             words.score(row.loss),
             words.score(row.accuracy),
             f"{row.seconds:.2f}",
-            predicted(row),
+            predicted(row, bounds=wide),
             f"{row.outside_seconds:.2f}",
             words.amount(row.cost),
         )
     return made
 
 
-def predicted(row: EpochRow) -> str:
-    """Predicted seconds with the bounds."""
+def predicted(row: EpochRow, *, bounds: bool) -> str:
+    """Predicted seconds, with their bounds."""
     if row.predicted_seconds is None:
         return words.UNKNOWN
-    return f"{row.predicted_seconds:.2f} ({row.predicted_seconds_low:.2f}-{row.predicted_seconds_high:.2f})"
+    spread = f" ({row.predicted_seconds_low:.2f}-{row.predicted_seconds_high:.2f})" if bounds else ""
+    return f"{row.predicted_seconds:.2f}{spread}"

@@ -107,6 +107,11 @@ class Home:
                 clusters = _Clusters()
                 jobs = fold(clusters.watch(record for _, record in journal.records()))
                 held = journal.held
+            except (LookupError, TypeError, ValueError) as error:
+                raise PermanentError(
+                    f"{path}: cannot be read, it may be of another version of Coach ({type(error).__name__}: {error}); "
+                    "move it away, or set COACH_HOME to another folder"
+                ) from error
             finally:
                 journal.close()
             for name, job in jobs.items():
@@ -159,7 +164,7 @@ class Home:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What becomes of a job file: the `past` job goes on, or a new one of this name starts; `said` explains."""
+    """What becomes of a job file: the `past` job goes on, or a new one starts; `said`: why under another name."""
 
     spec: TrainingJob
     past: Past | None = None
@@ -181,8 +186,7 @@ def choose(spec: TrainingJob, past: dict[str, Past], taken: Iterable[str] = ()) 
     known = [past[name] for name in family if name in past]
     for one in sorted(known, key=lambda one: one.job.submitted_at, reverse=True):
         if one.orphan and one.job.name not in taken and renamed(spec, one.job.name) == one.job.spec:
-            done = f"after {len(one.job.epochs)} epochs" if one.job.epochs else "from the start"
-            return Chosen(one.job.spec, one, f"{one.job.name}: goes on, {done}")
+            return Chosen(one.job.spec, one)
     free = next((name for name in family if name not in past and name not in taken), None)
     if free is None:
         free = next(

@@ -51,6 +51,9 @@ class Watcher(Protocol):
     async def watch(self, session: Session) -> None:
         """Runs beside the handler, from its start until it is cancelled at the end."""
 
+    def close(self) -> None:
+        """Give the terminal back; called once at the end, and before an end that waits for nothing."""
+
 
 class Session:
     """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has them as they ended."""
@@ -85,9 +88,9 @@ class Session:
         return {one.name: known[one.name] for one in self.chosen if one.name in known}
 
     @property
-    def stopping(self) -> bool:
-        """Whether it was asked to stop."""
-        return self._stops > 0
+    def stops(self) -> int:
+        """How urgently it was asked to stop: 0 not at all, 1 to 3 as in `stop`."""
+        return self._stops
 
     def run(self) -> int:
         """Until all jobs have ended or are interrupted. Raises CoachError where it cannot start or go on."""
@@ -103,6 +106,7 @@ class Session:
             except asyncio.CancelledError:
                 return INTERRUPTED
             finally:
+                self._watcher.close()
                 journal.close()
         return exit_code(self.jobs.values())
 
@@ -162,15 +166,13 @@ class Session:
             return
         self._stops = level
         if level > 3:
+            self._watcher.close()
             os._exit(INTERRUPTED)
         if self.handler is None or self._pending or level == 3:
             assert self._main_task is not None
             self._main_task.cancel()
             return
         living = [name for name, job in self.jobs.items() if not _over(job)]
-        training = [name for name in living if self.jobs[name].running]
-        if level == 1 and training:
-            self._say("stopping at the end of the running epoch; Ctrl-C again to stop now")
         self.handler.interrupt(living, now=level == 2)
 
     def output_lost(self) -> None:

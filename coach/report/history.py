@@ -37,6 +37,14 @@ class Narrator:
     def __init__(self, jobs: Callable[[], Mapping[str, Job]]) -> None:
         self._jobs = jobs
         self._last: dict[str, tuple[EpochKind, Allocation]] = {}
+        self._stopped: set[str] = set()
+
+    def happened(self, event: Any, actions: Iterable[Any]) -> list[Line]:
+        """The lines of an event and of what followed from it."""
+        if isinstance(event, ev.HandlerStarted):
+            # Jobs stay interrupted that were; those that go on say so next.
+            self._stopped.update(self._jobs())
+        return [line for record in (event, *actions) if (line := self.tell(record))]
 
     def tell(self, record: Any) -> Line | None:
         """The line for one record, or None where there is nothing to tell."""
@@ -59,6 +67,7 @@ class Narrator:
         return f"submitted; earlier jobs like it measured the speed of {many}"
 
     def _resumed(self, job: Job, record: ev.ResumeAsked) -> str:
+        self._stopped.discard(job.name)
         more = ""
         if record.added_budget:
             more = f", with {words.money(record.added_budget, _currency(job))} more"
@@ -133,6 +142,10 @@ class Narrator:
     def _enter(self, job: Job, record: act.Enter) -> str | tuple[str, bool] | None:
         if record.reason in _SAID_ELSEWHERE:
             return None
+        if record.reason is Reason.INTERRUPTED:
+            if job.name in self._stopped:
+                return None
+            self._stopped.add(job.name)
         state = MEANING[record.reason].state or State.FAILED
         if state.ended:
             return f"{state.value}: {record.message}"

@@ -48,7 +48,7 @@ def rest(value: float | None) -> str:
     """What is left of a budget, in currency units: with digits enough to see that something was spent."""
     if value is None:
         return UNKNOWN
-    return amount(value) if value >= 1 else number(value, 4)
+    return number(value, 5)
 
 
 def money(value: Money | None, currency: str) -> str:
