@@ -281,7 +281,7 @@ class Reducer:
         left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
         predicted = life.predicted_seconds(job, job.minimum, 1.0)
         book = job.spec.spec.price_book
-        seconds = (predicted.high if predicted else 0.0) + life.START_SECONDS
+        seconds = (predicted.high if predicted else life.START_SECONDS) + life.START_SECONDS
         cost = to_amount(book.cost(job.spec.spec.resources.total(job.minimum), seconds))
         return (
             f"{left:.6f} {book.currency} left, the next epoch at {job.minimum} may take {seconds:.1f} s "
@@ -368,6 +368,9 @@ class Reducer:
             else:
                 self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
             return
+        if seconds is not None:
+            # A timed probe stops by itself well before the money does: what it measured is kept.
+            seconds = min(seconds, terms.deadline / 2)
         pods = tuple(sorted(job.pods))
         attempt = job.failures + 1
         token = f"{job.name}.{job.attempts + 1}"

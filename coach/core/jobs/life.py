@@ -23,7 +23,7 @@ PRIOR_EPOCHS = 20.0
 #: All probes together may train at most this share of the job's predicted epochs.
 PROBE_SHARE = 0.10
 #: A mini-epoch below this share of the data says more about noise than about speed.
-SMALLEST_PROBE = 0.02
+SMALLEST_PROBE = 0.05
 #: An epoch is taken to hang after this many times its predicted upper bound ...
 HANG_FACTOR = 3.0
 #: ... plus this many seconds, for what no prediction covers (a slow disk, a busy machine).
@@ -103,9 +103,11 @@ def probe_size(job: Job, left: int) -> tuple[float, float | None] | None:
 
     The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`.
     The others train what the speed at the smallest allocation makes of those bounds. None: the probes' share of
-    the job is used up.
+    the job is used up, or too little of the job is left to gain from what a probe would tell.
     """
     bounds = job.spec.spec.mini_epoch
+    if job.passes > total_epochs(job) / 2:
+        return None
     share = PROBE_SHARE * total_epochs(job) - sum(
         epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.MINI
     )
@@ -189,7 +191,7 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     pods = allocation.workers + allocation.servers + 1
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction)
     if predicted is None:
-        needed = START_SECONDS + (seconds or 0.0) * 0.25
+        needed = 2 * START_SECONDS
         deadline = FIRST_SECONDS + HANG_FACTOR * (seconds or job.spec.spec.mini_epoch.max_seconds)
     else:
         needed = predicted.high + START_SECONDS

@@ -40,8 +40,13 @@ class Functions:
 
     @property
     def env(self) -> dict[str, str]:
-        """Environment of every function process."""
-        return {"OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+        """Environment of every function process. Data sets are parsed once for all, into COACH_CACHE."""
+        cache = Path(os.environ.get("COACH_CACHE") or Path.home() / ".cache" / "coach")
+        return {
+            "OMP_NUM_THREADS": "1",
+            "PYTHONDONTWRITEBYTECODE": "1",
+            "COACH_DATA_CACHE": str(cache / "data"),
+        }
 
     async def start_template(self, socket: Path) -> Template:
         """Start the process that imports MXNet once for all. Raises PermanentError with what it said."""

@@ -7,12 +7,12 @@ import itertools
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import httpx
 
-from coach.core.cluster import Node, Pod, PodId, Resources
+from coach.core.cluster import Node, Pod, PodId
 from coach.core.jobs.events import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.jobs.spec import TrainingJob
@@ -125,7 +125,7 @@ class LocalPlatform:
         self._pod_lost(pod, Reason.FUNCTION_LOST, f"{pod.name} ended by itself, with exit code {code}")
 
 
-def _addresses(nodes: Sequence[Node]) -> dict[str, itertools.chain[str]]:
+def _addresses(nodes: Sequence[Node]) -> dict[str, Iterator[str]]:
     """Loopback addresses for each node's pods: a block of its own for this process, a part of it for each node.
 
     A block is 127.b.0.0/16 with b from 64 to 191; two handlers with one b would meet only where both use the same
@@ -133,17 +133,9 @@ def _addresses(nodes: Sequence[Node]) -> dict[str, itertools.chain[str]]:
     """
     block = 64 + os.getpid() % 128
     share = 65_000 // len(nodes)
-    found = {}
-    for index, node in enumerate(nodes):
-        first = 256 + index * share
-        numbers = range(first, first + share)
-        found[node.name] = itertools.chain.from_iterable(
-            (f"127.{block}.{n // 256}.{n % 256}" for n in numbers if n % 256 not in (0, 255))
-            for _ in itertools.repeat(None)
-        )
-    return found
 
+    def turn(first: int) -> Iterator[str]:
+        numbers = [n for n in range(first, first + share) if n % 256 not in (0, 255)]
+        return itertools.cycle(f"127.{block}.{n // 256}.{n % 256}" for n in numbers)
 
-def total(nodes: Sequence[Node]) -> Resources:
-    """All that the nodes have."""
-    return sum((node.capacity for node in nodes), Resources(0.0, 0.0))
+    return {node.name: turn(256 + index * share) for index, node in enumerate(nodes)}
