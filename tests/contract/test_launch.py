@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import textwrap
+import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -158,6 +159,19 @@ def test_terminate_lets_the_callback_run_and_ends_everything(function: Path) -> 
         assert await host.terminate(grace=10) == 0  # once more does no harm
 
     with_host(function, use)
+
+
+def test_terminate_does_not_wait_for_a_worker_that_is_being_replaced(function: Path) -> None:
+    hold = function / "hold"
+    (function / "function.yaml").write_text(FUNCTION_FILE + "  eventTimeout: 200ms\n")
+
+    async def use(host: HostProcess) -> None:
+        hold.touch()  # the replacement waits in init_context
+        with pytest.raises(urllib.error.HTTPError, match="408"):
+            await ask(host, "/block")
+        assert await host.terminate(grace=5) == 0
+
+    with_host(function, use, env={"HOLD": str(hold)})
 
 
 def test_terminate_kills_after_the_grace(function: Path) -> None:

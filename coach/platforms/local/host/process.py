@@ -96,6 +96,8 @@ class WrapperProcess:
     def kill_group(self) -> None:
         """Send SIGKILL to the wrapper and to what it started in its group."""
         self._ending = True
+        if not self._terminated.done():
+            self._terminated.set_result(None)  # whoever waits for the callback waits no longer
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
