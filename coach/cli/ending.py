@@ -101,7 +101,7 @@ def _limits(spec: TrainingJob) -> str:
 
 def summary(rows: Sequence[JobRow], width: int) -> Table:
     """One row a job; where that is too wide for few jobs, one column a job; for many, what matters most."""
-    columns = {
+    columns: dict[str, list[str | Text]] = {
         "NAME": [row.name for row in rows],
         "STATE": [tables.state(row) for row in rows],
         "EPOCHS": [str(row.epoch) for row in rows],
@@ -116,7 +116,7 @@ def summary(rows: Sequence[JobRow], width: int) -> Table:
     right = {"EPOCHS", "BEST LOSS", "BEST ACCURACY", "TIME", "LEFT"}
     widths = {name: max(map(cell_len, [name, *map(str, cells)])) for name, cells in columns.items()}
     if sum(widths.values()) + GAP * len(widths) > width:
-        turned = table("", *columns["NAME"])
+        turned = table("", *(row.name for row in rows))
         for name, cells in list(columns.items())[1:]:
             turned.add_row(Text(name, "bold"), *cells)
         jobs = zip(*columns.values(), strict=True)

@@ -37,6 +37,14 @@ Output = Annotated[
 ]
 
 
+class Screen(Console):
+    """A console that leaves a broken pipe to its caller, who may have jobs to stop."""
+
+    def on_broken_pipe(self) -> None:
+        """Raises BrokenPipeError again; rich would end the process here."""
+        raise BrokenPipeError
+
+
 def console(*, stderr: bool = False) -> Console:
     """The terminal, or a plain text of a fixed width where there is none."""
     stream = sys.stderr if stderr else sys.stdout
@@ -45,7 +53,7 @@ def console(*, stderr: bool = False) -> Console:
         width = (
             int(os.environ["COLUMNS"]) if os.environ.get("COLUMNS", "").isdigit() else WIDTH_WITHOUT_TERMINAL
         )
-    return Console(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
+    return Screen(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
 def table(*headers: str | tuple[str, str]) -> Table:
