@@ -15,7 +15,7 @@ class Learner(Protocol):
     def step(self, x: np.ndarray, y: np.ndarray, seed: int) -> None:
         """Forward and backward on this worker's share of one batch; gradients are summed over the share's samples.
 
-        Random layers depend on `seed` alone. Does not wait for the result.
+        Random layers depend on `seed` alone. May be some steps ahead of what is computed.
         """
 
     def update(self, batch_size: int) -> None:
@@ -55,8 +55,10 @@ class Group(Protocol):
     def settle(self, learner: Learner) -> None:
         """At an epoch's end: let the learner hold exactly what the group agreed on. Waits for it."""
 
-    def total(self, values: list[float]) -> list[float] | None:
-        """The sum of these over all workers, the same on each; None when the group cannot add."""
+    can_add: bool  #: whether total() works
+
+    def total(self, values: list[float]) -> list[float]:
+        """The sum of these, four at most, over all workers; the same on each."""
 
     def leave(self) -> None:
         """Leave in good order, so that servers and scheduler end as well."""

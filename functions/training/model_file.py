@@ -1,5 +1,6 @@
 """Loading a user's model file: an ordinary Python file that defines net() and loss(), and needs no Coach import."""
 
+import sys
 import traceback
 from types import ModuleType
 
@@ -9,17 +10,23 @@ from training.errors import TrainingError
 REQUIRED = ("net", "loss")
 
 
-def load(uri: str, sha256: str | None) -> ModuleType:
-    """Run the file at `uri`; the module it makes is named by the file's SHA-256.
-
-    Raises TrainingError ModelInvalid when it cannot be run or lacks a function, StorageFailed when it cannot be read.
-    """
+def read(uri: str, sha256: str | None) -> tuple[bytes, str]:
+    """The file's content and its SHA-256. Raises TrainingError ModelInvalid or StorageFailed."""
     source = storage.read(uri, missing="ModelInvalid")
     digest = storage.sha256(source)
     if sha256 is not None and digest != sha256:
         raise TrainingError("ModelInvalid", f"{uri} has sha256 {digest}, the job says {sha256}")
+    return source, digest
+
+
+def run(uri: str, source: bytes, digest: str) -> ModuleType:
+    """The module that running the file makes.
+
+    Raises TrainingError ModelInvalid when it cannot be run or lacks a function.
+    """
     module = ModuleType(f"model_{digest[:12]}")
     module.__file__ = uri
+    sys.modules[module.__name__] = module  # dataclasses and pickle look classes up there
     try:
         exec(compile(source, uri, "exec"), module.__dict__)  # noqa: S102 - running it is what it is for
     except Exception as error:

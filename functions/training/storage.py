@@ -3,6 +3,7 @@
 import hashlib
 import os
 from pathlib import Path
+from typing import Any
 from urllib.parse import unquote, urlsplit
 
 from training.errors import TrainingError
@@ -15,15 +16,19 @@ def local_path(uri: str) -> Path | None:
     return None if "://" in uri else Path(uri)
 
 
+def _elsewhere(uri: str) -> tuple[Any, str]:
+    import fsspec.core  # only where it is needed: it takes time to import
+
+    return fsspec.core.url_to_fs(uri)
+
+
 def read(uri: str, missing: str) -> bytes:
     """The bytes at `uri`. Raises TrainingError with reason `missing` when nothing is there, else StorageFailed."""
     try:
         if (path := local_path(uri)) is not None:
             return path.read_bytes()
-        import fsspec
-
-        with fsspec.open(uri, "rb") as file:
-            return file.read()
+        system, place = _elsewhere(uri)
+        return system.cat_file(place)
     except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
         raise TrainingError(missing, f"nothing to read at {uri}") from error
     except Exception as error:
@@ -40,10 +45,8 @@ def write(uri: str, content: bytes) -> None:
         if (path := local_path(uri)) is not None:
             _write_file(path, content)
             return
-        import fsspec
-
-        with fsspec.open(uri, "wb") as file:
-            file.write(content)
+        system, place = _elsewhere(uri)
+        system.pipe_file(place, content)
     except Exception as error:
         raise TrainingError("StorageFailed", f"writing {uri}: {type(error).__name__}: {error}") from error
 

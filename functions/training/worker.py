@@ -3,7 +3,9 @@
 import inspect
 import math
 import socket
+import threading
 import time
+from collections.abc import Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -23,6 +25,27 @@ if TYPE_CHECKING:
 PROGRESS_SECONDS = 0.5
 #: Samples evaluated at once.
 EVALUATION_BATCH = 256
+
+
+class _Background:
+    """A call in a thread of its own; wait() raises what it raised."""
+
+    def __init__(self, call: Callable[[], None]) -> None:
+        self._call = call
+        self._error: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name="forming", daemon=True)
+        self._thread.start()
+
+    def _run(self) -> None:
+        try:
+            self._call()
+        except BaseException as error:
+            self._error = error
+
+    def wait(self) -> None:
+        self._thread.join()
+        if self._error is not None:
+            raise self._error
 
 
 class Worker:
@@ -47,24 +70,22 @@ class Worker:
         self._learner: Learner | None = None
         self._dataset: DataSet | None = None
         self._stream: Stream | None = None
+        self._forming: _Background | None = None
         self._at: tuple[str | None, int] | None = (
             None  # the checkpoint and position that the learner holds now
         )
 
     def run(self) -> None:
         """Train epochs until one is the last, or the wrapper is gone."""
-        began = time.perf_counter()
-        self._group.form()
-        self._lifeline.tell({"formed": True})
-        form_seconds = time.perf_counter() - began
+        # Joining is mostly waiting, loading is mostly work: they go on side by side.
+        self._forming = _Background(self._group.form)
         while True:
-            report = self._epoch(form_seconds)
+            report = self._epoch()
             if self._request.rank == 0:
                 self._lifeline.tell({"done": self._request.epoch})
             self._reporter.done(report)
             if not self._request.keep or not self._next():
                 break
-            form_seconds = 0.0
         self._lifeline.leave()
         # Servers stop only when every reference to the group's store is gone.
         self._learner = None
@@ -80,12 +101,17 @@ class Worker:
         self._loaded = replace(self._loaded, seconds=0.0)
         return True
 
-    def _epoch(self, form_seconds: float) -> dict:
+    def _epoch(self) -> dict:
         request = self._request
         cpu_before = processes.cpu_seconds()
         began = time.perf_counter()
-        self._prepare()
+        is_new = self._prepare()
         load_seconds = self._loaded.seconds + time.perf_counter() - began
+        began = time.perf_counter()
+        self._join()
+        if is_new:
+            self._group.share(self._learner)
+        form_seconds = time.perf_counter() - began
 
         self._reporter.state("training")
         trained, train_loss, started_at, ended_at = self._train()
@@ -128,11 +154,18 @@ class Worker:
             "weights_uri": request.weights_out if request.rank == 0 else None,
         }
 
-    def _prepare(self) -> None:
-        """Have the learner hold what the epoch starts from."""
+    def _join(self) -> None:
+        """Wait until the group is formed, when it is not yet."""
+        if self._forming is not None:
+            self._forming.wait()
+            self._forming = None
+            self._lifeline.tell({"formed": True})
+
+    def _prepare(self) -> bool:
+        """Have the learner hold what the epoch starts from; whether it was made anew for that."""
         request = self._request
         if self._learner is not None and self._at == (request.weights_in, request.position):
-            return
+            return False
         if self._learner is not None and request.mode == "async":
             message = "an asynchronous group's servers hold its weights: it goes on from its own last checkpoint only"
             raise TrainingError("BadRequest", f"{message}; use another group id")
@@ -151,7 +184,7 @@ class Worker:
                 raise TrainingError("CheckpointInvalid", message)
             # Weights for a first epoch are somebody's pre-trained ones: their optimizer's state is not ours.
             self._learner.restore(state.arrays, state.settings if resumed else None)
-        self._group.share(self._learner)
+        return True
 
     def _own_data(self) -> DataSet:
         """The splits that the model file reads itself, by its data(split) or data(split, path)."""
@@ -190,7 +223,8 @@ class Worker:
             self._group.step(learner, batch)
             trained += batch
             now = time.perf_counter()
-            if request.seconds is not None or now - told >= PROGRESS_SECONDS or trained >= total:
+            out_of_time = request.seconds is not None and now - began >= request.seconds
+            if out_of_time or now - told >= PROGRESS_SECONDS or trained >= total:
                 loss, count = learner.take_loss()
                 losses, counted = losses + loss, counted + count
                 if not math.isfinite(loss):
@@ -200,14 +234,14 @@ class Worker:
                 if now - told >= PROGRESS_SECONDS:
                     told = now
                     self._reporter.progress(samples=trained, total=total, loss=losses / counted)
-            if request.seconds is not None and now - began >= request.seconds:
+            if out_of_time:
                 break
         self._group.settle(learner)
         ended_at = started_at + time.perf_counter() - began
         if not counted:
             return trained, None, started_at, ended_at
-        everyones = self._group.total([losses / trained])
-        return trained, (everyones[0] if everyones else losses / counted), started_at, ended_at
+        mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
+        return trained, mean, started_at, ended_at
 
     def _samples(self) -> int:
         """How many samples the epoch asks for: a number, or a part of a data set whose size only we know."""
@@ -223,7 +257,7 @@ class Worker:
     def _evaluate(self) -> tuple[float, float | None]:
         """Mean loss and accuracy over the test split. Every worker measures its share where the group can add."""
         request, split = self._request, self._dataset.test
-        can_add = self._group.total([0.0]) is not None if request.workers > 1 else False
+        can_add = request.workers > 1 and self._group.can_add
         part = share(len(split), request.rank, request.workers) if can_add else slice(0, len(split))
         starts = range(part.start, part.stop, EVALUATION_BATCH)
         sums = self._learner.evaluate(

@@ -33,39 +33,11 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from training import backend, child, data, data_cache, model_file, processes, storage, wire
+from training import backend, child, processes, wire
+from training.cache import Cache
 from training.dataset import DataSet
 from training.errors import TrainingError, too_slow
-from training.request import OWN_FORMATS, StartRequest
-
-
-class Cache:
-    """The last model file and the last data set: a function serves one job at a time."""
-
-    def __init__(self) -> None:
-        self._model: tuple[tuple, ModuleType] | None = None
-        self._data: tuple[tuple, DataSet] | None = None
-
-    def model(self, uri: str, sha256: str | None) -> ModuleType:
-        """The module of a user's model file, run again only when its content changed."""
-        source_key = (uri, sha256, storage.signature(uri))
-        if self._model is None or self._model[0] != source_key or source_key[2] is None:
-            module = model_file.load(uri, sha256)
-            if self._model is not None and self._model[1].__name__ == module.__name__:
-                module = self._model[1]
-            self._model = (source_key, module)
-        return self._model[1]
-
-    def data(self, spec: dict) -> DataSet | None:
-        """The data set of a start message; None when the model file's own reader is to be used."""
-        if spec["format"] in OWN_FORMATS:
-            return None
-        uri = spec.get("uri") or data.BUILT_IN
-        key = (uri, spec["format"], spec.get("sha256"), spec.get("size"), storage.signature(uri))
-        if self._data is None or self._data[0] != key:
-            self._data = None  # the old one's memory goes before the new one's comes
-            self._data = (key, data_cache.load(uri, spec["format"], spec.get("sha256"), spec.get("size")))
-        return self._data[1]
+from training.request import StartRequest
 
 
 class Zygote:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training import data
+from training import data, data_cache
 from training.errors import TrainingError
 
 
@@ -170,3 +170,25 @@ def test_sources_elsewhere_are_read_through_fsspec() -> None:
         file.write(content.getvalue())
     assert len(data.load("memory://bucket/d.npz", "npz").train) == 4
     refuse("memory://bucket/nothing.npz", "npz", "DataMissing")
+
+
+def test_a_parsed_data_set_is_kept_for_the_machine_until_its_files_change(
+    digits: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("COACH_DATA_CACHE", str(folder))
+    parsed = []
+    read = data.READERS["digits-json"]
+    monkeypatch.setitem(data.READERS, "digits-json", lambda source: parsed.append(1) or read(source))
+    one, other = (data_cache.load(str(digits), "digits-json") for _ in range(2))
+    assert len(parsed) == 1
+    for before, after in ((one.train, other.train), (one.test, other.test)):
+        np.testing.assert_array_equal(before.x, after.x)
+        np.testing.assert_array_equal(before.rows(slice(3, 9))[1], after.rows(slice(3, 9))[1])
+    assert len(data_cache.load(str(digits), "digits-json", size=7).train) == 7 and len(parsed) == 1
+    (digits / "3.json").write_text((digits / "4.json").read_text())
+    assert (data_cache.load(str(digits), "digits-json").train.x[other.train.y == 3] > 0.35).all()
+    assert len(parsed) == 2
+    for kept in folder.rglob("*.npy"):
+        kept.write_bytes(kept.read_bytes()[:100])
+    assert len(data_cache.load(str(digits), "digits-json").train) == 40

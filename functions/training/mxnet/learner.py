@@ -3,6 +3,7 @@
 import contextlib
 import random
 import warnings
+from collections import deque
 from collections.abc import Iterable, Iterator
 from types import ModuleType
 
@@ -14,6 +15,10 @@ from training import model_file
 from training.errors import TrainingError
 from training.mxnet import failure, optimizers
 from training.request import StartRequest
+
+#: Steps that may be ordered before the first of them is done. Enough to keep the engine busy; more would only fill
+#: memory with batches, and let a timed probe end late.
+RUN_AHEAD = 2
 
 
 class MxnetLearner:
@@ -39,6 +44,7 @@ class MxnetLearner:
         self._trainer = gluon.Trainer(self._trained, self.optimizer, kvstore=None, update_on_kvstore=False)
         self._loss_sum = mx.nd.zeros((1,))
         self._counted = 0
+        self._running: deque[mx.nd.NDArray] = deque()
 
     def _initialize(self, sample: np.ndarray) -> None:
         if not isinstance(self._net, gluon.Block):
@@ -109,8 +115,12 @@ class MxnetLearner:
             if losses.ndim > 1:
                 losses = losses.reshape((len(y), -1)).mean(axis=1)
         losses.backward()
-        self._loss_sum = self._loss_sum + losses.sum()
+        loss = losses.sum()
+        self._loss_sum = self._loss_sum + loss
         self._counted += len(y)
+        self._running.append(loss)
+        if len(self._running) > RUN_AHEAD:
+            self._running.popleft().wait_to_read()
 
     def update(self, batch_size: int) -> None:
         """See training.backend.Learner."""

@@ -11,7 +11,6 @@ import os
 from typing import Any
 
 import mxnet as mx
-import numpy as np
 from mxnet.base import _LIB, check_call
 
 from training.errors import TrainingError
@@ -30,7 +29,6 @@ class PsLiteGroup:
         self._request = request
         self._store: Any = None
         self._shared = False
-        self._sums: mx.nd.NDArray | None = None
         self._sums_key = self._auxiliary_key = -1
 
     def _enter(self) -> None:
@@ -78,8 +76,7 @@ class PsLiteGroup:
             self._store.broadcast(key, weight, out=weight)
         if self._request.mode == "sync":
             # Two more keys that workers can add through: evaluation sums, and what layers measure.
-            self._sums = mx.nd.zeros((4,))
-            self._store.init(self._sums_key, self._sums)
+            self._store.init(self._sums_key, mx.nd.zeros((4,)))
             if learner.auxiliary:
                 self._store.init(self._auxiliary_key, self._packed(learner))
         mx.nd.waitall()
@@ -122,11 +119,14 @@ class PsLiteGroup:
     def _packed(learner: MxnetLearner) -> mx.nd.NDArray:
         return mx.nd.concat(*(array.reshape((-1,)) for array in learner.auxiliary), dim=0)
 
-    def total(self, values: list[float]) -> list[float] | None:
+    @property
+    def can_add(self) -> bool:
+        """See training.backend.Group: asynchronous servers would take the numbers for gradients."""
+        return self._request.mode == "sync"
+
+    def total(self, values: list[float]) -> list[float]:
         """See training.backend.Group."""
-        if self._sums is None:
-            return None
-        sums = mx.nd.array(np.resize(np.asarray([*values, 0, 0, 0, 0], np.float32)[:4], 4))
+        sums = mx.nd.array([*values, 0, 0, 0, 0][:4])
         self._store.pushpull(self._sums_key, sums, out=sums)
         return [float(value) for value in sums.asnumpy()[: len(values)]]
 

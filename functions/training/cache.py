@@ -1,0 +1,36 @@
+"""What a zygote keeps from one group to the next: a function serves one job at a time."""
+
+from types import ModuleType
+
+from training import data, data_cache, model_file, storage
+from training.dataset import DataSet
+from training.request import OWN_FORMATS
+
+
+class Cache:
+    """The last model file and the last data set."""
+
+    def __init__(self) -> None:
+        self._model: tuple[tuple[str, str], ModuleType] | None = None
+        self._data: tuple[tuple, DataSet] | None = None
+
+    def model(self, uri: str, sha256: str | None) -> ModuleType:
+        """The module of a user's model file, run again only when its content changed."""
+        source, digest = model_file.read(uri, sha256)
+        if self._model is None or self._model[0] != (uri, digest):
+            self._model = ((uri, digest), model_file.run(uri, source, digest))
+        return self._model[1]
+
+    def data(self, spec: dict) -> DataSet | None:
+        """The data set of a start message; None when the model file's own reader is to be used.
+
+        A local one is read again when its files changed; one that is elsewhere is taken to stay as it is.
+        """
+        if spec["format"] in OWN_FORMATS:
+            return None
+        uri = spec.get("uri") or data.BUILT_IN
+        key = (uri, spec["format"], spec.get("sha256"), spec.get("size"), storage.signature(uri))
+        if self._data is None or self._data[0] != key:
+            self._data = None  # the old one's memory goes before the new one's comes
+            self._data = (key, data_cache.load(uri, spec["format"], spec.get("sha256"), spec.get("size")))
+        return self._data[1]
