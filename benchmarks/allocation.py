@@ -50,14 +50,14 @@ class Epochs:
 
 @dataclass
 class Job:
-    """A job view on remembered tables of speed (epochs/s) and cost, indexed [workers][servers]."""
+    """A job view on remembered tables of speed (epochs/s) and cost, flat: [workers * (most servers + 1) + servers]."""
 
     id: str
     created: float
     remaining_epochs: Epochs
     maximum: Allocation
-    speeds: list[list[float]]
-    costs: list[list[float]]
+    speeds: tuple[float, ...]
+    costs: tuple[float, ...]
     epoch_budget: float | None = None
     deadline: float | None = None
     minimum: Allocation = field(default=Allocation(1, 1))
@@ -70,11 +70,11 @@ class Job:
 
     def speed(self, allocation: Allocation) -> float:
         """Epochs/s."""
-        return self.speeds[allocation[0]][allocation[1]]
+        return self.speeds[allocation[0] * (self.maximum[1] + 1) + allocation[1]]
 
     def epoch_cost(self, allocation: Allocation) -> float:
         """Pods times seconds."""
-        return self.costs[allocation[0]][allocation[1]]
+        return self.costs[allocation[0] * (self.maximum[1] + 1) + allocation[1]]
 
     def affordable(self, allocation: Allocation) -> bool:
         """Always: what an epoch may cost is `epoch_budget`."""
@@ -102,8 +102,8 @@ def random_job(
         float(i),
         Epochs(epochs / 2, epochs, epochs * 2),
         maximum,
-        speeds.tolist(),
-        costs.tolist(),
+        tuple(speeds.ravel().tolist()),
+        tuple(costs.ravel().tolist()),
     )
     if budget:
         real = costs[1:, 1:]
@@ -210,7 +210,7 @@ def run_to_the_end(
 def measure_sharing(mixes: int) -> Iterator[Row]:
     """Medians over mixes of 3 or 12 jobs, as parts of what `coach` takes."""
     statics = [f"static:{w}x{s}" for w in range(1, 5) for s in range(1, 5)]
-    for count, cores in ((3, 12), (12, 48)):
+    for count, cores in ((3, 16), (12, 48)):
         ratios: dict[tuple[str, str], list[float]] = {}
         for seed in range(mixes):
             cluster = ClusterView(tuple(Node(f"n{i}", Resources(8.5, 99.0)) for i in range(cores // 8)))

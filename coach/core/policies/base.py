@@ -71,7 +71,10 @@ class JobView(Protocol):
 
     @property
     def fixed(self) -> Allocation | None:
-        """A demand that is not up for negotiation now, such as a probe's; None: the policy chooses."""
+        """A demand that is not up for negotiation now, such as a probe's; None: the policy chooses.
+
+        It is given as it is or not at all; whether it can be paid is not asked.
+        """
 
     @property
     def busy(self) -> bool:

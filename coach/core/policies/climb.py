@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import lru_cache
 
 from coach.core.cluster import Allocation
 from coach.core.policies.base import JobView, Reason, Step
@@ -25,7 +26,7 @@ class Objective(StrEnum):
 
 #: (workers, servers) added by one step: a worker or a server; where neither helps, both; where that does not help
 #: either (a plateau, a ripple in the prediction), a step further or back.
-STEPS = (
+RINGS = (
     ((1, 0), (0, 1)),
     ((1, 1),),
     ((2, 0), (0, 2), (2, 1), (1, 2), (2, 2), (1, -1), (-1, 1), (-1, 0), (0, -1)),
@@ -56,8 +57,8 @@ class Climb:
         """
         if not job.affordable(allocation):
             return -1, -job.epoch_cost(allocation)
+        speed = job.speed(allocation)
         if self.objective is Objective.CHEAPEST:
-            speed = job.speed(allocation)
             late = (
                 job.deadline is not None
                 and job.remaining_epochs is not None
@@ -68,44 +69,44 @@ class Climb:
             cost = job.epoch_cost(allocation)
             if cost > job.epoch_budget * (1 + ROUNDING):
                 return 0, -cost
-        return 1, job.speed(allocation)
+        return 1, speed
 
     def __call__(self, job: JobView, steps: list[Step]) -> Allocation | None:
         """What `job` would like to have; None where not even that can be paid. The way there is added to `steps`."""
         at, here = job.minimum, self.level(job, job.minimum)
-        while True:
-            found = next((best for moves in STEPS if (best := self._best(job, at, here, moves))), None)
-            if found is None:
-                return None if here[0] < 0 else at
+        while found := self._best(job, at, here):
             there, to = found
             steps.append(self._step(job, (at, here), (to, there)))
             at, here = to, there
+        return None if here[0] < 0 else at
 
-    def _best(
-        self, job: JobView, at: Allocation, here: Level, moves: tuple[tuple[int, int], ...]
-    ) -> tuple[Level, Allocation] | None:
-        """The move that gains most for each pod it moves, if any gains enough."""
-        least = abs(here[1]) * ROUNDING
-        if here[0] == 1 and self.objective is not Objective.CHEAPEST:
-            least = here[1] / (at.workers + at.servers) * self.least_efficiency
+    def _best(self, job: JobView, at: Allocation, here: Level) -> tuple[Level, Allocation] | None:
+        """The move of the nearest ring that gains most for each pod it moves, if any gains enough."""
+        tier, value = here
+        by_speed = tier == 1 and self.objective is not Objective.CHEAPEST
+        least = value / sum(at) * self.least_efficiency if by_speed else abs(value) * ROUNDING
         (least_workers, least_servers), (most_workers, most_servers) = job.minimum, job.maximum
-        best: tuple[Level, Level, Allocation] | None = None
-        for workers, servers in moves:
-            to = Allocation(at.workers + workers, at.servers + servers)
-            if not (
-                least_workers <= to.workers <= most_workers and least_servers <= to.servers <= most_servers
-            ):
-                continue
-            there = self.level(job, to)
-            if there[0] > here[0]:
-                merit = there
-            elif there[0] == here[0] and there[1] - here[1] > least * max(workers + servers, 0):
-                merit = there[0], (there[1] - here[1]) / (abs(workers) + abs(servers))
-            else:
-                continue
-            if best is None or merit > best[0]:
-                best = merit, there, to
-        return None if best is None else best[1:]
+        for ring in _around(at):
+            best: tuple[Level, Level, Allocation] | None = None
+            for to, added, moved in ring:
+                if not least_workers <= to[0] <= most_workers or not least_servers <= to[1] <= most_servers:
+                    continue
+                enough = value + least * added
+                # The cheap question first: most steps of a long climb end here.
+                if by_speed and job.speed(to) <= enough:
+                    continue
+                there = self.level(job, to)
+                if there[0] > tier:
+                    merit = there
+                elif there[0] == tier and there[1] > enough:
+                    merit = tier, (there[1] - value) / moved
+                else:
+                    continue
+                if best is None or merit > best[0]:
+                    best = merit, there, to
+            if best is not None:
+                return best[1:]
+        return None
 
     def _step(self, job: JobView, before: tuple[Allocation, Level], after: tuple[Allocation, Level]) -> Step:
         (at, here), (to, there) = before, after
@@ -113,10 +114,27 @@ class Climb:
         inside = here[0] == there[0] == 1
         if self.objective is Objective.CHEAPEST and inside:
             return Step(job.id, at, to, Reason.COST, there[1] - here[1], "an epoch", cost)
-        if self.objective is Objective.CHEAPEST or inside:
-            reason = Reason.SPEED if inside else Reason.DEADLINE
-            return Step(job.id, at, to, reason, job.speed(to) - job.speed(at), "epochs/s", cost)
+        if inside:
+            return Step(job.id, at, to, Reason.SPEED, there[1] - here[1], "epochs/s", cost)
+        if self.objective is Objective.CHEAPEST:
+            return Step(job.id, at, to, Reason.DEADLINE, job.speed(to) - job.speed(at), "epochs/s", cost)
         return Step(job.id, at, to, Reason.EPOCH_BUDGET, job.epoch_cost(at) - cost, "an epoch", cost)
+
+
+@lru_cache(maxsize=1 << 16)
+def _around(at: Allocation) -> tuple[tuple[tuple[Allocation, int, int], ...], ...]:
+    """The rings around an allocation: (where a step leads, pods it adds or 0, pods it moves)."""
+    return tuple(
+        tuple(
+            (
+                Allocation(at.workers + workers, at.servers + servers),
+                max(workers + servers, 0),
+                abs(workers) + abs(servers),
+            )
+            for workers, servers in ring
+        )
+        for ring in RINGS
+    )
 
 
 def allocations(job: JobView) -> Iterator[Allocation]:

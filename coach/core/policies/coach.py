@@ -12,6 +12,7 @@ Speeds are asked O(pods of a job) times for each job in step 1, and O(1) times f
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -56,17 +57,20 @@ class CoachPolicy:
 
     def _alone(self, jobs: Sequence[JobView], room: Room, steps: list[Step]) -> list[Claim]:
         """What each job would like to have, in queue order."""
-        known = [job.remaining_epochs.expected for job in jobs if job.remaining_epochs is not None]
-        typical = statistics.median(known) if known else 1.0
+        known = {
+            job.id: job.remaining_epochs.expected
+            for job in jobs
+            if job.remaining_epochs is not None and math.isfinite(job.remaining_epochs.expected)
+        }
+        typical = statistics.median(known.values()) if known else 1.0
         climb = Climb(self.objective, self.least_efficiency)
         claims = []
         for job in jobs:
             goal = job.fixed or climb(job, steps)
             if goal is None:
                 steps.append(Step(job.id, job.current, None, Reason.UNAFFORDABLE))
-            remaining = job.remaining_epochs.expected if job.remaining_epochs is not None else typical
             # A job that is about to end still has an epoch to run.
-            claims.append(Claim(job, goal, max(remaining, 1.0), room))
+            claims.append(Claim(job, goal, max(known.get(job.id, typical), 1.0), room))
         if self.objective is Objective.MEAN_COMPLETION:
             # Who ends first makes room first (shortest remaining time).
             claims.sort(key=lambda claim: (-claim.job.priority, claim.seconds(claim.floor)))
@@ -83,6 +87,7 @@ class CoachPolicy:
             (claim, claim.at, current)
             for claim in claims
             if claim.at is not None
+            and claim.job.fixed is None
             and (current := claim.job.current) is not None
             and current != claim.at
             and self._allowed(claim, current)
@@ -104,7 +109,8 @@ class CoachPolicy:
         job = claim.job
         if self.objective is Objective.CHEAPEST:
             rate = job.epoch_cost(to) * job.speed(to)
-            return together.loss(claim, current, to), job.restart_seconds * rate, "money saved"
+            saved = together.worth(claim, to)[1] - together.worth(claim, current)[1]
+            return saved, job.restart_seconds * rate, "money saved"
         return claim.seconds(current) - claim.seconds(to), job.restart_seconds, "s saved"
 
     def _allowed(self, claim: Claim, current: Allocation) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from coach.core.cluster import Allocation
 from coach.core.policies.base import ClusterView, JobView
@@ -26,11 +26,11 @@ def best_alone(job: JobView, climb: Climb) -> Allocation | None:
 def best_together(
     jobs: Sequence[JobView], cluster: ClusterView, climb: Climb
 ) -> dict[str, Allocation] | None:
-    """Allocations of all `jobs` that fit and have the least sum of predicted remaining times.
+    """Allocations of all `jobs` that fit: as few jobs as possible break their epoch budget (tier 0 of `climb.level`),
+    and among those the least sum of predicted remaining times.
 
-    Each job's allocation keeps its epoch budget (tier 1 of `climb.level`), or is its minimum. The oracle of step 2
-    for `Objective.SOONEST` where all minimums fit; None where they do not. Raises ValueError when there are too many
-    combinations.
+    The oracle of step 2 for `Objective.SOONEST`; None where not all jobs can have anything. Raises ValueError when
+    there are too many combinations.
     """
     room = Room(cluster.nodes)
     claims = []
@@ -38,34 +38,38 @@ def best_together(
         remaining = job.remaining_epochs.expected if job.remaining_epochs is not None else 1.0
         claims.append(Claim(job, None, max(remaining, 1.0), room))
     # Best first, so that the first full answer is a good bound.
-    choices = [
-        sorted(
-            ((claim.seconds(a), a) for a in allocations(claim.job) if _open(claim.job, a, climb)),
-        )
-        for claim in claims
-    ]
+    choices = [sorted(_choices(claim, climb)) for claim in claims]
+    if not all(choices):
+        return None
     if math.prod(map(len, choices)) > MOST_COMBINATIONS:
         raise ValueError(f"{math.prod(map(len, choices))} combinations, at most {MOST_COMBINATIONS}")
-    least = [choice[0][0] for choice in choices]
-    best_sum, best = math.inf, None
+    best_sum: tuple[int, float] = (len(claims) + 1, 0.0)
+    best: dict[str, Allocation] | None = None
+    broken_least = [choice[0][0] for choice in choices]
+    seconds_least = [min(seconds for _, seconds, _ in choice) for choice in choices]
 
-    def descend(depth: int, so_far: float) -> None:
+    def descend(depth: int, broken: int, seconds: float) -> None:
         nonlocal best_sum, best
-        if depth == len(claims):
-            if not room.misfits(claims):
-                best_sum, best = so_far, {claim.job.id: claim.at for claim in claims if claim.at is not None}
+        if (broken + sum(broken_least[depth:]), seconds + sum(seconds_least[depth:])) >= best_sum:
             return
-        for seconds, allocation in choices[depth]:
-            if so_far + seconds + sum(least[depth + 1 :]) >= best_sum:
-                break
+        if depth == len(claims):
+            if not room.misfits(claims).pods:
+                best_sum = broken, seconds
+                best = {claim.job.id: claim.at for claim in claims if claim.at is not None}
+            return
+        for breaks, takes, allocation in choices[depth]:
             if room.fits(claims[depth], allocation):
                 room.change(claims[depth], allocation)
-                descend(depth + 1, so_far + seconds)
+                descend(depth + 1, broken + breaks, seconds + takes)
                 room.change(claims[depth], None)
 
-    descend(0, 0.0)
+    descend(0, 0, 0.0)
     return best
 
 
-def _open(job: JobView, allocation: Allocation, climb: Climb) -> bool:
-    return allocation == job.minimum or climb.level(job, allocation)[0] == 1
+def _choices(claim: Claim, climb: Climb) -> Iterator[tuple[int, float, Allocation]]:
+    """(1 where it breaks the epoch budget, remaining seconds, allocation), of those that the money can pay."""
+    for allocation in allocations(claim.job):
+        tier, _ = climb.level(claim.job, allocation)
+        if tier >= 0:
+            yield 1 - tier, claim.seconds(allocation), allocation

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
 
 from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.policies.base import JobView, Reason
@@ -16,7 +18,12 @@ RESOURCES = (Reason.CPU, Reason.MEMORY, Reason.GPU)
 #: Forgiven in sums of decimal fractions.
 ROUNDING = 1e-9
 
+#: For so many of the smallest misfits `Room.misfits` looks for whoever could make room.
+MISFITS_LOOKED_AT = 4
+
+#: Cores, GiB, devices.
 Vector = tuple[float, float, float]
+BoolArray = NDArray[np.bool_]
 
 
 class Claim:
@@ -28,8 +35,10 @@ class Claim:
         self.job = job
         #: What it would like to have; None where it cannot pay for anything.
         self.goal = goal
-        #: The least it can do with.
+        #: The least it can do with. The smallest allocation may cost more an epoch than a larger one.
         self.floor = job.fixed or job.minimum
+        if goal is not None and job.fixed is None and not job.affordable(self.floor):
+            self.floor = goal
         #: What it gets as things stand; None: it waits.
         self.at: Allocation | None = None
         #: Epochs to go, predicted.
@@ -61,6 +70,13 @@ class Claim:
 
 def _vector(amount: Resources) -> Vector:
     return amount.cpu, amount.memory, amount.gpu
+
+
+class Misfits(NamedTuple):
+    """Pods that found no node: how many, and which pods (by what they request) would make room if they went."""
+
+    pods: int
+    helpful: frozenset[Vector]
 
 
 class Room:
@@ -97,10 +113,19 @@ class Room:
 
     def change(self, claim: Claim, to: Allocation | None) -> None:
         """Let `claim` have `to` instead of what it has."""
-        before, after = self.needs(claim, claim.at), self.needs(claim, to)
-        for i in range(3):
-            self.used[i] += after[i] - before[i]
+        cpu, memory, gpu = self.needs(claim, to)
+        less_cpu, less_memory, less_gpu = self.needs(claim, claim.at)
+        self.used[0] += cpu - less_cpu
+        self.used[1] += memory - less_memory
+        self.used[2] += gpu - less_gpu
         claim.at = to
+
+    def has(self, amount: Vector) -> bool:
+        """Whether the sum has room for `amount` beside what is used."""
+        return all(
+            not need or used + need <= total * (1 + ROUNDING) + ROUNDING
+            for need, used, total in zip(amount, self.used, self.total, strict=True)
+        )
 
     def fits(self, claim: Claim, to: Allocation | None) -> bool:
         """Whether the sum would still fit if `claim` had `to`."""
@@ -139,13 +164,13 @@ class Room:
             other.at = allocation
             needs = np.array(self.needs(other, allocation))
             on_one_node = bool((self.nodes + ROUNDING >= needs).all(axis=1).any())
-            self._alone[key] = on_one_node or not self.misfits([other])
+            self._alone[key] = on_one_node or not self.misfits([other]).pods
         return self._alone[key]
 
-    def misfits(self, claims: Iterable[Claim]) -> Counter[Vector]:
-        """Pods, by what they request, that find no node when all pods are placed largest first (first fit).
+    def misfits(self, claims: Iterable[Claim]) -> Misfits:
+        """Place all pods on the empty nodes, largest first, each on the first node that has room.
 
-        An empty answer proves that the pods can be placed; a pod in it may be the fault of the heuristic.
+        No misfits prove that the pods can be placed; a misfit may be the fault of the heuristic.
         """
         pods: Counter[Vector] = Counter()
         for claim in claims:
@@ -155,6 +180,7 @@ class Room:
                 pods[server] += claim.at.servers
                 pods[scheduler] += 1
         free = self.nodes.copy()
+        placed: dict[Vector, BoolArray] = {}
         left: Counter[Vector] = Counter()
         for shape in sorted(pods, key=lambda pod: (-self._size(pod), pod)):
             request = np.array(shape)
@@ -164,11 +190,20 @@ class Room:
                 continue
             slots = ((free[:, uses] + ROUNDING) / request[uses]).min(axis=1, initial=float(count))
             slots = np.maximum(slots, 0.0).astype(np.int64)
-            placed = np.diff(np.minimum(slots.cumsum(), count), prepend=0)
-            free -= placed[:, None] * request
-            if (rest := count - int(placed.sum())) > 0:
+            takes = np.diff(np.minimum(slots.cumsum(), count), prepend=0)
+            free -= takes[:, None] * request
+            placed[shape] = takes > 0
+            if (rest := count - int(takes.sum())) > 0:
                 left[shape] = rest
-        return left
+        helpful = set(left)
+        for misfit in sorted(left, key=self._size)[:MISFITS_LOOKED_AT]:
+            need = np.array(misfit) - ROUNDING
+            helpful.update(
+                shape
+                for shape, at in placed.items()
+                if shape not in helpful and (free[at] + np.array(shape) >= need).all(axis=1).any()
+            )
+        return Misfits(left.total(), frozenset(helpful))
 
     def _size(self, pod: Vector) -> float:
         return max(

@@ -31,26 +31,31 @@ class StaticPolicy:
         steps: list[Step] = []
         room = Room(cluster.nodes)
         line = []
-        for job in sorted(jobs, key=lambda job: (job.current is None, queue_order(job))):
-            wish = job.fixed or self._clip(job)
-            if not job.affordable(wish):
-                steps.append(Step(job.id, job.current, None, Reason.UNAFFORDABLE))
-                continue
-            claim = Claim(job, wish, 1.0, room)
-            claim.at = wish
-            if job.busy and job.current is not None:
-                # Until its boundary it holds what it has, and from there on what it is given.
-                claim.at = Allocation(*map(max, wish, job.current))
-            if room.holds_alone(claim, claim.at):
+        for job in sorted(jobs, key=lambda job: (not job.busy, job.current is None, queue_order(job))):
+            claim = Claim(job, job.fixed or self._clip(job), 1.0, room)
+            reason = self._refusal(claim, room)
+            if reason is not None:
+                claim.goal = None
+                steps.append(Step(job.id, job.current, None, reason))
+            # Until its boundary a busy job holds what it has, and from there on what it is given.
+            held = job.current if job.busy else None
+            claim.at = Allocation(*map(max, claim.goal, held)) if claim.goal and held else claim.goal or held
+            if claim.at is not None:
                 line.append(claim)
-            else:
-                steps.append(Step(job.id, job.current, None, Reason.NEVER_FITS))
         # The longest part of the line that fits; if n jobs fit, so do the first n - 1.
-        fit = bisect_left(range(len(line)), True, key=lambda n: bool(room.misfits(line[: n + 1])))
-        steps += [Step(claim.job.id, claim.job.current, claim.goal, Reason.FIXED) for claim in line[:fit]]
-        steps += [Step(claim.job.id, claim.job.current, None, Reason.QUEUE) for claim in line[fit:]]
+        fit = bisect_left(range(len(line)), True, key=lambda n: room.misfits(line[: n + 1]).pods > 0)
+        for place, claim in enumerate(line):
+            if claim.goal is not None:
+                to, reason = (claim.goal, Reason.FIXED) if place < fit else (None, Reason.QUEUE)
+                steps.append(Step(claim.job.id, claim.job.current, to, reason))
         decided = {claim.job.id: claim.goal for claim in line[:fit]}
         return AllocationDecision({job.id: decided.get(job.id) for job in jobs}, tuple(steps))
+
+    def _refusal(self, claim: Claim, room: Room) -> Reason | None:
+        """Why the job can never have what it should, if so."""
+        if claim.goal is None or (claim.job.fixed is None and not claim.job.affordable(claim.goal)):
+            return Reason.UNAFFORDABLE
+        return None if room.holds_alone(claim, claim.goal) else Reason.NEVER_FITS
 
     def _clip(self, job: JobView) -> Allocation:
         return Allocation(

@@ -6,16 +6,14 @@ of its dominant resource (its largest share of the whole cluster; Optimus, EuroS
 
 from __future__ import annotations
 
-import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from coach.core.cluster import Allocation
 from coach.core.policies.base import Reason, Step
-from coach.core.policies.climb import Objective
-from coach.core.policies.room import RESOURCES, Claim, Room, Vector
+from coach.core.policies.climb import ROUNDING, Level, Objective
+from coach.core.policies.room import RESOURCES, Claim, Misfits, Room
 
 #: (workers, servers) moved by one step. Both at once where neither is of use without the other.
 MOVES = ((1, 0), (0, 1), (1, 1))
@@ -26,6 +24,15 @@ UNITS = {
     Objective.CHEAPEST: "money for a share of 1",
     Objective.MEAN_COMPLETION: "jobs/s for a share of 1",
 }
+
+#: A step in a heap, best first: (tiers lost, value lost for each share, order of the queue, index, where it leads).
+Entry = tuple[int, float, int, int, Allocation]
+
+#: A pod given back: (index, claim, before, after).
+Move = tuple[int, Claim, Allocation | None, Allocation]
+
+#: How often to look for another pod that fits into what is left over.
+REFILL_ROUNDS = 8
 
 #: Whether a step of so many workers and servers of a claim is of use.
 Useful = Callable[[Claim, int, int], bool]
@@ -40,22 +47,24 @@ class Together:
     objective: Objective
     steps: list[Step]
 
-    def loss(self, claim: Claim, small: Allocation, large: Allocation) -> float:
-        """What the job loses with `small` in place of `large`; negative where fewer pods are predicted to be better.
+    def worth(self, claim: Claim, allocation: Allocation) -> Level:
+        """How good `allocation` is for the rest of the job, comparable between jobs: (tier, value), larger is better.
 
-        Seconds of remaining time; for `CHEAPEST` the money of the rest, and infinite where the deadline is lost;
-        for `MEAN_COMPLETION` the rate of completion, 1 / remaining time: it favours the job that ends first, which
-        then leaves its room to the others.
+        Tier 1 keeps the epoch budget, or for `CHEAPEST` the deadline; with fewer workers the same epoch can cost more.
+        The value is the remaining time with its sign turned, in seconds; for `CHEAPEST` the money of the rest with its
+        sign turned; for `MEAN_COMPLETION` the rate of completion, 1 / remaining time, which favours the job that ends
+        first, as that leaves its room to the others.
         """
         job, remaining = claim.job, claim.remaining
-        slow, fast = job.speed(small), job.speed(large)
-        if self.objective is Objective.SOONEST:
-            return remaining / slow - remaining / fast
+        speed = job.speed(allocation)
+        if self.objective is Objective.CHEAPEST:
+            in_time = job.deadline is None or remaining <= job.deadline * speed
+            return int(in_time), -remaining * job.epoch_cost(allocation)
+        budget = job.epoch_budget
+        kept = budget is None or job.epoch_cost(allocation) <= budget * (1 + ROUNDING)
         if self.objective is Objective.MEAN_COMPLETION:
-            return (fast - slow) / remaining
-        if job.deadline is not None and remaining / fast <= job.deadline < remaining / slow:
-            return math.inf
-        return remaining * (job.epoch_cost(small) - job.epoch_cost(large))
+            return int(kept), speed / remaining
+        return int(kept), -remaining / speed
 
     def fit(self, movable: Sequence[Claim], held: bool = False) -> None:
         """Take back until the sum fits, and then until the pods fit on the nodes; then give back what is left over.
@@ -77,28 +86,27 @@ class Together:
             reason = Reason.HELD if held else RESOURCES[resource]
             self._take_back(movable, useful, enough, reason)
             self._drop(movable, uses, enough, reason)
-        while (misfits := self.room.misfits(self.claims)) and self._mend(
-            movable, misfits, Reason.HELD if held else Reason.FRAGMENTATION
-        ):
+        reason = Reason.HELD if held else Reason.FRAGMENTATION
+        while (misfits := self.room.misfits(self.claims)).pods and self._mend(movable, misfits, reason):
             pass
         if len(self.steps) > before:
             self._refill(movable)
 
-    def _mend(self, movable: Sequence[Claim], misfits: Counter[Vector], reason: Reason) -> bool:
-        """Take back as many pods as found no node, each at least as large as one of them; whether any was."""
+    def _mend(self, movable: Sequence[Claim], misfits: Misfits, reason: Reason) -> bool:
+        """Take back as many pods as found no node, of those that would make room; whether any was."""
         before = len(self.steps)
 
-        def large(part: Vector) -> bool:
-            return any(all(a <= b for a, b in zip(shape, part, strict=True)) for shape in misfits)
-
         def useful(claim: Claim, workers: int, servers: int) -> bool:
-            return (workers == 0 or large(claim.parts[0])) and (servers == 0 or large(claim.parts[1]))
-
-        self._take_back(movable, useful, lambda taken: taken >= misfits.total(), reason)
-        if len(self.steps) == before:
-            self._drop(
-                movable, lambda claim: any(map(large, claim.parts)), lambda dropped: dropped > 0, reason
+            return (workers == 0 or claim.parts[0] in misfits.helpful) and (
+                servers == 0 or claim.parts[1] in misfits.helpful
             )
+
+        def uses(claim: Claim) -> bool:
+            return any(part in misfits.helpful for part in claim.parts)
+
+        self._take_back(movable, useful, lambda taken: taken >= misfits.pods, reason)
+        if len(self.steps) == before:
+            self._drop(movable, uses, lambda dropped: dropped > 0, reason)
         return len(self.steps) > before
 
     def _take_back(
@@ -111,35 +119,30 @@ class Together:
         heapify(heap)
         taken = 0
         while heap and not enough(taken):
-            loss, _, i, workers, servers = heappop(heap)
+            _, loss, _, i, to = heappop(heap)
             claim = movable[i]
             assert claim.at is not None
-            at = claim.at
-            to = Allocation(at.workers - workers, at.servers - servers)
+            taken += sum(claim.at) - sum(to)
+            self.steps.append(Step(claim.job.id, claim.at, to, reason, loss, UNITS[self.objective]))
             self.room.change(claim, to)
-            self.steps.append(Step(claim.job.id, at, to, reason, loss, UNITS[self.objective]))
-            taken += workers + servers
             if entry := self._cheapest(i, claim, useful):
                 heappush(heap, entry)
 
-    def _cheapest(self, i: int, claim: Claim, useful: Useful) -> tuple[float, int, int, int, int] | None:
-        """The step down that loses least for each share: (loss, -rank, i, workers, servers)."""
+    def _cheapest(self, i: int, claim: Claim, useful: Useful) -> Entry | None:
+        """The step down that loses least for each share."""
         at = claim.at
-        if at is None:
+        if at is None or at == claim.floor:
             return None
+        tier, value = self.worth(claim, at)
         best = None
         for workers, servers in MOVES:
-            to = Allocation(at.workers - workers, at.servers - servers)
-            if to.workers < claim.floor.workers or to.servers < claim.floor.servers:
+            to = Allocation(at[0] - workers, at[1] - servers)
+            if to[0] < claim.floor[0] or to[1] < claim.floor[1] or not useful(claim, workers, servers):
                 continue
-            if useful(claim, workers, servers):
-                entry = (
-                    self.loss(claim, to, at) / claim.share(workers, servers),
-                    -claim.rank,
-                    i,
-                    workers,
-                    servers,
-                )
+            if claim.job.affordable(to):
+                less = self.worth(claim, to)
+                loss = (value - less[1]) / claim.share(workers, servers)
+                entry = tier - less[0], loss, -claim.rank, i, to
                 if best is None or entry < best:
                     best = entry
         return best
@@ -162,42 +165,83 @@ class Together:
                 dropped += 1
 
     def _refill(self, movable: Sequence[Claim]) -> None:
-        """Give back, best first, what fits after all: a large pod taken back may leave room for a small one."""
-        before = len(self.steps)
-        was = [claim.at for claim in movable]
-        heap = [entry for i, claim in enumerate(movable) if (entry := self._dearest(i, claim))]
+        """Give back, best first, what fits after all: a large pod taken back may leave room for a small one.
+
+        The sum is asked pod by pod, the nodes only for all of them; where those say no, the last ones are undone, and
+        the rounds go on without the job whose pod was the first too many.
+        """
+        shapes = {part for claim in movable if claim.at != claim.goal for part in claim.parts[:2]}
+        if not any(self.room.has(shape) for shape in shapes):
+            return
+        out: set[int] = set()
+        for _ in range(REFILL_ROUNDS):
+            moves = self._give_back(movable, out)
+            if not moves or not self.room.misfits(self.claims).pods:
+                return
+            out.add(self._undo_what_does_not_pack(moves))
+
+    def _give_back(self, movable: Sequence[Claim], out: set[int]) -> list[Move]:
+        moves = []
+        heap = [
+            entry for i, claim in enumerate(movable) if i not in out and (entry := self._dearest(i, claim))
+        ]
         heapify(heap)
         while heap:
-            gain, _, i, workers, servers = heappop(heap)
+            _, loss, _, i, to = heappop(heap)
             claim = movable[i]
-            assert claim.at is not None
-            at = claim.at
-            to = Allocation(at.workers + workers, at.servers + servers)
             if self.room.fits(claim, to):
+                moves.append((i, claim, claim.at, to))
+                self.steps.append(Step(claim.job.id, claim.at, to, Reason.ROOM, -loss, UNITS[self.objective]))
                 self.room.change(claim, to)
-                self.steps.append(Step(claim.job.id, at, to, Reason.ROOM, -gain, UNITS[self.objective]))
             if entry := self._dearest(i, claim):
                 heappush(heap, entry)
-        if len(self.steps) > before and self.room.misfits(self.claims):
-            del self.steps[before:]
-            for claim, at_first in zip(movable, was, strict=True):
-                self.room.change(claim, at_first)
+        return moves
 
-    def _dearest(self, i: int, claim: Claim) -> tuple[float, int, int, int, int] | None:
-        """The step up towards the goal that fits and gains most for each share: (-gain, rank, i, workers, servers)."""
-        at = claim.at
-        if at is None or claim.goal is None or at == claim.goal:
+    def _undo_what_does_not_pack(self, moves: list[Move]) -> int:
+        """Undo the last of `moves` until the pods fit on the nodes, by halving; whose move was the first undone."""
+        good, bad = 0, len(moves)
+        at = bad
+        while bad - good > 1:
+            middle = (good + bad) // 2
+            at = self._replay(moves, at, middle)
+            good, bad = (good, middle) if self.room.misfits(self.claims).pods else (middle, bad)
+        self._replay(moves, at, good)
+        del self.steps[len(self.steps) - (len(moves) - good) :]
+        return moves[good][0]
+
+    def _replay(self, moves: list[Move], at: int, to: int) -> int:
+        for _, claim, _, after in moves[at:to]:
+            self.room.change(claim, after)
+        for _, claim, before, _ in reversed(moves[to:at]):
+            self.room.change(claim, before)
+        return to
+
+    def _dearest(self, i: int, claim: Claim) -> Entry | None:
+        """The step up towards the goal that fits and gains most for each share, signs turned for the heap.
+
+        Both at once only where neither gains by itself.
+        """
+        at, goal = claim.at, claim.goal
+        if at is None or goal is None or at == goal:
             return None
         best = None
+        here: Level | None = None
         for workers, servers in MOVES:
-            to = Allocation(at.workers + workers, at.servers + servers)
-            if to.workers > claim.goal.workers or to.servers > claim.goal.servers:
+            to = Allocation(at[0] + workers, at[1] + servers)
+            if to[0] > goal[0] or to[1] > goal[1] or not self.room.fits(claim, to):
                 continue
-            if self.room.fits(claim, to):
-                gain = self.loss(claim, at, to) / claim.share(workers, servers)
-                entry = (-gain, claim.rank, i, workers, servers)
-                if gain > 0 and (best is None or entry < best):
-                    best = entry
+            here = here or self.worth(claim, at)
+            more = self.worth(claim, to)
+            if (
+                more <= here
+                or not claim.job.affordable(to)
+                or (best is not None and (workers, servers) == (1, 1))
+            ):
+                continue
+            gain = (more[1] - here[1]) / claim.share(workers, servers)
+            entry = here[0] - more[0], -gain, claim.rank, i, to
+            if best is None or entry < best:
+                best = entry
         return best
 
 

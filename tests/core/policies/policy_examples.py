@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.policies import ClusterView
+from coach.core.policies import AllocationPolicy, ClusterView
 
 ONE_CPU = {role: Resources(1.0, 1.0) for role in Role}
+
 #: The scheduler of a parameter-server group hardly computes: here it takes nothing, so that sums are easy to read.
+SMALLEST, LARGEST = Allocation(1, 1), Allocation(4, 4)
 FREE_SCHEDULER = {**ONE_CPU, Role.SCHEDULER: Resources(0.0, 0.0)}
 
 
@@ -40,8 +42,8 @@ class Job:
     speed_of: Callable[[Allocation], float] = field(default_factory=lambda: server_speed(100.0))
     created: float = 0.0
     priority: int = 0
-    minimum: Allocation = Allocation(1, 1)
-    maximum: Allocation = Allocation(4, 4)
+    minimum: Allocation = SMALLEST
+    maximum: Allocation = LARGEST
     current: Allocation | None = None
     fixed: Allocation | None = None
     busy: bool = False
@@ -66,3 +68,13 @@ class Job:
 def cluster(*cores: float, memory: float = 1000.0) -> ClusterView:
     """Nodes n0, n1, ... with so many cores each."""
     return ClusterView(tuple(Node(f"n{i}", Resources(cpu, memory)) for i, cpu in enumerate(cores)))
+
+
+def allocation(text: str | None) -> Allocation | None:
+    """`2x1` is 2 workers and 1 server; None and `-` are none."""
+    return None if text in (None, "-") else Allocation(*map(int, text.split("x")))
+
+
+def decided(policy: AllocationPolicy, jobs: Sequence[Job], nodes: ClusterView) -> dict[str, str]:
+    """What `policy` decides, as short texts; `-` where a job waits."""
+    return {job: str(a) if a else "-" for job, a in policy.allocate(jobs, nodes).allocations.items()}
