@@ -159,7 +159,7 @@ def test_a_group_that_does_not_change_stays_formed(tmp_path):
     finished = asyncio.run(main())
     assert finished.groups == 1
     assert {epoch.kind for epoch in finished.epochs} == {EpochKind.REAL}
-    assert all(epoch.report.form_seconds == 0.0 for epoch in finished.epochs[1:])
+    assert all(epoch.report.form_seconds < 0.001 for epoch in finished.epochs[1:])
 
 
 def test_a_killed_worker_costs_one_attempt_and_changes_no_loss(tmp_path):

@@ -1,0 +1,149 @@
+"""The three functions, unchanged, under the real Nuclio processor: a group trains, stays formed, and changes its size.
+
+Runs where COACH_NUCLIO_PROCESSOR and COACH_NUCLIO_WRAPPER name Nuclio's own binary and Python wrapper (and
+COACH_NUCLIO_PYTHONPATH a folder with msgpack, which the wrapper needs). docs/functions.md notes the last run.
+"""
+
+import asyncio
+import contextlib
+import json
+import os
+import subprocess
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import httpx
+import pytest
+import yaml
+
+from coach.core.cluster import Allocation, PodId, Role
+from coach.core.jobs.actions import EpochKind, RunEpoch
+from coach.core.jobs.spec import TrainingJob
+from coach.platforms.base import EpochOrder
+from coach.platforms.functions import GangClient
+from coach.platforms.local.environment import Functions
+from tests.core.world import spec
+
+NEEDED = ("COACH_NUCLIO_PROCESSOR", "COACH_NUCLIO_WRAPPER")
+pytestmark = [
+    pytest.mark.mxnet,
+    pytest.mark.timeout(180),
+    pytest.mark.skipif(
+        not all(name in os.environ for name in NEEDED),
+        reason="the real Nuclio processor is not named by COACH_NUCLIO_PROCESSOR and COACH_NUCLIO_WRAPPER",
+    ),
+]
+
+ROOT = Path(__file__).parents[2]
+BLOCK = f"127.{200 + os.getpid() % 50}"
+
+
+@contextlib.contextmanager
+def processor(role: Role, index: int, folder: Path):
+    """One function under Nuclio's processor; its address."""
+    folder.mkdir()
+    host = f"{BLOCK}.{list(Role).index(role) + 1}.{index + 1}"
+    document = yaml.safe_load((ROOT / "functions" / role.value / "function.yaml").read_text())
+    document["spec"]["triggers"]["http"]["url"] = f"{host}:8080"
+    document["metadata"] |= {"name": f"real-{role.value}-{index}", "namespace": "nuclio"}
+    (folder / "processor.yaml").write_text(json.dumps(document))
+    health = {
+        "healthCheck": {"enabled": True, "listenAddress": f"{host}:8082"},
+        "webAdmin": {"enabled": False},
+    }
+    (folder / "platform.yaml").write_text(json.dumps(health))
+    functions = Functions.find()
+    environment = {
+        **os.environ,
+        **functions.env,
+        "NUCLIO_PYTHON_EXE_PATH": str(functions.python),
+        "NUCLIO_PYTHON_WRAPPER_PATH": os.environ["COACH_NUCLIO_WRAPPER"],
+        "NUCLIO_PYTHON_PATH": str(functions.folder),
+        "PYTHONPATH": os.environ.get("COACH_NUCLIO_PYTHONPATH", ""),
+    }
+    command = [os.environ["COACH_NUCLIO_PROCESSOR"], "--config", "processor.yaml"]
+    with (folder / "output.log").open("wb") as output:
+        process = subprocess.Popen(
+            [*command, "--platform-config", "platform.yaml"],
+            cwd=folder,
+            env=environment,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    try:
+        deadline = time.monotonic() + 60
+        while True:
+            with contextlib.suppress(httpx.HTTPError):
+                if httpx.get(f"http://{host}:8082/ready", trust_env=False).status_code == 200:
+                    break
+            assert process.poll() is None and time.monotonic() < deadline, (folder / "output.log").read_text()
+            time.sleep(0.1)
+        yield f"{host}:8080"
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, 9)
+        process.wait()
+
+
+def test_a_group_trains_stays_formed_and_grows_under_the_real_processor(tmp_path):
+    job = TrainingJob.from_json(
+        spec(
+            "real",
+            model={"file": (ROOT / "functions/models/mlp.py").as_uri()},
+            optimizer={"name": "sgd", "learningRate": 0.1},
+        )
+    )
+    pods = [PodId("real", Role.SCHEDULER, 0), PodId("real", Role.SERVER, 0)]
+    pods += [PodId("real", Role.WORKER, 0), PodId("real", Role.WORKER, 1)]
+    first = RunEpoch(
+        at=time.time(),
+        job="real",
+        token="real.1",
+        kind=EpochKind.REAL,
+        number=1,
+        attempt=1,
+        allocation=Allocation(1, 1),
+        pods=tuple(pods[:3]),
+        group="real.g1",
+        fraction=1.0,
+        seconds=None,
+        position=0,
+        weights_in=None,
+        weights_out=(tmp_path / "real.1.ckpt").as_uri(),
+        deadline=60.0,
+        budget_bound=False,
+        reservation=0,
+        predicted_seconds=None,
+    )
+
+    async def run(order, addresses):
+        async with httpx.AsyncClient(trust_env=False) as http:
+            due = time.time() + 60
+            client = GangClient(
+                http, EpochOrder(replace(order, at=time.time()), job, addresses, due), time.time
+            )
+            return (await client.run(lambda progress: None))[0]
+
+    def after(order, report, token, **changes):
+        return replace(
+            order,
+            token=token,
+            position=order.position + report.samples,
+            weights_in=order.weights_out,
+            weights_out=(tmp_path / f"{token}.ckpt").as_uri(),
+            **changes,
+        )
+
+    with contextlib.ExitStack() as stack:
+        addresses = {
+            pod: stack.enter_context(processor(pod.role, pod.index, tmp_path / pod.name)) for pod in pods
+        }
+        one = asyncio.run(run(first, addresses))
+        second = after(first, one, "real.2")
+        two = asyncio.run(run(second, addresses))
+        third = after(second, two, "real.3", group="real.g2", allocation=Allocation(2, 1), pods=tuple(pods))
+        three = asyncio.run(run(third, addresses))
+    assert one.form_seconds > 0 and two.form_seconds < 0.001 and three.form_seconds > 0
+    assert one.loss > two.loss > three.loss
