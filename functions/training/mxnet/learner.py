@@ -106,6 +106,7 @@ class MxnetLearner:
     def step(self, x: np.ndarray, y: np.ndarray, seed: int) -> None:
         """See training.backend.Learner."""
         mx.random.seed(seed)
+        np.random.seed(seed)
         samples, labels = mx.nd.array(x), mx.nd.array(y)
         with self._users_code(), autograd.record():
             losses = self._loss(self._net(samples), labels)
