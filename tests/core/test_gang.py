@@ -255,6 +255,44 @@ def test_a_small_gang_is_placed_exactly_when_a_placement_exists(
         assert outcome.best_partial < sum(outcome.missing.values())
 
 
+@given(clusters(), gangs("x", most=2))
+@settings(max_examples=200, deadline=None)
+def test_a_small_gang_has_the_fewest_pods_beside_another_job_and_then_the_fewest_nodes(
+    world: tuple[list[Node], list[Pod | ForeignPod]], gang: Gang
+) -> None:
+    nodes, bound = world
+    bound = [pod for pod in bound if isinstance(pod, ForeignPod) or pod.id.job != "x" or pod.id.index > 1]
+    members = needed_members(replace(gang, needed=Counter(member.id.role for member in gang.members)))
+    standing = [pod for pod in bound if isinstance(pod, Pod)]
+    own = {pod.node for pod in standing if pod.id.job == "x"}
+    shared = {pod.node for pod in standing if pod.id.job != "x"}
+
+    def cost(placed: tuple[str, ...]) -> tuple[int, int]:
+        return sum(node in shared for node in placed), len(set(placed) - own)
+
+    whole = replace(
+        gang,
+        needed=Counter(
+            pod.role for pod in [m.id for m in members] + [p.id for p in standing if p.id.job == "x"]
+        ),
+    )
+    plan = plan_gang(whole, nodes, bound)
+    if not isinstance(plan, GangPlan):
+        return
+    best = min(
+        cost(placed)
+        for placed in itertools.product([node.name for node in nodes], repeat=len(members))
+        if fits_together(members, placed, free_room(nodes, bound))
+    )
+    assert cost(tuple(plan.placements.values())) == best
+
+
+def fits_together(members: list[PodRequest], placed: tuple[str, ...], room: dict[str, Resources]) -> bool:
+    for member, node in zip(members, placed, strict=True):
+        room[node] -= member.requests
+    return all(NOTHING.fits(free) for free in room.values())
+
+
 @given(clusters(), st.data())
 @settings(max_examples=200, deadline=None)
 def test_gangs_start_whole_or_not_at_all_and_no_node_is_over_committed(

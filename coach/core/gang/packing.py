@@ -2,48 +2,44 @@
 
 Goals, in this order: all pods placed; as few pods as possible beside another job (the thesis's score, summed over
 the pods, is greatest); as few nodes as possible; the tightest fit; the node's name. Packing vectors is NP-hard, so
-the goals are met by a greedy, and only the first one is certain, on small instances:
+greedy ways come first and a bounded search second:
 
 1. *fill*: take the node of the best standing that can hold the most pods, fill it largest pod first, and go on;
 2. *best fit decreasing*: each pod, largest first, to the node of the best standing with the tightest fit;
 3. *count*: give up at once where the nodes, one by one, cannot hold that many pods of some size at all;
-4. *search*: depth first over all placements, at most `SEARCH_STEPS` trials.
+4. *search*: depth first over all placements, for a first one at most `SEARCH_STEPS` trials of one pod on one node, for
+   a better one than is known at most `IMPROVE_STEPS` more.
 
-Guaranteed: no node is over-committed; and when the trials suffice (they do whenever nodes^1 + ... + nodes^pods
-stays within `SEARCH_STEPS`, such as 6 pods on 6 nodes, counting only the pods to place and the nodes that hold at
-least one of them), a placement is found if one exists. The result does not depend on the order of the input.
+Guaranteed: no node is over-committed; where the trials suffice, a placement is found if one exists, and it has the
+fewest pods beside another job and among those the fewest nodes. They suffice whenever nodes^1 + ... + nodes^pods stays
+within them, counting only the pods to place and the nodes that can hold one of them: at least 6 pods on 6 nodes for a
+first placement, 5 pods on 5 nodes for the best. The result does not depend on the order of the input.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
 from itertools import groupby
 
-from coach.core.cluster import NOTHING, Node, Pod, PodId, Resources, Role
-from coach.core.gang.rules import ForeignPod, PodRequest
+from coach.core.cluster import NOTHING, PodId, Resources
+from coach.core.gang.rules import PodRequest
+from coach.core.gang.snapshot import OWN, ROLES, Snapshot, Standing
 
 #: Trials (one pod on one node) before the search gives up; 6 pods on 6 nodes need at most 55,986.
 SEARCH_STEPS = 60_000
+
+#: Trials for a better placement than the one in hand; 5 pods on 5 nodes need at most 3,905.
+IMPROVE_STEPS = 4_000
+
+#: Such a search only where pods times nodes are at most so many: beyond, its trials would not come far.
+IMPROVE_SIZE = 400
 
 #: Gangs with more pods than this are not searched: each pod is a level of recursion, and so deep a search ends
 #: at `SEARCH_STEPS` long before it has tried another place for the first pods.
 SEARCH_PODS = 200
 
-#: Role order where sizes tie.
-ROLES = tuple(Role)
-
 Placements = dict[PodId, str]
-
-
-class Standing(IntEnum):
-    """How welcome a node is to a job, best first. The first two have the thesis's score 100, the others 0."""
-
-    OWN = 0  #: it holds this job and no other
-    EMPTY = 1  #: it holds no job
-    OWN_SHARED = 2  #: it holds this job and another
-    FOREIGN = 3  #: it holds other jobs only
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,85 +51,6 @@ class Packing:
     exhaustive: bool
 
 
-class Snapshot:
-    """The cluster at one instant: what is free on each node and which jobs stand there. Grows as plans are made."""
-
-    def __init__(self, nodes: Iterable[Node], bound: Iterable[Pod | ForeignPod]) -> None:
-        ordered = sorted(nodes, key=lambda node: node.name)
-        self.nodes = tuple(ordered)
-        self.bound = tuple(bound)
-        self.room: dict[str, Resources] = {node.name: node.capacity for node in ordered}
-        self.jobs: dict[str, set[str]] = {node.name: set() for node in ordered}
-        self._held: dict[str, list[tuple[str, Resources]]] = {}
-        #: The most of each resource that any node has; sizes are shares of it.
-        self.largest = Resources(
-            max((node.capacity.cpu for node in ordered), default=0.0),
-            max((node.capacity.memory for node in ordered), default=0.0),
-            max((node.capacity.gpu for node in ordered), default=0.0),
-        )
-        for pod in self.bound:
-            # A pod on a node that is gone holds nothing any more.
-            if pod.node in self.room:
-                self.take(pod.node, pod.requests, None if isinstance(pod, ForeignPod) else pod.id.job)
-
-    def copy(self) -> Snapshot:
-        """An independent snapshot with the same content."""
-        other = Snapshot((), ())
-        other.nodes, other.bound = self.nodes, self.bound
-        other.room = dict(self.room)
-        other.jobs = {name: set(jobs) for name, jobs in self.jobs.items()}
-        other._held = {job: list(held) for job, held in self._held.items()}
-        other.largest = self.largest
-        return other
-
-    def take(self, node: str, requests: Resources, job: str | None) -> None:
-        """Take `requests` from `node`, for a pod of `job` (None: a pod that is not ours)."""
-        self.room[node] = self.room[node] - requests
-        if job is not None:
-            self.jobs[node].add(job)
-            self._held.setdefault(job, []).append((node, requests))
-
-    def give_back(self, job: str) -> None:
-        """Free all that `job` holds."""
-        for node, requests in self._held.pop(job, ()):
-            self.room[node] = self.room[node] + requests
-            self.jobs[node].discard(job)
-
-    def holds(self, job: str) -> bool:
-        """Whether `job` has a pod on any node."""
-        return job in self._held
-
-    def commit(self, pods: Iterable[PodRequest], placements: Mapping[PodId, str]) -> None:
-        """Take the room of those `pods` that `placements` names."""
-        for pod in pods:
-            if pod.id in placements:
-                self.take(placements[pod.id], pod.requests, pod.id.job)
-
-    def standing(self, node: str, job: str) -> Standing:
-        """How welcome `node` is to `job`."""
-        jobs = self.jobs[node]
-        if job in jobs:
-            return Standing.OWN if len(jobs) == 1 else Standing.OWN_SHARED
-        return Standing.FOREIGN if jobs else Standing.EMPTY
-
-    def size(self, pod: Resources) -> float:
-        """The largest of a pod's shares of the largest node."""
-        return max(self._shares(pod))
-
-    def slack(self, room: Resources) -> float:
-        """How much `room` is: the sum of its shares of the largest node, rounded so that decimals tie."""
-        return round(sum(self._shares(room)), 9)
-
-    def _shares(self, amount: Resources) -> tuple[float, float, float]:
-        """Cpu, memory and gpu as parts of the most that any node has; 0 of what none has, nine decimals."""
-        most = self.largest
-        return (
-            round(amount.cpu / most.cpu, 9) if most.cpu else 0.0,
-            round(amount.memory / most.memory, 9) if most.memory else 0.0,
-            round(amount.gpu / most.gpu, 9) if most.gpu else 0.0,
-        )
-
-
 def pack(pods: Collection[PodRequest], job: str, snapshot: Snapshot) -> Packing:
     """Place all `pods` of `job` on `snapshot`, which is left as it is."""
     ordered = sorted(
@@ -143,15 +60,32 @@ def pack(pods: Collection[PodRequest], job: str, snapshot: Snapshot) -> Packing:
     for way in (_fill, _best_fit):
         placements = way(ordered, job, snapshot)
         if len(placements) == len(ordered):
-            return Packing(placements, complete=True, exhaustive=True)
+            return Packing(_improve(placements, ordered, job, snapshot), complete=True, exhaustive=True)
         best = max(best, placements, key=len)
     if _too_many(ordered, snapshot):
         return Packing(best, complete=False, exhaustive=True)
     if len(ordered) > SEARCH_PODS:
         return Packing(best, complete=False, exhaustive=False)
-    found, exhaustive = _search(ordered, job, snapshot)
-    best = max(best, found, key=len)
-    return Packing(best, len(best) == len(ordered), exhaustive)
+    search = Search(ordered, job, snapshot, SEARCH_STEPS)
+    best = max(best, search.largest, key=len)
+    return Packing(best, len(best) == len(ordered), search.exhaustive)
+
+
+def _improve(known: Placements, ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placements:
+    """A better placement than `known`, which is complete, if the search finds one."""
+    standing = {name: snapshot.standing(name, job) for name in snapshot.room}
+    cost = (
+        sum(standing[node] >= Standing.OWN_SHARED for node in known.values()),
+        len({node for node in known.values() if standing[node] not in OWN}),
+    )
+    if len(ordered) * len(standing) > IMPROVE_SIZE:
+        return known
+    apart = [room for name, room in snapshot.room.items() if standing[name] < Standing.OWN_SHARED]
+    least = sum(not any(pod.requests.fits(room) for room in apart) for pod in ordered)
+    settled = any(own in OWN for own in standing.values())
+    if cost <= (least, 0 if settled else 1):
+        return known
+    return Search(ordered, job, snapshot, IMPROVE_STEPS, cost).found or known
 
 
 def place_each(pods: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placements:
@@ -234,44 +168,76 @@ def _too_many(ordered: Sequence[PodRequest], snapshot: Snapshot) -> bool:
     return False
 
 
-def _search(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> tuple[Placements, bool]:
-    """The first full placement in a fixed order of trials, else the largest part met; and whether all was tried."""
-    names = sorted(
-        (name for name, room in snapshot.room.items() if any(pod.requests.fits(room) for pod in ordered)),
-        key=lambda name: (snapshot.standing(name, job), -snapshot.slack(snapshot.room[name]), name),
-    )
-    room = [snapshot.room[name] for name in names]
-    chosen: list[int] = []
-    best: list[int] = []
-    trials = 0
+class Search:
+    """Depth first over the placements of `ordered`, in a fixed order of trials; runs when it is made."""
 
-    def descend() -> bool:
-        nonlocal best, trials
-        depth = len(chosen)
-        if depth > len(best):
-            best = list(chosen)
-        if depth == len(ordered):
-            return True
-        requests = ordered[depth].requests
-        # Equal pods in node order only: their permutations are one placement. Equal rooms: one trial stands for all.
-        twin = depth > 0 and ordered[depth - 1].requests == requests
-        tried: set[Resources] = set()
-        for at in range(chosen[-1] if twin else 0, len(names)):
-            if trials >= SEARCH_STEPS:
-                return False
-            if room[at] in tried or not requests.fits(room[at]):
+    def __init__(
+        self,
+        ordered: Sequence[PodRequest],
+        job: str,
+        snapshot: Snapshot,
+        steps: int,
+        below: tuple[int, int] | None = None,
+    ) -> None:
+        standing = {name: snapshot.standing(name, job) for name in snapshot.room}
+        names = sorted(
+            (name for name, room in snapshot.room.items() if any(pod.requests.fits(room) for pod in ordered)),
+            key=lambda name: (standing[name], -snapshot.slack(snapshot.room[name]), name),
+        )
+        self._pods = ordered
+        self._names = names
+        self._standing = [standing[name] for name in names]
+        self._room = [snapshot.room[name] for name in names]
+        self._members = [int(standing[name] in OWN) for name in names]
+        self._chosen: list[int] = []
+        self._largest: list[int] = []
+        self._steps = steps
+        #: (pods beside another job, new nodes) that a placement has to stay below.
+        self._below = below
+        #: The best full placement; empty if none was found.
+        self.found: Placements = {}
+        self._descend(0, 0)
+
+    @property
+    def exhaustive(self) -> bool:
+        """Whether the trials sufficed."""
+        return self._steps > 0
+
+    @property
+    def largest(self) -> Placements:
+        """The best full placement, else the first of the largest parts met."""
+        return self.found or self._placements(self._largest)
+
+    def _placements(self, chosen: Sequence[int]) -> Placements:
+        return {pod.id: self._names[at] for pod, at in zip(self._pods, chosen, strict=False)}
+
+    def _descend(self, beside: int, opened: int) -> None:
+        depth = len(self._chosen)
+        if self._below is not None and (beside, opened) >= self._below:
+            return
+        if depth > len(self._largest):
+            self._largest = list(self._chosen)
+        if depth == len(self._pods):
+            if not self.found:
+                self._steps = min(self._steps, IMPROVE_STEPS)
+            self.found, self._below = self._placements(self._chosen), (beside, opened)
+            return
+        requests = self._pods[depth].requests
+        # Equal pods in node order only: their permutations are one placement. Equal nodes: one trial stands for all.
+        twin = depth > 0 and self._pods[depth - 1].requests == requests
+        tried: set[tuple[Resources, Standing, bool]] = set()
+        for at in range(self._chosen[-1] if twin else 0, len(self._names)):
+            before, standing, members = self._room[at], self._standing[at], self._members[at]
+            if not requests.fits(before) or (kind := (before, standing, members > 0)) in tried:
                 continue
-            trials += 1
-            tried.add(room[at])
-            before = room[at]
-            room[at] = before - requests
-            chosen.append(at)
-            if descend():
-                return True
-            chosen.pop()
-            room[at] = before
-        return False
-
-    descend()
-    placements = {pod.id: names[at] for pod, at in zip(ordered, best, strict=False)}
-    return placements, trials < SEARCH_STEPS
+            if self._steps <= 0:
+                return
+            self._steps -= 1
+            tried.add(kind)
+            self._room[at] = before - requests
+            self._members[at] += 1
+            self._chosen.append(at)
+            self._descend(beside + (standing >= Standing.OWN_SHARED), opened + (members == 0))
+            self._chosen.pop()
+            self._members[at] -= 1
+            self._room[at] = before

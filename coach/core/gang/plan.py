@@ -14,8 +14,9 @@ from enum import StrEnum
 from typing import TypeGuard
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
-from coach.core.gang.packing import ROLES, Packing, Placements, Snapshot, pack, place_each
+from coach.core.gang.packing import Packing, Placements, pack, place_each
 from coach.core.gang.rules import ForeignPod, PodRequest, queue_key
+from coach.core.gang.snapshot import ROLES, Snapshot
 
 #: One scheduler, one server and one worker: the least that can run an epoch (thesis section 4.1).
 SMALLEST: Mapping[Role, int] = {role: 1 for role in Role}

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from coach.core.cluster import Node, Pod
-from coach.core.gang.packing import Placements, Snapshot, pack
+from coach.core.gang.packing import Placements, pack
 from coach.core.gang.plan import (
     Gang,
     GangPlan,
@@ -24,6 +24,7 @@ from coach.core.gang.plan import (
     planned,
 )
 from coach.core.gang.rules import ForeignPod, PodRequest
+from coach.core.gang.snapshot import Snapshot
 
 #: A gang that waits for one of these has a claim on the room that the gangs behind it could take.
 CLAIMS = (WaitReason.WAITING_CAPACITY, WaitReason.DRAINING)

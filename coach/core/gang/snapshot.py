@@ -1,0 +1,104 @@
+"""The cluster at one instant, as planning sees it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import IntEnum
+
+from coach.core.cluster import Node, Pod, PodId, Resources, Role
+from coach.core.gang.rules import ForeignPod, PodRequest
+
+#: Role order where nothing else decides.
+ROLES = tuple(Role)
+
+
+class Standing(IntEnum):
+    """How welcome a node is to a job, best first. The first two have the thesis's score 100, the others 0."""
+
+    OWN = 0  #: it holds this job and no other
+    EMPTY = 1  #: it holds no job
+    OWN_SHARED = 2  #: it holds this job and another
+    FOREIGN = 3  #: it holds other jobs only
+
+
+#: The standings of a node on which the job has a pod already.
+OWN = (Standing.OWN, Standing.OWN_SHARED)
+
+
+class Snapshot:
+    """The cluster at one instant: what is free on each node and which jobs stand there. Grows as plans are made."""
+
+    def __init__(self, nodes: Iterable[Node], bound: Iterable[Pod | ForeignPod]) -> None:
+        ordered = sorted(nodes, key=lambda node: node.name)
+        self.nodes = tuple(ordered)
+        self.bound = tuple(bound)
+        self.room: dict[str, Resources] = {node.name: node.capacity for node in ordered}
+        self.jobs: dict[str, set[str]] = {node.name: set() for node in ordered}
+        self._held: dict[str, list[tuple[str, Resources]]] = {}
+        #: The most of each resource that any node has; sizes are shares of it.
+        self.largest = Resources(
+            max((node.capacity.cpu for node in ordered), default=0.0),
+            max((node.capacity.memory for node in ordered), default=0.0),
+            max((node.capacity.gpu for node in ordered), default=0.0),
+        )
+        for pod in self.bound:
+            # A pod on a node that is gone holds nothing any more.
+            if pod.node in self.room:
+                self.take(pod.node, pod.requests, None if isinstance(pod, ForeignPod) else pod.id.job)
+
+    def copy(self) -> Snapshot:
+        """An independent snapshot with the same content."""
+        other = Snapshot((), ())
+        other.nodes, other.bound = self.nodes, self.bound
+        other.room = dict(self.room)
+        other.jobs = {name: set(jobs) for name, jobs in self.jobs.items()}
+        other._held = {job: list(held) for job, held in self._held.items()}
+        other.largest = self.largest
+        return other
+
+    def take(self, node: str, requests: Resources, job: str | None) -> None:
+        """Take `requests` from `node`, for a pod of `job` (None: a pod that is not ours)."""
+        self.room[node] = self.room[node] - requests
+        if job is not None:
+            self.jobs[node].add(job)
+            self._held.setdefault(job, []).append((node, requests))
+
+    def give_back(self, job: str) -> None:
+        """Free all that `job` holds."""
+        for node, requests in self._held.pop(job, ()):
+            self.room[node] = self.room[node] + requests
+            self.jobs[node].discard(job)
+
+    def holds(self, job: str) -> bool:
+        """Whether `job` has a pod on any node."""
+        return job in self._held
+
+    def commit(self, pods: Iterable[PodRequest], placements: Mapping[PodId, str]) -> None:
+        """Take the room of those `pods` that `placements` names."""
+        for pod in pods:
+            if pod.id in placements:
+                self.take(placements[pod.id], pod.requests, pod.id.job)
+
+    def standing(self, node: str, job: str) -> Standing:
+        """How welcome `node` is to `job`."""
+        jobs = self.jobs[node]
+        if job in jobs:
+            return Standing.OWN if len(jobs) == 1 else Standing.OWN_SHARED
+        return Standing.FOREIGN if jobs else Standing.EMPTY
+
+    def size(self, pod: Resources) -> float:
+        """The largest of a pod's shares of the largest node."""
+        return max(self._shares(pod))
+
+    def slack(self, room: Resources) -> float:
+        """How much `room` is: the sum of its shares of the largest node, rounded so that decimals tie."""
+        return round(sum(self._shares(room)), 9)
+
+    def _shares(self, amount: Resources) -> tuple[float, float, float]:
+        """Cpu, memory and gpu as parts of the most that any node has; 0 of what none has, nine decimals."""
+        most = self.largest
+        return (
+            round(amount.cpu / most.cpu, 9) if most.cpu else 0.0,
+            round(amount.memory / most.memory, 9) if most.memory else 0.0,
+            round(amount.gpu / most.gpu, 9) if most.gpu else 0.0,
+        )
