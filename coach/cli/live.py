@@ -9,10 +9,12 @@ import sys
 import termios
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
 from rich.live import Live
+from rich.text import Text
 
 from coach.cli.screen import MOST_LINES, Running, screen
 from coach.core.jobs import actions as act
@@ -21,7 +23,7 @@ from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
 from coach.handler.session import Session
 from coach.report.history import Line, Narrator
-from coach.report.status import job_row
+from coach.report.status import JobRow, job_row
 
 #: Seconds between two refreshes: often enough for a bar, seldom enough for a slow line.
 REFRESH = 0.25
@@ -42,6 +44,7 @@ class LiveView:
         self._narrator = Narrator(self._jobs)
         self._lines: collections.deque[Line] = collections.deque(maxlen=MOST_LINES)
         self._quiet = _QuietTerminal()
+        self._rows = _Rows()
 
     def _jobs(self) -> dict[str, Job]:
         return self._session.jobs if self._session else {}
@@ -62,7 +65,7 @@ class LiveView:
         """Refresh until cancelled; then the display is gone, and the cursor where it began."""
         self._quiet.begin()
         size = self._console.size
-        live = self._begin(session)
+        shown, live = self._begin(session)
         try:
             while True:
                 await asyncio.sleep(REFRESH)
@@ -71,8 +74,11 @@ class LiveView:
                     size = self._console.size
                     live.stop()
                     self._console.clear()
-                    live = self._begin(session)
-                live.update(self._screen(session), refresh=True)
+                    shown, live = self._begin(session)
+                drawn = self._screen(session)
+                if drawn != shown:
+                    shown = drawn
+                    live.update(drawn, refresh=True)
         finally:
             with contextlib.suppress(OSError):
                 live.stop()
@@ -81,22 +87,23 @@ class LiveView:
         """Give the terminal back."""
         self._quiet.end()
 
-    def _begin(self, session: Session) -> Live:
+    def _begin(self, session: Session) -> tuple[Text, Live]:
+        drawn = self._screen(session)
         live = Live(
-            self._screen(session),
+            drawn,
             console=self._console,
             auto_refresh=False,
             transient=True,
             vertical_overflow="crop",
         )
         live.start(refresh=True)
-        return live
+        return drawn, live
 
-    def _screen(self, session: Session) -> Any:
+    def _screen(self, session: Session) -> Text:
         assert session.handler is not None
         now = session.handler.now()
         jobs = session.jobs
-        rows = [job_row(job, now) for job in jobs.values()]
+        rows = [self._rows.row(job, now) for job in jobs.values()]
         running = {}
         for name, job in jobs.items():
             order = job.running
@@ -113,6 +120,35 @@ class LiveView:
                 seen.total if seen else 0,
             )
         return screen(rows, running, list(self._lines), HINTS[min(session.stops, 3)], self._console.size)
+
+
+class _Rows:
+    """Rows of jobs, made anew only after something happened: an ETA takes milliseconds that training could use."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, tuple[Any, float, JobRow]] = {}
+
+    def row(self, job: Job, now: float) -> JobRow:
+        """The row at `now`; while nothing happens, only the ETA goes down."""
+        fitted = id(job.speed), id(job.convergence)
+        token = job.running.token if job.running else ""
+        seen = (
+            job.state,
+            job.reason,
+            job.message,
+            job.phase,
+            token,
+            len(job.epochs),
+            job.ledger.spent,
+            fitted,
+        )
+        if job.name not in self._made or self._made[job.name][0] != seen:
+            self._made[job.name] = seen, now, job_row(job, now)
+        _, at, row = self._made[job.name]
+        if row.eta is None or row.eta_low is None or row.eta_high is None:
+            return row
+        low, expected, high = (max(0.0, eta - (now - at)) for eta in (row.eta_low, row.eta, row.eta_high))
+        return replace(row, eta=expected, eta_low=low, eta_high=high)
 
 
 class _QuietTerminal:

@@ -12,7 +12,7 @@ from importlib import metadata
 import click
 import typer
 
-from coach.cli import ps, run, show, version
+from coach.cli import export, plot, ps, run, show, version
 from coach.core.errors import CoachError
 
 INTERRUPTED = 130
@@ -26,7 +26,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a job failed, 2 usage or a bad file, 3 budget exhausted, 4 target unreachable, "
     "5 platform, 130 interrupted.",
 )
-for command in (run, ps, show, version):
+for command in (run, ps, show, export, plot, version):
     app.command(name=command.__name__.rpartition(".")[2])(command.command)
 
 

@@ -94,6 +94,8 @@ def eta(row: JobRow, *, interval: bool = False) -> str:
 def reason(row: JobRow) -> str:
     """Why it is in this state: with the numbers where something is wrong or waits."""
     found = Reason(row.reason)
+    if found is Reason.STARTING_FUNCTIONS:
+        return f"{MEANING[found].words}: {row.message}"
     plain = State(row.state) in (State.SUCCEEDED, State.TRAINING, State.PROBING) or not row.message
     return MEANING[found].words if plain else row.message
 

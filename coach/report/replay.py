@@ -48,6 +48,55 @@ def pauses(records: Iterable[Any]) -> list[tuple[float, float]]:
 
 
 @dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt of an epoch in time. `end` None: it still runs."""
+
+    order: act.RunEpoch
+    end: float | None
+    counted: bool
+
+
+def attempts(records: Iterable[Any], name: str) -> list[Attempt]:
+    """All attempts of job `name`, in order."""
+    found: dict[str, Attempt] = {}
+    last = 0.0
+    for record in records:
+        if isinstance(record, ev.HandlerStarted):
+            # Nothing of before runs any more; it ended no later than the last thing that is known.
+            found |= {t: Attempt(a.order, last, False) for t, a in found.items() if a.end is None}
+        elif record.job == name:
+            if isinstance(record, act.RunEpoch):
+                found[record.token] = Attempt(record, None, False)
+            elif isinstance(record, ev.EpochFinished | ev.EpochFailed) and record.token in found:
+                counted = isinstance(record, ev.EpochFinished)
+                found[record.token] = Attempt(found[record.token].order, record.at, counted)
+        last = record.at
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """A job's money at a time: spent, and reserved beside it, in currency units."""
+
+    at: float
+    spent: float
+    reserved: float
+
+
+def money(records: Iterable[Any], name: str) -> list[Purse]:
+    """How the money of job `name` went: one entry after each record that moved some."""
+    found: list[Purse] = []
+    for record, known in replay(record for record in records if record.job in ("", name)):
+        if name not in known:
+            continue
+        ledger = known[name].ledger
+        now = Purse(record.at, to_amount(ledger.spent), to_amount(ledger.reserved))
+        if not found or (found[-1].spent, found[-1].reserved) != (now.spent, now.reserved):
+            found.append(now)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
 class LedgerRow:
     """What one attempt of an epoch cost, in currency units. `held` pays for functions kept after it."""
 

@@ -58,17 +58,20 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """An epoch that counted. `outside_seconds` is all that was not training or evaluation, since the epoch before."""
+    """An epoch that counted; first come the thesis's columns.
+
+    `outside_seconds` is all that was not training or evaluation, since the epoch before.
+    """
 
     job: str
     epoch: int
     kind: str  #: mini or real
-    workers: int
-    servers: int
     loss: float
     accuracy: float
-    seconds: float  #: from the order to the answer
+    servers: int
+    workers: int
     cost: float
+    seconds: float  #: from the order to the answer
     train_seconds: float
     evaluate_seconds: float
     outside_seconds: float

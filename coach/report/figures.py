@@ -1,0 +1,309 @@
+"""Figures of a job: its learning curve, its allocation, its money, and the fitted speed with the path through it.
+
+Each `draw_...` draws on axes it is given. Colours are those of Okabe and Ito, which colour-blind people tell apart,
+and every series also has a marker or a line style of its own.
+"""
+
+from __future__ import annotations
+
+import io
+import itertools
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from coach.core.cluster import Allocation
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job
+from coach.report import words
+from coach.report.export import write
+from coach.report.replay import Attempt, Purse, attempts, money
+
+BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#666666"
+FORMATS = ("png", "svg")
+STYLE: dict[str, Any] = {
+    "figure.dpi": 150,
+    "savefig.dpi": 150,
+    "font.size": 10,
+    "axes.titlesize": 11,
+    "axes.titleweight": "bold",
+    "axes.spines.top": False,
+    "axes.spines.right": False,
+    "axes.grid": True,
+    "grid.alpha": 0.25,
+    "grid.linewidth": 0.6,
+    "legend.frameon": False,
+    "svg.hashsalt": "coach",
+    "svg.fonttype": "none",
+}
+#: From so many seconds on, the time axis is in minutes; then hours.
+MINUTES, HOURS = 180.0, 3 * 3600.0
+#: Widest surface that is drawn, in workers and in servers.
+MOST_CELLS = 32
+
+
+@dataclass(frozen=True, slots=True)
+class Story:
+    """A job with what its records say of its time and its money. `now` in seconds since 1970."""
+
+    job: Job
+    attempts: Sequence[Attempt]
+    purse: Sequence[Purse]
+    now: float
+
+    @classmethod
+    def of(cls, job: Job, records: Sequence[Any], now: float) -> Story:
+        """From a job's records."""
+        return cls(job, attempts(records, job.name), money(records, job.name), job.ended_at or now)
+
+    @property
+    def start(self) -> float:
+        """When its first epoch was ordered."""
+        return self.attempts[0].order.at if self.attempts else self.job.submitted_at
+
+
+def plot(stories: Sequence[Story], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write the figures of jobs with at least one epoch; returns the paths. Raises OSError.
+
+    For each job its four figures, and all of them on one page.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    written = []
+    with mpl.rc_context(cast(Any, STYLE)):
+        for story in stories:
+            for name, figure in figures(story).items():
+                for kind in formats:
+                    written.append(write(folder / f"{name}.{kind}", rendered(figure, kind)))
+    return written
+
+
+def figures(story: Story) -> dict[str, Figure]:
+    """The figures of one job, by file name without its ending."""
+    name = story.job.name
+    made = {}
+    for kind, (draw, size, rows) in _KINDS.items():
+        figure = Figure(figsize=size, layout="constrained")
+        draw(list(figure.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]), story)
+        figure.suptitle(name, fontsize=12, fontweight="bold")
+        made[f"{name}-{kind}"] = figure
+    page = Figure(figsize=(13, 9), layout="constrained")
+    page.suptitle(
+        f"{name}: {story.job.state.value}, {story.job.message}"[:150], fontsize=12, fontweight="bold"
+    )
+    parts = np.ravel(np.asarray(page.subfigures(2, 2)))
+    for part, (draw, _, rows) in zip(parts, _KINDS.values(), strict=True):
+        draw(list(part.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]), story)
+    return {name: page, **made}
+
+
+def rendered(figure: Figure, kind: str) -> bytes:
+    """The figure as a file's content; the same figure gives the same bytes."""
+    content = io.BytesIO()
+    metadata = {"Date": None} if kind == "svg" else {"Software": None}
+    figure.savefig(content, format=kind, metadata=metadata)
+    return content.getvalue()
+
+
+# -- the four kinds ---------------------------------------------------------------------------------------
+
+
+def draw_curve(axes: Sequence[Axes], story: Story) -> None:
+    """Loss and accuracy by passes over the data, with the target, the fitted curve and its 80 % interval."""
+    job = story.job
+    for ax, metric, colour in zip(axes, ("loss", "accuracy"), (BLUE, GREEN), strict=True):
+        x = np.array([epoch.passes for epoch in job.epochs])
+        y = np.array([getattr(epoch.report, metric) for epoch in job.epochs])
+        real = np.array([epoch.kind is EpochKind.REAL for epoch in job.epochs], dtype=bool)
+        ax.plot(x, y, "-", color=colour, linewidth=1.2, alpha=0.6)
+        ax.plot(x[real], y[real], "o", color=colour, markersize=4.5, label="epoch")
+        if not real.all():
+            ax.plot(
+                x[~real],
+                y[~real],
+                "o",
+                color=colour,
+                markersize=4.5,
+                markerfacecolor="white",
+                label="mini-epoch",
+            )
+        if metric == job.metric:
+            _target(ax, job)
+        ax.set_ylabel(metric + (" (share right)" if metric == "accuracy" else " (mean, test split)"))
+        ax.margins(y=0.08)
+        ax.legend(loc="best", fontsize=8)
+    axes[0].set_title("Learning curve")
+    axes[-1].set_xlabel("passes over the data")
+
+
+def _target(ax: Axes, job: Job) -> None:
+    ax.axhline(job.target, color=RED, linestyle="--", linewidth=1.2, label=f"target {job.target:g}")
+    if job.convergence is None or not job.real_epochs:
+        return
+    last = job.last_x()
+    end = job.passes if job.ended or last is None else min(last.expected, 4 * job.passes)
+    x = np.linspace(job.epochs[0].passes, max(end, job.passes), 60)
+    bounds = [job.convergence.interval(float(at)) for at in x]
+    ax.plot(
+        x, [job.convergence.predict(float(at)) for at in x], ":", color=GREY, linewidth=1.3, label="fitted"
+    )
+    ax.fill_between(
+        x,
+        [b.low for b in bounds],
+        [b.high for b in bounds],
+        color=GREY,
+        alpha=0.15,
+        linewidth=0,
+        label="80 % interval",
+    )
+
+
+def draw_allocation(axes: Sequence[Axes], story: Story) -> None:
+    """Workers and servers of each epoch over time; probes and attempts that did not count are shaded."""
+    ax = axes[0]
+    unit, scale = _time_unit(story.now - story.start)
+    times = [[(t - story.start) / scale for t in (s.order.at, s.end or story.now)] for s in story.attempts]
+    # The second series is thinner and a little lower, so that both are seen where they are equal.
+    for role, colour, width, shift in (("workers", BLUE, 3.5, 0.03), ("servers", ORANGE, 2.0, -0.05)):
+        counts = [[getattr(span.order.allocation, role) + shift] * 2 for span in story.attempts]
+        ax.plot(np.ravel(times), np.ravel(counts), "-", color=colour, linewidth=0.8, alpha=0.6)
+        for index, (at, count) in enumerate(zip(times, counts, strict=True)):
+            label = role if index == 0 else None
+            ax.plot(at, count, "-", color=colour, linewidth=width, solid_capstyle="butt", label=label)
+    said = set()
+    for span, at in zip(story.attempts, times, strict=True):
+        what = "probe" if span.order.kind is EpochKind.MINI else ""
+        if span.end is not None and not span.counted:
+            what = "did not count"
+        if what:
+            colour = RED if what == "did not count" else PURPLE
+            label = None if what in said else what
+            ax.axvspan(at[0], at[1], color=colour, alpha=0.2, linewidth=0, label=label)
+            said.add(what)
+    most = max((max(span.order.allocation) for span in story.attempts), default=1)
+    ax.set_ylim(0, most + 0.6)
+    ax.yaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.set_title("Allocation")
+    ax.set_xlabel(f"time since the first epoch ({unit})")
+    ax.set_ylabel("functions")
+    ax.legend(loc="best", fontsize=8, ncols=2)
+
+
+def draw_money(axes: Sequence[Axes], story: Story) -> None:
+    """What was spent, what was reserved beside it, and the budget."""
+    ax = axes[0]
+    job = story.job
+    unit, scale = _time_unit(story.now - story.start)
+    currency = job.spec.spec.price_book.currency
+    at = np.array(
+        [(entry.at - story.start) / scale for entry in story.purse] + [(story.now - story.start) / scale]
+    )
+    spent = np.array([entry.spent for entry in story.purse] + [story.purse[-1].spent])
+    reserved = np.array([entry.reserved for entry in story.purse] + [story.purse[-1].reserved])
+    ax.fill_between(
+        at, spent, spent + reserved, step="post", color=ORANGE, alpha=0.35, linewidth=0, label="reserved"
+    )
+    ax.step(at, spent, where="post", color=BLUE, linewidth=1.8, label="spent")
+    budget = None if job.ledger.budget is None else job.ledger.budget / 1e9
+    top = float((spent + reserved).max())
+    # A budget far above all that ever was at stake would press everything else against the axis.
+    if budget is not None and budget <= 3 * top:
+        ax.axhline(
+            budget, color=RED, linestyle="--", linewidth=1.2, label=f"budget {words.plain_amount(budget)}"
+        )
+        top = max(top, budget)
+    elif budget is not None:
+        ax.plot([], [], " ", label=f"budget {words.plain_amount(budget)} {currency}, far above")
+    else:
+        ax.plot([], [], " ", label="no budget")
+    ax.set_xlim(left=0)
+    ax.set_ylim(0, top * 1.12 or 1)
+    ax.set_title("Money")
+    ax.set_xlabel(f"time since the first epoch ({unit})")
+    ax.set_ylabel(currency)
+    ax.legend(loc="best", fontsize=8)
+
+
+def draw_speed(axes: Sequence[Axes], story: Story) -> None:
+    """The fitted surface over workers and servers, what was measured on it, and the path of the real epochs."""
+    ax = axes[0]
+    job = story.job
+    ax.grid(visible=False)
+    ax.set_title("Speed: fitted surface, measured points, path")
+    ax.set_xlabel("workers")
+    ax.set_ylabel("servers")
+    if job.speed is None:
+        ax.text(0.5, 0.5, "no speed is known yet", ha="center", transform=ax.transAxes)
+        return
+    seen = [Allocation(p.workers, p.servers) for p in job.speed.points]
+    most_w = min(MOST_CELLS, max(job.maximum.workers, *(at.workers for at in seen)))
+    most_s = min(MOST_CELLS, max(job.maximum.servers, *(at.servers for at in seen)))
+    grid = [(w, s) for s in range(1, most_s + 1) for w in range(1, most_w + 1)]
+    surface = job.speed.predict_all(grid).reshape(most_s, most_w)
+    image = ax.imshow(
+        surface, origin="lower", cmap="cividis", aspect="auto", extent=(0.5, most_w + 0.5, 0.5, most_s + 0.5)
+    )
+    bar = ax.figure.colorbar(image, ax=ax)
+    bar.set_label("epochs/s, fitted")
+    if most_w * most_s <= 24:
+        middle = (float(surface.min()) + float(surface.max())) / 2
+        for (w, s), v in zip(grid, surface.ravel(), strict=True):
+            ax.text(
+                w,
+                s - 0.32,
+                words.number(float(v)),
+                ha="center",
+                fontsize=8,
+                color="white" if v < middle else "black",
+            )
+    for point in job.speed.points:
+        if point.workers <= most_w and point.servers <= most_s:
+            ax.plot(
+                point.workers,
+                point.servers,
+                "o",
+                markersize=9,
+                markerfacecolor="white",
+                markeredgecolor="black",
+            )
+    ax.plot([], [], "o", markerfacecolor="white", markeredgecolor="black", linestyle="", label="measured")
+    path = [at for at, _ in itertools.groupby(epoch.allocation for epoch in job.real_epochs)]
+    for before, after in itertools.pairwise(path):
+        look = {
+            "arrowstyle": "-|>",
+            "color": RED,
+            "linewidth": 1.6,
+            "shrinkA": 6,
+            "shrinkB": 6,
+            "connectionstyle": "arc3,rad=0.15",
+        }
+        ax.annotate("", xy=after, xytext=before, arrowprops=look)
+    if path:
+        ax.plot(*path[-1], "*", markersize=15, color=RED, markeredgecolor="white", label="last")
+        ax.plot([], [], "-", color=RED, label="path")
+    ax.set_xlim(0.5, most_w + 0.5)
+    ax.set_ylim(0.5, most_s + 0.5)
+    for axis in (ax.xaxis, ax.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True))
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), fontsize=8, ncols=3)
+
+
+def _time_unit(seconds: float) -> tuple[str, float]:
+    if seconds < MINUTES:
+        return "seconds", 1.0
+    return ("minutes", 60.0) if seconds < HOURS else ("hours", 3600.0)
+
+
+#: Name of the figure -> what draws it, its size in inches, and how many axes one above the other it has.
+_KINDS: dict[str, tuple[Callable[[Sequence[Axes], Story], None], tuple[float, float], int]] = {
+    "curve": (draw_curve, (7, 5.5), 2),
+    "allocation": (draw_allocation, (7, 3.6), 1),
+    "money": (draw_money, (7, 3.6), 1),
+    "speed": (draw_speed, (7, 4.4), 1),
+}
