@@ -11,6 +11,7 @@ step. Jobs meet only in `_allocate`, where the policy sees all of them; no job w
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -50,7 +51,8 @@ class Reducer:
     def apply(self, record: Any) -> None:
         """Fold one record of a journal; nothing is decided."""
         if isinstance(record, ev.JobSubmitted):
-            self.jobs[record.job] = jobs.submitted(record)
+            if record.job not in self.jobs:
+                self.jobs[record.job] = jobs.submitted(record)
         elif isinstance(record, ev.HandlerStarted):
             self.nodes = record.nodes
             for job in self.jobs.values():
@@ -82,8 +84,10 @@ class Reducer:
     @staticmethod
     def _is_late(job: Job | None, event: ev.Event) -> bool:
         """Whether an answer comes after its question was given up. Then it only stands in the journal."""
-        if isinstance(event, ev.HandlerStarted | ev.JobSubmitted):
+        if isinstance(event, ev.HandlerStarted):
             return False
+        if isinstance(event, ev.JobSubmitted):
+            return job is not None
         if job is None:
             return True
         if isinstance(event, ev.EpochFinished | ev.EpochFailed):
@@ -93,7 +97,10 @@ class Reducer:
         if isinstance(event, ev.TimerFired):
             return job.timer != event.token
         if isinstance(event, ev.PodReady | ev.PodLost):
-            return event.pod not in job.pods
+            held = job.pods.get(event.pod)
+            return held is None or held.releasing or (held.ready and isinstance(event, ev.PodReady))
+        if isinstance(event, ev.PodsReleased):
+            return not any(pod in job.pods and job.pods[pod].releasing for pod in event.pods)
         return False
 
     def _live(self) -> list[Job]:
@@ -119,7 +126,7 @@ class Reducer:
         if isinstance(plan, Wait):
             self._end(job, event.at, Reason.NEVER_FITS, plan.message)
             return
-        self._room_changed()
+        self._moving.add(job.name)
 
     def _pod_ready(self, job: Job | None, event: ev.PodReady, _: Any) -> None:
         assert job is not None
@@ -134,7 +141,11 @@ class Reducer:
         if job.phase is Phase.ENDING:
             self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
-            self._failed(job, event.at, event.reason, event.message)
+            # A needed pod, or one whose speed was to be measured. Without a wanted one the epoch starts too.
+            if job.kind is EpochKind.REAL and self._needed_are_in(job, job.pods):
+                self._begin_when_ready(job, event.at)
+            else:
+                self._failed(job, event.at, event.reason, event.message)
         self._room_changed()
 
     def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
@@ -149,12 +160,12 @@ class Reducer:
     def _epoch_finished(self, job: Job | None, event: ev.EpochFinished, _: Any) -> None:
         assert job is not None
         self._settle(job, event.at, Charge.EPOCH)
-        self._take(act.FitModels(event.at, job.name, f"{job.name}.fit{len(job.epochs)}"))
+        self._fit(job, event.at)
 
     def _epoch_failed(self, job: Job | None, event: ev.EpochFailed, order: act.RunEpoch | None) -> None:
         assert job is not None and order is not None
         self._settle(job, event.at, Charge.FAILED)
-        if event.reason is Reason.DEADLINE_EXCEEDED and order.budget_bound:
+        if event.reason is Reason.DEADLINE_EXCEEDED and order.budget_bound and not self._payable(job):
             self._end(
                 job,
                 event.at,
@@ -206,8 +217,12 @@ class Reducer:
             self._give_back(job, at)
             self._enter(job, at, Reason.INTERRUPTED, f"after {len(job.epochs)} epochs; go on with: coach run")
             return
-        if job.speed is not None and not self._can_pay(job):
+        if self._payable(job) is None:
             self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+            return
+        if job.fitted < len(job.epochs) and job.speed_points():
+            # What earlier jobs measured, or a fit that a handler did not live to see.
+            self._fit(job, at)
             return
         kind, allocation, why = self._choose(job)
         if allocation is None:
@@ -216,6 +231,9 @@ class Reducer:
             return
         self._take(act.Decide(at, job.name, allocation, kind, why))
         self._resize(job, at)
+
+    def _fit(self, job: Job, at: float) -> None:
+        self._take(act.FitModels(at, job.name, f"{job.name}.fit{len(job.epochs)}"))
 
     def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[str, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else what the policy gives."""
@@ -228,8 +246,13 @@ class Reducer:
                     why = f"probe {point}: {len(left)} to measure, at most {size[0]:.1%} of the data"
                     return EpochKind.MINI, point, (why,)
         decision = self.policy.allocate(*self._view())
-        why_not = tuple(str(step) for step in decision.why(job.name))
-        return EpochKind.REAL, decision.allocations[job.name], why_not
+        allocation = decision.allocations[job.name]
+        reasons = tuple(str(step) for step in decision.why(job.name))
+        if allocation is None and not any(other.pods for other in self._live() if other is not job):
+            # Nothing that it could wait for will ever happen.
+            allocation = self._payable(job)
+            reasons += (f"nobody else holds anything: {allocation}",)
+        return EpochKind.REAL, allocation, reasons
 
     def _view(self) -> tuple[list[View], ClusterView]:
         """What the policy sees: the jobs that want or hold room, and the nodes without what ending jobs hold."""
@@ -252,12 +275,13 @@ class Reducer:
         of = job.spec.spec.resources.of
         members = tuple(
             PodRequest(pod, of(pod.role), job.spec.spec.priority, job.submitted_at)
-            for pod in _pods(job.name, allocation)
+            for pod in _gang(job, allocation, fresh=empty)
             if empty or pod not in job.pods
         )
         counts = {Role.SCHEDULER: 1, Role.SERVER: needed.servers, Role.WORKER: needed.workers}
-        bound = [] if empty else [h.pod for other in self._live() for h in other.pods.values()]
-        draining = [other.name for other in self._live() if any(h.releasing for h in other.pods.values())]
+        live = [] if empty else self._live()
+        bound = [held.pod for other in live for held in other.pods.values()]
+        draining = [other.name for other in live if any(h.releasing for h in other.pods.values())]
         return plan_gang(Gang(job.name, members, counts), self.nodes, bound, draining)
 
     def _probes(self, job: Job) -> list[Allocation]:
@@ -267,15 +291,17 @@ class Reducer:
             job, lambda point: isinstance(self._plan(job, point, point, empty=True), GangPlan)
         )
 
-    def _can_pay(self, job: Job) -> bool:
-        """Whether any allocation's next epoch is covered; the smallest is the usual answer, and asked first."""
+    def _payable(self, job: Job) -> Allocation | None:
+        """An allocation whose next epoch is covered: the smallest, else the cheapest that the cluster can hold."""
         if life.affordable(job, job.minimum):
-            return True
-        return any(
-            life.affordable(job, Allocation(w, s))
-            for w in range(job.minimum.workers, job.maximum.workers + 1)
-            for s in range(job.minimum.servers, job.maximum.servers + 1)
+            return job.minimum
+        others = sorted(
+            life.others_affordable(job), key=lambda other: (life.predicted_cost(job, other), other)
         )
+        fitting = (
+            other for other in others if isinstance(self._plan(job, other, other, empty=True), GangPlan)
+        )
+        return next(fitting, None)
 
     def _unpayable(self, job: Job) -> str:
         left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
@@ -291,9 +317,8 @@ class Reducer:
     def _resize(self, job: Job, at: float) -> None:
         """Go from the pods held to those wanted: end what is too much, start what is missing."""
         assert job.wanted is not None
-        excess = tuple(
-            pod for pod, held in job.pods.items() if not held.releasing and not _within(pod, job.wanted)
-        )
+        stay = set(_gang(job, job.wanted))
+        excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in stay)
         if excess:
             self._take(act.ReleasePods(at, job.name, excess))
         self._fill(job, at)
@@ -313,10 +338,12 @@ class Reducer:
         )
         if missing:
             self._take(act.DeployPods(at, job.name, missing))
-            token = f"{job.name}.start{job.attempts}.{len(job.pods)}"
-            self._take(act.SetTimer(at, job.name, token, at + START_DEADLINE))
             if job.metered == NOTHING:
                 self._enter(job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.wanted}")
+        if not job.timer and not all(held.ready or held.releasing for held in job.pods.values()):
+            # A gang that is paid for waits no longer for more than its lease lasts.
+            lease = job.lease_until if job.metered != NOTHING else float("inf")
+            self._set_timer(job, at, min(at + START_DEADLINE, max(at, lease)))
         self._begin_when_ready(job, at)
 
     def _begin_when_ready(self, job: Job, at: float) -> None:
@@ -328,24 +355,22 @@ class Reducer:
         """Time is up: begin with what is ready if the needed are, else give everything back."""
         unready = tuple(pod for pod, held in job.pods.items() if not held.ready and not held.releasing)
         ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
+        late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._needed_are_in(job, ready):
-            self._take(act.ReleasePods(at, job.name, unready))
-            return
-        self._give_back(job, at)
-        self._failed(
-            job,
-            at,
-            Reason.START_TIMED_OUT,
-            f"{len(unready)} of {len(job.pods)} functions were not ready after {START_DEADLINE:.0f} s",
-        )
+            self._take(act.Decide(at, job.name, _count(ready), job.kind, (*job.why, f"{late}: without them")))
+            self._resize(job, at)
+        else:
+            self._give_back(job, at)
+            self._failed(job, at, Reason.START_TIMED_OUT, late)
 
     @staticmethod
     def _needed_are_in(job: Job, pods: Iterable[PodId]) -> bool:
-        roles = [pod.role for pod in pods]
+        pods = list(pods)
+        workers, servers = _count(pods)
         return (
-            Role.SCHEDULER in roles
-            and roles.count(Role.WORKER) >= job.minimum.workers
-            and roles.count(Role.SERVER) >= job.minimum.servers
+            any(pod.role is Role.SCHEDULER for pod in pods)
+            and workers >= job.minimum.workers
+            and servers >= job.minimum.servers
         )
 
     def _begin(self, job: Job, at: float) -> None:
@@ -353,17 +378,16 @@ class Reducer:
         # What the gang held while it waited is paid first: the terms are about the money left after that.
         self._settle(job, at, Charge.RELEASE)
         allocation = job.held
-        fraction, seconds = 1.0, None
-        if job.kind is EpochKind.MINI:
-            left = self._probes(job)
-            fraction, seconds = life.probe_size(job, max(1, len(left))) or (1.0, None)
+        kind, fraction, seconds = EpochKind.REAL, 1.0, None
+        if job.kind is EpochKind.MINI and (size := life.probe_size(job, max(1, len(self._probes(job))))):
+            kind, (fraction, seconds) = EpochKind.MINI, size
             if allocation.workers > 1:
                 seconds = None
         terms = life.terms(job, allocation, fraction, seconds)
         if terms is None:
-            if allocation != job.minimum:
+            if allocation != job.minimum or kind is EpochKind.MINI:
                 why = f"{allocation} is not covered by the budget any more: the smallest instead"
-                self._take(act.Decide(at, job.name, job.minimum, job.kind, (why,)))
+                self._take(act.Decide(at, job.name, job.minimum, EpochKind.REAL, (why,)))
                 self._resize(job, at)
             else:
                 self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
@@ -375,14 +399,14 @@ class Reducer:
         attempt = job.failures + 1
         token = f"{job.name}.{job.attempts + 1}"
         same = job.group != "" and job.members == pods
-        reason = Reason.PROBING_SPEED if job.kind is EpochKind.MINI else Reason.TRAINING_EPOCH
+        reason = Reason.PROBING_SPEED if kind is EpochKind.MINI else Reason.TRAINING_EPOCH
         number = len(job.epochs) + 1
         self._take(
             act.RunEpoch(
                 at=at,
                 job=job.name,
                 token=token,
-                kind=job.kind,
+                kind=kind,
                 number=number,
                 attempt=attempt,
                 allocation=allocation,
@@ -399,7 +423,7 @@ class Reducer:
                 predicted_seconds=_as_tuple(terms.predicted),
             )
         )
-        if job.reason is not reason:
+        if (job.reason, job.message) != (reason, f"with {allocation}"):
             self._enter(job, at, reason, f"with {allocation}")
 
     def _failed(self, job: Job, at: float, reason: Reason, message: str) -> None:
@@ -409,14 +433,15 @@ class Reducer:
             self._moving.add(job.name)
         elif retry is Retry.NEVER:
             self._end(job, at, reason, message)
+        elif job.interrupt:
+            self._moving.add(job.name)
         elif job.failures + 1 >= life.MAX_FAILURES:
             self._end(job, at, reason, f"{message} ({life.MAX_FAILURES} attempts in a row failed)")
         else:
             pause = BACKOFF[job.failures]
             again = f"attempt {job.failures + 2} of {life.MAX_FAILURES} in {pause:g} s"
             self._enter(job, at, Reason.BACKING_OFF, f"{reason.value}: {message}; {again}")
-            token = f"{job.name}.again{job.attempts}.{job.failures}"
-            self._take(act.SetTimer(at, job.name, token, at + pause))
+            self._set_timer(job, at, at + pause)
 
     # -- money, ends, pods --------------------------------------------------------------------------------
 
@@ -451,24 +476,33 @@ class Reducer:
             reason, message = Reason(plan.reason.value), plan.message
         else:
             reason, message = Reason.DRAINING, why[-1] if why else "the policy keeps the room for other jobs"
-        if (job.reason, job.message) != (reason, message):
+        if reason is Reason.NEVER_FITS:
+            self._end(job, at, reason, message)
+        elif job.phase is not Phase.IDLE or (job.reason, job.message) != (reason, message):
             self._enter(job, at, reason, message)
+
+    def _set_timer(self, job: Job, at: float, due: float) -> None:
+        self._take(act.SetTimer(at, job.name, f"{job.name}.timer{job.timers + 1}", due))
 
     def _enter(self, job: Job, at: float, reason: Reason, message: str) -> None:
         self._take(act.Enter(at, job.name, reason, message))
 
 
-def _pods(job: str, allocation: Allocation) -> list[PodId]:
-    return [
-        PodId(job, Role.SCHEDULER, 0),
-        *(PodId(job, Role.SERVER, index) for index in range(allocation.servers)),
-        *(PodId(job, Role.WORKER, index) for index in range(allocation.workers)),
-    ]
+def _gang(job: Job, allocation: Allocation, *, fresh: bool = False) -> list[PodId]:
+    """The pods of `allocation`: those it holds stay, ready ones first; with what lacks at the lowest free places."""
+    counts = {Role.SCHEDULER: 1, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
+    held = [] if fresh else [(not h.ready, pod.index, pod) for pod, h in job.pods.items() if not h.releasing]
+    gang: list[PodId] = []
+    for role, count in counts.items():
+        stay = [pod for _, _, pod in sorted(held) if pod.role is role][:count]
+        free = (PodId(job.name, role, index) for index in itertools.count())
+        gang += [*stay, *itertools.islice((pod for pod in free if pod not in stay), count - len(stay))]
+    return gang
 
 
-def _within(pod: PodId, allocation: Allocation) -> bool:
-    count = {Role.SCHEDULER: 1, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
-    return pod.index < count[pod.role]
+def _count(pods: Iterable[PodId]) -> Allocation:
+    roles = [pod.role for pod in pods]
+    return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
 
 
 def _queue_key(job: Job) -> tuple[int, float, str]:

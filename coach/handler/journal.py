@@ -145,9 +145,11 @@ def fold(records: Iterable[Record]) -> dict[str, Job]:
     found: dict[str, Job] = {}
     for record in records:
         if isinstance(record, JobSubmitted):
-            found[record.job] = jobs.submitted(record)
+            if record.job not in found:
+                found[record.job] = jobs.submitted(record)
         elif record.job:
-            jobs.apply(found[record.job], record)
+            if record.job in found:
+                jobs.apply(found[record.job], record)
         else:
             for job in found.values():
                 jobs.apply(job, record)

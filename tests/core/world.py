@@ -1,26 +1,30 @@
-"""A world in virtual time for the reducer: true speeds, a true curve, and faults on request.
+"""A world in virtual time for the reducer: true speeds, a true curve, pods that live and die, and faults on request.
 
 It is a driver like the live handler, without I/O: it carries actions out and feeds the answers back in the order
-of their times. After every event it checks what must always hold.
+of their times. It keeps its own books - which pods exist, which epochs run, what was really held and for how long -
+and after every event it holds the reducer to them (`check`), to its journal (`shadow`) and to the clock.
 """
 
 from __future__ import annotations
 
 import heapq
 import itertools
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from coach.core.budget import to_amount
-from coach.core.cluster import NOTHING, Allocation, Node, Resources
+from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job, Phase
+from coach.core.jobs.life import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES
 from coach.core.jobs.reasons import Reason
 from coach.core.policies.coach import CoachPolicy
 from coach.core.reducer import Reducer
+from coach.handler.codec import decode, encode
 from coach.handler.journal import fold
 
 SPEC: dict[str, Any] = {
@@ -42,10 +46,21 @@ SPEC: dict[str, Any] = {
     },
 }
 
+#: More events than this at one instant of virtual time: the jobs go round in a circle.
+MOST_AT_ONCE = 500
+
+#: Makes an event when its time has come; None: what it would have told is not so any more.
+Later = Callable[[], ev.Event | None]
+
 
 def spec(name: str = "job", **changes: Any) -> dict[str, Any]:
     """A job file's content with `changes` to its spec."""
     return {**SPEC, "metadata": {"name": name}, "spec": {**SPEC["spec"], **changes}}
+
+
+def usd(amount: float) -> dict[str, Any]:
+    """A budget."""
+    return {"amount": amount, "currency": "USD"}
 
 
 def nodes(count: int, cpu: float, memory: float = 64.0) -> tuple[Node, ...]:
@@ -63,6 +78,22 @@ class Truth:
     data_size: int = 10_000
     #: Called before an epoch ends: a reason makes it fail after the given share of its time.
     fault: Callable[[act.RunEpoch], tuple[Reason, float] | None] = lambda order: None
+    #: Seconds a pod takes to start, or why it does not; None: it never answers. The number counts the job's pods.
+    pod: Callable[[PodId, int], float | Reason | None] = lambda pod, number: 0.5
+    #: Seconds between an order and its answer for: the release of pods, the stop of an epoch, a fit.
+    release: float = 0.05
+    stop: float = 0.05
+    fit: float = 0.01
+
+
+@dataclass
+class Real:
+    """A pod that really exists; `billed_from`: from when on it costs."""
+
+    pod: Pod
+    ready_at: float | None = None
+    billed_from: float | None = None
+    leaving: bool = False
 
 
 @dataclass
@@ -71,85 +102,201 @@ class World:
     truths: dict[str, Truth] = field(default_factory=dict)
     now: float = 1_000_000.0
     history: list[Any] = field(default_factory=list)
-    _heap: list[tuple[float, int, Callable[[], ev.Event | None]]] = field(default_factory=list)
-    _count: itertools.count = field(default_factory=itertools.count)
+    pods: dict[PodId, Real] = field(default_factory=dict)
+    #: Token of each epoch that really runs, by job.
+    epochs: dict[str, act.RunEpoch] = field(default_factory=dict)
+    #: What each job's pods and calls really cost so far, in currency units; and the part that lies after its lease.
+    cost: Counter[str] = field(default_factory=Counter)
+    unleased: Counter[str] = field(default_factory=Counter)
+    calls: Counter[str] = field(default_factory=Counter)
+    leases: dict[str, float] = field(default_factory=dict)
+    #: The journal, as it would be read again: each record through JSON, folded as it comes. None: not kept.
+    shadow: Reducer | None = None
+    most_pods: Counter[str] = field(default_factory=Counter)
+    _heap: list[tuple[float, int, Later]] = field(default_factory=list)
+    _count: itertools.count[int] = field(default_factory=itertools.count)
+    _at_once: int = 0
+    _numbers: Counter[str] = field(default_factory=Counter)
 
     @classmethod
-    def of(cls, cluster: tuple[Node, ...], policy: Any = None) -> World:
+    def of(cls, cluster: tuple[Node, ...], policy: Any = None, *, shadow: bool = False) -> World:
         world = cls(Reducer(policy or CoachPolicy()))
+        world.shadow = Reducer(world.reducer.policy) if shadow else None
         world.send(ev.HandlerStarted(world.now, cluster))
         return world
 
-    def submit(self, content: dict[str, Any], truth: Truth | None = None, **more: Any) -> None:
+    # -- what users and fate do ---------------------------------------------------------------------------
+
+    def submit(self, content: dict[str, Any], truth: Truth | None = None, **more: Any) -> list[act.Action]:
         name = content["metadata"]["name"]
-        self.truths[name] = truth or Truth()
-        self.send(ev.JobSubmitted(self.now, name, content, "file:///checkpoints", **more))
+        self.truths.setdefault(name, truth or Truth())
+        return self.send(ev.JobSubmitted(self.now, name, content, "file:///checkpoints", **more))
+
+    def cancel(self, name: str = "job") -> list[act.Action]:
+        return self.send(ev.CancelAsked(self.now, name))
+
+    def interrupt(self, name: str = "job", now: bool = False) -> list[act.Action]:
+        return self.send(ev.InterruptAsked(self.now, name, now))
+
+    def resume(self, name: str = "job", added: int = 0) -> list[act.Action]:
+        return self.send(ev.ResumeAsked(self.now, name, added))
+
+    def lose(self, pod: PodId, reason: Reason = Reason.FUNCTION_LOST) -> None:
+        """A pod dies, if it is there; its epoch fails by itself a moment later, if nobody stops it before."""
+        real = self.pods.get(pod)
+        if real is None or real.leaving:
+            return
+        self._remove(pod)
+        order = self.epochs.get(pod.job)
+        if order is not None and pod in order.pods:
+            self._answer_epoch(order, 0.2, Reason.PEER_LOST)
+        self.send(ev.PodLost(self.now, pod.job, pod, reason, "lost"))
+
+    def restart(self, cluster: tuple[Node, ...] | None = None) -> None:
+        """The handler is killed and starts again: pods end, answers under way are lost, the journal is read."""
+        for pod in list(self.pods):
+            self._remove(pod)
+        self.epochs.clear()
+        self._heap.clear()
+        reducer = Reducer(self.reducer.policy)
+        for record in self.journalled():
+            reducer.apply(record)
+        cluster = cluster or self.reducer.nodes
+        self.reducer = reducer
+        self.send(ev.HandlerStarted(self.now, cluster))
+
+    # -- time ---------------------------------------------------------------------------------------------
 
     def job(self, name: str = "job") -> Job:
         return self.reducer.jobs[name]
 
-    def at(self, seconds: float, make: Callable[[], ev.Event | None]) -> None:
+    def at(self, seconds: float, make: Later) -> None:
         """Send the event that `make` gives, `seconds` from now."""
         heapq.heappush(self._heap, (self.now + seconds, next(self._count), make))
 
     def send(self, event: ev.Event) -> list[act.Action]:
         actions = self.reducer.react(event)
         self.history += [event, *actions]
+        if self.shadow:
+            for record in (event, *actions):
+                self.shadow.apply(decode(type(record).__name__, encode(record)))
         for action in actions:
             self._carry_out(action)
         self.check()
         return actions
 
-    def run(self, most: int = 20_000, until: Callable[[], bool] | None = None) -> None:
-        """Until nothing is to come, or `until` holds. Fails where the jobs never come to rest."""
-        for _ in range(most):
-            if until and until():
-                return
-            if not self._heap:
-                return
+    def step(self) -> bool:
+        """Let the next thing happen; whether there was one."""
+        while self._heap:
             due, _, make = heapq.heappop(self._heap)
+            self._at_once = self._at_once + 1 if due <= self.now else 0
+            assert self._at_once < MOST_AT_ONCE, f"in circles: {self.history[-20:]}"
             self.now = max(self.now, due)
             event = make()
             if event is not None:
                 self.send(event)
-        raise AssertionError(f"still going after {most} events: {self.reducer.jobs}")
+                return True
+        return False
+
+    def run(self, most: int = 20_000, until: Callable[[], bool] | None = None) -> None:
+        """Until nothing is to come, or `until` holds. Fails where the jobs never come to rest, or rest too early."""
+        for _ in range(most):
+            if until and until():
+                return
+            if not self.step():
+                assert not until, "it never came to that"
+                return self.check_rest()
+        raise AssertionError(f"still going after {most} events: {self.history[-20:]}")
+
+    # -- carrying actions out -------------------------------------------------------------------------------
 
     def _carry_out(self, action: act.Action) -> None:
         name = action.job
         match action:
             case act.DeployPods():
                 for pod in action.pods:
-                    self.at(0.5, lambda pod=pod: ev.PodReady(self.now, name, pod.id, "127.0.0.1:1"))
+                    self._deploy(pod)
             case act.ReleasePods():
-                self.at(0.05, lambda: ev.PodsReleased(self.now, name, action.pods))
+                self._release(action)
             case act.RunEpoch():
                 self._run_epoch(action)
             case act.StopEpoch():
-                self.at(0.05, lambda: ev.EpochFailed(self.now, name, action.token, action.reason, "stopped", 3))
+                order = self.epochs.get(name)
+                if order and order.token == action.token:
+                    self._answer_epoch(order, self.truths[name].stop, action.reason)
             case act.FitModels():
                 job = self.job(name)
                 fitted = fit_models(job.speed_points(), job.curve_points(), job.metric)
-                self.at(0.01, lambda: ev.ModelsFitted(self.now, name, action.token, *fitted))
+                self.at(self.truths[name].fit, lambda: ev.ModelsFitted(self.now, name, action.token, *fitted))
             case act.SetTimer():
                 self.at(action.due - self.now, lambda: ev.TimerFired(self.now, name, action.token))
 
+    def _deploy(self, pod: Pod) -> None:
+        assert pod.id not in self.pods, f"{pod.id.name} is there already"
+        real = self.pods[pod.id] = Real(pod)
+        self._numbers[pod.id.job] += 1
+        fate = self.truths[pod.id.job].pod(pod.id, self._numbers[pod.id.job])
+
+        def answer() -> ev.Event | None:
+            if self.pods.get(pod.id) is not real or real.leaving:
+                return None
+            if isinstance(fate, Reason):
+                self._remove(pod.id)
+                return ev.PodLost(self.now, pod.id.job, pod.id, fate, "did not start")
+            real.ready_at = self.now
+            return ev.PodReady(self.now, pod.id.job, pod.id, "127.0.0.1:1")
+
+        if fate is not None:
+            self.at(0.2 if isinstance(fate, Reason) else fate, answer)
+
+    def _release(self, action: act.ReleasePods) -> None:
+        assert action.pods
+        for pod in action.pods:
+            if pod in self.pods:
+                self.pods[pod].leaving = True
+
+        def answer() -> ev.Event:
+            for pod in action.pods:
+                if pod in self.pods:
+                    self._remove(pod)
+            return ev.PodsReleased(self.now, action.job, action.pods)
+
+        self.at(self.truths[action.job].release, answer)
+
+    def _remove(self, pod: PodId) -> None:
+        self._bill(self.pods.pop(pod))
+
+    def _bill(self, real: Real) -> None:
+        """What a pod cost since its job's last order."""
+        if real.billed_from is not None:
+            name = real.pod.id.job
+            rate = self.job(name).spec.spec.price_book.rate(real.pod.requests)
+            self.cost[name] += rate * (self.now - real.billed_from)
+            self.unleased[name] += rate * max(0.0, self.now - max(real.billed_from, self.leases[name]))
+
     def _run_epoch(self, order: act.RunEpoch) -> None:
+        assert order.job not in self.epochs, "two epochs of a job at once"
+        for pod in order.pods:
+            real = self.pods[pod]
+            assert real.ready_at is not None and not real.leaving
+            self._bill(real)
+            real.billed_from = self.now
+        self.leases[order.job] = self.job(order.job).lease_until
+        self.epochs[order.job] = order
         truth = self.truths[order.job]
         speed = truth.speed(*order.allocation)
         fraction = order.fraction
         if order.seconds is not None:
+            assert order.allocation.workers == 1, "workers of one group cannot each stop by their own clock"
             fraction = min(fraction, order.seconds * speed)
         samples = max(1, round(fraction * truth.data_size))
         train = samples / truth.data_size / speed
         total = truth.start + train + truth.evaluate
-        calls = 3 * len(order.pods) + int(total)
         fault = truth.fault(order)
         if fault and fault[1] * total < order.deadline:
-            reason, share = fault
-            self.at(share * total, lambda: ev.EpochFailed(self.now, order.job, order.token, reason, "fault", calls))
+            self._answer_epoch(order, fault[1] * total, fault[0])
         elif total > order.deadline:
-            late = Reason.DEADLINE_EXCEEDED
-            self.at(order.deadline, lambda: ev.EpochFailed(self.now, order.job, order.token, late, "", calls))
+            self._answer_epoch(order, order.deadline, Reason.DEADLINE_EXCEEDED)
         else:
             loss = truth.loss((order.position + samples) / truth.data_size)
             report = ev.EpochReport(
@@ -161,32 +308,118 @@ class World:
                 train_seconds=train,
                 evaluate_seconds=truth.evaluate,
             )
-            self.at(total, lambda: ev.EpochFinished(self.now, order.job, order.token, report, calls))
+            self._answer_epoch(order, total, report)
+
+    def _answer_epoch(self, order: act.RunEpoch, seconds: float, answer: Reason | ev.EpochReport) -> None:
+        """The first answer counts; a platform gives no other."""
+        began = order.at
+
+        def make() -> ev.Event | None:
+            if self.epochs.get(order.job) is not order:
+                return None
+            del self.epochs[order.job]
+            # A start and a stop for each pod, and as many polls as the reservation has.
+            calls = int(len(order.pods) * (min(CALLS_TO_START, 3) + CALLS_PER_SECOND * (self.now - began)))
+            self.calls[order.job] += calls
+            if isinstance(answer, Reason):
+                return ev.EpochFailed(self.now, order.job, order.token, answer, "fault", calls)
+            return ev.EpochFinished(self.now, order.job, order.token, answer, calls)
+
+        self.at(seconds, make)
+
+    # -- what must hold -------------------------------------------------------------------------------------
 
     def check(self) -> None:
         """What holds after every event."""
         used = {node.name: NOTHING for node in self.reducer.nodes}
         for job in self.reducer.jobs.values():
-            ledger = job.ledger
-            assert ledger.spent >= 0 and ledger.reserved >= 0
-            if ledger.budget is not None:
-                assert ledger.spent + ledger.reserved <= ledger.budget, to_amount(ledger.spent)
-            assert sum(job.charges.values()) == ledger.spent
-            assert sum(epoch.cost for epoch in job.epochs) <= ledger.spent
-            assert len({epoch.token for epoch in job.epochs}) == len(job.epochs)
-            if job.running:
-                held = Allocation(*job.running.allocation)
-                assert job.minimum <= held, "no partial gang"
-                assert job.minimum.servers <= held.servers
-                assert all(held.ready for held in (job.pods[pod] for pod in job.running.pods))
-            if job.ended:
-                assert not job.pods and job.running is None and job.phase is Phase.ENDED
-                assert ledger.reserved == 0
+            self._check_money(job)
+            check_job(job)
             for held in job.pods.values():
                 used[held.pod.node] = used[held.pod.node] + held.pod.requests
         for node in self.reducer.nodes:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed: {used[node.name]}"
+        known = {pod for job in self.reducer.jobs.values() for pod in job.pods}
+        assert known == set(self.pods), "Coach knows of every pod there is, and of no other"
+        running = {job.name: job.running for job in self.reducer.jobs.values() if job.running}
+        assert running == self.epochs, "Coach knows of every epoch that runs, and of no other"
+        if self.shadow:
+            assert self.shadow.jobs == self.reducer.jobs, "state changes only through records"
+            assert self.shadow.nodes == self.reducer.nodes
+
+    def _check_money(self, job: Job) -> None:
+        ledger = job.ledger
+        assert ledger.spent >= 0 and ledger.reserved >= 0
+        if ledger.budget is not None:
+            assert ledger.spent + ledger.reserved <= ledger.budget, to_amount(ledger.spent)
+        assert sum(job.charges.values()) == ledger.spent
+        epochs = {epoch.token: epoch.cost for epoch in job.epochs}
+        assert all(job.charges.get(token, 0) == cost for token, cost in epochs.items())
+
+    def check_rest(self) -> None:
+        """What holds once nothing is to come: all jobs have ended or were stopped, and nothing is held."""
+        for job in self.reducer.jobs.values():
+            stopped = job.interrupt and job.phase is Phase.PAUSED and job.reason is Reason.INTERRUPTED
+            assert job.ended or stopped, (
+                f"{job.name} waits for nothing: {job.phase} {job.reason} {job.message}"
+            )
+            assert not job.pods and job.ledger.reserved == 0
+            self._check_bill(job)
+        assert not self.pods, "no pod is left behind"
+
+    def _check_bill(self, job: Job) -> None:
+        """What was paid is what was held, from a gang's first epoch to its release, and each call."""
+        book = job.spec.spec.price_book
+        calls = book.invocation * self.calls[job.name]
+        least = self.cost[job.name] - self.unleased[job.name] + calls
+        paid = to_amount(job.ledger.spent)
+        assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
 
     def check_fold(self) -> None:
         """The journal alone gives the same jobs as the reducer that wrote it."""
-        assert fold(self.history) == self.reducer.jobs
+        assert fold(self.journalled()) == self.reducer.jobs
+
+    def journalled(self) -> Iterable[Any]:
+        """Every record so far, written to JSON and read again."""
+        return [decode(type(record).__name__, encode(record)) for record in self.history]
+
+    def orders(self, name: str = "job") -> list[act.RunEpoch]:
+        return [record for record in self.history if isinstance(record, act.RunEpoch) and record.job == name]
+
+    def taken(self, kind: type, name: str = "job") -> list[Any]:
+        return [record for record in self.history if isinstance(record, kind) and record.job == name]
+
+
+def check_job(job: Job) -> None:
+    """A job that makes sense by itself."""
+    smallest, largest = job.spec.spec.limits
+    assert [epoch.number for epoch in job.epochs] == list(range(1, len(job.epochs) + 1))
+    assert len({epoch.token for epoch in job.epochs}) == len(job.epochs)
+    assert job.position == sum(epoch.report.samples for epoch in job.epochs)
+    assert job.weights == (job.epochs[-1].report.weights if job.epochs else None)
+    assert job.failures < MAX_FAILURES
+    assert job.attempts >= len(job.epochs)
+    assert (job.running is not None) == (job.phase is Phase.RUNNING)
+    assert (job.fit != "") == (job.phase is Phase.FITTING)
+    assert job.ended == (job.phase is Phase.ENDED)
+    if job.phase is Phase.DEPLOYING:
+        assert job.pods, "it waits for pods that are there"
+        assert job.timer or any(held.releasing for held in job.pods.values())
+    if job.phase is Phase.PAUSED:
+        assert job.timer or job.reason is Reason.INTERRUPTED
+    if job.phase is Phase.ENDING:
+        assert job.ending and job.pods and all(held.releasing for held in job.pods.values())
+    if job.phase is Phase.IDLE:
+        assert all(held.releasing for held in job.pods.values()), "who waits for room holds none"
+    if job.running:
+        held = Allocation(*job.running.allocation)
+        assert smallest.workers <= held.workers <= largest.workers, "no partial gang"
+        assert smallest.servers <= held.servers <= largest.servers, "no partial gang"
+        roles = Counter(pod.role for pod in job.running.pods)
+        assert (roles["worker"], roles["server"], roles["scheduler"]) == (*held, 1)
+        assert job.ledger.reserved >= 0
+        assert not any(held.releasing for held in job.pods.values())
+        present = [pod for pod in job.running.pods if pod in job.pods]
+        assert all(job.pods[pod].ready for pod in present)
+    if job.ended:
+        assert not job.pods and job.running is None and job.ledger.reserved == 0

@@ -22,6 +22,9 @@ from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.reasons import MEANING, Reason, State
 from coach.core.jobs.spec import TrainingJob
 
+#: Seconds that a gang is paid for beyond its epoch's deadline: to stop, to be settled and to be released in.
+LEASE_SECONDS = 0.5
+
 #: Entering these says what the job does, and changes nothing of what it waits for.
 RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
 
@@ -108,7 +111,9 @@ class Job:
     running: act.RunEpoch | None = None
     members: tuple[PodId, ...] = ()  #: the pods of that group
     timer: str = ""  #: token of the timer that counts; earlier ones are ignored
+    timers: int = 0  #: how many were set so far
     fit: str = ""  #: token of the fit under way
+    fitted: int = -1  #: how many epochs the last fit knew; -1: there was none
 
     #: what is being paid for: resources held by the gang, since `billed_until`, at most until `lease_until`
     metered: Resources = NOTHING
@@ -242,19 +247,24 @@ def _handler_started(job: Job, event: ev.HandlerStarted) -> None:
 
 
 def _pod_ready(job: Job, event: ev.PodReady) -> None:
-    if event.pod in job.pods:
-        job.pods[event.pod].ready = True
-        job.pods[event.pod].address = event.address
+    held = job.pods.get(event.pod)
+    if held is not None and not held.releasing:
+        held.ready = True
+        held.address = event.address
 
 
 def _pod_lost(job: Job, event: ev.PodLost) -> None:
-    job.pods.pop(event.pod, None)
-    job.group = ""
+    """One that is being released anyway is gone when PodsReleased says so."""
+    held = job.pods.get(event.pod)
+    if held is not None and not held.releasing:
+        del job.pods[event.pod]
+        job.group = ""
 
 
 def _pods_released(job: Job, event: ev.PodsReleased) -> None:
     for pod in event.pods:
-        job.pods.pop(pod, None)
+        if pod in job.pods and job.pods[pod].releasing:
+            del job.pods[pod]
 
 
 def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
@@ -300,6 +310,7 @@ def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
     if event.token != job.fit:
         return
     job.fit = ""
+    job.fitted = len(job.epochs)
     if event.speed is not None:
         job.speed = SpeedModel.from_dict(event.speed)
     if event.convergence is not None:
@@ -317,26 +328,31 @@ def _timer_fired(job: Job, event: ev.TimerFired) -> None:
 
 
 def _cancel_asked(job: Job, event: ev.CancelAsked) -> None:
-    job.cancel = True
+    job.cancel = job.cancel or not job.ended
 
 
 def _interrupt_asked(job: Job, event: ev.InterruptAsked) -> None:
-    job.interrupt = True
+    job.interrupt = job.interrupt or not job.ended
 
 
 def _resume_asked(job: Job, event: ev.ResumeAsked) -> None:
-    job.interrupt = job.cancel = False
-    job.failures = 0
-    job.ending = None
-    job.ended_at = None
+    """A job that stands still starts again; one that is on its way goes on, with the money and without the stop."""
     if job.ledger.budget is not None:
         job.ledger.budget += event.added_budget
-    job.state, job.reason, job.message = State.QUEUED, Reason.SUBMITTED, "resumed"
-    job.phase = Phase.IDLE
+    job.interrupt = False
+    if job.ended or job.phase is Phase.ENDING or job.reason is Reason.INTERRUPTED:
+        job.cancel = False
+        job.failures = job.hopeless = 0
+        job.ending = None
+        job.ended_at = None
+        job.timer = ""
+        job.state, job.reason, job.message = State.QUEUED, Reason.SUBMITTED, "resumed"
+        job.phase = Phase.IDLE
 
 
 def _decide(job: Job, action: act.Decide) -> None:
     job.wanted, job.kind, job.why = action.allocation, action.kind, action.why
+    job.timer = ""
     job.phase = Phase.DEPLOYING
 
 
@@ -364,7 +380,7 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
     job.ledger.reserve(action.reservation)
     job.metered = sum((job.pods[pod].pod.requests for pod in action.pods), NOTHING)
     job.billed_until = action.at
-    job.lease_until = action.at + action.deadline
+    job.lease_until = action.at + action.deadline + LEASE_SECONDS
     if job.started_at is None:
         job.started_at = action.at
 
@@ -391,6 +407,7 @@ def _fit_models(job: Job, action: act.FitModels) -> None:
 
 def _set_timer(job: Job, action: act.SetTimer) -> None:
     job.timer = action.token
+    job.timers += 1
 
 
 def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
@@ -399,6 +416,7 @@ def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
 
 def _end(job: Job, action: act.End) -> None:
     job.ending = (action.reason, action.message)
+    job.timer = ""
     job.phase = Phase.ENDING
 
 
@@ -412,10 +430,9 @@ def _enter(job: Job, action: act.Enter) -> None:
     elif action.reason is Reason.BACKING_OFF:
         job.failures += 1
         job.phase = Phase.PAUSED
-    elif action.reason is Reason.INTERRUPTED:
-        job.phase = Phase.PAUSED
     elif action.reason not in RUNNING_REASONS:
-        job.phase = Phase.IDLE
+        job.timer = ""
+        job.phase = Phase.PAUSED if action.reason is Reason.INTERRUPTED else Phase.IDLE
 
 
 _APPLY: dict[type, Callable[[Job, Any], None]] = {

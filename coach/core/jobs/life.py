@@ -15,7 +15,7 @@ from coach.core.cluster import NOTHING, Allocation
 from coach.core.estimation.cost import epoch_seconds
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.actions import EpochKind
-from coach.core.jobs.job import Job
+from coach.core.jobs.job import LEASE_SECONDS, Job
 from coach.core.jobs.reasons import Reason
 
 #: Epochs that a job is taken to need before its curve says anything.
@@ -206,18 +206,38 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
         # The price of a second and its calls; what is paid for starting comes off first.
         start = book.cost(NOTHING, 0.0, pods * CALLS_TO_START)
         second = book.rate(held) + book.invocation * pods * CALLS_PER_SECOND
-        paid = float("inf") if second == 0.0 else to_amount(money - start) / second - 1e-3
+        paid = float("inf") if second == 0.0 else to_amount(money - start) / second - LEASE_SECONDS - 1e-3
         if paid < needed:
             return None
         budget_bound = paid < deadline
         deadline = min(deadline, paid)
     calls = int(pods * (CALLS_TO_START + CALLS_PER_SECOND * deadline))
-    return Terms(deadline, book.cost(held, deadline, calls) + ROUNDING, budget_bound, predicted)
+    reservation = book.cost(held, deadline + LEASE_SECONDS, calls) + ROUNDING
+    return Terms(deadline, reservation, budget_bound, predicted)
 
 
 def affordable(job: Job, allocation: Allocation) -> bool:
     """Whether the money left covers a whole epoch with `allocation`."""
     return terms(job, allocation, 1.0, None) is not None
+
+
+def others_affordable(job: Job) -> list[Allocation]:
+    """Allocations above the smallest that the money left covers: a faster one can cost less. Of wide limits a part."""
+    least, most = job.minimum, job.maximum
+    return [
+        allocation
+        for workers in _counts(least.workers, most.workers)
+        for servers in _counts(least.servers, most.servers)
+        if (allocation := Allocation(workers, servers)) != least and affordable(job, allocation)
+    ]
+
+
+def _counts(low: int, high: int) -> list[int]:
+    """All from `low` to `high` where they are few; else ever wider steps."""
+    counts = [low]
+    while counts[-1] < high:
+        counts.append(min(high, max(counts[-1] + 1, counts[-1] * 5 // 4)))
+    return counts
 
 
 def on_its_way(job: Job) -> bool:

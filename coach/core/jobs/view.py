@@ -33,7 +33,7 @@ class View:
     @property
     def current(self) -> Allocation | None:
         """What it holds; while pods are coming or going, what it is about to hold."""
-        if self.busy:
+        if self._job.phase is Phase.DEPLOYING:
             return self._job.wanted
         return self._job.held if self._job.pods else None
 
@@ -41,7 +41,7 @@ class View:
     def fixed(self) -> Allocation | None:
         """A probe under way, or the smallest allocation as long as no speed is known."""
         if self.busy and self._job.kind is EpochKind.MINI:
-            return self._job.wanted
+            return self.current
         return self.minimum if self._job.speed is None else None
 
     @property
