@@ -88,5 +88,5 @@ def _digest(meta: dict, arrays: dict[str, np.ndarray]) -> str:
     digest = hashlib.sha256(json.dumps(meta, sort_keys=True).encode())
     for name, array in sorted(arrays.items()):
         digest.update(f"{name}|{array.dtype.str}|{array.shape}|".encode())
-        digest.update(np.asarray(array, order="C").tobytes())
+        digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8))
     return digest.hexdigest()

@@ -37,9 +37,3 @@ class TrainingError(Exception):
     def as_dict(self) -> dict:
         """What an answer's `error` field holds."""
         return {"reason": self.reason, "message": self.message}
-
-
-def too_slow(what: str, seconds: float) -> TrainingError:
-    """What a loading that had to be cut short is called."""
-    reason = "ModelTimeout" if what == "model" else "DeadlineExceeded"
-    return TrainingError(reason, f"loading the {what} took over {seconds:g} s")

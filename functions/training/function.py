@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from training import launch, request, wire
-from training.errors import TrainingError, too_slow
+from training.errors import TrainingError
 from training.request import StartRequest
 
 FINAL = ("done", "failed", "stopped")
@@ -37,6 +37,7 @@ class Epoch:
 
     token: str
     group: str
+    deadline: float  # on the machine's monotonic clock
     state: str = "starting"
     version: int = 1
     progress: dict = field(default_factory=dict)
@@ -199,16 +200,21 @@ class Function:
             self._past[self._epoch.token] = self._epoch
             while len(self._past) > REMEMBERED:
                 self._past.popitem(last=False)
-        self._epoch = Epoch(asked.epoch, asked.group)
+        self._epoch = Epoch(asked.epoch, asked.group, time.monotonic() + asked.deadline)
         return self._epoch
 
     def _begin(self, asked: StartRequest) -> None:
         """Have a child forked for a new group; an idle one of an old group is ended by the zygote first."""
         self._drop_child()
-        self._make_current(asked)
+        epoch = self._make_current(asked)
         self._serial += 1
         ours, theirs = wire.pair()
-        message = {"op": "start", "serial": self._serial, "request": asked.as_dict()}
+        message = {
+            "op": "start",
+            "serial": self._serial,
+            "deadline": epoch.deadline,
+            "request": asked.as_dict(),
+        }
         with theirs:
             if not self._zygote.send(message, (theirs.fileno(),)):
                 self._replace_zygote()
@@ -224,8 +230,8 @@ class Function:
                 f"group {asked.group} was formed with another {', '.join(changed)}; use another group id"
             )
             raise TrainingError("BadRequest", message)
-        self._zygote.send({"op": "deadline", "serial": child.serial, "seconds": asked.deadline})
         epoch = self._make_current(asked)
+        self._zygote.send({"op": "deadline", "serial": child.serial, "at": epoch.deadline})
         if self.role == "worker":
             wire.send(child.socket, {"request": asked.as_dict()})
         elif asked.epoch in child.done:
@@ -280,10 +286,7 @@ class Function:
     def _cut_short_loading(self) -> None:
         """The zygote's own alarm does not reach code that hangs beneath Python."""
         loading = self._child.loading if self._child is not None else None
-        if (
-            loading is not None
-            and time.monotonic() > loading["at"] + loading["seconds"] + ALARM_GRACE_SECONDS
-        ):
+        if loading is not None and time.monotonic() > loading["until"] + ALARM_GRACE_SECONDS:
             self._zygote.kill()
 
     def _hear_child(self, child: Child) -> None:
@@ -334,9 +337,13 @@ class Function:
             self._hear_child(child)
         epoch = self._epoch
         if epoch is not None and not epoch.over:
-            if message["cause"] == "deadline":
+            if message["cause"] == "deadline" and time.monotonic() >= epoch.deadline:
                 self._fail(
-                    TrainingError("DeadlineExceeded", f"the group was not done {epoch.state} at its deadline")
+                    TrainingError("DeadlineExceeded", f"the group was {epoch.state} still at its deadline")
+                )
+            elif message["cause"] == "deadline":
+                self._fail(
+                    TrainingError("PeerLost", "the group had just ended, at the deadline of the epoch before")
                 )
             elif message["signal"] is None and message["exit_status"] == 0:
                 epoch.become("done", report={})
@@ -358,8 +365,8 @@ class Function:
                 self._fail(
                     TrainingError("PeerLost", f"the function's own process {self._zygote.pid} was killed")
                 )
-            elif time.monotonic() > loading["at"] + loading["seconds"]:
-                self._fail(too_slow(loading["what"], loading["seconds"]))
+            elif time.monotonic() > loading["until"]:
+                self._fail(TrainingError(loading["reason"], loading["message"]))
             else:
                 reason = "ModelInvalid" if loading["what"] == "model" else "PeerLost"
                 self._fail(

@@ -36,7 +36,7 @@ from types import ModuleType
 from training import backend, child, processes, wire
 from training.cache import Cache
 from training.dataset import DataSet
-from training.errors import TrainingError, too_slow
+from training.errors import TrainingError
 from training.request import StartRequest
 
 
@@ -90,15 +90,20 @@ class Zygote:
             self._end("replaced")
             (descriptor,) = descriptors
             with socket.socket(fileno=descriptor) as end:
-                self._start(message["serial"], StartRequest(**message["request"]), end)
+                self._start(message["serial"], StartRequest(**message["request"]), message["deadline"], end)
         elif message["serial"] == self._serial and message["op"] == "deadline":
-            self._deadline = time.monotonic() + message["seconds"]
+            self._deadline = message["at"]
         elif message["serial"] == self._serial and message["op"] == "kill":
             self._end("stopped")
 
-    def _start(self, serial: int, request: StartRequest, end: socket.socket) -> None:
+    def _start(self, serial: int, request: StartRequest, deadline: float, end: socket.socket) -> None:
         self._serial, self._cause = serial, None
-        self._deadline = time.monotonic() + request.deadline
+        # Counted since the request came: importing may have gone on until now.
+        self._deadline = deadline
+        if time.monotonic() >= deadline:
+            failure = TrainingError("DeadlineExceeded", "the deadline passed before anything could start")
+            wire.send(self._wrapper, {"event": "failed", "serial": serial, **failure.as_dict()})
+            return
         began = time.perf_counter()
         try:
             model, dataset = self._load(serial, request) if request.role == "worker" else (None, None)
@@ -132,25 +137,26 @@ class Zygote:
             os._exit(1)
 
     def _load(self, serial: int, request: StartRequest) -> tuple[ModuleType, DataSet | None]:
-        def bounded(what: str, seconds: float, load: Callable, *arguments: object) -> object:
-            message = {
+        def bounded(what: str, limit: float, load: Callable, *arguments: object) -> object:
+            left = max(self._deadline - time.monotonic(), 0.001)
+            seconds = min(limit, left)
+            failure = TrainingError(
+                "ModelTimeout" if limit < left else "DeadlineExceeded",
+                f"loading the {what} took over {seconds:.3g} s",
+            )
+            loading = {
                 "event": "loading",
                 "serial": serial,
                 "what": what,
-                "seconds": seconds,
-                "at": time.monotonic(),
+                "until": time.monotonic() + seconds,
             }
-            wire.send(self._wrapper, message)
+            wire.send(self._wrapper, {**loading, **failure.as_dict()})
 
             def give_up(*_: object) -> None:
                 # Not an exception: the code that hangs could catch it.
-                failure = {
-                    "event": "failed",
-                    "serial": serial,
-                    "last": True,
-                    **too_slow(what, seconds).as_dict(),
-                }
-                wire.send(self._wrapper, failure)
+                wire.send(
+                    self._wrapper, {"event": "failed", "serial": serial, "last": True, **failure.as_dict()}
+                )
                 os._exit(1)
 
             signal.signal(signal.SIGALRM, give_up)
@@ -168,11 +174,14 @@ class Zygote:
             finally:
                 signal.setitimer(signal.ITIMER_REAL, 0)
 
-        model_seconds = min(request.model_seconds, request.deadline)
         model = bounded(
-            "model", model_seconds, self._cache.model, request.model["uri"], request.model.get("sha256")
+            "model",
+            request.model_seconds,
+            self._cache.model,
+            request.model["uri"],
+            request.model.get("sha256"),
         )
-        dataset = bounded("data", request.deadline, self._cache.data, request.data)
+        dataset = bounded("data", float("inf"), self._cache.data, request.data)
         return model, dataset
 
     def _end(self, cause: str) -> None:

@@ -16,12 +16,14 @@ FUNCTIONS = ROOT / "functions"
 PYTHON = os.environ.get("COACH_FUNCTIONS_PYTHON", str(ROOT / ".venv-functions" / "bin" / "python"))
 
 HOST = """
-import importlib.util, json, sys
+import importlib.util, json, os, sys
 import nuclio_sdk
 spec = importlib.util.spec_from_file_location("handler", sys.argv[1])
 module = importlib.util.module_from_spec(spec)
 spec.loader.exec_module(module)
 out = sys.stdout
+private = open(sys.argv[1])  # what a processor might have open; must not reach the children
+os.set_inheritable(private.fileno(), True)
 encode = nuclio_sdk.json_encoder.Encoder().encode
 context = nuclio_sdk.Context(nuclio_sdk.Logger(30), None, "0", nuclio_sdk.TriggerInfo("http", "http"))
 module.init_context(context)

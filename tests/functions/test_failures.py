@@ -71,6 +71,12 @@ def test_at_the_deadline_the_children_die_without_being_asked(gang: Gang, tmp_pa
     assert "DeadlineExceeded" in reasons and reasons <= {"DeadlineExceeded", "PeerLost"}
 
 
+def test_a_deadline_that_cuts_loading_short_is_not_the_models_fault(gang: Gang, tmp_path: Path) -> None:
+    (tmp_path / "hangs.py").write_text("while True: pass")
+    error = fail(gang, **epoch(tmp_path, model={"uri": str(tmp_path / "hangs.py")}, deadline=0.5))
+    assert error["reason"] == "DeadlineExceeded" and "loading the model" in error["message"]
+
+
 def test_the_deadline_counts_while_a_group_is_idle_and_each_epoch_renews_it(
     gang: Gang, tmp_path: Path
 ) -> None:

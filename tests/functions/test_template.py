@@ -48,6 +48,11 @@ def test_a_missing_template_is_no_obstacle(tmp_path: Path, mark: str) -> None:
         "server", "127.0.33.2", COACH_ZYGOTE_TEMPLATE=str(tmp_path / "none.sock"), COACH_TEST_MARK=mark
     )
     try:
-        assert not warm(function)["from_template"]
+        health = warm(function)
+        assert not health["from_template"]
+        opened = [str(link.readlink()) for link in Path(f"/proc/{health['zygote_pid']}/fd").iterdir()]
+        assert not [path for path in opened if path.endswith("handler.py")], (
+            "it inherited the wrapper's files"
+        )
     finally:
         function.close()
