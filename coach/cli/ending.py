@@ -37,7 +37,7 @@ def beginning(
         f"{words.count(len(specs), 'job')} on {_cluster(nodes)}, policy {policy.name}, prices {', '.join(books)}",
     )
     for spec in specs:
-        say(screen, f"  {spec.name}: {_target(spec)}, {_budget(spec)}, {_limits(spec)}")
+        say(screen, f"  {wanted(spec)}")
     free = [spec.name for spec in specs if spec.spec.budget_money is None]
     if free:
         what = "this job" if len(specs) == 1 else "these jobs" if len(free) == len(specs) else ", ".join(free)
@@ -66,6 +66,11 @@ def ending(screen: Console, rows: Sequence[JobRow], files: Sequence[Path]) -> No
 def say(screen: Console, text: str) -> None:
     """One line, not wrapped, nothing in it marked up."""
     screen.print(text, soft_wrap=True)
+
+
+def wanted(spec: TrainingJob) -> str:
+    """A job in one line: its target, its budget, and how large it may be."""
+    return f"{spec.name}: {_target(spec)}, {_budget(spec)}, {_limits(spec)}"
 
 
 def _cluster(nodes: tuple[Node, ...]) -> str:

@@ -9,7 +9,7 @@ from typing import Annotated
 import typer
 
 Jobs = Annotated[
-    list[str] | None, typer.Argument(metavar="[JOB]", help="Names of jobs; without one, all of them.")
+    list[str] | None, typer.Argument(metavar="JOB", help="Names of jobs; without one, all of them.")
 ]
 Folder = Annotated[
     Path, typer.Option("--dir", "-d", metavar="DIR", help="Folder for the files; made where needed.")

@@ -8,14 +8,17 @@ import sys
 import traceback
 from collections.abc import Sequence
 from importlib import metadata
+from typing import Any
 
-import click
 import typer
 
-from coach.cli import export, plot, ps, run, show, version
+from coach.cli import convert, estimators, export, plot, ps, run, show, validate, version
 from coach.core.errors import CoachError
+from coach.jobfiles.problems import JobFileError
 
 INTERRUPTED = 130
+#: What wrong usage raises (click's ClickException): typer brings its own click from 0.27 on, and gives it no name.
+Misused: Any = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
     name="coach",
@@ -26,7 +29,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a job failed, 2 usage or a bad file, 3 budget exhausted, 4 target unreachable, "
     "5 platform, 130 interrupted.",
 )
-for command in (run, ps, show, export, plot, version):
+for command in (run, validate, convert, ps, show, export, plot, estimators, version):
     app.command(name=command.__name__.rpartition(".")[2])(command.command)
 
 
@@ -61,12 +64,19 @@ def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
     try:
         code = typer.main.get_command(app).main(list(arguments), prog_name="coach", standalone_mode=False)
         return code if isinstance(code, int) else 0
-    except click.exceptions.Abort:
+    except typer.Abort:
         return INTERRUPTED
-    except click.ClickException as error:
+    except Misused as error:
         if debug:
             traceback.print_exc()
         error.show()
+        return int(error.exit_code)
+    except JobFileError as error:
+        if debug:
+            traceback.print_exc()
+        _tell(str(error))  # a line a mistake, each beginning with its place, as editors expect them
+        many = len(error.problems)
+        _tell(f"coach: {many} mistake{'' if many == 1 else 's'}; nothing was started")
         return error.exit_code
     except CoachError as error:
         if debug:

@@ -1,0 +1,53 @@
+"""`coach estimators`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coach.cli.output import Format, Output, console, fields, print_csv, print_json, table
+
+
+def command(
+    file: Annotated[
+        Path,
+        typer.Argument(
+            metavar="FILE",
+            help="A CSV of measured speeds or of learning curves, a run log of the thesis, or a folder of them.",
+        ),
+    ],
+    output: Output = Format.TABLE,
+) -> None:
+    """Judge the estimators on measured data: the thesis's, Optimus's and Coach's, side by side.
+
+    Takes about half a minute for each thousand predictions; every number is made anew.
+
+    Example: coach estimators data/ps-speed/ps_speed.csv
+    """
+    from coach.report import words
+    from coach.report.estimators import ORIGIN, estimator_table
+
+    rows = estimator_table(file)
+    methods = ("thesis", "optimus", "coach")
+    columns = ("section", "subject", "measure", *methods, "target")
+    if output is Format.JSON:
+        print_json([fields(row) for row in rows])
+    elif output is Format.CSV:
+        print_csv(columns, map(fields, rows))
+    else:
+        screen = console()
+        for section in dict.fromkeys(row.section for row in rows):
+            made = table("SUBJECT", "MEASURE", *((method.upper(), "right") for method in methods), "TARGET")
+            for row in rows:
+                if row.section == section:
+                    values = [
+                        words.percent(v) if v is not None else words.UNKNOWN
+                        for v in (row.thesis, row.optimus, row.coach)
+                    ]
+                    made.add_row(row.subject, row.measure, *values, row.target)
+            screen.print(section, style="bold")
+            screen.print(made)
+            screen.print()
+        screen.print(ORIGIN, soft_wrap=True, end="")
