@@ -24,7 +24,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs import job as jobs
 from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
-from coach.core.jobs.job import Job, Phase
+from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.reasons import MEANING, Reason, Retry
 from coach.core.jobs.view import View
 from coach.core.policies.base import AllocationPolicy, ClusterView
@@ -113,8 +113,9 @@ class Reducer:
     # -- rows: one method for each type of event ----------------------------------------------------------
 
     def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
+        gone_by = event.at if event.gone_by is None else event.gone_by
         for job in self._live():
-            self._settle(job, event.at, Charge.FAILED)
+            self._settle(job, event.at, Charge.FAILED, gone_by)
             if job.ending:
                 self._enter(job, event.at, *job.ending)
             else:
@@ -341,10 +342,13 @@ class Reducer:
             if job.metered == NOTHING:
                 self._enter(job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.wanted}")
         if not job.timer and not all(held.ready or held.releasing for held in job.pods.values()):
-            # A gang that is paid for waits no longer for more than its lease lasts.
-            lease = job.lease_until if job.metered != NOTHING else float("inf")
-            self._set_timer(job, at, min(at + START_DEADLINE, max(at, lease)))
+            self._set_timer(job, at, max(at, min(at + START_DEADLINE, self._idle_until(job))))
         self._begin_when_ready(job, at)
+
+    @staticmethod
+    def _idle_until(job: Job) -> float:
+        """How long what it holds may stay idle: until its lease has just the time left to give it back."""
+        return job.lease_until - LEASE_SECONDS if job.metered != NOTHING else float("inf")
 
     def _begin_when_ready(self, job: Job, at: float) -> None:
         under_way = any(not held.ready or held.releasing for held in job.pods.values())
@@ -440,16 +444,18 @@ class Reducer:
         else:
             pause = BACKOFF[job.failures]
             again = f"attempt {job.failures + 2} of {life.MAX_FAILURES} in {pause:g} s"
+            if at + pause > self._idle_until(job):
+                self._give_back(job, at)
             self._enter(job, at, Reason.BACKING_OFF, f"{reason.value}: {message}; {again}")
             self._set_timer(job, at, at + pause)
 
     # -- money, ends, pods --------------------------------------------------------------------------------
 
-    def _settle(self, job: Job, at: float, charge: Charge) -> None:
-        """Pay for what the gang held since the last settlement, at most until its lease ended."""
+    def _settle(self, job: Job, at: float, charge: Charge, gone_by: float = float("inf")) -> None:
+        """Pay for what the gang held since the last settlement, at most until its lease ended or it was gone."""
         if job.metered == NOTHING and not job.unbilled_invocations:
             return
-        until = max(job.billed_until, min(at, job.lease_until))
+        until = max(job.billed_until, min(at, gone_by, job.lease_until))
         amount = job.spec.spec.price_book.cost(
             job.metered, until - job.billed_until, job.unbilled_invocations
         )

@@ -30,6 +30,9 @@ from coach.platforms.base import EpochError, EpochOrder, Platform, PodError, Pro
 
 log = logging.getLogger(__name__)
 
+#: Seconds between two signs of life in the journal: how exactly the end of a killed handler's functions is known.
+BEAT_SECONDS = 1.0
+
 #: Called after each event with it and the actions that followed, all journalled.
 Observer = Callable[[ev.Event, Sequence[act.Action]], None]
 
@@ -64,7 +67,10 @@ class Handler:
             self._reducer.apply(record)
         nodes = await self._platform.open(self._pod_lost)
         self._loop = asyncio.create_task(self._run(), name="handler")
-        self._send(ev.HandlerStarted(self.now(), nodes))
+        left_at = self._journal.left_at
+        gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
+        self._send(ev.HandlerStarted(self.now(), nodes, gone_by))
+        self._start(self._beat())
         return self
 
     async def __aexit__(self, *_: object) -> None:
@@ -136,6 +142,11 @@ class Handler:
                 for observer in self.observers:
                     observer(event, actions)
             self._changed.set()
+
+    async def _beat(self) -> None:
+        while True:
+            self._journal.beat()
+            await asyncio.sleep(BEAT_SECONDS)
 
     def _carry_out(self, action: act.Action) -> None:
         match action:

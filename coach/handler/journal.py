@@ -43,6 +43,8 @@ class Journal:
     """An open journal. `Journal.write(path)` for the one handler, `Journal.read(path)` for anybody else."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str] | None, token: int) -> None:
+        #: Last sign of life of the handler before this one, seconds since 1970; None where there was none.
+        self.left_at: float | None = None
         self.path = path
         self._connection = connection
         self._lock = lock
@@ -55,7 +57,9 @@ class Journal:
         Raises JournalBusyError where another handler has it, PermanentError where it is of a later version.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
-        lock = path.with_suffix(".lock").open("a+")
+        file = path.with_suffix(".lock")
+        left_at = file.stat().st_mtime if file.exists() else None
+        lock = file.open("a+")
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except OSError as error:
@@ -73,7 +77,10 @@ class Journal:
         connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
         (token,) = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()
         connection.execute("COMMIT")
-        return cls(path, connection, lock, token)
+        journal = cls(path, connection, lock, token)
+        journal.left_at = left_at
+        journal.beat()
+        return journal
 
     @classmethod
     def read(cls, path: Path) -> Journal:
@@ -83,6 +90,11 @@ class Journal:
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
         _check_version(path, connection)
         return cls(path, connection, None, 0)
+
+    def beat(self) -> None:
+        """Give a sign of life, for the handler that comes after this one."""
+        if self._lock:
+            os.utime(self._lock.fileno())
 
     def append(self, records: Iterable[Record]) -> None:
         """Write records in one transaction, on disk when it returns.
@@ -124,9 +136,9 @@ class Journal:
     @property
     def held(self) -> bool:
         """Whether a handler has this journal now."""
-        with Path(os.devnull).open() if self._lock else self.path.with_suffix(".lock").open("a+") as lock:
-            if self._lock:
-                return True
+        if self._lock:
+            return True
+        with self.path.with_suffix(".lock").open("a+") as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:

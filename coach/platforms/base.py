@@ -58,6 +58,9 @@ class EpochOrder:
 class Platform(Protocol):
     """Every coroutine may be cancelled; cancelling run_epoch stops its group."""
 
+    #: Seconds that functions may live on after their handler died.
+    linger_seconds: float
+
     async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
         """Get ready; returns the cluster. `pod_lost` is called for pods that end without being released."""
 

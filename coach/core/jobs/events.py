@@ -39,10 +39,15 @@ class EpochReport:
 
 @dataclass(frozen=True, slots=True)
 class HandlerStarted:
-    """A handler took over the journal; no function of an earlier one is left. `nodes` is the cluster it has."""
+    """A handler took over the journal; no function of an earlier one is left. `nodes` is the cluster it has.
+
+    `gone_by` is when the last of those functions was surely gone, where the platform can tell: they are paid until
+    then, and not until the restart.
+    """
 
     at: float
     nodes: tuple[Node, ...]
+    gone_by: float | None = None
     job: str = ""
 
 

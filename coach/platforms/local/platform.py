@@ -30,6 +30,9 @@ READY_SECONDS = 50.0
 class LocalPlatform:
     """See `coach.platforms.base.Platform`. `logs(job)` is the folder for a job's function logs."""
 
+    #: Hosts read the end of our pipe and end at once.
+    linger_seconds = 0.5
+
     def __init__(
         self,
         nodes: tuple[Node, ...],
