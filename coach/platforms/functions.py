@@ -82,9 +82,9 @@ class GangClient:
         """The epoch, from the start messages to the last worker's report. Raises EpochError, the group ended."""
         epoch = asyncio.ensure_future(self._epoch(progress))
         try:
-            await asyncio.wait(
-                {epoch, self._stop}, return_when=asyncio.FIRST_COMPLETED, timeout=self._order.due - self._now()
-            )
+            first: set[asyncio.Future[Any]] = {epoch, self._stop}
+            left = self._order.due - self._now()
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED, timeout=left)
             if epoch.done():
                 return epoch.result(), self.invocations
             reason = self._stop.result() if self._stop.done() else Reason.DEADLINE_EXCEEDED
