@@ -31,9 +31,9 @@ def command(  # noqa: PLR0917 - they are options
     ] = "",
     force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
 ) -> None:
-    """Turn job files of the thesis (JSON) into job files of Coach (YAML).
+    """Turn job files of the thesis into Coach's.
 
-    Their testing errors and static settings come along; what has no counterpart stands in comments.
+    JSON becomes YAML. Their testing errors and static settings come along; what has no counterpart stands in comments.
 
     Example: coach convert jobs/LeNet/*.json --dir jobs/thesis
     """

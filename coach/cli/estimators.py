@@ -20,9 +20,9 @@ def command(
     ],
     output: Output = Format.TABLE,
 ) -> None:
-    """Judge the estimators on measured data: the thesis's, Optimus's and Coach's, side by side.
+    """Judge the estimators on measured data.
 
-    Takes about half a minute for each thousand predictions; every number is made anew.
+    The thesis's, Optimus's and Coach's stand side by side. Takes about half a minute for each thousand predictions; every number is made anew.
 
     Example: coach estimators data/ps-speed/ps_speed.csv
     """

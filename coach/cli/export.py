@@ -15,9 +15,13 @@ Folder = Annotated[
     Path, typer.Option("--dir", "-d", metavar="DIR", help="Folder for the files; made where needed.")
 ]
 
+Last = Annotated[bool, typer.Option("--last", help="The jobs of the last run.")]
 
-def command(jobs: Jobs = None, folder: Folder = Path("coach-export")) -> None:
-    """Write CSV files of jobs: their epochs, their ledgers, and a summary row for each.
+
+def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-export")) -> None:
+    """Write jobs as CSV files.
+
+    summary.csv has a row a job, epochs.csv a row an epoch, ledger.csv a row an attempt with what it cost.
 
     Example: coach export lenet-digits --dir results
     """
@@ -28,7 +32,7 @@ def command(jobs: Jobs = None, folder: Folder = Path("coach-export")) -> None:
     from coach.report.status import job_row
 
     home = Home.default()
-    chosen = find_all(past_jobs(home), jobs or [])
+    chosen = find_all(past_jobs(home), jobs or [], last=last)
     now = time.time()
     rows = [(job_row(past.job, now, orphan=past.orphan), past.job, home.records(past)) for past in chosen]
     try:

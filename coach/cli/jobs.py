@@ -27,6 +27,14 @@ def find(past: Mapping[str, Past], name: str) -> Past:
     raise UserError(f"there is no job {name!r}; {meant}")
 
 
-def find_all(past: Mapping[str, Past], names: Sequence[str]) -> list[Past]:
-    """The jobs of these names, or all of them without names."""
+def find_all(past: Mapping[str, Past], names: Sequence[str], *, last: bool = False) -> list[Past]:
+    """The jobs of these names, or all of them without names; `last`: those of the run that was started last.
+
+    Raises UserError for unknown names, and for names beside `last`.
+    """
+    if last:
+        if names:
+            raise UserError("--last names the jobs already; leave it or the names out")
+        newest = max(one.asked_at for one in past.values())
+        return [one for one in past.values() if one.asked_at == newest]
     return [find(past, name) for name in dict.fromkeys(names)] if names else list(past.values())

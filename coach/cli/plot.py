@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.export import Folder, Jobs
+from coach.cli.export import Folder, Jobs, Last
 
 
 class Kind(StrEnum):
@@ -22,12 +22,13 @@ class Kind(StrEnum):
 
 def command(
     jobs: Jobs = None,
+    last: Last = False,
     folder: Folder = Path("coach-plots"),
     kind: Annotated[Kind, typer.Option("--format", "-f", help="What to write them as.")] = Kind.BOTH,
 ) -> None:
-    """Draw jobs: learning curve, allocation, money, fitted speed; each alone, and all on one page.
+    """Draw jobs.
 
-    Jobs without a finished epoch are left out.
+    Learning curve, allocation, money and fitted speed, each alone, and all on one page. Jobs without a finished epoch are left out.
 
     Example: coach plot lenet-digits --dir results
     """
@@ -37,7 +38,7 @@ def command(
     from coach.report.figures import FORMATS, Story, plot
 
     home = Home.default()
-    chosen = find_all(past_jobs(home), jobs or [])
+    chosen = find_all(past_jobs(home), jobs or [], last=last)
     drawable = [past for past in chosen if past.job.epochs]
     for past in chosen:
         if not past.job.epochs:

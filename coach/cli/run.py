@@ -42,7 +42,7 @@ def command(
         typer.Option("--live/--no-live", help="A table that stays up to date, or a line for what happens."),
     ] = True,
 ) -> None:
-    """Train the jobs of FILE... to their targets, within their budgets.
+    """Train jobs to their targets, within their budgets.
 
     A job that was interrupted goes on when its file is run again. Ctrl-C stops at the end of the running epochs, a
     second one stops at once, a third does not wait for anything.

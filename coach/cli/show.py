@@ -26,7 +26,7 @@ def command(
     output: Output = Format.TABLE,
     events: Annotated[bool, typer.Option("--events", help="Also what happened, line by line.")] = False,
 ) -> None:
-    """Show one job: why it does what it does, its epochs, models and money.
+    """Show one job: why, epochs, models, money.
 
     With -o csv, the epochs; with -o json, everything.
 

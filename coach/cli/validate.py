@@ -17,9 +17,9 @@ def command(
         typer.Option("--check-files/--no-check-files", help="Also look at the models and data they name."),
     ] = True,
 ) -> None:
-    """Check job files: all mistakes at once, each with its place and with what would be right.
+    """Check job files, and start nothing.
 
-    Nothing is started, and nothing outside of the files named is read.
+    All mistakes at once, each with its place and with what would be right. Models and data are only looked at.
 
     Example: coach validate jobs/*.yaml
     """

@@ -37,12 +37,16 @@ LONGEST_NAME = 40
 
 @dataclass(frozen=True, slots=True)
 class Past:
-    """A job of some journal. `held`: a handler has that journal now. `nodes`: every cluster it ran epochs on."""
+    """A job of some journal. `held`: a handler has that journal now. `nodes`: every cluster it ran epochs on.
+
+    `asked_at`: when the handler started that it was last submitted to or resumed by.
+    """
 
     job: Job
     journal: Path
     held: bool
     nodes: frozenset[tuple[Node, ...]] = frozenset()
+    asked_at: float = 0.0
 
     @property
     def orphan(self) -> bool:
@@ -51,18 +55,22 @@ class Past:
 
 
 @dataclass(slots=True)
-class _Clusters:
-    """Which clusters jobs ran epochs on, read off the records in passing."""
+class _Handlers:
+    """Which handlers and clusters jobs had, read off the records in passing."""
 
     now: tuple[Node, ...] = ()
-    of: dict[str, set[tuple[Node, ...]]] = field(default_factory=dict)
+    started_at: float = 0.0
+    nodes: dict[str, set[tuple[Node, ...]]] = field(default_factory=dict)
+    asked_at: dict[str, float] = field(default_factory=dict)
 
     def watch(self, records: Iterable[Record]) -> Iterator[Record]:
         for record in records:
             if isinstance(record, ev.HandlerStarted):
-                self.now = record.nodes
+                self.now, self.started_at = record.nodes, record.at
+            elif isinstance(record, ev.JobSubmitted | ev.ResumeAsked):
+                self.asked_at[record.job] = self.started_at
             elif isinstance(record, RunEpoch):
-                self.of.setdefault(record.job, set()).add(self.now)
+                self.nodes.setdefault(record.job, set()).add(self.now)
             yield record
 
 
@@ -104,8 +112,8 @@ class Home:
         for path in self.journals():
             journal = Journal.read(path)
             try:
-                clusters = _Clusters()
-                jobs = fold(clusters.watch(record for _, record in journal.records()))
+                handlers = _Handlers()
+                jobs = fold(handlers.watch(record for _, record in journal.records()))
                 held = journal.held
             except (LookupError, TypeError, ValueError) as error:
                 raise PermanentError(
@@ -115,7 +123,8 @@ class Home:
             finally:
                 journal.close()
             for name, job in jobs.items():
-                found.append(Past(job, path, held, frozenset(clusters.of.get(name, ()))))
+                nodes = frozenset(handlers.nodes.get(name, ()))
+                found.append(Past(job, path, held, nodes, handlers.asked_at.get(name, 0.0)))
         return {past.job.name: past for past in sorted(found, key=lambda past: past.job.submitted_at)}
 
     def records(self, past: Past) -> list[Record]:

@@ -1,0 +1,56 @@
+"""Writes the part of docs/cli.md that is the commands' own help: `python -m coach.cli.reference [PAGE]`."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import typer
+
+from coach.cli.main import app
+
+PAGE = Path("docs/cli.md")
+BEGIN = "<!-- written by: python -m coach.cli.reference -->"
+END = "<!-- end of what is written -->"
+WIDTH = 88
+
+
+def helps() -> Iterator[tuple[str, str]]:
+    """Each command's name (the empty one first: `coach` itself) with its help."""
+    group: Any = typer.main.get_command(app)
+    above = group.context_class(group, info_name="coach", terminal_width=WIDTH, max_content_width=WIDTH)
+    yield "", group.get_help(above)
+    for name, command in group.commands.items():
+        context = command.context_class(
+            command, info_name=name, parent=above, terminal_width=WIDTH, max_content_width=WIDTH
+        )
+        yield name, command.get_help(context)
+
+
+def section() -> str:
+    """The commands as Markdown."""
+    parts = []
+    for name, text in helps():
+        title = f"## coach {name}" if name else "## coach"
+        parts.append(f"{title}\n\n```text\n{_trimmed(text)}\n```\n")
+    return "\n".join(parts)
+
+
+def _trimmed(text: str) -> str:
+    return "\n".join(line.rstrip() for line in text.splitlines())
+
+
+def page(text: str) -> str:
+    """`text` of the page with the commands written anew between its marks. Raises ValueError without marks."""
+    before, begin, rest = text.partition(BEGIN)
+    _, end, after = rest.partition(END)
+    if not begin or not end:
+        raise ValueError(f"the page lacks the line {END if begin else BEGIN}")
+    return f"{before}{BEGIN}\n\n{section()}\n{END}{after}"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
