@@ -19,9 +19,16 @@ from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.job import Job, Phase
-from coach.core.jobs.life import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES
-from coach.core.jobs.reasons import Reason
+from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
+from coach.core.jobs.life import (
+    CALLS_PER_SECOND,
+    CALLS_TO_START,
+    HOPELESS_EPOCHS,
+    HOPELESS_FITS,
+    MAX_FAILURES,
+    affordable,
+)
+from coach.core.jobs.reasons import MEANING, Reason, Retry
 from coach.core.policies.coach import CoachPolicy
 from coach.core.reducer import Reducer
 from coach.handler.codec import decode, encode
@@ -110,6 +117,7 @@ class World:
     unleased: Counter[str] = field(default_factory=Counter)
     calls: Counter[str] = field(default_factory=Counter)
     leases: dict[str, float] = field(default_factory=dict)
+    longest_unleased: Counter[str] = field(default_factory=Counter)
     #: The journal, as it would be read again: each record through JSON, folded as it comes. None: not kept.
     shadow: Reducer | None = None
     most_pods: Counter[str] = field(default_factory=Counter)
@@ -223,7 +231,10 @@ class World:
             case act.StopEpoch():
                 order = self.epochs.get(name)
                 if order and order.token == action.token:
-                    self._answer_epoch(order, self.truths[name].stop, action.reason)
+                    left = order.at + order.deadline - self.now
+                    self._answer_epoch(order, min(self.truths[name].stop, max(0.0, left)), action.reason)
+            case act.End():
+                self._check_end(action)
             case act.FitModels():
                 job = self.job(name)
                 fitted = fit_models(job.speed_points(), job.curve_points(), job.metric)
@@ -272,7 +283,9 @@ class World:
             name = real.pod.id.job
             rate = self.job(name).spec.spec.price_book.rate(real.pod.requests)
             self.cost[name] += rate * (self.now - real.billed_from)
-            self.unleased[name] += rate * max(0.0, self.now - max(real.billed_from, self.leases[name]))
+            beyond = max(0.0, self.now - max(real.billed_from, self.leases[name]))
+            self.unleased[name] += rate * beyond
+            self.longest_unleased[name] = max(self.longest_unleased[name], beyond)
 
     def _run_epoch(self, order: act.RunEpoch) -> None:
         assert order.job not in self.epochs, "two epochs of a job at once"
@@ -339,6 +352,8 @@ class World:
                 used[held.pod.node] = used[held.pod.node] + held.pod.requests
         for node in self.reducer.nodes:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed: {used[node.name]}"
+        waiting = [job.name for job in self.reducer.jobs.values() if job.phase is Phase.IDLE]
+        assert not waiting or self.pods, f"{waiting} wait for room that nobody holds"
         known = {pod for job in self.reducer.jobs.values() for pod in job.pods}
         assert known == set(self.pods), "Coach knows of every pod there is, and of no other"
         running = {job.name: job.running for job in self.reducer.jobs.values() if job.running}
@@ -346,6 +361,24 @@ class World:
         if self.shadow:
             assert self.shadow.jobs == self.reducer.jobs, "state changes only through records"
             assert self.shadow.nodes == self.reducer.nodes
+
+    def _check_end(self, end: act.End) -> None:
+        """Jobs end for a reason."""
+        job = self.job(end.job)
+        match end.reason:
+            case Reason.BUDGET_SPENT:
+                assert not affordable(job, job.minimum), "the smallest allocation's next epoch is covered"
+                assert "USD left" in end.message or "left it" in end.message
+            case Reason.TARGET_REACHED:
+                assert job.in_a_row >= job.spec.spec.target.epochs_in_a_row
+            case Reason.TARGET_BELOW_ASYMPTOTE:
+                assert job.hopeless >= HOPELESS_FITS and len(job.real_epochs) >= HOPELESS_EPOCHS
+            case Reason.CANCELLED_BY_USER:
+                assert job.cancel
+            case Reason.TIME_LIMIT:
+                assert job.run_seconds >= (job.spec.spec.time_limit or 0)
+            case _ if MEANING[end.reason].retry is Retry.BOUNDED:
+                assert job.failures + 1 == MAX_FAILURES
 
     def _check_money(self, job: Job) -> None:
         ledger = job.ledger
@@ -374,6 +407,9 @@ class World:
         least = self.cost[job.name] - self.unleased[job.name] + calls
         paid = to_amount(job.ledger.spent)
         assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
+        truth = self.truths[job.name]
+        slack = truth.fit + max(0.0, truth.release - LEASE_SECONDS) + 1e-6
+        assert self.longest_unleased[job.name] <= slack, "no gang outlives its lease"
 
     def check_fold(self) -> None:
         """The journal alone gives the same jobs as the reducer that wrote it."""
