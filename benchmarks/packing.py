@@ -2,10 +2,10 @@
 
     python -m benchmarks.packing            # prints the tables, writes results/packing.{csv,md}
 
-*quality*: random clusters of 2-4 nodes with pods of other jobs, and a gang of 3-6 pods. `thesis` schedules pod by pod in
-queue order to a node with the best score, ties by name, and leaves the pods where they are when one finds no room (those
-are partial gangs). `best` tries every placement. Nodes and pods beside another job are means over the gangs that all three
-place. *time*: CPU seconds of one plan, and of a verdict on a gang that does not fit, on one core.
+*quality*: random clusters of 2-4 nodes with pods of other jobs, and a gang of 3-6 pods. `thesis` schedules pod by
+pod in queue order to a node with the best score, ties by name, and leaves the pods where they are when one finds no
+room (those are partial gangs). `best` tries every placement. Nodes and pods beside another job are means over the
+gangs that all three place. *time*: CPU seconds of one plan, and of a verdict on a gang that does not fit, on one core.
 """
 
 from __future__ import annotations

@@ -65,11 +65,7 @@ class Climb:
                 and job.remaining_epochs.expected > job.deadline * speed
             )
             return (0, speed) if late else (1, -job.epoch_cost(allocation))
-        if job.epoch_budget is not None:
-            cost = job.epoch_cost(allocation)
-            if cost > job.epoch_budget * (1 + ROUNDING):
-                return 0, -cost
-        return 1, speed
+        return (1, speed) if within_epoch_budget(job, allocation) else (0, -job.epoch_cost(allocation))
 
     def __call__(self, job: JobView, steps: list[Step]) -> Allocation | None:
         """What `job` would like to have; None where not even that can be paid. The way there is added to `steps`."""
@@ -92,10 +88,13 @@ class Climb:
                 if not least_workers <= to[0] <= most_workers or not least_servers <= to[1] <= most_servers:
                     continue
                 enough = value + least * added
-                # The cheap question first: most steps of a long climb end here.
-                if by_speed and job.speed(to) <= enough:
-                    continue
-                there = self.level(job, to)
+                if by_speed:
+                    # `level`, with the question first that most steps of a long climb end with.
+                    there = 1, job.speed(to)
+                    if there[1] <= enough or not (job.affordable(to) and within_epoch_budget(job, to)):
+                        continue
+                else:
+                    there = self.level(job, to)
                 if there[0] > tier:
                     merit = there
                 elif there[0] == tier and there[1] > enough:
@@ -119,6 +118,12 @@ class Climb:
         if self.objective is Objective.CHEAPEST:
             return Step(job.id, at, to, Reason.DEADLINE, job.speed(to) - job.speed(at), "epochs/s", cost)
         return Step(job.id, at, to, Reason.EPOCH_BUDGET, job.epoch_cost(at) - cost, "an epoch", cost)
+
+
+def within_epoch_budget(job: JobView, allocation: Allocation) -> bool:
+    """Whether an epoch with `allocation` costs no more than the job's epoch budget, if it has one."""
+    budget = job.epoch_budget
+    return budget is None or job.epoch_cost(allocation) <= budget * (1 + ROUNDING)
 
 
 @lru_cache(maxsize=1 << 16)

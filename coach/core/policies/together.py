@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush
 
 from coach.core.cluster import Allocation
 from coach.core.policies.base import Reason, Step
-from coach.core.policies.climb import ROUNDING, Level, Objective
+from coach.core.policies.climb import Level, Objective, within_epoch_budget
 from coach.core.policies.room import RESOURCES, Claim, Misfits, Room
 
 #: (workers, servers) moved by one step. Both at once where neither is of use without the other.
@@ -60,8 +60,7 @@ class Together:
         if self.objective is Objective.CHEAPEST:
             in_time = job.deadline is None or remaining <= job.deadline * speed
             return int(in_time), -remaining * job.epoch_cost(allocation)
-        budget = job.epoch_budget
-        kept = budget is None or job.epoch_cost(allocation) <= budget * (1 + ROUNDING)
+        kept = within_epoch_budget(job, allocation)
         if self.objective is Objective.MEAN_COMPLETION:
             return int(kept), speed / remaining
         return int(kept), -remaining / speed
