@@ -227,7 +227,7 @@ def play(life: Life, *, shadow: bool = True) -> World:
 
 def _strike(world: World, blow: Blow) -> None:
     if blow.kind == "restart":
-        world.restart()
+        world.restart(down=blow.number * 10.0)
         return
     job = world.reducer.jobs.get(blow.job)
     if job is None:
@@ -245,7 +245,15 @@ def _strike(world: World, blow: Blow) -> None:
                 ev.TimerFired,
                 ev.JobSubmitted,
             )
-            past = [event for event in world.history if isinstance(event, told)]
+            # A pod's second answer can only come while it lives.
+            past = [
+                event
+                for event in world.history
+                if isinstance(event, told)
+                and not (
+                    isinstance(event, ev.PodReady) and (r := world.pods.get(event.pod)) and not r.ready_at
+                )
+            ]
             if past:
                 world.send(past[-1 - blow.number % len(past)])
         case "cancel":

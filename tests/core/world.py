@@ -160,8 +160,11 @@ class World:
             self._answer_epoch(order, 0.2, Reason.PEER_LOST)
         self.send(ev.PodLost(self.now, pod.job, pod, reason, "lost"))
 
-    def restart(self, cluster: tuple[Node, ...] | None = None) -> None:
-        """The handler is killed and starts again: pods end, answers under way are lost, the journal is read."""
+    def restart(self, cluster: tuple[Node, ...] | None = None, down: float = 0.0) -> None:
+        """The handler is killed, and starts again `down` seconds later.
+
+        Its pods end with it, answers under way are lost, and all that it knows is what the journal says.
+        """
         for pod in list(self.pods):
             self._remove(pod)
         self.epochs.clear()
@@ -171,7 +174,9 @@ class World:
             reducer.apply(record)
         cluster = cluster or self.reducer.nodes
         self.reducer = reducer
-        self.send(ev.HandlerStarted(self.now, cluster))
+        killed = self.now
+        self.now += down
+        self.send(ev.HandlerStarted(self.now, cluster, killed))
 
     # -- time ---------------------------------------------------------------------------------------------
 
@@ -408,7 +413,8 @@ class World:
         paid = to_amount(job.ledger.spent)
         assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
         truth = self.truths[job.name]
-        slack = truth.fit + max(0.0, truth.release - LEASE_SECONDS) + 1e-6
+        # A shrinking gang waits for one release before it begins again or is released itself.
+        slack = truth.fit + max(0.0, 2 * truth.release - LEASE_SECONDS) + 1e-6
         assert self.longest_unleased[job.name] <= slack, "no gang outlives its lease"
 
     def check_fold(self) -> None:
