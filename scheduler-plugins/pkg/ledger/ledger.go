@@ -69,11 +69,13 @@ func New() *Ledger {
 		planned: map[string]map[string]*Seat{}, jobs: map[string]map[identity.Key]int{}}
 }
 
-// Observe adds a pod or takes note of how it changed. A pod that got its node needs no seat any more.
-func (l *Ledger) Observe(pod Pod, now time.Time) {
+// Observe adds a pod or takes note of how it changed, and reports whether that is news. A pod that got its node needs no seat any
+// more.
+func (l *Ledger) Observe(pod Pod, now time.Time) (news bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if before, known := l.pods[pod.UID]; known {
+	before, known := l.pods[pod.UID]
+	if known {
 		l.leave(before.Node, before.Gang)
 	}
 	if pod.Node != "" || pod.Leaving {
@@ -85,6 +87,7 @@ func (l *Ledger) Observe(pod Pod, now time.Time) {
 	}
 	l.gangs[pod.Gang][pod.UID] = true
 	l.join(pod.Node, pod.Gang)
+	return !known || before.Node != pod.Node || before.Leaving != pod.Leaving || !maps.Equal(before.Request, pod.Request)
 }
 
 // Forget a pod that is gone. It returns what was known of it.
@@ -246,14 +249,12 @@ func (l *Ledger) Unseat(uid string, now time.Time) {
 	l.unseat(uid, now)
 }
 
-// Arrived notes that the victims of a gang are gone and its seats are like any others.
-func (l *Ledger) Arrived(gang identity.Key) {
+// Arrived notes that the victims of a seat are gone and it is like any other.
+func (l *Ledger) Arrived(uid string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	for uid := range l.gangs[gang] {
-		if seat := l.seats[uid]; seat != nil {
-			seat.Draining = false
-		}
+	if seat := l.seats[uid]; seat != nil {
+		seat.Draining = false
 	}
 }
 
@@ -315,13 +316,13 @@ func (l *Ledger) Unbound() float64 {
 	return l.unbound
 }
 
-// Stale lists gangs with a seat that is older than the limit and not released.
+// Stale lists gangs with a seat that is older than the limit and not released. A seat whose victims take their time is not stale.
 func (l *Ledger) Stale(now time.Time, limit time.Duration) []identity.Key {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	stale := map[identity.Key]bool{}
 	for _, seat := range l.seats {
-		if seat.State != Released && now.Sub(seat.Since) > limit {
+		if seat.State != Released && !seat.Draining && now.Sub(seat.Since) > limit {
 			stale[seat.Pod.Gang] = true
 		}
 	}

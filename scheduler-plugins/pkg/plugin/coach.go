@@ -109,19 +109,18 @@ func (g *Gang) afterPodLeft(_ klog.Logger, pod *v1.Pod, old, _ any) (fwk.Queuein
 	if left.Spec.NodeName == "" {
 		return fwk.QueueSkip, nil
 	}
-	return g.wakeInTurn(pod)
-}
-
-func (g *Gang) afterNodeChanged(_ klog.Logger, pod *v1.Pod, _, _ any) (fwk.QueueingHint, error) {
-	return g.wakeInTurn(pod)
-}
-
-// wakeInTurn leaves it to the waker which gangs go first, and at once, without the queue's backoff: the hint itself says Skip.
-// Who waits for anything else than the room of this plugin is woken by the plugin that turned it away.
-func (g *Gang) wakeInTurn(*v1.Pod) (fwk.QueueingHint, error) {
 	g.state.wake.room()
-	return fwk.QueueSkip, nil
+	return inTurn, nil
 }
+
+func (g *Gang) afterNodeChanged(klog.Logger, *v1.Pod, any, any) (fwk.QueueingHint, error) {
+	g.state.wake.node()
+	return inTurn, nil
+}
+
+// inTurn leaves it to the waker which gangs go first, and at once, without the queue's backoff. Who waits for anything else than
+// the room of this plugin is woken by the plugin that turned it away.
+const inTurn = fwk.QueueSkip
 
 const planKey = "coach.dev/planned"
 
@@ -145,13 +144,18 @@ func (g *Gang) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod,
 	}
 	seat, seated := g.state.ledger.SeatOf(string(pod.UID))
 	if seated {
-		if _, err := g.handle.SnapshotSharedLister().NodeInfos().Get(seat.Node); err != nil {
+		info, err := g.handle.SnapshotSharedLister().NodeInfos().Get(seat.Node)
+		switch {
+		case err != nil:
 			g.state.drop(ctx, g.handle, member.Gang, 0) // the node is lost; plan again, now
 			seated = false
-		} else if seat.Draining {
-			if why := g.state.stillDraining(member.Gang); why != nil {
+		case seat.Draining:
+			if why := g.state.stillDraining(member.Gang, seat, info); why != nil {
 				return nil, reject(*why)
 			}
+			g.state.ledger.Arrived(string(pod.UID))
+			g.state.settled(member.Gang, pod)
+			g.state.wake.gang(member.Gang, 0) // siblings that came too early
 		}
 	}
 	if !seated {

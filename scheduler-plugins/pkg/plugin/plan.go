@@ -168,17 +168,28 @@ func (g *Gang) refused(ctx context.Context, member identity.Member, seat ledger.
 	s.drop(ctx, g.handle, member.Gang, after)
 }
 
-// stillDraining gives the wait while a victim of the gang holds room, and nil once all are gone.
-func (s *State) stillDraining(key identity.Key) *reason.Reason {
+// stillDraining gives the wait while a victim of the gang holds room, or while the scheduler's snapshot does not show yet that it
+// is gone from the planned node; nil once the pod can go.
+func (s *State) stillDraining(key identity.Key, seat ledger.Seat, info fwk.NodeInfo) *reason.Reason {
+	if victims := s.victimsLeft(key); len(victims) > 0 {
+		return &reason.Reason{Token: reason.Draining, BlockedBy: victims, Text: "until " + reason.Jobs(victims) + " gave back what is draining"}
+	}
+	for name, amount := range seat.Pod.Request {
+		if freeOf(info, name) < amount {
+			s.wake.gang(key, 100*time.Millisecond)
+			return &reason.Reason{Token: reason.Draining, Text: fmt.Sprintf("%s of node %s is still counted for pods that left", name, seat.Node)}
+		}
+	}
+	return nil
+}
+
+// victimsLeft lists the victims of a gang that still hold room; the others are forgotten.
+func (s *State) victimsLeft(key identity.Key) []identity.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.record(key)
 	r.victims = slices.DeleteFunc(slices.Clone(r.victims), func(victim identity.Key) bool { return len(s.ledger.Holding(victim)) == 0 })
-	if len(r.victims) == 0 {
-		s.ledger.Arrived(key)
-		return nil
-	}
-	return &reason.Reason{Token: reason.Draining, BlockedBy: r.victims, Text: "until " + reason.Jobs(r.victims) + " gave back what is draining"}
+	return r.victims
 }
 
 // preempt makes best-effort gangs give way to a trial-and-error one that waits for room. The choice is tried on a snapshot first;
@@ -190,9 +201,10 @@ func (g *Gang) preempt(ctx context.Context, key identity.Key, pod *v1.Pod) {
 		return
 	}
 	v := s.view(key)
+	left := s.victimsLeft(key)
 	s.mu.RLock()
 	r := s.records[key]
-	waits := r != nil && r.verdict.Token == reason.WaitingCapacity && len(r.victims) == 0
+	waits := r != nil && r.verdict.Token == reason.WaitingCapacity && len(left) == 0
 	s.mu.RUnlock()
 	if !waits || v.object == nil || !v.object.Spec.TrialAndError {
 		return

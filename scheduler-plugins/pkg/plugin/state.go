@@ -169,6 +169,9 @@ func (s *State) gate(v *view, uid string) *reason.Reason {
 		return plan.Wait
 	case v.missing.Total() == 0:
 		if s.someoneNeeds(v.key) {
+			s.mu.Lock()
+			s.record(v.key).hungry = true
+			s.mu.Unlock()
 			return hold(reason.ShadowReserved, "wanted, but other gangs still wait for needed members")
 		}
 		return nil

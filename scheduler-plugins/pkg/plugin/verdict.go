@@ -38,7 +38,10 @@ func (s *State) settle(key identity.Key, at order.Key, verdict reason.Reason, po
 	}
 	s.mu.Unlock()
 
-	if before.Token.Claims() != verdict.Token.Claims() || before.Token == reason.ShadowReserved || verdict.Token == reason.Placing {
+	// Others are looked at when this gang takes its place in the queue or leaves it; not when it is merely told the same again, or
+	// two that wait would wake each other for ever.
+	queued := func(token reason.Token) bool { return token.Claims() || token == reason.ShadowReserved }
+	if before.Token.Claims() != verdict.Token.Claims() || queued(before.Token) != queued(verdict.Token) || verdict.Token == reason.Placing {
 		s.wake.room()
 	}
 	if news {
@@ -52,6 +55,18 @@ func (s *State) settle(key identity.Key, at order.Key, verdict reason.Reason, po
 		}
 	}
 	return news
+}
+
+// settled notes that a gang waits for room no more, if it did: it has places for all needed members.
+func (s *State) settled(key identity.Key, pod *v1.Pod) {
+	s.mu.RLock()
+	r := s.records[key]
+	waited := r != nil && (r.verdict.Token.Claims() || r.verdict.Token == reason.ShadowReserved) && len(r.victims) == 0
+	s.mu.RUnlock()
+	if waited {
+		v := s.view(key)
+		s.settle(key, v.order(), reason.Reason{Token: reason.Placing, Text: fmt.Sprintf("%d members planned, %d bound", len(v.seats), len(v.bound))}, pod)
+	}
 }
 
 // explainGate tells the first pod of a gang that is held before the queue why, since the scheduler itself writes no condition for

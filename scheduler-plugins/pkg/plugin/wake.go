@@ -23,8 +23,11 @@ type waker struct {
 	queue workqueue.TypedDelayingInterface[identity.Key]
 }
 
-// room stands for "room came free": those who wait for it are woken.
-var anyRoom = identity.Key{}
+// Keys for news that is about no gang in particular; no namespace is named like this.
+var (
+	roomCameFree = identity.Key{Job: "room"}
+	nodeChanged  = identity.Key{Job: "node"} // even a gang that no node could hold may have a place now
+)
 
 func newWaker(s *State) *waker {
 	return &waker{state: s, queue: workqueue.NewTypedDelayingQueue[identity.Key]()}
@@ -33,7 +36,11 @@ func newWaker(s *State) *waker {
 func (w *waker) gang(key identity.Key, after time.Duration) { w.queue.AddAfter(key, after) }
 
 // room came free somewhere. Events come in bursts, and one look after the burst is enough.
-func (w *waker) room() { w.queue.AddAfter(anyRoom, 10*time.Millisecond) }
+func (w *waker) room() { w.queue.AddAfter(roomCameFree, burst) }
+
+func (w *waker) node() { w.queue.AddAfter(nodeChanged, burst) }
+
+const burst = 10 * time.Millisecond
 
 func (w *waker) run(ctx context.Context) {
 	go func() {
@@ -45,8 +52,8 @@ func (w *waker) run(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		if key == anyRoom {
-			for _, waiting := range w.state.waiters() {
+		if key == roomCameFree || key == nodeChanged {
+			for _, waiting := range w.state.waiters(key == nodeChanged) {
 				w.activate(ctx, waiting)
 			}
 		} else {
@@ -77,6 +84,9 @@ func (w *waker) activate(ctx context.Context, key identity.Key) {
 			candidates = append(candidates, v.offered...)
 		}
 	}
+	if v.object != nil && v.mistake == "" && v.missing.Total() == 0 {
+		s.settled(key, nil) // it may have waited for members that are not needed any more
+	}
 	s.explainGate(ctx, &v)
 	if objects := s.objectsOf(candidates); len(objects) > 0 {
 		s.handle.Activate(klog.FromContext(ctx), objects)
@@ -98,8 +108,9 @@ func (s *State) profileOf(pods []ledger.Pod) profile {
 }
 
 // waiters are the gangs to wake when room came free, in queue order. Under the strict policy that is the first alone: when it
-// has started, or turned out not to wait for room, it wakes the next; so a free core costs one plan and not one for each.
-func (s *State) waiters() []identity.Key {
+// has started, or turned out not to wait for room, it wakes the next; so a free core costs one plan and not one for each. hopeless
+// adds the gangs that no cluster of these nodes could hold.
+func (s *State) waiters(hopeless bool) []identity.Key {
 	type waiter struct {
 		key   identity.Key
 		order order.Key
@@ -110,7 +121,7 @@ func (s *State) waiters() []identity.Key {
 	for key, r := range s.records {
 		if token := r.verdict.Token; token.Claims() || token == reason.ShadowReserved {
 			waiting = append(waiting, waiter{key, r.order})
-		} else if r.hungry {
+		} else if r.hungry || (hopeless && token == reason.NeverFits) {
 			hungry = append(hungry, key)
 		}
 	}
@@ -183,8 +194,9 @@ func (s *State) observe(pod *v1.Pod) {
 	if entry.Node == "" && !scheduled {
 		return // somebody else will place it; until then it is nobody here
 	}
-	s.ledger.Observe(entry, s.clock.Now())
-	s.wake.gang(entry.Gang, 0)
+	if s.ledger.Observe(entry, s.clock.Now()) { // a change of its status alone, such as our own verdict, is no news
+		s.wake.gang(entry.Gang, 0)
+	}
 }
 
 // forget a pod that is gone. A plan that counted on it is void.

@@ -1,0 +1,224 @@
+//go:build integration
+
+package integration
+
+import (
+	"bytes"
+	"context"
+	"crypto/rand"
+	"crypto/rsa"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/yaml"
+	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+)
+
+const deploy = "../../../deploy/scheduler"
+
+// plane is an API server with its store, on loopback addresses.
+type plane struct {
+	folder  string
+	url     string
+	client  *kubernetes.Clientset
+	dynamic dynamic.Interface
+}
+
+var shared *plane
+
+func TestMain(m *testing.M) { os.Exit(run(m)) }
+
+func run(m *testing.M) int {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	folder, err := os.MkdirTemp("", "coach-integration-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(folder)
+	var stop func()
+	if shared, stop, err = startPlane(ctx, folder); err != nil {
+		fmt.Fprintln(os.Stderr, "no control plane:", err)
+		return 1
+	}
+	defer stop()
+	return m.Run()
+}
+
+// binary gives the path of a program that make integration has built.
+func binary(name string) (string, error) {
+	folder := os.Getenv("COACH_BIN")
+	if folder == "" {
+		return "", errors.New("COACH_BIN does not name the folder of the programs; run: make integration")
+	}
+	return filepath.Abs(filepath.Join(folder, name))
+}
+
+func startPlane(ctx context.Context, folder string) (*plane, func(), error) {
+	program, err := binary("controlplane")
+	if err != nil {
+		return nil, nil, err
+	}
+	var children []*exec.Cmd
+	stop := func() {
+		for i := len(children) - 1; i >= 0; i-- {
+			_ = children[i].Process.Kill()
+			_ = children[i].Wait()
+		}
+	}
+	launch := func(name string, args ...string) error {
+		link := filepath.Join(folder, name)
+		if err := os.Symlink(program, link); err != nil {
+			return err
+		}
+		command, err := spawn(link, filepath.Join(folder, name+".log"), args...)
+		if err == nil {
+			children = append(children, command)
+		}
+		return err
+	}
+	ports, err := freePorts(3)
+	if err != nil {
+		return nil, nil, err
+	}
+	store := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
+	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
+	if err := launch("etcd", "--data-dir", filepath.Join(folder, "etcd-data"), "--listen-client-urls", store, "--advertise-client-urls", store,
+		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--unsafe-no-fsync"); err != nil {
+		return nil, nil, err
+	}
+	if err := secrets(folder); err != nil {
+		return nil, nil, err
+	}
+	p := &plane{folder: folder, url: fmt.Sprintf("https://127.0.0.1:%d", ports[2])}
+	if err := launch("kube-apiserver", "--etcd-servers", store, "--secure-port", fmt.Sprint(ports[2]), "--bind-address", "127.0.0.1",
+		"--cert-dir", filepath.Join(folder, "certs"), "--token-auth-file", filepath.Join(folder, "tokens"), "--authorization-mode", "RBAC",
+		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", filepath.Join(folder, "sa.key"),
+		"--service-account-signing-key-file", filepath.Join(folder, "sa.key"), "--service-cluster-ip-range", "10.0.0.0/24",
+		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition"); err != nil {
+		stop()
+		return nil, nil, err
+	}
+	config := p.config("admin")
+	if p.client, err = kubernetes.NewForConfig(config); err != nil {
+		return nil, stop, err
+	}
+	if p.dynamic, err = dynamic.NewForConfig(config); err != nil {
+		return nil, stop, err
+	}
+	deadline := time.Now().Add(90 * time.Second)
+	for {
+		if _, err = p.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err == nil {
+			break
+		}
+		if time.Now().After(deadline) {
+			stop()
+			log, _ := os.ReadFile(filepath.Join(folder, "kube-apiserver.log"))
+			return nil, nil, fmt.Errorf("the API server does not get ready: %w\n%s", err, log[max(0, len(log)-4000):])
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	for _, file := range []string{"gang-crd.yaml", "rbac.yaml"} {
+		if err := p.apply(ctx, filepath.Join(deploy, file)); err != nil {
+			stop()
+			return nil, nil, err
+		}
+	}
+	return p, stop, nil
+}
+
+// spawn a program that ends with this one.
+func spawn(program, log string, args ...string) (*exec.Cmd, error) {
+	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	defer output.Close()
+	command := exec.Command(program, args...)
+	command.Stdout, command.Stderr = output, output
+	command.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return command, command.Start()
+}
+
+func freePorts(count int) ([]int, error) {
+	var ports []int
+	for range count {
+		listener, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, err
+		}
+		defer listener.Close() // all are held until all are found
+		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
+	}
+	return ports, nil
+}
+
+// secrets makes the key of service accounts and two tokens: an administrator, and the scheduler's own service account, so that the
+// scheduler has the rights of deploy/scheduler/rbac.yaml and no more.
+func secrets(folder string) error {
+	key, err := rsa.GenerateKey(rand.Reader, 2048)
+	if err != nil {
+		return err
+	}
+	block := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
+	if err := os.WriteFile(filepath.Join(folder, "sa.key"), block, 0o600); err != nil {
+		return err
+	}
+	tokens := "admin,admin,1,\"system:masters\"\n" +
+		"scheduler,system:serviceaccount:kube-system:coach-scheduler,2,\"system:serviceaccounts,system:serviceaccounts:kube-system,system:authenticated\"\n"
+	return os.WriteFile(filepath.Join(folder, "tokens"), []byte(tokens), 0o600)
+}
+
+func (p *plane) config(token string) *rest.Config {
+	return &rest.Config{Host: p.url, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: 1000, Burst: 2000}
+}
+
+// apply the objects of a file, and wait until the API server serves what a CRD defines.
+func (p *plane) apply(ctx context.Context, path string) error {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return err
+	}
+	decoder := yaml.NewYAMLOrJSONDecoder(bytes.NewReader(text), 4096)
+	for {
+		object := &unstructured.Unstructured{}
+		if err := decoder.Decode(&object.Object); errors.Is(err, io.EOF) {
+			return nil
+		} else if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		kind := object.GroupVersionKind()
+		resource := schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: plural(kind.Kind)}
+		if _, err := p.dynamic.Resource(resource).Namespace(object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+			return fmt.Errorf("%s: %s %s: %w", path, kind.Kind, object.GetName(), err)
+		}
+		for deadline := time.Now().Add(30 * time.Second); kind.Kind == "CustomResourceDefinition"; time.Sleep(50 * time.Millisecond) {
+			if _, err := p.dynamic.Resource(gangs).Namespace("default").List(ctx, metav1.ListOptions{}); err == nil {
+				break
+			} else if time.Now().After(deadline) {
+				return fmt.Errorf("%s: not served: %w", path, err)
+			}
+		}
+	}
+}
+
+func plural(kind string) string {
+	return map[string]string{"CustomResourceDefinition": "customresourcedefinitions", "ServiceAccount": "serviceaccounts", "ClusterRole": "clusterroles",
+		"ClusterRoleBinding": "clusterrolebindings", "Role": "roles", "RoleBinding": "rolebindings"}[kind]
+}

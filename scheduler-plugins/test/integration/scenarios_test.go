@@ -1,0 +1,216 @@
+//go:build integration
+
+package integration
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"coach.dev/scheduler-plugins/pkg/identity"
+)
+
+func TestTwoGangsThatEachCouldTakeHalf(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "2", "n2": "2"})
+	c.gang("a", 3, 3)
+	c.gang("b", 3, 3)
+	for _, role := range identity.Roles[:2] {
+		c.pod("a", role, 0, "10m")
+		c.pod("b", role, 0, "10m")
+	}
+	for i := range 3 {
+		c.pod("a", identity.Worker, i, "900m")
+		c.pod("b", identity.Worker, i, "900m")
+	}
+	c.eventually("one of them runs", func() bool { return c.placed("a") == 5 || c.placed("b") == 5 })
+	first, second := "a", "b"
+	if c.placed("b") == 5 {
+		first, second = "b", "a"
+	}
+	if message := c.eventuallyWaits(second, "WaitingCapacity"); !strings.Contains(message, "needs 1 scheduler x 0.01 cpu") {
+		t.Error(message)
+	}
+	c.never("part of the second", func() bool { return c.placed(second) != 0 })
+	c.remove(first)
+	c.eventuallyPlaced(second, 5)
+}
+
+func TestFragmentation(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "6", "n2": "2", "n3": "2", "n4": "2"})
+	c.gang("a", 3, 3)
+	c.job("a", 3, "3900m")
+	c.eventuallyWaits("a", "NeverFits")
+	c.never("part of it", func() bool { return c.placed("a") != 0 })
+	c.gang("b", 2, 2)
+	c.job("b", 2, "2900m")
+	c.eventuallyPlaced("b", 4)
+}
+
+func TestAnInfeasibleGangAtTheHead(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "4"})
+	c.gang("huge", 1, 1)
+	c.job("huge", 1, "9")
+	c.eventuallyWaits("huge", "NeverFits")
+	for i := range 3 {
+		job := fmt.Sprintf("small-%d", i)
+		c.gang(job, 1, 1)
+		c.job(job, 1, "1")
+		c.eventuallyPlaced(job, 3)
+	}
+	c.stranger("web", "100m")
+	c.eventuallyPlaced("web", 1)
+}
+
+func TestMembersThatArriveLate(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "8"})
+	c.pod("a", identity.Worker, 0, "1")
+	c.eventuallyWaits("a", "WaitingMembers") // no Gang object
+	c.gang("a", 2, 2)
+	c.pod("a", identity.Scheduler, 0, "1")
+	c.pod("a", identity.Server, 0, "1")
+	c.never("a pod without the second worker", func() bool { return c.placed("a") != 0 })
+	c.pod("a", identity.Worker, 1, "1")
+	c.eventuallyPlaced("a", 4)
+}
+
+func TestASecondEpochOfTheSameJob(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "8"})
+	c.gang("a", 1, 1)
+	c.job("a", 1, "1")
+	c.eventuallyPlaced("a", 3)
+	c.gang("a", 3, 3)
+	c.pod("a", identity.Worker, 1, "1")
+	c.never("a second worker without the third", func() bool { return c.placed("a") != 3 })
+	c.pod("a", identity.Worker, 2, "1")
+	c.eventuallyPlaced("a", 5)
+}
+
+func TestANodeLostWhileBinding(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "10", "n2": "20"})
+	c.gang("a", 18, 18)
+	c.job("a", 18, "500m") // fits n1, the fuller one
+	c.must(shared.client.CoreV1().Nodes().Delete(c.ctx, "n1", metav1.DeleteOptions{}))
+	// What the node lifecycle and the functions' own controllers do: pods of the lost node go and come again.
+	again := map[string]bool{}
+	c.eventually("the whole gang stands on the node that is left", func() bool {
+		whole := true
+		for name, node := range c.pods("a") {
+			if node == "n1" {
+				again[name] = true
+				c.must(shared.client.CoreV1().Pods("default").Delete(c.ctx, name, immediately))
+				var role identity.Role
+				var index int
+				parts := strings.Split(name, "-")
+				role = identity.Role(parts[1])
+				_, err := fmt.Sscan(parts[2], &index)
+				c.must(err)
+				cores := "500m"
+				if role != identity.Worker {
+					cores = "10m"
+				}
+				c.pod("a", role, index, cores)
+			}
+			whole = whole && node == "n2"
+		}
+		return whole
+	})
+	t.Logf("%d of 20 pods were bound to the lost node", len(again))
+	if n := c.placed("a"); n != 20 {
+		t.Errorf("%d of 20", n)
+	}
+}
+
+func TestARestartOfTheSchedulerInTheMiddle(t *testing.T) {
+	nodes := map[string]string{}
+	for i := range 4 {
+		nodes[fmt.Sprintf("n%d", i)] = "4"
+	}
+	c := newCluster(t, nil, nodes)
+	const jobs = 12 // of 1.82 cores: two on each of four nodes have room
+	for i := range jobs {
+		c.gang(fmt.Sprintf("j%02d", i), 2, 2)
+	}
+	for i := range jobs {
+		c.job(fmt.Sprintf("j%02d", i), 2, "900m")
+		if i == 3 || i == 6 {
+			c.kill()
+			c.start()
+		}
+	}
+	ran := map[string]bool{}
+	for len(ran) < jobs {
+		c.eventually("another gang runs, whole", func() bool {
+			for i := range jobs {
+				job := fmt.Sprintf("j%02d", i)
+				if !ran[job] && c.placed(job) == 4 {
+					ran[job] = true
+					c.remove(job)
+					return true
+				}
+			}
+			return false
+		})
+		if len(ran) == 5 {
+			c.kill()
+			c.start()
+		}
+	}
+}
+
+func TestStrangersUnderPressure(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "4", "n2": "4"})
+	for i := range 6 {
+		job := fmt.Sprintf("j%d", i)
+		c.gang(job, 2, 2)
+		c.job(job, 2, "900m")
+		c.stranger("web-"+job, "50m")
+	}
+	for i := range 6 {
+		c.eventuallyPlaced(fmt.Sprintf("web-j%d", i), 1)
+	}
+	ran := map[string]bool{}
+	for len(ran) < 6 {
+		c.eventually("another gang runs, whole", func() bool {
+			for i := range 6 {
+				job := fmt.Sprintf("j%d", i)
+				if !ran[job] && c.placed(job) == 4 {
+					ran[job] = true
+					c.remove(job)
+					return true
+				}
+			}
+			return false
+		})
+	}
+}
+
+func TestFitGppPreemptsAWholeGangAndCountsIt(t *testing.T) {
+	c := newCluster(t, map[string]any{"preemption": "fitgpp"}, map[string]string{"n1": "4", "n2": "8"})
+	c.gang("small", 1, 1)
+	c.job("small", 1, "3500m")
+	c.eventuallyPlaced("small", 3)
+	c.gang("large", 1, 1)
+	c.job("large", 1, "7500m")
+	c.eventuallyPlaced("large", 3)
+	c.gang("trial", 1, 1, func(spec map[string]any) { spec["trialAndError"] = true })
+	c.job("trial", 1, "3")
+	c.eventuallyPlaced("trial", 3)
+	if small, large := len(c.pods("small")), c.placed("large"); small != 0 || large != 3 {
+		t.Errorf("%d pods of the smaller gang are left, and %d of the larger", small, large)
+	}
+	c.eventually("the preemption is counted", func() bool {
+		object, err := shared.dynamic.Resource(gangs).Namespace("default").Get(c.ctx, "small", metav1.GetOptions{})
+		c.must(err)
+		status, _ := object.Object["status"].(map[string]any)
+		return status["preemptions"] == int64(1)
+	})
+}
+
+func TestTheThesisProfilePlacesPartOfAJob(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "2"})
+	c.job("a", 3, "900m", func(p *v1.Pod) { p.Spec.SchedulerName = "coach-thesis" })
+	c.eventuallyPlaced("a", 4)
+}
