@@ -23,10 +23,10 @@ Metric = Literal["loss", "accuracy"]
 #: they expect to reach.
 UNREACHED = 0.25
 #: With less chance than this to reach the target, the answer is "no solution".
-LEAST_CHANCE = 0.06
-#: Share of belief outside the interval on either side. 0.15, not 0.1: the small models of
-#: tests/core/estimation/curves showed that these bounds hold the truth 80-90 % of the time.
-TAIL = 0.15
+LEAST_CHANCE = 0.03
+#: Share of belief outside the interval on either side. 0.12, not 0.1: on the small models of
+#: tests/core/estimation/curves these bounds hold the truth 80-90 % of the time already.
+TAIL = 0.12
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,12 +1,12 @@
 """A learning curve as a mixture of everything that could explain it.
 
-For each shape (coach.core.estimation.shapes) and each size of noise, the curve is a straight line in the share h of
+For each shape (coach.core.estimation.shapes) and each kind of noise, the curve is a straight line in the share h of
 the way that shape has come:
 
     z(x) = start - drop · h(x) + noise,    h = (1 - g(x)) / (1 - g(now)),    end = start - drop / (1 - g(now))
 
 so its posterior and its evidence are closed formulas (conjugate Bayesian regression with two coefficients). Scaled
-by the drop seen so far nothing depends on the unit of loss. The posterior of all 96 shapes x 7 noises, weighted by
+by the drop seen so far nothing depends on the unit of loss. The posterior of all 96 shapes x 21 kinds of noise, by
 evidence, is then spread over weighted samples (3 x 3 Gauss-Hermite nodes a component): curves that explain the data,
 from which every question is answered, deterministically.
 
@@ -25,17 +25,21 @@ from coach.core.estimation.shapes import SHAPES, Shapes
 # Chosen by a search of 300 settings over three groups of curves (LeNet, ResNet-18, small models), leaving one group
 # out at a time: each group's errors are nearly those of its own best setting, and flat around it.
 #: Late points weigh more: the i-th of n has weight (i / n) ** LATE.
-LATE = 1.0
+LATE = 2.0
 #: Neighbouring residuals are not independent: n points count as this share of n.
-TEMPER = 0.6
-#: Noises considered, as shares of the drop seen so far: less than the first is never believed.
-NOISES = np.geomspace(0.03, 1.0, 7)
+TEMPER = 0.8
+#: No formula is true: a value that lies d above the latest ones is off by this share of d, beside its noise. A smooth
+#: curve is so followed closely where it is now, and loosely where it began.
+STRAYS = (0.0, 0.1, 0.2)
+#: Noises considered, as shares of the drop seen so far, with every stray.
+NOISES = np.repeat(np.geomspace(0.01, 1.0, 7), len(STRAYS))
+STRAY = np.tile(STRAYS, len(NOISES) // len(STRAYS))
 #: Median and width (in ln) of the noise expected.
 NOISE_EXPECTED, NOISE_WIDTH = 0.1, 1.0
 #: Standard deviations of start (around the first value) and drop (around the drop seen), as shares of the latter.
 START_DOUBT, DROP_DOUBT = 0.8, 1.0
 #: Components kept: the likeliest, which hold nearly all of the belief.
-KEPT = 80
+KEPT = 100
 #: A curve seen n times is believed to have moved by this share of its value / n² at least.
 LEAST_DROP = 0.3
 
@@ -100,22 +104,24 @@ def fit_mixture(x: FloatArray, z: FloatArray) -> Mixture:
     done = 1.0 - np.minimum(left[:, -1], 1.0 - 1e-9)
     share = (1.0 - left[:, :-1]) / done[:, None]
     y = (z - z[0]) / unit
-    late = (np.arange(1, n + 1) / n) ** LATE
+    late = TEMPER * (np.arange(1, n + 1) / n) ** LATE
+    away = np.abs(z - np.median(z[-quarter:])) / unit
+    variance = NOISES[:, None] ** 2 + (STRAY[:, None] * away) ** 2
+    sure = late / variance
 
-    # Posterior of (start, drop) for every shape [m, 1] and noise [k]: precision [[p11, p12], [p12, p22]].
-    sure = TEMPER / NOISES**2
-    p11 = START_DOUBT**-2.0 + sure * late.sum()
-    p12 = -sure * (share @ late)[:, None]
-    p22 = DROP_DOUBT**-2.0 + sure * ((share * share) @ late)[:, None]
-    b1 = sure * (late @ y)
-    b2 = DROP_DOUBT**-2.0 - sure * (share @ (late * y))[:, None]
+    # Posterior of (start, drop) for every shape [m] and noise [k], [m, k]: precision [[p11, p12], [p12, p22]].
+    p11 = START_DOUBT**-2.0 + sure.sum(axis=1)
+    p12 = -share @ sure.T
+    p22 = DROP_DOUBT**-2.0 + (share * share) @ sure.T
+    b1 = sure @ y
+    b2 = DROP_DOUBT**-2.0 - share @ (sure * y).T
     determinant = p11 * p22 - p12 * p12
     start, drop = (p22 * b1 - p12 * b2) / determinant, (p11 * b2 - p12 * b1) / determinant
-    misfit = sure * (late @ (y * y)) + DROP_DOUBT**-2.0 - (start * b1 + drop * b2)
+    misfit = sure @ (y * y) + DROP_DOUBT**-2.0 - (start * b1 + drop * b2)
     belief = (
         -0.5 * misfit
         - 0.5 * np.log(determinant)
-        - TEMPER * late.sum() * np.log(NOISES)
+        - 0.5 * np.log(variance) @ late
         - 0.5 * (np.log(NOISES / NOISE_EXPECTED) / NOISE_WIDTH) ** 2
         + np.log(SHAPES.share)[:, None]
     )
