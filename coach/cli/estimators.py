@@ -22,7 +22,7 @@ def command(
 ) -> None:
     """Judge the estimators on measured data.
 
-    The thesis's, Optimus's and Coach's stand side by side. Takes about half a minute for each thousand predictions; every number is made anew.
+    The thesis's, Optimus's and Coach's stand side by side. Every number is made anew, which takes a while.
 
     Example: coach estimators data/ps-speed/ps_speed.csv
     """

@@ -28,7 +28,8 @@ def command(
 ) -> None:
     """Draw jobs.
 
-    Learning curve, allocation, money and fitted speed, each alone, and all on one page. Jobs without a finished epoch are left out.
+    Learning curve, allocation, money and fitted speed, each alone, and all on one page. Jobs
+    without a finished epoch are left out.
 
     Example: coach plot lenet-digits --dir results
     """

@@ -52,7 +52,7 @@ def screen(
     shown, hidden = _that_fit(rows, height - 4)
     parts = job_lines(shown, running, width)
     if hidden:
-        parts.append(Text(f"and {words.count(hidden, 'more job')}: coach ps", "dim"))
+        parts.append(_cut(Text(f"and {words.count(hidden, 'more job')}: coach ps", "dim"), width))
     room = min(MOST_LINES, height - len(parts) - 3)
     if lines and room > 0:
         several = len(rows) > 1

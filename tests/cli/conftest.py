@@ -1,0 +1,40 @@
+"""A state folder of its own for each test, and journals that hold jobs of virtual time."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from coach.handler.home import Home
+from coach.handler.journal import Journal
+from tests.core.world import World
+from tests.report.conftest import greenwich  # noqa: F401 - a fixture
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+    """An empty state folder; commands find it by COACH_HOME."""
+    monkeypatch.setenv("COACH_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("COLUMNS", "120")
+    return Home(tmp_path / "home")
+
+
+def keep(home: Home, world: World, number: int = 1) -> None:
+    """Write what happened in `world` into a journal of `home`."""
+    journal = Journal.write(home.journal(number))
+    journal.append(world.history)
+    journal.close()
+
+
+@pytest.fixture
+def functions() -> Iterator[None]:
+    """Skips where the functions' Python is not there, unless everything is required."""
+    if not (ROOT / ".venv-functions/bin/python").exists() and "COACH_FUNCTIONS_PYTHON" not in os.environ:
+        message = "no Python for the functions: make setup"
+        if os.environ.get("COACH_REQUIRE_ALL") == "1":
+            pytest.fail(message)
+        pytest.skip(message)
+    yield

@@ -1,0 +1,21 @@
+"""Golden files: what a person reads, kept beside the tests. COACH_UPDATE_GOLDEN=1 writes them anew."""
+
+import difflib
+import os
+from pathlib import Path
+
+FOLDER = Path(__file__).parent / "expected"
+
+
+def assert_golden(name: str, text: str) -> None:
+    """`text`, without blanks at the ends of its lines, is what the golden file `name` has."""
+    text = "\n".join(line.rstrip() for line in text.splitlines()) + "\n"
+    path = FOLDER / name
+    if os.environ.get("COACH_UPDATE_GOLDEN") == "1":
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+    expected = path.read_text(encoding="utf-8")
+    difference = "\n".join(
+        difflib.unified_diff(expected.splitlines(), text.splitlines(), name, "now", lineterm="")
+    )
+    assert text == expected, f"{difference}\nif this is right: COACH_UPDATE_GOLDEN=1 and run again"

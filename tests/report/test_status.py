@@ -1,0 +1,115 @@
+"""The rows that every table, JSON and CSV is made of."""
+
+from dataclasses import replace
+
+import pytest
+from pydantic import TypeAdapter
+
+from coach.core.budget import to_amount
+from coach.core.jobs import events as ev
+from coach.report.replay import pauses
+from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, JobRow, epoch_rows, eta, job_row
+from tests.report.past import faulty_job, half_way, one_job
+
+ASKED = "name state reason epoch loss accuracy target workers servers spent budget eta"
+ASKED_OF_EPOCHS = "kind workers servers loss accuracy seconds cost"
+OF_THE_THESIS = ["job", "epoch", "kind", "loss", "accuracy", "servers", "workers", "cost", "seconds"]
+
+
+def test_rows_have_the_promised_columns() -> None:
+    assert set(ASKED.split()) <= set(JOB_COLUMNS)
+    assert set(ASKED_OF_EPOCHS.split()) <= set(EPOCH_COLUMNS)
+    assert list(EPOCH_COLUMNS[: len(OF_THE_THESIS)]) == OF_THE_THESIS
+
+
+def test_a_job_that_has_ended() -> None:
+    world = one_job()
+    job = world.job("digits")
+    row = job_row(job, world.now)
+    assert (row.state, row.reason, row.metric, row.target) == ("Succeeded", "TargetReached", "loss", 0.3)
+    assert row.epoch == len(job.epochs) > row.real_epochs == len(job.real_epochs)
+    assert row.loss == job.epochs[-1].report.loss <= 0.3
+    assert (row.in_a_row, row.epochs_in_a_row) == (3, 3)
+    assert row.eta is None
+    assert row.spent == to_amount(job.ledger.spent) > 0 == row.reserved
+    assert row.budget == 0.05
+    assert row.ended_at is not None
+    assert row.ended_at.startswith("1970-01-12T")
+
+
+def test_a_job_before_its_first_epoch_has_nothing_measured() -> None:
+    world = half_way()
+    fresh = replace(world.job("digits"), epochs=[], running=None)
+    row = job_row(fresh, world.now)
+    assert (row.epoch, row.loss, row.accuracy, row.workers, row.best_loss) == (0, None, None, None, None)
+
+
+def test_the_rows_are_plain_json() -> None:
+    world = faulty_job()
+    job = world.job("faulty")
+    TypeAdapter(JobRow).dump_json(job_row(job, world.now))
+    rows = TypeAdapter(list[EpochRow])
+    assert rows.validate_json(rows.dump_json(epoch_rows(job)), strict=True) == epoch_rows(job)
+
+
+def test_the_eta_holds_the_truth_between_its_bounds() -> None:
+    world = half_way(8)
+    job = world.job("digits")
+    left = eta(job, world.now)
+    asked_at = world.now
+    assert left is not None
+    world.run(until=lambda: job.ended)
+    assert left.low < left.expected < left.high
+    assert left.low <= world.now - asked_at <= left.high
+
+
+def test_the_eta_goes_down_within_an_epoch() -> None:
+    world = half_way(8)
+    job = world.job("digits")
+    before, after = eta(job, world.now), eta(job, world.now + 1)
+    assert before is not None
+    assert after is not None
+    assert after.expected == pytest.approx(before.expected - 1)
+
+
+def test_there_is_no_eta_before_a_real_epoch_has_shown_the_curve() -> None:
+    world = half_way(8)
+    probing = half_way(1)
+    assert eta(world.job("digits"), world.now) is not None
+    assert eta(probing.job("digits"), probing.now) is None
+
+
+def test_earlier_jobs_give_an_eta_from_the_first_fit_on() -> None:
+    world = half_way(1)
+    assert eta(replace(world.job("digits"), known_epochs=12.0), world.now) is not None
+
+
+def test_a_job_without_a_handler_says_so() -> None:
+    world = half_way(8)
+    row = job_row(world.job("digits"), world.now, orphan=True)
+    assert (row.state, row.reason, row.eta) == ("Waiting", "Interrupted", None)
+    assert "its handler ended" in row.message
+
+
+def test_time_outside_training_is_all_the_rest() -> None:
+    world = faulty_job()
+    job = world.job("faulty")
+    rows = epoch_rows(job)
+    spent = sum(r.train_seconds + r.evaluate_seconds + r.outside_seconds for r in rows)
+    assert spent == pytest.approx(job.epochs[-1].ended_at - job.epochs[0].started_at)
+    assert {r.new_group for r in rows} == {True, False}
+
+
+def test_a_pause_is_not_time_outside_training() -> None:
+    world = half_way(8)
+    world.send(ev.InterruptAsked(world.now, "digits", False))
+    world.run(until=lambda: world.job("digits").reason.value == "Interrupted")
+    world.now += 1000
+    world.send(ev.ResumeAsked(world.now, "digits"))
+    world.run(until=lambda: world.job("digits").ended)
+    found = pauses(r for r in world.history if r.job in ("", "digits"))
+    assert len(found) == 1
+    assert found[0][1] - found[0][0] == pytest.approx(1000, abs=1)
+    outside = [row.outside_seconds for row in epoch_rows(world.job("digits"), found)]
+    assert max(outside) < 10
+    assert max(row.outside_seconds for row in epoch_rows(world.job("digits"))) > 1000
