@@ -72,7 +72,10 @@ async def handler_on(folder: Path, nodes: str | None = None):
     journal = Journal.write(folder / "journal.db")
     holder: list[Handler] = []
     platform = LocalPlatform(
-        parse_nodes(nodes), Functions.find(), lambda name: folder / "logs" / name, lambda: holder[0].now()  # noqa: PLW0108 (not there yet)
+        parse_nodes(nodes),
+        Functions.find(),
+        lambda name: folder / "logs" / name,
+        lambda: holder[0].now(),  # noqa: PLW0108 (not there yet)
     )
     handler = Handler(platform, journal, policy("coach"))
     holder.append(handler)

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from coach.cli.main import invoke
 from coach.core.errors import UserError
 from coach.core.jobs.spec import TrainingJob
 from coach.platforms.nuclio import resources
@@ -15,7 +16,7 @@ FUNCTIONS = Path(__file__).parents[2] / "functions"
 
 def _documents(**changes):
     job = TrainingJob.from_json(spec("demo", **changes))
-    return list(yaml.safe_load_all(resources.render(job, FUNCTIONS, "training", None)))
+    return [resources.project("training"), *resources.functions(job, FUNCTIONS, "training", None)]
 
 
 def test_one_addressable_function_for_each_member_of_the_largest_gang():
@@ -51,4 +52,17 @@ def test_a_broken_function_file_is_one_clear_error(tmp_path):
     (tmp_path / "scheduler").mkdir()
     (tmp_path / "scheduler" / "function.yaml").write_text("[]")
     with pytest.raises(UserError, match="has a spec"):
-        resources.render(TrainingJob.from_json(spec()), tmp_path, "default")
+        list(resources.functions(TrainingJob.from_json(spec()), tmp_path, "default", None))
+
+
+def test_the_command_prints_what_kubectl_can_read(capsys):
+    job = str(FUNCTIONS.parent / "jobs" / "a.yaml")
+    assert invoke(["deploy", "nuclio", job, "--dry-run", "--image", "mine:1"]) == 0
+    documents = list(yaml.safe_load_all(capsys.readouterr().out))
+    assert [document["kind"] for document in documents] == ["NuclioProject"] + 5 * ["NuclioFunction"]
+    assert documents[1]["spec"]["image"] == "mine:1"
+
+
+def test_without_dry_run_it_says_what_it_can_do(capsys):
+    assert invoke(["deploy", "nuclio", str(FUNCTIONS.parent / "jobs" / "a.yaml")]) == 2
+    assert "--dry-run" in capsys.readouterr().err

@@ -1,0 +1,1 @@
+"""The local platform: function processes on this machine."""

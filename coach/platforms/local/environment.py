@@ -27,16 +27,23 @@ class Functions:
         Raises PermanentError that names what is missing and how to get it.
         """
         root = Path(__file__).resolve().parents[3]
-        folder = Path(os.environ.get("COACH_FUNCTIONS") or root / "functions")
+        folder = cls.folder_only()
         python = Path(os.environ.get("COACH_FUNCTIONS_PYTHON") or root / ".venv-functions/bin/python")
-        if not (folder / "worker" / "handler.py").is_file():
-            raise PermanentError(f"no functions in {folder}: set COACH_FUNCTIONS to the folder that has them")
         if not python.exists():
             raise PermanentError(
                 f"no Python for the functions at {python}: run `make setup` in a checkout of Coach, "
                 "or set COACH_FUNCTIONS_PYTHON to a Python that has mxnet and nuclio-sdk"
             )
         return cls(folder, python)
+
+    @staticmethod
+    def folder_only() -> Path:
+        """The folder, for those who run nothing. Raises PermanentError where it has no functions."""
+        root = Path(__file__).resolve().parents[3]
+        folder = Path(os.environ.get("COACH_FUNCTIONS") or root / "functions")
+        if not (folder / "worker" / "handler.py").is_file():
+            raise PermanentError(f"no functions in {folder}: set COACH_FUNCTIONS to the folder that has them")
+        return folder
 
     @property
     def env(self) -> dict[str, str]:
@@ -79,7 +86,9 @@ class Functions:
         await template.close()
         said = (await process.stdout.read()).decode(errors="replace").strip() if process.stdout else ""
         last = said.splitlines()[-1] if said else f"nothing said within {IMPORT_SECONDS:.0f} s"
-        raise PermanentError(f"the functions' Python ({self.python}) cannot import MXNet: {last}; try `make setup`")
+        raise PermanentError(
+            f"the functions' Python ({self.python}) cannot import MXNet: {last}; try `make setup`"
+        )
 
 
 class Template:

@@ -61,7 +61,9 @@ def functions(job: TrainingJob, folder: Path, namespace: str, image: str | None)
     largest = job.spec.limits.largest
     for role, index in _members(largest):
         base = _read(folder / role.value / "function.yaml")
-        spec = {key: value for key, value in base["spec"].items() if key not in ("minReplicas", "maxReplicas")}
+        spec = {
+            key: value for key, value in base["spec"].items() if key not in ("minReplicas", "maxReplicas")
+        }
         yield {
             "apiVersion": "nuclio.io/v1beta1",
             "kind": "NuclioFunction",
@@ -85,12 +87,6 @@ def functions(job: TrainingJob, folder: Path, namespace: str, image: str | None)
             },
             "status": {"state": "waitingForResourceConfiguration"},
         }
-
-
-def render(job: TrainingJob, folder: Path, namespace: str, image: str | None = None) -> str:
-    """The project and the job's functions as one YAML stream."""
-    documents = [project(namespace), *functions(job, folder, namespace, image)]
-    return yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True)
 
 
 def _members(allocation: Allocation) -> Iterator[tuple[Role, int]]:
