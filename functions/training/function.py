@@ -79,9 +79,13 @@ class Child:
     loading: dict | None = None  # what the zygote is loading for it, and since when
     closed: bool = False  # its socket is at the end of file
     failure: TrainingError | None = None
-    done: dict[str, dict] = field(
-        default_factory=dict
-    )  # reports of epochs this function has not heard of yet
+    #: Reports of epochs that this function has not heard of yet.
+    done: dict[str, dict] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> bool:
+        """Whether it can run another epoch, for all that is known."""
+        return not self.closed and self.failure is None
 
 
 class Function:
@@ -99,24 +103,14 @@ class Function:
 
     def handle(self, body: Any) -> Answer:
         """Answer one request: an HTTP status and a body."""
+        operations = {"start": self.start, "status": self.status, "stop": self.stop, "health": self.health}
         try:
-            if isinstance(body, bytes | str):
-                body = json.loads(body)
-            if not isinstance(body, dict):
-                raise TrainingError("BadRequest", "the body must be a JSON object")
-            operations = {
-                "start": self.start,
-                "status": self.status,
-                "stop": self.stop,
-                "health": self.health,
-            }
+            body = _decoded(body)
             operation = operations.get(body.get("op"))
             if operation is None:
                 raise TrainingError("BadRequest", f"op must be one of {', '.join(operations)}")
             self._listen(0)
             return operation(body)
-        except ValueError as error:
-            return 400, {"error": TrainingError("BadRequest", f"the body is not JSON: {error}").as_dict()}
         except TrainingError as error:
             return {"BadRequest": 400, "Busy": 409}.get(error.reason, 500), {"error": error.as_dict()}
 
@@ -131,8 +125,9 @@ class Function:
         if self._epoch is not None and not self._epoch.over:
             busy = self._epoch
             raise TrainingError("Busy", f"epoch {busy.token} of group {busy.group} is {busy.state}")
-        if self._child is not None and self._child.request.group == asked.group:
-            self._go_on(self._child, asked)
+        child = self._child
+        if child is not None and child.usable and child.request.group == asked.group:
+            self._go_on(child, asked)
         else:
             self._begin(asked)
         return 202, {"epoch": asked.epoch, "state": self._epoch.state}
@@ -373,6 +368,18 @@ class Function:
                     TrainingError(reason, f"the function's process ended while loading the {loading['what']}")
                 )
         self._replace_zygote()
+
+
+def _decoded(body: Any) -> dict:
+    """Nuclio hands over an object when the content type is exactly application/json, else bytes."""
+    if isinstance(body, bytes | str):
+        try:
+            body = json.loads(body)
+        except ValueError as error:
+            raise TrainingError("BadRequest", f"the body is not JSON: {error}") from error
+    if not isinstance(body, dict):
+        raise TrainingError("BadRequest", "the body must be a JSON object")
+    return body
 
 
 def how_it_ended(asked: StartRequest, ended: dict) -> TrainingError:

@@ -85,8 +85,18 @@ def test_the_deadline_counts_while_a_group_is_idle_and_each_epoch_renews_it(
     pid = gang.worker.health()["child_pid"]
     assert is_alive(pid)
     eventually(lambda: not is_alive(pid))
+    eventually(lambda: not any(function.health()["child_pid"] for function in gang.functions.values()))
     third = gang.epoch(1, 1, **epoch(tmp_path, second))  # the same group id: it forms again
     assert third["form_seconds"] > 0
+
+
+def test_a_group_that_fell_apart_while_idle_forms_again(gang: Gang, tmp_path: Path) -> None:
+    first = gang.epoch(2, 1, **epoch(tmp_path))
+    members = [gang.functions[key] for key in gang.members(2, 1)]
+    os.kill(members[-1].health()["child_pid"], signal.SIGKILL)
+    eventually(lambda: not any(function.health()["child_pid"] for function in members))
+    second = gang.epoch(2, 1, **epoch(tmp_path, first))
+    assert second["loss"] < first["loss"]
 
 
 def test_the_children_die_with_a_killed_function(tmp_path: Path, template, mark: str) -> None:
