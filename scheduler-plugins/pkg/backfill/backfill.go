@@ -122,8 +122,8 @@ func (h *Head) Plan(s *planner.Snapshot, gang *planner.Gang, draining []identity
 // AddWanted is planner.AddWanted for any gang while the head waits; it adds nothing where that delayed the head.
 func (h *Head) AddWanted(s *planner.Snapshot, gang *planner.Gang, plan *planner.Plan) {
 	after, grown := s.Copy(), planner.Plan{Nodes: slices.Clone(plan.Nodes)}
-	planner.AddWanted(after, h.restrict(gang), &grown)
-	if h.mayPass(gang, &grown, gang.Placed(&grown)) {
+	joining := planner.AddWanted(after, h.restrict(gang), &grown)
+	if h.mayPass(gang, &grown, joining) {
 		*s, *plan = *after, grown
 	}
 }

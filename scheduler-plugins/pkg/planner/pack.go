@@ -41,7 +41,9 @@ type Packing struct {
 //  1. fill: take the node of the best standing that holds the most members, fill it largest member first, and go on;
 //  2. best fit decreasing: each member, largest first, to the node of the best standing with the tightest fit;
 //  3. count: give up where the nodes, one by one, cannot hold that many members of some size;
-//  4. search: depth first, at most searchSteps trials; then exact, which enumerates counts instead of members.
+//  4. search: depth first, at most searchSteps trials; then exact, which enumerates counts instead of members;
+//  5. improve: for a small gang on few nodes, go on searching for a placement that keeps more members apart from other jobs, or
+//     uses fewer nodes.
 func Pack(s *Snapshot, job identity.Key, groups []Group) Packing {
 	order := bySize(s, groups)
 	members := 0
@@ -52,7 +54,7 @@ func Pack(s *Snapshot, job identity.Key, groups []Group) Packing {
 	for _, way := range []func(*Snapshot, identity.Key, []Group, []int) Places{fill, bestFit} {
 		places := way(s, job, groups, order)
 		if places.total() == members {
-			return Packing{places, true, true}
+			return Packing{improve(s, job, groups, order, places), true, true}
 		}
 		if places.total() > best.total() {
 			best = places
@@ -61,15 +63,17 @@ func Pack(s *Snapshot, job identity.Key, groups []Group) Packing {
 	if tooMany(s, groups) {
 		return Packing{best, false, true}
 	}
-	places, exhaustive := search(s, job, groups, order)
-	if places.total() == members {
-		return Packing{places, true, true}
-	}
-	if places.total() > best.total() {
-		best = places
-	}
-	if exhaustive {
-		return Packing{best, false, true}
+	if members <= searchMembers {
+		search := newSearch(s, job, groups, order, searchSteps, nil)
+		if search.found != nil {
+			return Packing{search.places(), true, true}
+		}
+		if places := search.places(); places.total() > best.total() {
+			best = places
+		}
+		if search.exhaustive() {
+			return Packing{best, false, true}
+		}
 	}
 	if places, decided := exact(s, job, groups); decided {
 		if places != nil {
@@ -207,8 +211,20 @@ func fill(s *Snapshot, job identity.Key, groups []Group, order []int) Places {
 	return places
 }
 
-// tooMany reports whether, for some group's size, there are more members at least that large than such places on all nodes.
+// tooMany reports whether the sum is short, or there are more members of some size or larger than such places on all nodes.
 func tooMany(s *Snapshot, groups []Group) bool {
+	for d := range s.largest {
+		free, need := int64(0), int64(0)
+		for n := range s.Names {
+			free += max(s.Free[n][d], 0)
+		}
+		for i := range groups {
+			need += groups[i].Request[d] * int64(groups[i].Count)
+		}
+		if need > 0 && need > free {
+			return true
+		}
+	}
 	for i := range groups {
 		if groups[i].Count == 0 {
 			continue

@@ -176,6 +176,81 @@ func oracle(s *Snapshot, groups []Group) bool {
 	return place(0, 0)
 }
 
+// cheapest tries every node for every member and gives the least cost of a full placement.
+func cheapest(s *Snapshot, groups []Group) cost {
+	free, used := cloneAll(s.Free), make([]int, len(s.Names))
+	best := cost{beside: 1 << 30}
+	var place func(g, member int, spent cost)
+	place = func(g, member int, spent cost) {
+		for g < len(groups) && member == groups[g].Count {
+			g, member = g+1, 0
+		}
+		if g == len(groups) {
+			if spent.less(best) {
+				best = spent
+			}
+			return
+		}
+		for n := range s.Names {
+			if !groups[g].mayUse(n) || holds(free[n], groups[g].Request, 1) == 0 {
+				continue
+			}
+			next, standing := spent, s.StandingOf(n, me)
+			if !standing.apart() {
+				next.beside++
+			}
+			if !standing.own() && used[n] == 0 {
+				next.opened++
+			}
+			take(free[n], groups[g].Request, 1)
+			used[n]++
+			place(g, member+1, next)
+			used[n]--
+			take(free[n], groups[g].Request, -1)
+		}
+	}
+	place(0, 0, cost{})
+	return best
+}
+
+func costOf(s *Snapshot, places Places) cost {
+	var spent cost
+	opened := map[int]bool{}
+	for _, group := range places {
+		for _, n := range group {
+			if !s.StandingOf(n, me).apart() {
+				spent.beside++
+			}
+			if !s.StandingOf(n, me).own() {
+				opened[n] = true
+			}
+		}
+	}
+	spent.opened = len(opened)
+	return spent
+}
+
+func TestASmallGangIsPlacedAsApartAndOnAsFewNodesAsCanBe(t *testing.T) {
+	random := rand.New(rand.NewSource(3))
+	improved := 0
+	for range 3000 {
+		s, groups := problem(random)
+		packing := Pack(s, me, groups)
+		if members := packing.Places.total(); !packing.Complete || members == 0 || members > 5 {
+			continue
+		}
+		if got, want := costOf(s, packing.Places), cheapest(s, groups); got != want {
+			t.Fatalf("cost %+v, possible %+v\nfree %v\njobs %v\ngroups %+v\nplaces %v", got, want, s.Free, s.Jobs, groups, packing.Places)
+		}
+		if places := fill(s, me, groups, bySize(s, groups)); places.total() == packing.Places.total() && costOf(s, packing.Places).less(costOf(s, places)) {
+			improved++
+		}
+	}
+	if improved == 0 {
+		t.Error("the greedy way was always best: the cases are too easy")
+	}
+}
+
 // valid fails when places break a rule: a member too many or too few, a node barred or over-committed.
 func valid(t *testing.T, s *Snapshot, groups []Group, places Places, complete bool) {
 	t.Helper()

@@ -7,81 +7,175 @@ import (
 	"coach.dev/scheduler-plugins/pkg/identity"
 )
 
-// Bounds of the search member by member: trials (one member on one node), and gangs too large to be worth it, since each
+// Bounds of the search member by member, in trials (one member on one node), and gangs too large to be worth it, since each
 // member is a level and so deep a search ends long before it tries another place for the first members.
 const (
-	searchSteps   = 60_000
+	searchSteps   = 60_000 // for a first placement
 	searchMembers = 200
+	improveSteps  = 4_000 // for a better one than is known
+	improveSize   = 400   // members times nodes up to which a better one is looked for at all
 )
 
-// search gives the first full placement in a fixed order of trials, else the largest part met, and whether all was tried.
-func search(s *Snapshot, job identity.Key, groups []Group, order []int) (Places, bool) {
-	var sequence []int
+// cost of a placement: members on nodes where another job stands, then nodes where the job did not stand before.
+type cost struct{ beside, opened int }
+
+func (c cost) less(other cost) bool {
+	return c.beside < other.beside || (c.beside == other.beside && c.opened < other.opened)
+}
+
+// search goes depth first over all placements, in a fixed order of trials.
+type search struct {
+	groups   []Group
+	sequence []int // for each member its group
+	nodes    []int
+	room     [][]int64
+	standing []Standing
+	members  []int // of the job, on each node
+	masked   bool
+	steps    int
+	below    *cost // what a placement has to stay below
+	chosen   []int
+	largest  []int
+	found    []int
+}
+
+func newSearch(s *Snapshot, job identity.Key, groups []Group, order []int, steps int, below *cost) *search {
+	x := &search{groups: groups, nodes: usefulNodes(s, job, groups), steps: steps, below: below}
 	for _, g := range order {
+		x.masked = x.masked || groups[g].Eligible != nil
 		for range groups[g].Count {
-			sequence = append(sequence, g)
+			x.sequence = append(x.sequence, g)
 		}
 	}
-	if len(sequence) > searchMembers {
-		return nil, false
-	}
-	nodes := usefulNodes(s, job, groups)
-	room := make([][]int64, len(nodes))
-	for i, n := range nodes {
-		room[i] = slices.Clone(s.Free[n])
-	}
-	masked := false
-	for i := range groups {
-		masked = masked || groups[i].Eligible != nil
-	}
-	var chosen, best []int
-	trials := 0
-	var descend func() bool
-	descend = func() bool {
-		depth := len(chosen)
-		if depth > len(best) {
-			best = slices.Clone(chosen)
+	for _, n := range x.nodes {
+		standing := s.StandingOf(n, job)
+		x.room, x.standing = append(x.room, slices.Clone(s.Free[n])), append(x.standing, standing)
+		own := 0
+		if standing.own() {
+			own = 1
 		}
-		if depth == len(sequence) {
+		x.members = append(x.members, own)
+	}
+	x.descend(cost{})
+	return x
+}
+
+// exhaustive reports whether the trials sufficed.
+func (x *search) exhaustive() bool { return x.steps > 0 }
+
+// places of the best full placement, else of the first of the largest parts met.
+func (x *search) places() Places {
+	best := x.found
+	if best == nil {
+		best = x.largest
+	}
+	places := make(Places, len(x.groups))
+	for i, at := range best {
+		places[x.sequence[i]] = append(places[x.sequence[i]], x.nodes[at])
+	}
+	return places
+}
+
+func (x *search) descend(spent cost) {
+	depth := len(x.chosen)
+	if x.below != nil && !spent.less(*x.below) {
+		return
+	}
+	if depth > len(x.largest) {
+		x.largest = slices.Clone(x.chosen)
+	}
+	if depth == len(x.sequence) {
+		if x.found == nil {
+			x.steps = min(x.steps, improveSteps)
+		}
+		x.found, x.below = slices.Clone(x.chosen), &spent
+		return
+	}
+	group := &x.groups[x.sequence[depth]]
+	// Equal members go in node order only: their permutations are one placement.
+	start := 0
+	if depth > 0 && twins(&x.groups[x.sequence[depth-1]], group) {
+		start = x.chosen[depth-1]
+	}
+	var tried []int
+	var rooms [][]int64
+	for at := start; at < len(x.nodes); at++ {
+		if !group.mayUse(x.nodes[at]) || holds(x.room[at], group.Request, 1) == 0 || x.likeOneOf(at, tried, rooms) {
+			continue
+		}
+		if x.steps <= 0 {
+			return
+		}
+		x.steps--
+		tried, rooms = append(tried, at), append(rooms, slices.Clone(x.room[at]))
+		next := spent
+		if !x.standing[at].apart() {
+			next.beside++
+		}
+		if x.members[at] == 0 {
+			next.opened++
+		}
+		take(x.room[at], group.Request, 1)
+		x.members[at]++
+		x.chosen = append(x.chosen, at)
+		x.descend(next)
+		x.chosen = x.chosen[:depth]
+		x.members[at]--
+		take(x.room[at], group.Request, -1)
+	}
+}
+
+// likeOneOf reports whether a node is like one that was tried: one trial stands for all. Where members may not use every node,
+// no two nodes are alike.
+func (x *search) likeOneOf(at int, tried []int, rooms [][]int64) bool {
+	for i, other := range tried {
+		if !x.masked && x.standing[at] == x.standing[other] && (x.members[at] > 0) == (x.members[other] > 0) && slices.Equal(x.room[at], rooms[i]) {
 			return true
 		}
-		group := &groups[sequence[depth]]
-		// Equal members go in node order only: their permutations are one placement. Equal rooms: one stands for all.
-		start := 0
-		if depth > 0 && twins(&groups[sequence[depth-1]], group) {
-			start = chosen[depth-1]
-		}
-		var tried [][]int64
-		for at := start; at < len(nodes); at++ {
-			if trials >= searchSteps {
-				return false
-			}
-			if !group.mayUse(nodes[at]) || holds(room[at], group.Request, 1) == 0 {
-				continue
-			}
-			if !masked && slices.ContainsFunc(tried, func(other []int64) bool { return slices.Equal(other, room[at]) }) {
-				continue
-			}
-			trials++
-			if !masked {
-				tried = append(tried, slices.Clone(room[at]))
-			}
-			take(room[at], group.Request, 1)
-			chosen = append(chosen, at)
-			if descend() {
-				return true
-			}
-			chosen = chosen[:depth]
-			take(room[at], group.Request, -1)
-		}
-		return false
 	}
-	descend()
-	places := make(Places, len(groups))
-	for i, at := range best {
-		places[sequence[i]] = append(places[sequence[i]], nodes[at])
+	return false
+}
+
+// improve gives a better placement than one that is known and complete, if a search finds one.
+func improve(s *Snapshot, job identity.Key, groups []Group, order []int, known Places) Places {
+	if known.total()*len(s.Names) > improveSize {
+		return known
 	}
-	return places, trials < searchSteps
+	spent, least := cost{}, cost{opened: 1}
+	opened := map[int]bool{}
+	for _, group := range known {
+		for _, n := range group {
+			standing := s.StandingOf(n, job)
+			if !standing.apart() {
+				spent.beside++
+			}
+			if !standing.own() {
+				opened[n] = true
+			}
+		}
+	}
+	spent.opened = len(opened)
+	for n := range s.Names {
+		if s.StandingOf(n, job).own() {
+			least.opened = 0
+		}
+	}
+	for i := range groups {
+		somewhere := false
+		for n := range s.Names {
+			somewhere = somewhere || (s.StandingOf(n, job).apart() && groups[i].mayUse(n) && holds(s.Free[n], groups[i].Request, 1) > 0)
+		}
+		if !somewhere {
+			least.beside += groups[i].Count
+		}
+	}
+	if !least.less(spent) {
+		return known
+	}
+	if better := newSearch(s, job, groups, order, improveSteps, &spent); better.found != nil {
+		return better.places()
+	}
+	return known
 }
 
 // twins are groups whose members can stand for each other.

@@ -25,6 +25,12 @@ const (
 	Foreign                   // it holds other jobs only
 )
 
+// own reports whether the job stands on the node.
+func (s Standing) own() bool { return s == Own || s == OwnShared }
+
+// apart reports whether no other job stands on the node.
+func (s Standing) apart() bool { return s == Own || s == Empty }
+
 // Hold is room that a member of a job takes on a node.
 type Hold struct {
 	Node    int

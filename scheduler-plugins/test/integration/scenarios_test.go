@@ -90,8 +90,16 @@ func TestASecondEpochOfTheSameJob(t *testing.T) {
 
 func TestANodeLostWhileBinding(t *testing.T) {
 	c := newCluster(t, nil, map[string]string{"n1": "10", "n2": "20"})
+	watching, err := shared.client.CoreV1().Pods("default").Watch(c.ctx, metav1.ListOptions{})
+	c.must(err)
+	defer watching.Stop()
 	c.gang("a", 18, 18)
 	c.job("a", 18, "500m") // fits n1, the fuller one
+	for event := range watching.ResultChan() {
+		if pod, ok := event.Object.(*v1.Pod); ok && pod.Spec.NodeName != "" {
+			break // the first of twenty bindings
+		}
+	}
 	c.must(shared.client.CoreV1().Nodes().Delete(c.ctx, "n1", metav1.DeleteOptions{}))
 	// What the node lifecycle and the functions' own controllers do: pods of the lost node go and come again.
 	again := map[string]bool{}
