@@ -28,7 +28,9 @@ def job_spec(name: str = "digits", **changes: Any) -> TrainingJob:
     return TrainingJob.from_json(spec(name, **changes))
 
 
-def past(name: str, state: State = State.TRAINING, *, held: bool = False, at: float = 1.0, **changes: Any) -> Past:
+def past(
+    name: str, state: State = State.TRAINING, *, held: bool = False, at: float = 1.0, **changes: Any
+) -> Past:
     job = jobs.submitted(ev.JobSubmitted(at, name, spec(name, **changes), "file:///c"))
     return Past(replace(job, state=state), Path("journal.db"), held)
 
@@ -40,7 +42,9 @@ def by_name(*found: Past) -> dict[str, Past]:
 # -- where things are -----------------------------------------------------------------------------------------
 
 
-def test_the_folder_is_coach_home_or_the_xdg_data_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_the_folder_is_coach_home_or_the_xdg_data_folder(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setenv("COACH_HOME", str(tmp_path / "here"))
     assert Home.default().path == tmp_path / "here"
     monkeypatch.delenv("COACH_HOME")
@@ -190,7 +194,9 @@ def test_known_points_are_medians_by_allocation(earlier: list[Past]) -> None:
         {"resources": {"worker": {"cpu": "2", "memory": "500Mi"}}},
     ],
 )
-def test_what_makes_an_epoch_another_one_makes_points_unknown(earlier: list[Past], changes: dict[str, Any]) -> None:
+def test_what_makes_an_epoch_another_one_makes_points_unknown(
+    earlier: list[Past], changes: dict[str, Any]
+) -> None:
     assert known_points(earlier, wanted(), NODES)
     assert known_points(earlier, wanted(**changes), NODES) == ()
 

@@ -75,7 +75,9 @@ RUNNING = {
 }
 LINES = [
     Line(0.0, "lenet-digits", "epoch 7: 2x1 loss 0.2131 in 3.4s, 0.0011 USD"),
-    Line(61.0, "lenet-digits", "next: 3x1 instead of 2x1, 18 % faster: 2.9s and 0.0013 USD an epoch predicted"),
+    Line(
+        61.0, "lenet-digits", "next: 3x1 instead of 2x1, 18 % faster: 2.9s and 0.0013 USD an epoch predicted"
+    ),
     Line(62.0, "", "something of the session's own"),
 ]
 
@@ -103,13 +105,19 @@ def test_jobs_that_do_something_are_shown_first_where_there_is_little_room() -> 
 
 def test_nothing_wide_moves_when_a_number_grows() -> None:
     short = screen(ROWS, {"lenet-digits": Running(8, False, "training", 5, 8000)}, [], HINT, (100, 24)).plain
-    long = screen(ROWS, {"lenet-digits": Running(8, False, "training", 7999, 8000)}, [], HINT, (100, 24)).plain
-    assert [line.find("/ 8,000") for line in short.split("\n")] == [line.find("/ 8,000") for line in long.split("\n")]
+    long = screen(
+        ROWS, {"lenet-digits": Running(8, False, "training", 7999, 8000)}, [], HINT, (100, 24)
+    ).plain
+    assert [line.find("/ 8,000") for line in short.split("\n")] == [
+        line.find("/ 8,000") for line in long.split("\n")
+    ]
 
 
 def test_a_full_bar_is_full_and_an_empty_one_empty() -> None:
     def bar(samples: int) -> str:
-        text = screen([ROWS[0]], {"lenet-digits": Running(8, False, "training", samples, 100)}, [], "", (120, 24))
+        text = screen(
+            [ROWS[0]], {"lenet-digits": Running(8, False, "training", samples, 100)}, [], "", (120, 24)
+        )
         return "".join(c for c in text.plain if c in "━─")
 
     assert set(bar(0)) == {"─"}

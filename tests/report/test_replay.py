@@ -11,7 +11,7 @@ from coach.report.export import as_csv, export
 from coach.report.history import history
 from coach.report.replay import attempts, ledger, money, pauses
 from coach.report.status import EPOCH_COLUMNS, epoch_rows, job_row
-from tests.report.golden import assert_golden
+from tests.report.golden import assert_golden, unestimated
 from tests.report.past import faulty_job, half_way, one_job, steady_job, two_jobs
 
 
@@ -57,7 +57,8 @@ def test_a_handler_that_died_is_a_pause_until_the_job_goes_on() -> None:
 
 def test_history_in_plain_words() -> None:
     lines = history(steady_job().history)
-    assert_golden("history.txt", "\n".join(f"{'  ' * (not line.important)}{line.text}" for line in lines))
+    text = "\n".join(f"{'  ' * (not line.important)}{line.text}" for line in lines)
+    assert_golden("history.txt", unestimated(text))
 
 
 def test_history_of_one_job_alone() -> None:

@@ -1,0 +1,368 @@
+"""The commands, in this process: what they print, where, and what they end with."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from coach.cli import reference, version
+from coach.cli.main import invoke
+from coach.core.errors import PermanentError
+from coach.handler.home import Home
+from coach.handler.journal import Journal
+from coach.report.replay import LEDGER_COLUMNS, LedgerRow
+from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, JobRow
+from tests.cli.conftest import ROOT, keep
+from tests.report.golden import assert_golden, unestimated
+from tests.report.past import half_way, steady_job, two_jobs
+
+GOOD = """\
+apiVersion: coach.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: digits}
+spec:
+  model: {file: model.py}
+  data: {format: digits8x8}
+  target: {accuracy: 0.9}
+  budget: none
+  workers: {min: 1, max: 2}
+"""
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text("")
+    path = tmp_path / "job.yaml"
+    path.write_text(GOOD)
+    return path
+
+
+def run(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = invoke(words)
+    said = capsys.readouterr()
+    return code, said.out, said.err
+
+
+def typed(kind: Any, found: Any) -> Any:
+    """What was printed as JSON, as the type it is a picture of; every field strictly."""
+    return TypeAdapter(kind).validate_json(json.dumps(found), strict=True)
+
+
+# -- help and documentation ---------------------------------------------------------------------------------------
+
+
+def test_coach_alone_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys)
+    assert code == 0
+    assert out.startswith("Usage: coach")
+    for name, _ in reference.helps():
+        assert name in out
+
+
+@pytest.mark.parametrize(("name", "text"), list(reference.helps()))
+def test_every_command_has_an_example_and_fits_the_width(name: str, text: str) -> None:
+    assert re.search(rf"Examples?:\s+coach {name}", text)
+    assert max(map(len, text.splitlines())) <= reference.WIDTH
+
+
+def test_the_summaries_of_the_commands_are_whole_sentences() -> None:
+    _, text = next(reference.helps())
+    assert "..." not in text.partition("Commands:")[2]
+
+
+def test_the_page_of_commands_is_that_of_the_code() -> None:
+    page = (ROOT / reference.PAGE).read_text(encoding="utf-8")
+    assert reference.page(page) == page, "run: python -m coach.cli.reference"
+
+
+# -- errors ---------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("frobnicate",),
+        ("ps", "--wrong"),
+        ("run",),
+        ("show",),
+        ("plot", "--format", "gif"),
+        ("ps", "-o", "xml"),
+    ],
+)
+def test_wrong_usage_ends_with_2_and_says_how(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, out, err = run(capsys, *words)
+    assert (code, out) == (2, "")
+    assert err.startswith("Usage: coach")
+
+
+def test_a_bad_file_ends_with_2_a_line_for_each_mistake_and_nothing_started(
+    capsys: pytest.CaptureFixture[str], job_file: Path, home: Home
+) -> None:
+    job_file.write_text(GOOD.replace("accuracy: 0.9", "accuracy: 90").replace("model.py", "no.py"))
+    for command in ("run", "validate"):
+        code, out, err = run(capsys, command, str(job_file))
+        assert (code, out) == (2, "")
+        *mistakes, last = err.splitlines()
+        assert [line.partition(" ")[0] for line in mistakes] == [f"{job_file}:5:17", f"{job_file}:7:22"]
+        assert last == "coach: 2 mistakes; nothing was started"
+    assert not home.path.exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--policy", "static:3x1"), "3x1 is outside the limits of job digits, which allow 1 to 2 workers"),
+        (("--policy", "dynamic"), "there is no policy 'dynamic'"),
+        (("--nodes", "many"), "neither COUNTxCORES (such as 3x2) nor a cluster file"),
+    ],
+)
+def test_what_cannot_be_done_is_one_clear_error(
+    capsys: pytest.CaptureFixture[str], job_file: Path, home: Home, options: tuple[str, ...], said: str
+) -> None:
+    code, out, err = run(capsys, "run", str(job_file), *options)
+    assert (code, out) == (2, "")
+    assert said in err
+    assert not home.path.exists()
+
+
+def test_an_unknown_job_gets_the_nearest_names(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    keep(home, two_jobs())
+    for command in ("show", "export", "plot"):
+        code, _, err = run(capsys, command, "digist")
+        assert (code, err) == (2, "coach: there is no job 'digist'; did you mean digits?\n")
+    assert run(capsys, "show", "xyzzy")[2] == "coach: there is no job 'xyzzy'; see all with: coach ps\n"
+
+
+@pytest.mark.parametrize("words", [("show", "any"), ("export",), ("plot",), ("export", "--last")])
+def test_without_jobs_the_command_that_makes_one_is_named(
+    capsys: pytest.CaptureFixture[str], words: tuple[str, ...]
+) -> None:
+    code, _, err = run(capsys, *words)
+    assert code == 2
+    assert err.endswith("start one with: coach run FILE\n")
+
+
+def broken(error: BaseException) -> Any:
+    def raise_it() -> None:
+        raise error
+
+    return raise_it
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "said"),
+    [
+        (
+            ZeroDivisionError("oh"),
+            1,
+            "coach: this is a bug of Coach: ZeroDivisionError: oh\ncoach: please report it",
+        ),
+        (PermanentError("no MXNet"), 5, "coach: no MXNet\n"),
+        (KeyboardInterrupt(), 130, ""),
+        (BrokenPipeError(), 130, ""),
+    ],
+)
+def test_errors_end_in_one_place(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    error: BaseException,
+    code: int,
+    said: str,
+) -> None:
+    monkeypatch.setattr(version.platform, "python_version", broken(error))
+    assert invoke(["version"]) == code
+    err = capsys.readouterr().err
+    assert err.startswith(said)
+    assert "Traceback" not in err
+    if said:
+        assert invoke(["version"], debug=True) == code
+        assert "Traceback" in capsys.readouterr().err
+
+
+# -- ps and show ------------------------------------------------------------------------------------------------------
+
+
+def test_ps_without_jobs_says_how_to_start_one(capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "ps")
+    assert (code, out.endswith("start one with: coach run FILE\n")) == (0, True)
+    assert run(capsys, "ps", "-o", "json")[1] == "[]\n"
+
+
+def test_ps_lists_the_jobs_of_all_journals(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    keep(home, steady_job())
+    keep(home, two_jobs(), number=2)
+    code, out, _ = run(capsys, "ps")
+    assert code == 0
+    assert [line.split()[0] for line in out.splitlines()[2:]] == ["steady", "digits", "pictures"]
+
+
+def test_ps_as_json_has_typed_rows_with_the_promised_fields(
+    capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
+    keep(home, two_jobs())
+    found = json.loads(run(capsys, "ps", "-o", "json")[1])
+    rows = typed(list[JobRow], found)
+    assert [row.name for row in rows] == ["digits", "pictures"]
+    assert list(found[0]) == list(JOB_COLUMNS)
+    assert found[1]["budget"] is None
+
+
+def test_ps_as_csv_has_the_same_columns(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    keep(home, two_jobs())
+    header, *rows = run(capsys, "ps", "-o", "csv")[1].splitlines()
+    assert header.split(",") == list(JOB_COLUMNS)
+    assert [row.split(",")[0] for row in rows] == ["digits", "pictures"]
+
+
+def test_a_job_whose_handler_died_does_not_seem_to_train(
+    capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
+    keep(home, half_way())
+    rows = json.loads(run(capsys, "ps", "-o", "json")[1])
+    assert {(row["state"], row["reason"]) for row in rows} == {("Waiting", "Interrupted")}
+    handler = Journal.write(home.journal(1))
+    rows = json.loads(run(capsys, "ps", "-o", "json")[1])
+    handler.close()
+    assert rows[0]["state"] == "Training"
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_show(
+    capsys: pytest.CaptureFixture[str], home: Home, monkeypatch: pytest.MonkeyPatch, width: int
+) -> None:
+    monkeypatch.setenv("COLUMNS", str(width))
+    keep(home, steady_job())
+    code, out, _ = run(capsys, "show", "steady", "--events")
+    assert code == 0
+    tables = out.partition("Epochs\n")[2].partition("Events\n")[0]
+    assert max(map(len, tables.splitlines())) <= width
+    assert_golden(f"show-{width}.txt", unestimated(out.replace(str(home.path), "HOME")))
+
+
+def test_show_as_json_has_everything(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    keep(home, two_jobs())
+    found = json.loads(run(capsys, "show", "digits", "-o", "json")[1])
+    assert list(found)[: len(JOB_COLUMNS)] == list(JOB_COLUMNS)
+    typed(JobRow, {name: found[name] for name in JOB_COLUMNS})
+    epochs = typed(list[EpochRow], found["epochs"])
+    entries = typed(list[LedgerRow], found["ledger"])
+    assert len(epochs) == len(entries) == found["epoch"]
+    assert set(found["ledger"][0]) == set(LEDGER_COLUMNS)
+    assert entries[-1].spent == pytest.approx(found["spent"])
+    assert found["spec"]["metadata"]["name"] == "digits"
+    assert found["events"][-1]["text"].startswith("Succeeded: ")
+    assert {"why", "speed", "convergence"} <= set(found)
+
+
+def test_show_as_csv_has_the_epochs(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    keep(home, two_jobs())
+    header, *rows = run(capsys, "show", "digits", "-o", "csv")[1].splitlines()
+    assert header.split(",") == list(EPOCH_COLUMNS)
+    assert {row.split(",")[0] for row in rows} == {"digits"}
+
+
+# -- export, plot, validate, convert, estimators ----------------------------------------------------------------------
+
+
+def test_export_writes_three_files_and_names_them(
+    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+) -> None:
+    keep(home, two_jobs())
+    code, out, _ = run(capsys, "export", "digits", "--dir", str(tmp_path / "out"))
+    assert code == 0
+    assert out.split() == [
+        str(tmp_path / "out" / name) for name in ("summary.csv", "epochs.csv", "ledger.csv")
+    ]
+    assert "pictures" not in (tmp_path / "out" / "epochs.csv").read_text()
+
+
+def test_the_last_run_is_that_of_the_youngest_handler(
+    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+) -> None:
+    keep(home, steady_job())
+    later = half_way()
+    for record in later.history:
+        object.__setattr__(record, "at", record.at + 1000)
+    keep(home, later, number=2)
+    run(capsys, "export", "--last", "-d", str(tmp_path))
+    assert [row.split(",")[0] for row in (tmp_path / "summary.csv").read_text().splitlines()[1:]] == [
+        "digits",
+        "pictures",
+    ]
+    code, _, err = run(capsys, "export", "digits", "--last")
+    assert (code, "leave it or the names out" in err) == (2, True)
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+) -> None:
+    keep(home, steady_job())
+    (tmp_path / "file").write_text("")
+    for command in ("export", "plot"):
+        code, _, err = run(capsys, command, "--dir", str(tmp_path / "file"))
+        assert (code, f"{tmp_path}/file: cannot write there" in err) == (5, True)
+
+
+def test_plot_draws_jobs_and_leaves_out_those_without_an_epoch(
+    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+) -> None:
+    keep(home, steady_job())
+    keep(home, half_way(0), number=2)
+    code, out, err = run(capsys, "plot", "--dir", str(tmp_path / "out"), "--format", "svg")
+    assert code == 0
+    assert len(out.split()) == 5
+    assert all(Path(path).stat().st_size > 1000 for path in out.split())
+    assert "digits: no epoch has ended, there is nothing to draw" in err
+    code, _, err = run(capsys, "plot", "digits")
+    assert code == 2
+
+
+def test_validate_says_what_a_good_file_asks_for(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
+    code, out, _ = run(capsys, "validate", str(job_file))
+    assert (code, out) == (0, f"{job_file}: digits: accuracy 0.9 3 times in a row, no budget, 1x1 to 2x4\n")
+
+
+THESIS = ROOT / "tests/data/thesis/jobs/LeNet/twoTenant83.json"
+
+
+def test_what_convert_writes_is_valid(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "convert", str(THESIS), "--dir", str(tmp_path / "new"))
+    assert (code, out.split()) == (0, [str(tmp_path / "new" / "twoTenant83.yaml")])
+    assert run(capsys, "validate", "--no-check-files", out.strip())[0] == 0
+    code, _, err = run(capsys, "convert", str(THESIS), "--dir", str(tmp_path / "new"))
+    assert (code, "there already, nothing was written" in err) == (2, True)
+    assert run(capsys, "convert", str(THESIS), "--dir", str(tmp_path / "new"), "--force")[0] == 0
+
+
+def test_convert_prints_where_no_folder_is_given(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    code, out, _ = run(capsys, "convert", str(THESIS), str(THESIS.with_name("singleTenant83.json")))
+    assert code == 0
+    (tmp_path / "all.yaml").write_text(out)
+    assert run(capsys, "validate", "--no-check-files", str(tmp_path / "all.yaml"))[1].count("\n") == 3
+
+
+def test_files_of_one_name_do_not_overwrite_each_other(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    other = THESIS.parents[1] / "Cifar10" / THESIS.name
+    _, out, _ = run(capsys, "convert", str(THESIS), str(other), "-d", str(tmp_path))
+    assert [Path(line).name for line in out.split()] == ["twoTenant83.yaml", "Cifar10-twoTenant83.yaml"]
+
+
+def test_estimators_are_judged_on_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    curves = (ROOT / "tests/core/estimation/curves/curves.csv").read_text().splitlines()
+    (tmp_path / "few.csv").write_text("\n".join(curves[:3]) + "\n")
+    code, out, _ = run(capsys, "estimators", str(tmp_path / "few.csv"))
+    assert code == 0
+    assert {"THESIS", "OPTIMUS", "COACH"} <= set(out.split())
+    found = json.loads(run(capsys, "estimators", str(tmp_path / "few.csv"), "-o", "json")[1])
+    assert set(found[0]) >= {"subject", "measure", "thesis", "optimus", "coach"}
+
+
+def test_version_says_which_coach_and_which_python(capsys: pytest.CaptureFixture[str]) -> None:
+    assert re.fullmatch(r"coach \S+, Python 3\.\d+\.\d+\n", run(capsys, "version")[1])
