@@ -11,14 +11,13 @@ step. Jobs meet only in `_allocate`, where the policy sees all of them; no job w
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from coach.core.budget import Charge, to_amount
 from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Role
 from coach.core.estimation.interval import Interval
-from coach.core.gang import Gang, GangPlan, PodRequest, Wait, plan_gang
+from coach.core.gang import GangPlan, Wait
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import job as jobs
@@ -26,8 +25,8 @@ from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.reasons import MEANING, Reason, Retry
-from coach.core.jobs.view import View
-from coach.core.policies.base import AllocationPolicy, ClusterView
+from coach.core.policies.base import AllocationPolicy
+from coach.core.scene import Scene, count_pods, gang_pods, plan_alone, queue_key
 
 #: Seconds a gang may take to start before it begins with what is there, or gives everything back.
 START_DEADLINE = 60.0
@@ -42,6 +41,10 @@ class Reducer:
         self.policy = policy
         self.jobs: dict[str, Job] = {}
         self.nodes: tuple[Node, ...] = ()
+        #: What follows from the state as it is; None where it has changed since.
+        self._scene: Scene | None = None
+        #: Whether the empty cluster can hold an allocation of a job.
+        self._holds: dict[tuple[str, Allocation], bool] = {}
         #: Jobs whose next step is to be decided: something they wait for has changed.
         self._moving: set[str] = set()
         self._taken: list[act.Action] = []
@@ -50,11 +53,13 @@ class Reducer:
 
     def apply(self, record: Any) -> None:
         """Fold one record of a journal; nothing is decided."""
+        self._scene = None
         if isinstance(record, ev.JobSubmitted):
             if record.job not in self.jobs:
                 self.jobs[record.job] = jobs.submitted(record)
         elif isinstance(record, ev.HandlerStarted):
             self.nodes = record.nodes
+            self._holds.clear()
             for job in self.jobs.values():
                 jobs.apply(job, record)
         elif record.job in self.jobs:
@@ -70,7 +75,7 @@ class Reducer:
         if not late:
             _ROWS[type(event)](self, self.jobs.get(event.job), event, stopped)
         while self._moving:
-            movers = sorted((self.jobs[name] for name in self._moving), key=_queue_key)
+            movers = sorted((self.jobs[name] for name in self._moving), key=queue_key)
             self._moving.clear()
             for mover in movers:
                 if mover.phase is Phase.IDLE:
@@ -78,8 +83,13 @@ class Reducer:
         return self._taken
 
     def _take(self, action: act.Action) -> None:
+        scene, job = self._scene, self.jobs[action.job]
+        waited = job.phase is Phase.IDLE
         self.apply(action)
         self._taken.append(action)
+        if waited and isinstance(action, act.Enter) and job.phase is Phase.IDLE:
+            # It waits in other words: nothing else has changed.
+            self._scene = scene
 
     @staticmethod
     def _is_late(job: Job | None, event: ev.Event) -> bool:
@@ -103,18 +113,21 @@ class Reducer:
             return not any(pod in job.pods and job.pods[pod].releasing for pod in event.pods)
         return False
 
-    def _live(self) -> list[Job]:
-        return sorted((job for job in self.jobs.values() if not job.ended), key=_queue_key)
+    @property
+    def _now(self) -> Scene:
+        if self._scene is None:
+            self._scene = Scene(self.jobs.values(), self.nodes)
+        return self._scene
 
     def _room_changed(self) -> None:
         """Something was given back or somebody came: whoever waits for room may have it now."""
-        self._moving |= {job.name for job in self._live() if job.phase is Phase.IDLE}
+        self._moving |= {job.name for job in self._now.live if job.phase is Phase.IDLE}
 
     # -- rows: one method for each type of event ----------------------------------------------------------
 
     def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
         gone_by = event.at if event.gone_by is None else event.gone_by
-        for job in self._live():
+        for job in self._now.live:
             self._settle(job, event.at, Charge.FAILED, gone_by)
             if job.ending:
                 self._enter(job, event.at, *job.ending)
@@ -123,7 +136,7 @@ class Reducer:
 
     def _submitted(self, job: Job | None, event: ev.JobSubmitted, _: Any) -> None:
         assert job is not None
-        plan = self._plan(job, job.minimum, job.minimum, empty=True)
+        plan = plan_alone(job, job.minimum, self.nodes)
         if isinstance(plan, Wait):
             self._end(job, event.at, Reason.NEVER_FITS, plan.message)
             return
@@ -225,10 +238,15 @@ class Reducer:
             # What earlier jobs measured, or a fit that a handler did not live to see.
             self._fit(job, at)
             return
+        no_room = None if job.pods else self._now.no_room(job)
+        if no_room:
+            self._wait(job, at, no_room, ())
+            return
         kind, allocation, why = self._choose(job)
         if allocation is None:
+            plan = self._now.plan(job, job.minimum, job.minimum)
             self._give_back(job, at)
-            self._wait(job, at, self._plan(job, job.minimum, job.minimum), why)
+            self._wait(job, at, plan, why)
             return
         self._take(act.Decide(at, job.name, allocation, kind, why))
         self._resize(job, at)
@@ -243,54 +261,29 @@ class Reducer:
         if size:
             for point in left:
                 payable = life.terms(job, point, *size) is not None
-                if payable and isinstance(self._plan(job, point, point), GangPlan):
+                if payable and isinstance(self._now.plan(job, point, point, shrunk=True), GangPlan):
                     why = f"probe {point}: {len(left)} to measure, at most {size[0]:.1%} of the data"
                     return EpochKind.MINI, point, (why,)
-        decision = self.policy.allocate(*self._view())
+        decision = self._now.decision(self.policy)
         allocation = decision.allocations[job.name]
         reasons = tuple(str(step) for step in decision.why(job.name))
-        if allocation is None and not any(other.pods for other in self._live() if other is not job):
+        if allocation is None and not self._now.others_hold(job):
             # Nothing that it could wait for will ever happen.
             allocation = self._payable(job)
             reasons += (f"nobody else holds anything: {allocation}",)
         return EpochKind.REAL, allocation, reasons
 
-    def _view(self) -> tuple[list[View], ClusterView]:
-        """What the policy sees: the jobs that want or hold room, and the nodes without what ending jobs hold."""
-        views, leaving = [], []
-        for job in self._live():
-            if job.phase is Phase.ENDING or job.interrupt:
-                leaving += [held.pod for held in job.pods.values()]
-            else:
-                views.append(View(job))
-        nodes = {node.name: node.capacity for node in self.nodes}
-        for pod in leaving:
-            if pod.node in nodes:
-                nodes[pod.node] = nodes[pod.node] - pod.requests
-        return views, ClusterView(tuple(Node(name, capacity) for name, capacity in nodes.items()))
-
-    def _plan(
-        self, job: Job, allocation: Allocation, needed: Allocation, *, empty: bool = False
-    ) -> GangPlan | Wait:
-        """Nodes for what `allocation` lacks beside what all jobs hold now, or on the `empty` cluster."""
-        of = job.spec.spec.resources.of
-        members = tuple(
-            PodRequest(pod, of(pod.role), job.spec.spec.priority, job.submitted_at)
-            for pod in _gang(job, allocation, fresh=empty)
-            if empty or pod not in job.pods
-        )
-        counts = {Role.SCHEDULER: 1, Role.SERVER: needed.servers, Role.WORKER: needed.workers}
-        live = [] if empty else self._live()
-        bound = [held.pod for other in live for held in other.pods.values()]
-        draining = [other.name for other in live if any(h.releasing for h in other.pods.values())]
-        return plan_gang(Gang(job.name, members, counts), self.nodes, bound, draining)
+    def _can_hold(self, job: Job, allocation: Allocation) -> bool:
+        """Whether the empty cluster has room for `allocation`."""
+        key = job.name, allocation
+        if key not in self._holds:
+            self._holds[key] = isinstance(plan_alone(job, allocation, self.nodes), GangPlan)
+        return self._holds[key]
 
     def _probes(self, job: Job) -> list[Allocation]:
         if job.spec.spec.policy.allocation is not None:
             return []
-        return life.probes_left(
-            job, lambda point: isinstance(self._plan(job, point, point, empty=True), GangPlan)
-        )
+        return life.probes_left(job, lambda point: self._can_hold(job, point))
 
     def _payable(self, job: Job) -> Allocation | None:
         """An allocation whose next epoch is covered: the smallest, else the cheapest that the cluster can hold."""
@@ -299,10 +292,7 @@ class Reducer:
         others = sorted(
             life.others_affordable(job), key=lambda other: (life.predicted_cost(job, other), other)
         )
-        fitting = (
-            other for other in others if isinstance(self._plan(job, other, other, empty=True), GangPlan)
-        )
-        return next(fitting, None)
+        return next((other for other in others if self._can_hold(job, other)), None)
 
     def _unpayable(self, job: Job) -> str:
         left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
@@ -318,7 +308,7 @@ class Reducer:
     def _resize(self, job: Job, at: float) -> None:
         """Go from the pods held to those wanted: end what is too much, start what is missing."""
         assert job.wanted is not None
-        stay = set(_gang(job, job.wanted))
+        stay = set(gang_pods(job, job.wanted))
         excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in stay)
         if excess:
             self._take(act.ReleasePods(at, job.name, excess))
@@ -327,7 +317,7 @@ class Reducer:
     def _fill(self, job: Job, at: float) -> None:
         """Start the pods that are missing and find room; begin when nothing is under way."""
         assert job.wanted is not None
-        plan = self._plan(job, job.wanted, job.wanted if job.kind is EpochKind.MINI else job.minimum)
+        plan = self._now.plan(job, job.wanted, job.wanted if job.kind is EpochKind.MINI else job.minimum)
         if isinstance(plan, Wait):
             # Room that is on its way out may still be ours: then PodsReleased asks again.
             if not any(held.releasing for held in job.pods.values()):
@@ -361,7 +351,9 @@ class Reducer:
         ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._needed_are_in(job, ready):
-            self._take(act.Decide(at, job.name, _count(ready), job.kind, (*job.why, f"{late}: without them")))
+            self._take(
+                act.Decide(at, job.name, count_pods(ready), job.kind, (*job.why, f"{late}: without them"))
+            )
             self._resize(job, at)
         else:
             self._give_back(job, at)
@@ -370,7 +362,7 @@ class Reducer:
     @staticmethod
     def _needed_are_in(job: Job, pods: Iterable[PodId]) -> bool:
         pods = list(pods)
-        workers, servers = _count(pods)
+        workers, servers = count_pods(pods)
         return (
             any(pod.role is Role.SCHEDULER for pod in pods)
             and workers >= job.minimum.workers
@@ -492,27 +484,6 @@ class Reducer:
 
     def _enter(self, job: Job, at: float, reason: Reason, message: str) -> None:
         self._take(act.Enter(at, job.name, reason, message))
-
-
-def _gang(job: Job, allocation: Allocation, *, fresh: bool = False) -> list[PodId]:
-    """The pods of `allocation`: those it holds stay, ready ones first; with what lacks at the lowest free places."""
-    counts = {Role.SCHEDULER: 1, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
-    held = [] if fresh else [(not h.ready, pod.index, pod) for pod, h in job.pods.items() if not h.releasing]
-    gang: list[PodId] = []
-    for role, count in counts.items():
-        stay = [pod for _, _, pod in sorted(held) if pod.role is role][:count]
-        free = (PodId(job.name, role, index) for index in itertools.count())
-        gang += [*stay, *itertools.islice((pod for pod in free if pod not in stay), count - len(stay))]
-    return gang
-
-
-def _count(pods: Iterable[PodId]) -> Allocation:
-    roles = [pod.role for pod in pods]
-    return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
-
-
-def _queue_key(job: Job) -> tuple[int, float, str]:
-    return -job.spec.spec.priority, job.submitted_at, job.name
 
 
 def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:

@@ -141,6 +141,11 @@ class Job:
     interrupt: bool = False
     ending: tuple[Reason, str] | None = None
 
+    #: what `last_x` answered last, and for which curve and passes: milliseconds that every decision asks for
+    _last_x: tuple[ConvergenceModel, float, Interval | None] | None = field(
+        default=None, compare=False, repr=False
+    )
+
     # -- what follows from the above ------------------------------------------------------------------
 
     @property
@@ -210,8 +215,12 @@ class Job:
         """Passes at which the target will have held long enough; None where the fit sees no way to it."""
         if self.convergence is None:
             return None
-        in_a_row = self.spec.spec.target.epochs_in_a_row
-        return self.convergence.epochs_to(self.target, in_a_row, self.passes)
+        model, passes, answer = self._last_x or (None, 0.0, None)
+        if model is not self.convergence or passes != self.passes:
+            in_a_row = self.spec.spec.target.epochs_in_a_row
+            answer = self.convergence.epochs_to(self.target, in_a_row, self.passes)
+            self._last_x = self.convergence, self.passes, answer
+        return answer
 
 
 def apply(job: Job, record: Any) -> None:

@@ -7,6 +7,7 @@ Plain functions of a `Job`; none changes it. `coach.core.reducer` asks them in t
 from __future__ import annotations
 
 import statistics
+from bisect import bisect_left
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -62,14 +63,16 @@ class Terms:
 def corner(job: Job, fits: Callable[[Allocation], bool]) -> Allocation:
     """The largest allocation, along the diagonal from the maximum, whose gang `fits` the empty cluster."""
     low, at = job.minimum, job.maximum
-    while not fits(at) and at != low:
+    diagonal = [at]
+    while at != low:
         shrink_worker = (at.workers - low.workers) >= (at.servers - low.servers)
         at = (
             Allocation(at.workers - 1, at.servers)
             if shrink_worker
             else Allocation(at.workers, at.servers - 1)
         )
-    return at
+        diagonal.append(at)
+    return diagonal[min(bisect_left(diagonal, True, key=fits), len(diagonal) - 1)]
 
 
 def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
@@ -103,21 +106,21 @@ def probe_size(job: Job, left: int) -> tuple[float, float | None] | None:
 
     The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`.
     The others train what the speed at the smallest allocation makes of those bounds. None: the probes' share of
-    the job is used up, or too little of the job is left to gain from what a probe would tell.
+    the job is used up.
     """
     bounds = job.spec.spec.mini_epoch
-    if job.passes > total_epochs(job) / 2:
-        return None
     share = PROBE_SHARE * total_epochs(job) - sum(
         epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.MINI
     )
     fraction = min(bounds.max_fraction, share / left)
-    if fraction < SMALLEST_PROBE:
-        return None
     middle = (bounds.min_seconds + bounds.max_seconds) / 2
     if job.speed is None:
-        return fraction, middle
-    return min(fraction, max(SMALLEST_PROBE, middle * job.speed.predict(*job.minimum))), None
+        if fraction < SMALLEST_PROBE:
+            return None
+        # Several workers cannot each stop by a clock of their own: the smallest part says how fast they are.
+        return (fraction, middle) if job.minimum.workers == 1 else (min(fraction, SMALLEST_PROBE), None)
+    wanted = middle * job.speed.predict(*job.minimum)
+    return (min(fraction, wanted), None) if fraction >= min(SMALLEST_PROBE, wanted) else None
 
 
 # -- predictions ------------------------------------------------------------------------------------------

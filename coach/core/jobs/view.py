@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cached_property
 
 from coach.core.cluster import Allocation, Resources, Role
 from coach.core.estimation.interval import Interval
@@ -28,7 +29,11 @@ class View:
         self.maximum = job.maximum
         self.busy = job.phase in (Phase.RUNNING, Phase.FITTING, Phase.DEPLOYING)
         self.requests: Mapping[Role, Resources] = {role: job.spec.spec.resources.of(role) for role in Role}
-        self.epoch_budget = life.epoch_budget(job)
+
+    @cached_property
+    def epoch_budget(self) -> float | None:
+        """Currency units that each remaining epoch may cost."""
+        return life.epoch_budget(self._job)
 
     @property
     def current(self) -> Allocation | None:
@@ -44,7 +49,7 @@ class View:
             return self.current
         return self.minimum if self._job.speed is None else None
 
-    @property
+    @cached_property
     def remaining_epochs(self) -> Interval:
         """Epochs to the target."""
         return life.remaining_epochs(self._job) * self._factors.convergence
@@ -55,7 +60,7 @@ class View:
         limit = self._job.spec.spec.time_limit
         return None if limit is None else max(0.0, limit - self._job.run_seconds)
 
-    @property
+    @cached_property
     def restart_seconds(self) -> float:
         """What a change has cost this job so far: the median epoch with a new group against the others."""
         return life.restart_seconds(self._job, PRIOR_RESTART_SECONDS)

@@ -1,0 +1,116 @@
+"""The jobs and their pods as they stand between two changes: who lives, who holds what, and what would fit.
+
+A `Scene` is made of the reducer's state, answers questions about it, and is thrown away at the next change: so
+whatever all waiting jobs would ask is worked out once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable
+from dataclasses import replace
+
+from coach.core.cluster import Allocation, Node, PodId, Resources, Role
+from coach.core.gang import Gang, GangPlan, PodRequest, Wait, plan_gang
+from coach.core.jobs.job import Job, Phase
+from coach.core.jobs.view import View
+from coach.core.policies.base import AllocationDecision, AllocationPolicy, ClusterView
+
+
+class Scene:
+    """The state of all jobs at one instant, and what follows from it."""
+
+    def __init__(self, jobs: Iterable[Job], nodes: tuple[Node, ...]) -> None:
+        #: The jobs that have not ended, in queue order.
+        self.live = sorted((job for job in jobs if not job.ended), key=queue_key)
+        self._nodes = nodes
+        self._holding = [job for job in self.live if job.pods]
+        self._draining = [
+            job.name for job in self._holding if any(held.releasing for held in job.pods.values())
+        ]
+        #: Answers for jobs that hold nothing, by what they ask for.
+        self._waits: dict[tuple[tuple[Resources, ...], Allocation], Wait | None] = {}
+        self._decision: AllocationDecision | None = None
+
+    def others_hold(self, job: Job) -> bool:
+        """Whether any other job holds a pod, or is giving one back."""
+        return any(other is not job for other in self._holding)
+
+    def plan(
+        self, job: Job, allocation: Allocation, needed: Allocation, *, shrunk: bool = False
+    ) -> GangPlan | Wait:
+        """Nodes for what `allocation` lacks beside what all jobs hold now; `shrunk`: without what it would release."""
+        gang = gang_pods(job, allocation)
+        bound = [
+            held.pod
+            for other in self._holding
+            for held in other.pods.values()
+            if not (shrunk and other is job and held.pod.id not in gang)
+        ]
+        missing = [pod for pod in gang if pod not in job.pods]
+        return plan_gang(_gang(job, missing, needed), self._nodes, bound, self._draining)
+
+    def no_room(self, job: Job) -> Wait | None:
+        """Why a job that holds nothing cannot have even its smallest gang now; None where it can."""
+        of = job.spec.spec.resources.of
+        key = tuple(of(role) for role in Role), job.minimum
+        if key not in self._waits:
+            plan = self.plan(job, job.minimum, job.minimum)
+            self._waits[key] = plan if isinstance(plan, Wait) else None
+        wait = self._waits[key]
+        return wait and replace(wait, job=job.name)
+
+    def decision(self, policy: AllocationPolicy) -> AllocationDecision:
+        """What the policy gives each job that wants room, of the nodes without what ending jobs still hold."""
+        if self._decision is None:
+            views, leaving = [], []
+            for job in self.live:
+                if job.phase is Phase.ENDING or job.interrupt:
+                    leaving += [held.pod for held in job.pods.values()]
+                else:
+                    views.append(View(job))
+            room = {node.name: node.capacity for node in self._nodes}
+            for pod in leaving:
+                if pod.node in room:
+                    room[pod.node] = room[pod.node] - pod.requests
+            cluster = ClusterView(tuple(Node(name, capacity) for name, capacity in room.items()))
+            self._decision = policy.allocate(views, cluster)
+        return self._decision
+
+
+def plan_alone(job: Job, allocation: Allocation, nodes: tuple[Node, ...]) -> GangPlan | Wait:
+    """Nodes for `allocation` on the empty cluster."""
+    return plan_gang(_gang(job, gang_pods(job, allocation, fresh=True), allocation), nodes, ())
+
+
+def gang_pods(job: Job, allocation: Allocation, *, fresh: bool = False) -> list[PodId]:
+    """The pods of `allocation`: those it holds stay, ready ones first; what lacks, at the lowest free places.
+
+    `fresh`: as if it held nothing.
+    """
+    counts = {Role.SCHEDULER: 1, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
+    held = [] if fresh else [(not h.ready, pod.index, pod) for pod, h in job.pods.items() if not h.releasing]
+    gang: list[PodId] = []
+    for role, count in counts.items():
+        stay = [pod for _, _, pod in sorted(held) if pod.role is role][:count]
+        free = (PodId(job.name, role, index) for index in itertools.count())
+        gang += [*stay, *itertools.islice((pod for pod in free if pod not in stay), count - len(stay))]
+    return gang
+
+
+def count_pods(pods: Iterable[PodId]) -> Allocation:
+    """How many workers and servers these are."""
+    roles = [pod.role for pod in pods]
+    return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
+
+
+def queue_key(job: Job) -> tuple[int, float, str]:
+    """Sorts jobs as the gang queue does: priority (higher first), submission, name."""
+    return -job.spec.spec.priority, job.submitted_at, job.name
+
+
+def _gang(job: Job, pods: Iterable[PodId], needed: Allocation) -> Gang:
+    of, priority = job.spec.spec.resources.of, job.spec.spec.priority
+    members = tuple(PodRequest(pod, of(pod.role), priority, job.submitted_at) for pod in pods)
+    counts = {Role.SCHEDULER: 1, Role.SERVER: needed.servers, Role.WORKER: needed.workers}
+    return Gang(job.name, members, counts)
