@@ -111,6 +111,10 @@ class GangClient:
                 if errors:
                     raise await self._cause(errors, pending)
             report: dict[str, Any] = workers[0].result()
+            if report.get("accuracy") is None and self._order.spec.spec.target.accuracy is not None:
+                first = next(member for member in self.members if member.pod.role is Role.WORKER)
+                message = "the target is an accuracy, but the model's outputs are no classes; set target.loss instead"
+                raise MemberError(first, Reason.MODEL_INVALID, message)
             return _report(report, self._order)
         finally:
             for watcher in watchers:
@@ -242,7 +246,7 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         samples=int(report["samples"]),
         data_size=int(report["data_size"]),
         loss=float(report["loss"]),
-        accuracy=float(report["accuracy"]),
+        accuracy=None if report.get("accuracy") is None else float(report["accuracy"]),
         weights=order.action.weights_out,
         train_seconds=float(report["train_seconds"]),
         evaluate_seconds=float(report.get("evaluate_seconds") or 0.0),

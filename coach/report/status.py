@@ -67,7 +67,7 @@ class EpochRow:
     epoch: int
     kind: str  #: mini or real
     loss: float
-    accuracy: float
+    accuracy: float | None
     servers: int
     workers: int
     cost: float
@@ -113,7 +113,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         in_a_row=job.in_a_row,
         epochs_in_a_row=job.spec.spec.target.epochs_in_a_row,
         best_loss=min((e.report.loss for e in job.real_epochs), default=None),
-        best_accuracy=max((e.report.accuracy for e in job.real_epochs), default=None),
+        best_accuracy=max((a for e in job.real_epochs if (a := e.report.accuracy) is not None), default=None),
         workers=at.workers if at else None,
         servers=at.servers if at else None,
         spent=to_amount(job.ledger.spent),
@@ -215,5 +215,5 @@ def _overlap(start: float, end: float, pause: tuple[float, float]) -> float:
     return min(end, pause[1]) - max(start, pause[0])
 
 
-def _finite(value: float) -> float | None:
-    return value if math.isfinite(value) else None
+def _finite(value: float | None) -> float | None:
+    return value if value is not None and math.isfinite(value) else None
