@@ -155,9 +155,9 @@ class Reducer:
         if job.phase is Phase.ENDING:
             self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
-            # A needed pod, or one whose speed was to be measured. Without a wanted one the epoch starts too.
-            if job.kind is EpochKind.REAL and self._needed_are_in(job, job.pods):
-                self._begin_when_ready(job, event.at)
+            left = [pod for pod, held in job.pods.items() if not held.releasing]
+            if MEANING[event.reason].retry is Retry.BOUNDED and self._needed_are_in(job, left):
+                self._go_without(job, event.at, left, f"{event.reason.value}: {event.message}")
             else:
                 self._failed(job, event.at, event.reason, event.message)
         self._room_changed()
@@ -351,13 +351,17 @@ class Reducer:
         ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._needed_are_in(job, ready):
-            self._take(
-                act.Decide(at, job.name, count_pods(ready), job.kind, (*job.why, f"{late}: without them"))
-            )
-            self._resize(job, at)
+            self._go_without(job, at, ready, late)
         else:
             self._give_back(job, at)
             self._failed(job, at, Reason.START_TIMED_OUT, late)
+
+    def _go_without(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
+        """Start a whole epoch with `pods`, where others do not come: a probe's speed would not be the one asked for."""
+        allocation = count_pods(pods)
+        why = f"{why}; {allocation} instead of {job.wanted}"
+        self._take(act.Decide(at, job.name, allocation, EpochKind.REAL, (*job.why, why)))
+        self._resize(job, at)
 
     @staticmethod
     def _needed_are_in(job: Job, pods: Iterable[PodId]) -> bool:

@@ -19,6 +19,7 @@ from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.life import (
     CALLS_PER_SECOND,
@@ -441,6 +442,8 @@ def check_job(job: Job) -> None:
     assert job.weights == (job.epochs[-1].report.weights if job.epochs else None)
     assert job.failures < MAX_FAILURES
     assert job.attempts >= len(job.epochs)
+    minis = [epoch.allocation for epoch in job.epochs if epoch.kind is EpochKind.MINI]
+    assert len(set(minis)) == len(minis), "no point is measured twice"
     assert (job.running is not None) == (job.phase is Phase.RUNNING)
     assert (job.fit != "") == (job.phase is Phase.FITTING)
     assert job.ended == (job.phase is Phase.ENDED)

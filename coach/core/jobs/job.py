@@ -104,6 +104,7 @@ class Job:
     wanted: Allocation | None = None
     kind: EpochKind = EpochKind.MINI
     why: tuple[str, ...] = ()
+    missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin
 
     pods: dict[PodId, Held] = field(default_factory=dict)
     group: str = ""  #: name of the group that is still formed; "" when none is
@@ -360,6 +361,9 @@ def _resume_asked(job: Job, event: ev.ResumeAsked) -> None:
 
 
 def _decide(job: Job, action: act.Decide) -> None:
+    """A probe that is replaced before it began could not have its gang, or not its money."""
+    if job.phase is Phase.DEPLOYING and job.kind is EpochKind.MINI and job.wanted is not None:
+        job.missed += (job.wanted,)
     job.wanted, job.kind, job.why = action.allocation, action.kind, action.why
     job.timer = ""
     job.phase = Phase.DEPLOYING

@@ -25,6 +25,8 @@ PRIOR_EPOCHS = 20.0
 PROBE_SHARE = 0.10
 #: A mini-epoch below this share of the data says more about noise than about speed.
 SMALLEST_PROBE = 0.05
+#: How often a gang is started for a probe before the point is left out.
+PROBE_TRIES = 2
 #: An epoch is taken to hang after this many times its predicted upper bound ...
 HANG_FACTOR = 3.0
 #: ... plus this many seconds, for what no prediction covers (a slow disk, a busy machine).
@@ -78,13 +80,15 @@ def corner(job: Job, fits: Callable[[Allocation], bool]) -> Allocation:
 def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
     """Points still to measure: (1,1) (1,2) (2,1) (2,2) from the minimum on, and the far corner.
 
-    A point is left out when it was measured, is known from earlier jobs, or no cluster state could hold it.
+    A point is left out when it was measured, is known from earlier jobs, no cluster state could hold it, or its
+    gang did not come PROBE_TRIES times.
     """
     w, s = job.minimum
     points = [Allocation(w, s), Allocation(w, s + 1), Allocation(w + 1, s), Allocation(w + 1, s + 1)]
     points.append(corner(job, fits))
     measured = {epoch.allocation for epoch in job.epochs}
     measured |= {Allocation(workers, servers) for workers, servers, _ in job.known_points}
+    measured |= {point for point in job.missed if job.missed.count(point) >= PROBE_TRIES}
     left = []
     for point in dict.fromkeys(points):
         inside = point.workers <= job.maximum.workers and point.servers <= job.maximum.servers
