@@ -1,7 +1,11 @@
-"""The speed model: positive, finite, and what it says where nothing was measured."""
+"""The speed model: positive and finite always, true to its form, honest about what was not measured."""
 
+import json
 import math
+from itertools import pairwise
 
+import numpy as np
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,27 +17,165 @@ points = st.lists(
     min_size=1,
     max_size=12,
 )
+GRID = [(w, s) for w in range(1, 9) for s in range(1, 9)]
+
+
+def parameter_server(w, s, a=1.0, b=0.2, c=0.3, d=0.02, e=0.01):
+    """Epochs/s of a job that follows the form exactly."""
+    return 1 / (a / w + b + c * w / s + d * w + e * s)
+
+
+def measured(truth, *where):
+    return [SpeedPoint(w, s, truth(w, s)) for w, s in where]
+
+
+FIVE = ((1, 1), (1, 2), (2, 1), (2, 2), (8, 8))
 
 
 @given(points, counts, counts)
 def test_any_positive_points_give_a_positive_finite_speed_everywhere(known, workers, servers):
-    interval = fit_speed(known).interval(workers, servers)
+    model = fit_speed(known)
+    interval = model.interval(workers, servers)
     assert 0 < interval.low <= interval.expected <= interval.high < math.inf
+    assert interval.expected == pytest.approx(model.predict(workers, servers))
+    assert 0 < model.trend(workers, servers) < math.inf
+    assert model.predict_all([(workers, servers)])[0] == pytest.approx(model.predict(workers, servers))
 
 
 @given(points, counts, counts)
 def test_a_model_survives_json(known, workers, servers):
-    import json
-
     model = fit_speed(known)
     again = SpeedModel.from_dict(json.loads(json.dumps(model.to_dict())))
     assert again == model
     assert again.predict(workers, servers) == model.predict(workers, servers)
 
 
-def test_the_next_probe_was_never_measured_and_ends():
-    known = [SpeedPoint(1, 1, 0.1)]
-    while (probe := next_probe(known, 3, 3)) is not None:
+@given(points, st.floats(1e-4, 1e4))
+def test_the_unit_of_speed_does_not_matter(known, unit):
+    scaled = [SpeedPoint(p.workers, p.servers, p.epochs_per_second * unit, p.weight) for p in known]
+    assert fit_speed(scaled).predict(3, 2) == pytest.approx(fit_speed(known).predict(3, 2) * unit, rel=1e-6)
+
+
+@given(points)
+def test_next_probe_is_a_candidate_that_was_not_measured(known):
+    probe = next_probe(known, 6, 4)
+    if probe is not None:
+        assert 1 <= probe[0] <= 6
+        assert 1 <= probe[1] <= 4
         assert probe not in {(p.workers, p.servers) for p in known}
-        known.append(SpeedPoint(*probe, 0.1 * sum(probe)))
-    assert 2 <= len(known) <= 9
+
+
+def test_a_job_that_follows_the_form_is_predicted_from_five_points():
+    model = fit_speed(measured(parameter_server, *FIVE))
+    assert model.form == "parameter-server"
+    errors = [abs(model.predict(w, s) / parameter_server(w, s) - 1) for w, s in GRID]
+    assert np.median(errors) <= 0.05
+    assert max(errors) <= 0.25
+    assert all(0 < c < 10 for c in model.coefficients if c)
+
+
+def test_a_smooth_job_gains_from_servers_and_has_one_peak_in_workers():
+    model = fit_speed(measured(lambda w, s: parameter_server(w, s, e=0.0), *FIVE, (1, 8), (8, 1), (4, 4)))
+    for w in range(1, 9):
+        by_servers = [model.trend(w, s) for s in range(1, 9)]
+        assert all(b >= a * 0.999 for a, b in pairwise(by_servers))
+    for s in range(1, 9):
+        steps = np.sign(np.diff([model.trend(w, s) for w in range(1, 9)]))
+        assert list(steps) == sorted(steps, reverse=True)  # up, then down
+
+
+def test_a_machine_too_small_for_more_workers_is_seen_to_slow_down():
+    def two_cores(w, s):
+        return 1 / (0.4 + 0.5 * max(w, 2) + 0.1 * (w + s))
+
+    model = fit_speed(measured(two_cores, (1, 1), (1, 2), (2, 1), (3, 3)))
+    assert model.predict(3, 1) < model.predict(1, 1)
+    assert model.predict(1, 3) < model.predict(1, 1)
+    for w in (1, 2, 3):
+        for s in (1, 2, 3):
+            assert model.predict(w, s) == pytest.approx(two_cores(w, s), rel=0.2)
+
+
+def test_one_point_is_believed_and_little_else_is():
+    model = fit_speed([SpeedPoint(1, 1, 0.1)])
+    assert model.predict(1, 1) == pytest.approx(0.1, rel=0.01)
+    assert 0.1 < model.predict(2, 1) < 0.2
+    far = model.interval(8, 8)
+    assert far.high / far.low > 3
+    near = model.interval(1, 1)
+    assert near.high / near.low < 1.3
+
+
+def test_what_the_data_cannot_identify_stays_uncertain():
+    alone = fit_speed(measured(parameter_server, (1, 1), (2, 1), (4, 1)))
+    both = fit_speed(measured(parameter_server, (1, 1), (2, 1), (4, 1), (2, 4), (4, 4)))
+
+    def width(model, w, s):
+        interval = model.interval(w, s)
+        return math.log(interval.high / interval.low)
+
+    assert width(alone, 2, 4) > 2 * width(both, 2, 4)
+    assert width(alone, 4, 1) == pytest.approx(width(both, 4, 1), rel=0.5)
+
+
+def test_more_measurements_of_a_configuration_narrow_its_interval_and_average():
+    once = fit_speed([SpeedPoint(2, 2, 1.0), SpeedPoint(1, 1, 0.6)])
+    often = fit_speed([SpeedPoint(2, 2, 1.1), SpeedPoint(2, 2, 1 / 1.1), SpeedPoint(1, 1, 0.6)] * 5)
+    assert often.predict(2, 2) == pytest.approx(1.0, rel=0.02)
+    assert often.interval(2, 2).high <= once.interval(2, 2).high
+    assert len(often.points) == 2
+
+
+def test_a_measurement_of_little_weight_moves_little():
+    sure = measured(parameter_server, *FIVE)
+
+    def moved(weight):
+        wrong = SpeedPoint(4, 4, 3 * parameter_server(4, 4), weight)
+        return fit_speed([*sure, wrong]).predict(4, 4) / fit_speed(sure).predict(4, 4)
+
+    assert 1 <= moved(0.001) < moved(0.01) < moved(1.0)
+    assert moved(0.001) < 1.1
+
+
+def test_holes_are_no_measurements():
+    good = measured(parameter_server, *FIVE)
+    holes = [SpeedPoint(3, 1, 0.0), SpeedPoint(1, 3, math.nan), SpeedPoint(3, 3, 1.0, 0.0)]
+    assert fit_speed([*good, *holes]) == fit_speed(good)
+    with pytest.raises(ValueError, match="positive speed, got 3 without"):
+        fit_speed(holes)
+
+
+def test_another_form_is_chosen_only_where_it_predicts_left_out_points_better():
+    def parabola(w, s):
+        return 1.0 - 0.02 * (w - 4.5) ** 2 - 0.03 * (s - 3.5) ** 2
+
+    where = [(w, s) for w in (1, 3, 5, 8) for s in (1, 3, 6)]
+    assert fit_speed(measured(parabola, *where)).form == "quadratic"
+    assert fit_speed(measured(parameter_server, *where)).form == "parameter-server"
+
+
+def test_probes_start_small_and_find_a_fast_configuration():
+    known = []
+    while len(known) < 6 and (probe := next_probe(known, 8, 8)) is not None:
+        known += measured(parameter_server, probe)
+    assert (known[0].workers, known[0].servers) == (1, 1)
+    model = fit_speed(known)
+    best = max(GRID, key=lambda at: model.predict(*at))
+    assert parameter_server(*best) >= 0.97 * max(parameter_server(w, s) for w, s in GRID)
+
+
+def test_probing_ends_when_nothing_could_change_the_choice():
+    known = []
+    while (probe := next_probe(known, 3, 3)) is not None:
+        known += measured(lambda w, s: 1 / (0.1 + w + s), probe)
+    assert 2 <= len(known) < 9  # one worker, one server is best by far
+
+
+def test_candidates_limit_the_probes_and_many_are_thinned():
+    known = measured(parameter_server, (1, 1))
+    assert next_probe(known, 8, 8, [(1, 1), (2, 1)]) in {(2, 1), None}
+    assert next_probe(known, 8, 8, [(1, 1)]) is None
+    assert next_probe([], 8, 8, []) is None
+    wide = next_probe(known, 1000, 1000, [(w, s) for w in range(1, 101) for s in range(1, 101)])
+    assert wide is not None
+    assert wide != (1, 1)
