@@ -14,6 +14,7 @@ from typing import Any, Literal
 from coach.core.budget import Ledger, Money
 from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Resources, Role
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
+from coach.core.estimation.drift import at_present_level
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
@@ -204,9 +205,10 @@ class Job:
         return streak
 
     def speed_points(self) -> list[SpeedPoint]:
-        """Measured speeds, this job's and those of earlier jobs like it."""
+        """Measured speeds as they would be measured now: this job's, and those of earlier jobs like it."""
         known = [SpeedPoint(w, s, v) for w, s, v in self.known_points]
-        return known + [SpeedPoint(*e.allocation, e.epochs_per_second, e.fraction) for e in self.epochs]
+        own = [SpeedPoint(*e.allocation, e.epochs_per_second, e.fraction) for e in self.epochs]
+        return at_present_level(known + own)
 
     def curve_points(self) -> list[CurvePoint]:
         """The learning curve in the target's metric."""

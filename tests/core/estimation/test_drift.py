@@ -1,0 +1,55 @@
+"""Speeds measured at different times are compared at one level."""
+
+import math
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coach.core.estimation.drift import at_present_level
+from coach.core.estimation.speed import SpeedPoint
+
+TRUE = {(1, 1): 1.0, (2, 1): 1.6, (2, 2): 1.5}
+
+
+def points(*measured):
+    return [SpeedPoint(w, s, TRUE[w, s] * level) for (w, s), level in measured]
+
+
+def test_on_a_steady_machine_nothing_changes():
+    steady = points(((1, 1), 1), ((2, 1), 1), ((2, 1), 1), ((2, 2), 1), ((1, 1), 1))
+    assert at_present_level(steady) == steady
+
+
+def test_points_that_were_never_repeated_say_nothing_of_the_hour():
+    once = points(((1, 1), 1.0), ((2, 1), 0.5), ((2, 2), 0.7))
+    assert at_present_level(once) == once
+
+
+def test_a_machine_that_slows_down_leaves_the_best_choice_the_best():
+    slowing = points(((1, 1), 1), ((2, 2), 1), ((2, 1), 1), *[((2, 1), 0.5)] * 5)
+    now = at_present_level(slowing)
+    there = {(p.workers, p.servers): p.epochs_per_second for p in now}
+    assert max(there, key=there.get) == (2, 1)
+    assert there[1, 1] == pytest.approx(0.5, rel=0.15)
+    raw = {(p.workers, p.servers): p.epochs_per_second for p in slowing}
+    assert max(raw, key=raw.get) != (2, 1), "without it the choice would have changed"
+
+
+def test_a_mini_epoch_does_not_move_the_level():
+    mini = [SpeedPoint(1, 1, 1.0), SpeedPoint(1, 1, 0.4, weight=0.1), SpeedPoint(2, 1, 1.6)]
+    assert at_present_level(mini) == mini
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(sorted(TRUE)), st.floats(0.01, 100), st.floats(0.01, 1)),
+        min_size=1,
+        max_size=40,
+    )
+)
+def test_any_points_stay_positive_and_the_last_one_is_as_measured(measured):
+    given_points = [SpeedPoint(w, s, speed, weight) for (w, s), speed, weight in measured]
+    scaled = at_present_level(given_points)
+    assert all(math.isfinite(p.epochs_per_second) and p.epochs_per_second > 0 for p in scaled)
+    assert scaled[-1] == given_points[-1]
