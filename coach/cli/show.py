@@ -137,12 +137,12 @@ def _models(screen: Console, job: Job, rows: Sequence[SpeedRow], currency: str) 
         "",
     )
     for row in rows:
+        speeds = (row.epochs_per_second, row.epochs_per_second_low, row.epochs_per_second_high)
         made.add_row(
             f"{row.workers}x{row.servers}",
-            words.number(row.measured),
-            f"{words.number(row.epochs_per_second)} "
-            f"({words.number(row.epochs_per_second_low)}-{words.number(row.epochs_per_second_high)})",
-            words.number(row.seconds),
+            words.number(row.measured, zeros=True),
+            "{} ({}-{})".format(*(words.number(value, zeros=True) for value in speeds)),
+            words.number(row.seconds, zeros=True),
             words.amount(row.cost),
             "" if row.affordable else "more than is left",
         )

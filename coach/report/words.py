@@ -12,8 +12,8 @@ from coach.core.estimation.interval import Interval
 UNKNOWN = "-"
 
 
-def number(value: float | None, digits: int = 3) -> str:
-    """`value` with `digits` significant digits and no exponent: 0.0931, 1.2, 431."""
+def number(value: float | None, digits: int = 3, *, zeros: bool = False) -> str:
+    """`value` with `digits` significant digits and no exponent: 0.0931, 1.2, 431; with `zeros`, 1.20."""
     if value is None:
         return UNKNOWN
     if not math.isfinite(value):
@@ -22,7 +22,7 @@ def number(value: float | None, digits: int = 3) -> str:
         return "0"
     places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
     text = f"{value:.{min(places, 12)}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
+    return text if zeros or "." not in text else text.rstrip("0").rstrip(".")
 
 
 def score(value: float | None) -> str:
