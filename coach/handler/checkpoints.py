@@ -10,13 +10,25 @@ log = logging.getLogger(__name__)
 
 
 def sweep(folder: str, *keep: str | None) -> None:
-    """Delete the checkpoints in `folder` (a URI) other than those to `keep`. What cannot be deleted stays."""
+    """Delete a job's older checkpoints in `folder` (a URI). What cannot be deleted stays.
+
+    Checkpoints are called `<job>.<attempt>.ckpt`; the last to `keep` says which job, and how old is older. What other
+    jobs have there stays, and so does what a later epoch has written meanwhile.
+    """
     names = {uri.rpartition("/")[2] for uri in keep if uri}
+    job, last = max(map(_parts, names), key=lambda parts: parts[1])
     try:
         files, path = fsspec.core.url_to_fs(folder)
         for file in files.ls(path, detail=False):
             name = str(file).rpartition("/")[2]
-            if name.endswith(".ckpt") and name not in names:
+            of, attempt = _parts(name)
+            if of == job and 0 <= attempt < last and name not in names:
                 files.rm_file(file)
-    except (OSError, ValueError) as error:
+    except Exception as error:  # each file system has errors of its own
         log.warning("old checkpoints in %s stay: %s", folder, error)
+
+
+def _parts(name: str) -> tuple[str, int]:
+    """Job and attempt of a checkpoint's name; attempt -1 where it is none."""
+    job, _, attempt = name.removesuffix(".ckpt").rpartition(".")
+    return (job, int(attempt)) if name.endswith(".ckpt") and attempt.isdecimal() else (name, -1)

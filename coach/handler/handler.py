@@ -10,10 +10,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import math
 from collections.abc import Callable, Coroutine, Sequence
 from typing import Any
 
-from coach.core.cluster import PodId
+from coach.core.cluster import Pod, PodId
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
@@ -47,6 +48,8 @@ class Handler:
         self._reducer = Reducer(policy)
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
+        self._deploying: dict[PodId, asyncio.Task[None]] = {}
+        self._submitted: set[str] = set()
         self._changed = asyncio.Event()
         self._failure: BaseException | None = None
         self.observers: list[Observer] = []
@@ -93,8 +96,9 @@ class Handler:
 
         Raises UserError where the journal has a job of that name.
         """
-        if spec.name in self.jobs:
+        if spec.name in self.jobs or spec.name in self._submitted:
             raise UserError(f"there is a job {spec.name} already; give the new one another metadata.name")
+        self._submitted.add(spec.name)
         self._send(
             ev.JobSubmitted(self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs)
         )
@@ -152,23 +156,24 @@ class Handler:
         match action:
             case act.DeployPods():
                 for pod in action.pods:
-                    self._start(self._deploy(action, pod))
+                    self._deploying[pod.id] = self._start(self._deploy(action, pod))
             case act.ReleasePods():
                 self._start(self._release(action))
             case act.RunEpoch():
                 self._start(self._run_epoch(action))
             case act.StopEpoch():
-                self._start(self._platform.stop_epoch(action.token, action.reason))
+                self._start(self._stop_epoch(action))
             case act.FitModels():
                 self._start(self._fit(action))
             case act.SetTimer():
                 seconds = max(0.0, action.due - self.now())
                 asyncio.get_running_loop().call_later(seconds, self._timer_fired, action)
 
-    def _start(self, work: Coroutine[Any, Any, None]) -> None:
+    def _start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._ended)
+        return task
 
     def _ended(self, task: asyncio.Task[None]) -> None:
         self._tasks.discard(task)
@@ -181,15 +186,28 @@ class Handler:
 
     # -- actions to I/O to events -----------------------------------------------------------------------
 
-    async def _deploy(self, action: act.DeployPods, pod: Any) -> None:
+    # An error that nobody foresaw is the job's, not the handler's: it is logged, and answered like any failure.
+
+    async def _deploy(self, action: act.DeployPods, pod: Pod) -> None:
         try:
             address = await self._platform.deploy(pod, self.jobs[action.job].spec)
         except PodError as error:
             self._send(ev.PodLost(self.now(), action.job, pod.id, error.reason, str(error)))
+        except Exception as error:
+            log.exception("%s did not start", pod.id.name)
+            self._send(ev.PodLost(self.now(), action.job, pod.id, Reason.INTERNAL, _words(error)))
         else:
             self._send(ev.PodReady(self.now(), action.job, pod.id, address))
+        finally:
+            if self._deploying.get(pod.id) is asyncio.current_task():
+                del self._deploying[pod.id]
 
     async def _release(self, action: act.ReleasePods) -> None:
+        """A pod that still starts does so no longer: no answer of its comes after that of its release."""
+        starting = [task for pod in action.pods if (task := self._deploying.pop(pod, None))]
+        for task in starting:
+            task.cancel()
+        await asyncio.gather(*starting, return_exceptions=True)
         await self._platform.release(action.pods)
         self._send(ev.PodsReleased(self.now(), action.job, action.pods))
 
@@ -198,33 +216,72 @@ class Handler:
 
     async def _run_epoch(self, action: act.RunEpoch) -> None:
         job = self.jobs[action.job]
-        addresses = {pod: job.pods[pod].address for pod in action.pods}
-        order = EpochOrder(action, job.spec, addresses, action.at + action.deadline)
 
         def note(progress: Progress) -> None:
             self.progress[action.job] = progress
 
+        def failed(reason: Reason, message: str, invocations: int = 0) -> None:
+            self._send(ev.EpochFailed(self.now(), action.job, action.token, reason, message, invocations))
+
+        lost = [pod.name for pod in action.pods if pod not in job.pods]
+        if lost:
+            failed(Reason.FUNCTION_LOST, f"{lost[0]} was lost before the epoch began")
+            return
+        addresses = {pod: job.pods[pod].address for pod in action.pods}
+        order = EpochOrder(action, job.spec, addresses, action.at + action.deadline)
         try:
             report, invocations = await self._platform.run_epoch(order, note)
         except EpochError as error:
-            self._send(
-                ev.EpochFailed(
-                    self.now(), action.job, action.token, error.reason, str(error), error.invocations
-                )
-            )
+            failed(error.reason, str(error), error.invocations)
         except CoachError as error:
-            self._send(ev.EpochFailed(self.now(), action.job, action.token, Reason.INTERNAL, str(error), 0))
+            failed(Reason.INTERNAL, str(error))
+        except Exception as error:
+            log.exception("epoch %s", action.token)
+            failed(Reason.INTERNAL, _words(error))
         else:
+            wrong = _wrong(report)
+            if wrong:
+                failed(*wrong, invocations)
+                return
             self._send(ev.EpochFinished(self.now(), action.job, action.token, report, invocations))
             await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out)
         finally:
             self.progress.pop(action.job, None)
 
+    async def _stop_epoch(self, action: act.StopEpoch) -> None:
+        """What cannot be stopped ends at its deadline."""
+        try:
+            await self._platform.stop_epoch(action.token, action.reason)
+        except Exception:
+            log.exception("epoch %s could not be stopped", action.token)
+
     async def _fit(self, action: act.FitModels) -> None:
         job = self.jobs[action.job]
         speeds, curve, metric = job.speed_points(), job.curve_points(), job.metric
-        speed, convergence = await asyncio.to_thread(fit_models, speeds, curve, metric)
+        try:
+            speed, convergence = await asyncio.to_thread(fit_models, speeds, curve, metric)
+        except Exception:
+            log.exception("%s goes on with the models it has", action.job)
+            speed = convergence = None
         self._send(ev.ModelsFitted(self.now(), action.job, action.token, speed, convergence))
+
+
+def _words(error: Exception) -> str:
+    return f"{type(error).__name__}: {error}"
+
+
+def _wrong(report: ev.EpochReport) -> tuple[Reason, str] | None:
+    """Why a report cannot be used: it goes into the journal, and models are fitted to it."""
+    if not math.isfinite(report.loss) or not math.isfinite(report.accuracy or 0.0):
+        return (
+            Reason.LOSS_NOT_FINITE,
+            f"loss {report.loss}, accuracy {report.accuracy} at the end of the epoch",
+        )
+    seconds = report.train_seconds
+    if report.samples < 1 or report.data_size < 1 or not math.isfinite(seconds) or seconds < 0:
+        what = f"{report.samples} samples of {report.data_size} in {seconds} s"
+        return Reason.INTERNAL, f"the functions report {what}"
+    return None
 
 
 @contextlib.contextmanager

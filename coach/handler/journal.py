@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import os
 import sqlite3
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import IO
@@ -54,29 +55,23 @@ class Journal:
     def write(cls, path: Path) -> Journal:
         """Open for writing, creating it where needed.
 
-        Raises JournalBusyError where another handler has it, PermanentError where it is of a later version.
+        Raises JournalBusyError where another handler has it, PermanentError where it is of a later version or no
+        journal at all.
         """
         path.parent.mkdir(parents=True, exist_ok=True)
         file = path.with_suffix(".lock")
         left_at = file.stat().st_mtime if file.exists() else None
         lock = file.open("a+")
+        connection = None
         try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError as error:
+            _lock(path, lock)
+            connection = sqlite3.connect(path, isolation_level=None)
+            token = _take_over(path, connection)
+        except BaseException:
+            if connection is not None:
+                connection.close()
             lock.close()
-            raise JournalBusyError(f"{path}: another handler has this journal") from error
-        connection = sqlite3.connect(path, isolation_level=None)
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.executescript(_SCHEMA)
-        _check_version(path, connection)
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(
-            "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0)", (SCHEMA_VERSION,)
-        )
-        connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
-        (token,) = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()
-        connection.execute("COMMIT")
+            raise
         journal = cls(path, connection, lock, token)
         journal.left_at = left_at
         journal.beat()
@@ -88,7 +83,11 @@ class Journal:
         if not path.exists():
             raise UserError(f"no journal at {path}: no job was run yet; start one with: coach run FILE")
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
-        _check_version(path, connection)
+        try:
+            _check_version(path, connection)
+        except BaseException:
+            connection.close()
+            raise
         return cls(path, connection, None, 0)
 
     def beat(self) -> None:
@@ -118,11 +117,17 @@ class Journal:
                 self._connection.execute("ROLLBACK")
 
     def records(self, job: str | None = None, after: int = 0) -> Iterator[tuple[int, Record]]:
-        """(seq, record) in order, of all jobs or one, later than `after`."""
+        """(seq, record) in order, of all jobs or one, later than `after`.
+
+        Raises PermanentError at a record that cannot be read.
+        """
         where, values = ("job = ? AND", (job, after)) if job is not None else ("", (after,))
         query = f"SELECT seq, type, body FROM records WHERE {where} seq > ? ORDER BY seq"  # noqa: S608
         for seq, name, body in self._connection.execute(query, values):
-            yield seq, decode(name, body)
+            try:
+                yield seq, decode(name, body)
+            except (KeyError, ValueError) as error:
+                raise PermanentError(f"{self.path}: record {seq} ({name}) cannot be read: {error}") from error
 
     def jobs(self) -> dict[str, Job]:
         """All jobs, as their records make them, in the order of their submission."""
@@ -166,6 +171,37 @@ def fold(records: Iterable[Record]) -> dict[str, Job]:
             for job in found.values():
                 jobs.apply(job, record)
     return found
+
+
+def _lock(path: Path, lock: IO[str]) -> None:
+    """Lock the file for the one handler. Whoever looks whether there is one holds it for a moment: try twice."""
+    for pause in (0.1, 0.2, None):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if pause is None:
+                raise JournalBusyError(f"{path}: another handler has this journal") from error
+            time.sleep(pause)
+
+
+def _take_over(path: Path, connection: sqlite3.Connection) -> int:
+    """Prepare the file for writing; the fencing token, higher than any before it."""
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.executescript(_SCHEMA)
+        _check_version(path, connection)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(
+            "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0)", (SCHEMA_VERSION,)
+        )
+        connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
+        token: int = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()[0]
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise PermanentError(f"{path}: cannot be used as a journal: {error}") from error
+    return token
 
 
 def _check_version(path: Path, connection: sqlite3.Connection) -> None:
