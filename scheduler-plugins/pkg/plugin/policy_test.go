@@ -165,15 +165,15 @@ func TestOneEventForEachChangeOfTheVerdict(t *testing.T) {
 	c.eventuallyPlaced("a", 3)
 	told := map[string]int{}
 	for len(c.events) > 0 {
+		event := <-c.events
 		for _, token := range []string{"WaitingCapacity", "Placing"} {
-			if event := <-c.events; strings.Contains(event, "gang default/a: "+token) {
+			if strings.Contains(event, "gang default/a: "+token) {
 				told[token]++
-				break
 			}
 		}
 	}
-	if told["WaitingCapacity"] > 1 || told["Placing"] > 1 {
-		t.Errorf("told more than once: %v", told)
+	if told["WaitingCapacity"] != 1 || told["Placing"] != 1 {
+		t.Errorf("each is told once, not %v", told)
 	}
 }
 

@@ -93,11 +93,12 @@ func TestANodeLostWhileBinding(t *testing.T) {
 	watching, err := shared.client.CoreV1().Pods("default").Watch(c.ctx, metav1.ListOptions{})
 	c.must(err)
 	defer watching.Stop()
-	c.gang("a", 18, 18)
-	c.job("a", 18, "500m") // fits n1, the fuller one
+	const workers = 98
+	c.gang("a", workers, workers)
+	c.job("a", workers, "90m") // fits n1, the fuller one
 	for event := range watching.ResultChan() {
 		if pod, ok := event.Object.(*v1.Pod); ok && pod.Spec.NodeName != "" {
-			break // the first of twenty bindings
+			break // the first of a hundred bindings
 		}
 	}
 	c.must(shared.client.CoreV1().Nodes().Delete(c.ctx, "n1", metav1.DeleteOptions{}))
@@ -115,7 +116,7 @@ func TestANodeLostWhileBinding(t *testing.T) {
 				role = identity.Role(parts[1])
 				_, err := fmt.Sscan(parts[2], &index)
 				c.must(err)
-				cores := "500m"
+				cores := "90m"
 				if role != identity.Worker {
 					cores = "10m"
 				}
@@ -125,9 +126,9 @@ func TestANodeLostWhileBinding(t *testing.T) {
 		}
 		return whole
 	})
-	t.Logf("%d of 20 pods were bound to the lost node", len(again))
-	if n := c.placed("a"); n != 20 {
-		t.Errorf("%d of 20", n)
+	t.Logf("%d of %d pods were bound to the lost node", len(again), workers+2)
+	if n := c.placed("a"); n != workers+2 {
+		t.Errorf("%d of %d", n, workers+2)
 	}
 }
 
