@@ -127,7 +127,8 @@ class Journal:
             try:
                 yield seq, decode(name, body)
             except (KeyError, ValueError) as error:
-                raise PermanentError(f"{self.path}: record {seq} ({name}) cannot be read: {error}") from error
+                what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
+                raise PermanentError(f"{self.path}: {what}") from error
 
     def jobs(self) -> dict[str, Job]:
         """All jobs, as their records make them, in the order of their submission."""
