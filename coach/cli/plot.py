@@ -28,8 +28,8 @@ def command(
 ) -> None:
     """Draw jobs.
 
-    Learning curve, allocation, money and fitted speed, each alone, and all on one page. Jobs
-    without a finished epoch are left out.
+    Learning curve, allocation, money and fitted speed, each alone, and all on one page; several jobs
+    also together. Jobs without a finished epoch are left out.
 
     Example: coach plot lenet-digits --dir results
     """
@@ -37,6 +37,7 @@ def command(
     from coach.core.errors import PermanentError, UserError
     from coach.handler.home import Home
     from coach.report.figures import FORMATS, Story, plot
+    from coach.report.together import plot_together
 
     home = Home.default()
     chosen = find_all(past_jobs(home), jobs or [], last=last)
@@ -49,7 +50,8 @@ def command(
     now = time.time()
     stories = [Story.of(past.job, home.records(past), now) for past in drawable]
     try:
-        written = plot(stories, folder, FORMATS if kind is Kind.BOTH else (kind.value,))
+        formats = FORMATS if kind is Kind.BOTH else (kind.value,)
+        written = plot(stories, folder, formats) + plot_together(stories, folder, formats)
     except OSError as error:
         raise PermanentError(f"{folder}: cannot write there: {error.strerror or error}") from error
     for path in written:

@@ -144,7 +144,7 @@ class Session:
                 self._pending.add(one.name)
                 handler.submit(
                     one.spec,
-                    one.spec.spec.checkpoint.uri or self.home.checkpoints(one.name).as_uri(),
+                    _checkpoints(self.home, one.spec),
                     known_points(past.values(), one.spec, self.nodes),
                     known_epochs(past.values(), one.spec),
                 )
@@ -208,6 +208,13 @@ def exit_code(jobs: Iterable[Job]) -> int:
     """What a command about `jobs` ends with: see EXIT_CODES_BY_WEIGHT."""
     codes = {EXIT_CODE[job.state] for job in jobs}
     return next((code for code in EXIT_CODES_BY_WEIGHT if code in codes), 0)
+
+
+def _checkpoints(home: Home, spec: TrainingJob) -> str:
+    """URI of the folder for a job's checkpoints: its own, also where several job files name one folder."""
+    uri = spec.spec.checkpoint.uri
+    # Nothing in our file URIs is escaped: fsspec reads them as they stand.
+    return f"{uri.rstrip('/')}/{spec.name}" if uri else f"file://{home.checkpoints(spec.name)}"
 
 
 def _over(job: Job) -> bool:

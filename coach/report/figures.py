@@ -167,7 +167,7 @@ def _target(ax: Axes, job: Job) -> None:
 def draw_allocation(axes: Sequence[Axes], story: Story) -> None:
     """Workers and servers of each epoch over time; probes and attempts that did not count are shaded."""
     ax = axes[0]
-    unit, scale = _time_unit(story.now - story.start)
+    unit, scale = time_unit(story.now - story.start)
     times = [[(t - story.start) / scale for t in (s.order.at, s.end or story.now)] for s in story.attempts]
     # The second series is thinner and a little lower, so that both are seen where they are equal.
     for role, colour, width, shift in (("workers", BLUE, 3.5, 0.03), ("servers", ORANGE, 2.0, -0.05)):
@@ -199,7 +199,7 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     """What was spent, what was reserved beside it, and the budget."""
     ax = axes[0]
     job = story.job
-    unit, scale = _time_unit(story.now - story.start)
+    unit, scale = time_unit(story.now - story.start)
     currency = job.spec.spec.price_book.currency
     at = np.array(
         [(entry.at - story.start) / scale for entry in story.purse] + [(story.now - story.start) / scale]
@@ -294,7 +294,8 @@ def draw_speed(axes: Sequence[Axes], story: Story) -> None:
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), fontsize=8, ncols=3)
 
 
-def _time_unit(seconds: float) -> tuple[str, float]:
+def time_unit(seconds: float) -> tuple[str, float]:
+    """The unit of an axis that is `seconds` long, and its length in seconds."""
     if seconds < MINUTES:
         return "seconds", 1.0
     return ("minutes", 60.0) if seconds < HOURS else ("hours", 3600.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import os
 import pty
@@ -22,6 +23,7 @@ from typing import Any
 import pytest
 import yaml
 
+from coach.cli.main import invoke
 from coach.handler.home import Home
 from tests.cli.conftest import ROOT
 
@@ -82,7 +84,10 @@ def coach(*words: str) -> subprocess.CompletedProcess[str]:
 
 
 def as_json(*words: str) -> Any:
-    return json.loads(coach(*words, "-o", "json").stdout)
+    """What a command prints as JSON; in this process, which has imported everything already."""
+    with contextlib.redirect_stdout(io.StringIO()) as printed:
+        assert invoke([*words, "-o", "json"]) == 0
+    return json.loads(printed.getvalue())
 
 
 def write_job(path: Path, name: str = "digits", **changes: Any) -> Path:
@@ -106,13 +111,13 @@ def write_job(path: Path, name: str = "digits", **changes: Any) -> Path:
 
 @pytest.fixture
 def endless(tmp_path: Path) -> Path:
-    """A job that trains until it is stopped: it has to hold its target for ever. Its epochs take about a second."""
+    """A job that trains until it is stopped: it has to hold its target for ever. Its epochs take part of a second."""
     return write_job(
         tmp_path / "endless.yaml",
         "endless",
         target={"accuracy": 0.1, "epochsInARow": 1000},
         optimizer={"name": "sgd", "learningRate": 0.01},
-        batchSize=4,
+        batchSize=16,
         budget="none",
         policy={"name": "static", "workers": 1, "servers": 1},
     )
@@ -321,6 +326,7 @@ def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLUMNS")
+    endless.write_text(endless.read_text().replace("batchSize: 16", "batchSize: 4"))  # time to see a bar
     master, slave = pty.openpty()
     ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", 30, 100, 0, 0))
     before = termios.tcgetattr(slave)

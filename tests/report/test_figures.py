@@ -1,11 +1,14 @@
 """Figures show what they promise, and the same job gives the same file."""
 
+from dataclasses import replace
+
 import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
 from coach.report.figures import STYLE, Story, figures, plot, rendered
-from tests.report.past import faulty_job, half_way, one_job
+from coach.report.together import plot_together, together
+from tests.report.past import faulty_job, half_way, one_job, steady_job, two_jobs
 
 
 @pytest.fixture(scope="module")
@@ -63,6 +66,18 @@ def test_a_running_job_can_be_drawn_and_files_are_what_their_names_say(tmp_path)
     for path in paths:
         start = path.read_bytes()[:8]
         assert start == b"\x89PNG\r\n\x1a\n" if path.suffix == ".png" else start.startswith(b"<?xml")
+
+
+def test_jobs_that_met_are_drawn_together_and_others_are_not(tmp_path) -> None:
+    world = two_jobs()
+    stories = [Story.of(job, world.history, world.now) for job in world.reducer.jobs.values()]
+    alone = Story.of(steady_job().job("steady"), steady_job().history, world.now)
+    late = replace(alone, job=replace(alone.job, submitted_at=2e6), now=2e6 + 60, attempts=[])
+    assert [path.name for path in plot_together([*stories, late], tmp_path, ["png"])] == ["jobs.png"]
+    assert plot_together([stories[0], late], tmp_path) == []
+    figure = together(stories)
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["digits", "pictures", ""]
+    assert {"digits", "pictures", "target"} == legend(figure, 2)
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])

@@ -1,0 +1,86 @@
+"""One figure of several jobs that shared a cluster: who held how many functions, and how far each was."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import matplotlib as mpl
+from matplotlib.figure import Figure
+from matplotlib.ticker import MaxNLocator
+
+from coach.report.export import write
+from coach.report.figures import BLUE, FORMATS, GREEN, ORANGE, PURPLE, RED, STYLE, Story, rendered, time_unit
+
+COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#F0E442", "#000000")
+MARKERS = "osD^vPX*"
+
+
+def plot_together(stories: Sequence[Story], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
+    """Write the figure `jobs` of those that ran at the same time as another, if any; returns the paths.
+
+    Shows the first eight. Raises OSError.
+    """
+    stories = [one for one in stories if any(other is not one and _met(one, other) for other in stories)]
+    stories = stories[: len(COLOURS)]
+    if not stories:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    with mpl.rc_context(cast(Any, STYLE)):
+        figure = together(stories)
+        return [write(folder / f"jobs.{kind}", rendered(figure, kind)) for kind in formats]
+
+
+def together(stories: Sequence[Story]) -> Figure:
+    """Workers and servers of each job over time, one band a job, and each job's way to its target below."""
+    start = min(story.start for story in stories)
+    unit, scale = time_unit(max(story.now for story in stories) - start)
+    figure = Figure(figsize=(8, 2.2 + 1.2 * len(stories)), layout="constrained")
+    *bands, last = figure.subplots(len(stories) + 1, 1, sharex=True, height_ratios=[*[1] * len(stories), 1.8])
+    most = max(sum(span.order.allocation) for story in stories for span in story.attempts)
+    for index, (story, band) in enumerate(zip(stories, bands, strict=True)):
+        colour = COLOURS[index % len(COLOURS)]
+        for first, span in enumerate(story.attempts):
+            begin, end = (span.order.at - start) / scale, ((span.end or story.now) - start) / scale
+            workers, servers = span.order.allocation
+            look = {"width": end - begin, "align": "edge", "linewidth": 0}
+            band.bar(begin, workers, color=colour, label=None if first else "workers", **look)
+            band.bar(
+                begin,
+                servers,
+                bottom=workers,
+                color=colour,
+                alpha=0.4,
+                label=None if first else "servers",
+                **look,
+            )
+        band.set_ylim(0, most + 0.3)
+        band.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
+        band.set_ylabel("functions")
+        band.set_title(story.job.name, loc="left", color=colour)
+        band.legend(loc="lower right", bbox_to_anchor=(1, 0.97), fontsize=8, ncols=2)
+        epochs = story.job.epochs
+        left = [_to_target(story, getattr(epoch.report, story.job.metric)) for epoch in epochs]
+        at = [(epoch.ended_at - start) / scale for epoch in epochs]
+        marker = MARKERS[index % len(MARKERS)]
+        last.plot(
+            at, left, "-", marker=marker, markersize=4, linewidth=1.2, color=colour, label=story.job.name
+        )
+    last.axhline(1, color=RED, linestyle="--", linewidth=1.2, label="target")
+    last.set_ylim(0, None)
+    last.set_ylabel("part of the way\nto the target")
+    last.set_xlabel(f"time since the first epoch ({unit})")
+    last.legend(loc="lower right", fontsize=8, ncols=2)
+    return figure
+
+
+def _met(one: Story, other: Story) -> bool:
+    return one.start < other.now and other.start < one.now
+
+
+def _to_target(story: Story, value: float) -> float:
+    """0 at the job's first epoch, 1 at its target."""
+    first = getattr(story.job.epochs[0].report, story.job.metric)
+    way = story.job.target - first
+    return (value - first) / way if way else 1.0
