@@ -400,3 +400,15 @@ def test_a_verdict_on_a_gang_too_large_to_search_is_not_called_final() -> None:
     assert isinstance(outcome, Wait)
     assert outcome.reason is WaitReason.WAITING_CAPACITY
     assert "no placement found" in outcome.message
+
+
+def test_what_one_node_lacks_is_not_taken_from_another_ones_room():
+    # 3 + 2 and 2 + 2 fit, but no greedy finds it; the third node is over-committed by a pod that is not ours.
+    nodes = [Node("five", Resources(5, 9)), Node("four", Resources(4, 9)), Node("full", Resources(1, 9))]
+    sizes = {Role.SCHEDULER: 3, Role.SERVER: 2, Role.WORKER: 2}
+    members = [PodRequest(PodId("a", role, 0), Resources(cpu, 1)) for role, cpu in sizes.items()]
+    members.append(PodRequest(PodId("a", Role.WORKER, 1), Resources(2, 1)))
+    needed = {Role.SCHEDULER: 1, Role.SERVER: 1, Role.WORKER: 2}
+    greedy = ForeignPod("greedy", Resources(5, 1), node="full")
+    plan = plan_gang(Gang("a", tuple(members), needed), nodes, [greedy])
+    assert isinstance(plan, GangPlan) and len(plan.placements) == 4

@@ -155,7 +155,8 @@ def _too_many(ordered: Sequence[PodRequest], snapshot: Snapshot) -> bool:
     """Whether the sum is short, or there are more pods of some size or larger than such places on all nodes."""
     room = NOTHING
     for free in snapshot.room.values():
-        room += free
+        # What one node lacks (foreign pods may hold more than it has) is not taken from another one's room.
+        room += Resources(max(free.cpu, 0.0), max(free.memory, 0.0), max(free.gpu, 0.0))
     need = NOTHING
     for pod in ordered:
         need += pod.requests

@@ -20,7 +20,7 @@ from coach.core.jobs.spec import TrainingJob
 PROJECT = "coach"
 DEFAULT_IMAGE = "coach-functions:0.1.0"
 #: Pods with this label are placed by Coach's kube-scheduler.
-SCHEDULED = "coach.dev/scheduler"
+SCHEDULED = "coach/scheduler"
 
 
 def platform_config() -> dict[str, Any]:
@@ -29,7 +29,7 @@ def platform_config() -> dict[str, Any]:
     Without a readiness timeout of 0 its controller waits for each function in turn, which starves a gang that
     starts together. The augmented config is the only way to name a scheduler; it must repeat the event timeout.
     """
-    pod = {"schedulerName": "coach-scheduler", "terminationGracePeriodSeconds": 5}
+    pod = {"schedulerName": "coach", "terminationGracePeriodSeconds": 5}
     return {
         "functionReadinessTimeout": "0s",
         "functionAugmentedConfigs": [
@@ -72,9 +72,9 @@ def functions(job: TrainingJob, folder: Path, namespace: str, image: str | None)
                 "namespace": namespace,
                 "labels": {
                     "nuclio.io/project-name": PROJECT,
-                    "coach.dev/job": job.name,
-                    "coach.dev/role": role.value,
-                    "coach.dev/index": str(index),
+                    "coach/job": job.name,
+                    "coach/role": role.value,
+                    "coach/index": str(index),
                     SCHEDULED: "yes",
                 },
             },
