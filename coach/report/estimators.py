@@ -24,8 +24,8 @@ ORIGIN = f"""\
 Speed: predicted from at most {judging.PROBES} measured configurations of each model and compared with all the others
   (median error), and with the fastest of all (speed lost by taking the configuration predicted fastest). "chosen"
   points are Coach's own choice, given to all three methods; "random" is the mean of 20 draws; "4 mini-epochs" are
-  the thesis's. thesis: its least squares, on speeds divided by their mean (in other units it is worse). optimus:
-  NNLS on relative errors.
+  the thesis's. thesis: its least squares, in the file's unit (from four points its answer depends on the unit).
+  optimus: NNLS on relative errors.
 Last epoch: predicted from the first 30 / 50 / 70 / 90 % of a run; median error over the distinct runs, where "no
   solution" counts as 100 %. "by the rule": real epochs, each with its worst worker's loss, until the target has held
   three times; the target is the one that the runs' last epochs show. "with probes": the same with the mini-epochs
@@ -56,12 +56,23 @@ class EstimatorRow:
 
 
 @dataclass(frozen=True, slots=True)
+class RunEpoch:
+    """One epoch of a run: its recorded number, what took part, its slowest worker's seconds, each worker's loss."""
+
+    number: float
+    workers: int
+    servers: int
+    seconds: float
+    losses: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Run:
-    """A job that the thesis's handler trained: (recorded number, workers' losses) of mini-epochs and of real ones."""
+    """A job that the thesis's handler trained: its mini-epochs and its real ones."""
 
     group: str
-    mini: tuple[tuple[float, tuple[float, ...]], ...]
-    real: tuple[tuple[float, tuple[float, ...]], ...]
+    mini: tuple[RunEpoch, ...]
+    real: tuple[RunEpoch, ...]
 
 
 def estimator_table(path: Path | str) -> list[EstimatorRow]:
@@ -116,27 +127,32 @@ def read_runs(text: str, group: str) -> list[Run]:
     for job in re.findall(r"\{[^{}]*\}", text):
         arrays = {
             name: [[float(v) for v in part.replace(",", " ").split()] for part in body.split("|")]
-            for name, body in re.findall(r'"(epochs|loss|workers)"\s*:\s*\[([^\]]*)\]', job)
+            for name, body in re.findall(r'"(epochs|loss|workers|servers|time)"\s*:\s*\[([^\]]*)\]', job)
         }
-        if len(arrays) < 3 or any(len(parts) != 2 for parts in arrays.values()) or len(arrays["loss"][1]) < 4:
+        if len(arrays) < 5 or any(len(parts) != 2 for parts in arrays.values()) or len(arrays["loss"][1]) < 4:
             continue
-        mini, real = (
-            _epochs_once(*(arrays[name][part] for name in ("epochs", "loss", "workers"))) for part in (0, 1)
-        )
+        mini, real = (_epochs_once({name: parts[i] for name, parts in arrays.items()}) for i in (0, 1))
         runs.append(Run(group, mini, real))
     return runs
 
 
-def _epochs_once(
-    numbers: Sequence[float], losses: Sequence[float], workers: Sequence[float]
-) -> tuple[tuple[float, tuple[float, ...]], ...]:
+def _epochs_once(arrays: dict[str, list[float]]) -> tuple[RunEpoch, ...]:
     """One entry an epoch out of one an epoch and worker."""
-    epochs, i = [], 0
+    numbers, epochs, i = arrays["epochs"], [], 0
     while i < len(numbers):
-        count = max(1, int(workers[i]))
+        count = max(1, int(arrays["workers"][i]))
         while count > 1 and (i + count > len(numbers) or numbers[i + count - 1] != numbers[i]):
             count -= 1  # an epoch that a worker left
-        epochs.append((numbers[i], tuple(losses[i : i + count])))
+        of_workers = slice(i, i + count)
+        epochs.append(
+            RunEpoch(
+                numbers[i],
+                int(arrays["workers"][i]),
+                int(arrays["servers"][i]),
+                max(arrays["time"][of_workers]),
+                tuple(arrays["loss"][of_workers]),
+            )
+        )
         i += count
     return tuple(epochs)
 
@@ -156,19 +172,19 @@ def run_tasks(runs: Sequence[Run]) -> dict[str, list[CurveTask]]:
     tasks: dict[str, list[CurveTask]] = {}
     for group in dict.fromkeys(run.group for run in runs):
         distinct = {_shape(run): run for run in runs if run.group == group}.values()
-        worst = [[max(losses) for _, losses in run.real] for run in distinct]
-        target = max(max(values[-3:]) for values in worst)
+        worst = [[max(epoch.losses) for epoch in run.real] for run in distinct]
+        target = _target(worst)
         rule, probed, crossing = [], [], []
         for run, values in zip(distinct, worst, strict=True):
             stop = judging.first_stop(values, target, 3) or len(values)
             x = tuple(float(i) for i in range(1, stop + 1))
             rule.append(CurveTask(x, tuple(values[:stop]), "loss", target, 3, float(stop)))
             every = run.mini + run.real[:stop]
-            numbers = tuple(number for number, _ in every)
-            highest = tuple(max(losses) for _, losses in every)
+            numbers = tuple(epoch.number for epoch in every)
+            highest = tuple(max(epoch.losses) for epoch in every)
             probed.append(CurveTask(numbers, highest, "loss", target, 3, numbers[-1]))
-            numbers = tuple(number for number, _ in run.mini + run.real)
-            means = tuple(float(np.mean(losses)) for _, losses in run.mini + run.real)
+            numbers = tuple(epoch.number for epoch in run.mini + run.real)
+            means = tuple(float(np.mean(epoch.losses)) for epoch in run.mini + run.real)
             crossing.append(CurveTask(numbers, means, "loss", float(np.mean(means[-3:])), 1, numbers[-1]))
         tasks |= {
             f"{group}, by the rule": rule,
@@ -178,9 +194,15 @@ def run_tasks(runs: Sequence[Run]) -> dict[str, list[CurveTask]]:
     return tasks
 
 
+def _target(curves: Sequence[Sequence[float]]) -> float:
+    """The loss, held three epochs in a row, that explains where most of the `curves` end."""
+    candidates = sorted({max(values[-3:]) for values in curves})
+    return max(candidates, key=lambda loss: sum(judging.first_stop(c, loss, 3) == len(c) for c in curves))
+
+
 def _shape(run: Run) -> tuple[tuple[float, ...], ...]:
     """What makes two runs the same: the same losses, whatever worker's came first."""
-    return tuple(tuple(sorted(losses)) for _, losses in run.real)
+    return tuple(tuple(sorted(epoch.losses)) for epoch in run.real)
 
 
 # -- judging ----------------------------------------------------------------------------------------------

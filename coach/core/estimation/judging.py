@@ -68,11 +68,8 @@ def judge_speed(speeds: Speeds, measured: Mapping[Configuration, float], method:
         held = np.array([i.holds(v) for i, v in zip(model.intervals(everywhere), truth, strict=True)])
         inside = float(held[rest].mean())
     else:
-        # The thesis's answer depends on the unit of speed: divided by the mean it does best.
-        unit = float(np.mean(list(measured.values()))) if method == "thesis" else 1.0
-        scaled = [SpeedPoint(*at, v / unit) for at, v in measured.items()]
-        fitted = fit_thesis_quadratic(scaled) if method == "thesis" else fit_optimus_speed(points)
-        predicted = unit * np.array([fitted.predict(*at) for at in everywhere])
+        fitted = fit_thesis_quadratic(points) if method == "thesis" else fit_optimus_speed(points)
+        predicted = np.array([fitted.predict(*at) for at in everywhere])
     error = float(np.median(np.abs(predicted[rest] / truth[rest] - 1.0)))
     return SpeedVerdict(error, 1.0 - float(truth[int(np.argmax(predicted))] / truth.max()), inside)
 
