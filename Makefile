@@ -5,7 +5,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-python test-go check lint types contracts requirements bench clean
+.PHONY: help setup data demo test test-python test-go check lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -46,6 +46,15 @@ demo: setup data
 	@$(COACH) export --last --dir results/demo
 	@$(COACH) plot --last --dir results/demo
 	@echo; cat results/static-grid/table.md
+
+# The README's recording: a real run in a terminal of 100 x 24, as an animated SVG.
+recording: setup data
+	@COLUMNS=100 $(UV) tool run --from 'termtosvg==1.1.0' --with 'setuptools<81' termtosvg results/demo/recording.svg \
+		-g 100x24 -m 400 -M 1500 -c '$(COACH) run jobs/lenet-digits.yaml'
+
+# Every table under results/ that needs this machine for itself; about 45 minutes on 2 cores.
+bench: setup data
+	@for name in overhead thesis_way static_grid; do .venv/bin/python -m benchmarks.$$name; done
 
 test: test-python test-go
 
