@@ -1,6 +1,6 @@
 """The estimators on measured data: bounds loose enough for a fair change, tight enough for a broken one.
 
-The targets and the exact numbers are in results/estimators.md, written by benchmarks/estimators.py.
+The targets and the exact numbers are in results/estimators/summary.md, written by benchmarks/estimators.py.
 """
 
 import csv
@@ -50,8 +50,9 @@ def test_distinct_runs_are_counted_once_with_the_targets_they_were_stopped_by(ru
     lenet, cifar = runs["LeNet, by the rule"], runs["Cifar10, by the rule"]
     assert (len(lenet), len(cifar)) == (25, 42)
     assert lenet[0].target == pytest.approx(0.85, abs=0.001)
-    assert cifar[0].target == pytest.approx(0.5, abs=0.05)
-    assert all(judging.first_stop(task.values, task.target, 3) == len(task.values) for task in lenet)
+    assert cifar[0].target == pytest.approx(0.5, abs=0.01)
+    explained = [judging.first_stop(t.values, t.target, 3) == len(t.values) for t in lenet + cifar]
+    assert explained.count(False) == 1  # one run went on
 
 
 def test_speed_from_eight_chosen_points_is_within_ten_per_cent_and_loses_little(models):
