@@ -1,6 +1,6 @@
 """What the estimators are worth: on measured speeds and recorded runs, beside the thesis's method and Optimus's.
 
-    python -m benchmarks.estimators            # prints the tables, writes results/estimators/ (about ten minutes)
+    python -m benchmarks.estimators            # prints the tables, writes results/estimators/ (about two minutes)
     python -m benchmarks.estimators --figures  # draws the figures of docs/estimation.md there too
 
 Tables:
