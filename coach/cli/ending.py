@@ -64,8 +64,8 @@ def ending(screen: Console, rows: Sequence[JobRow], files: Sequence[Path]) -> No
 
 
 def say(screen: Console, text: str) -> None:
-    """One line, not wrapped, nothing in it marked up."""
-    screen.print(text, soft_wrap=True)
+    """One line; on a terminal it is wrapped between words."""
+    screen.print(text, soft_wrap=not screen.is_terminal)
 
 
 def wanted(spec: TrainingJob) -> str:

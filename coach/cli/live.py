@@ -103,6 +103,8 @@ class LiveView:
         assert session.handler is not None
         now = session.handler.now()
         jobs = session.jobs
+        if not jobs:
+            return Text("starting the functions' Python", "dim")
         rows = [self._rows.row(job, now) for job in jobs.values()]
         running = {}
         for name, job in jobs.items():

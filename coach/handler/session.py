@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import os
 import signal
 from collections.abc import Callable, Iterable, Sequence
@@ -28,6 +29,8 @@ from coach.handler.handler import Handler
 from coach.handler.home import Chosen, Home, Past, choose, known_epochs, known_points
 from coach.handler.journal import Journal
 from coach.platforms.base import Platform
+
+log = logging.getLogger(__name__)
 
 #: Exit code of a run that was interrupted.
 INTERRUPTED = 130
@@ -123,19 +126,19 @@ class Session:
         platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
         self.handler = Handler(platform, journal, self.policy)
         self.handler.observers.append(self._observe)
-        async with self.handler:
-            self._start_jobs(self.handler, past)
-            for one in self.chosen:
-                if one.said:
-                    self._say(one.said)
-            await self.handler.wait(lambda: not self._pending)
-            planning.close()
-            watching = asyncio.create_task(self._watch())
-            try:
+        watching = asyncio.create_task(self._watch())
+        try:
+            async with self.handler:
+                self._start_jobs(self.handler, past)
+                for one in self.chosen:
+                    if one.said:
+                        self._say(one.said)
+                await self.handler.wait(lambda: not self._pending)
+                planning.close()
                 await self.handler.wait(lambda: all(_over(job) for job in self.jobs.values()))
-            finally:
-                watching.cancel()
-                await asyncio.gather(watching, return_exceptions=True)
+        finally:
+            watching.cancel()
+            await asyncio.gather(watching, return_exceptions=True)
 
     def _start_jobs(self, handler: Handler, past: dict[str, Past]) -> None:
         """Submit the new ones with what is known of their like, and go on with the others."""
@@ -195,6 +198,8 @@ class Session:
             await self._watcher.watch(self)
         except OSError:
             self.output_lost()
+        except Exception as error:
+            log.error("what shows the jobs failed, the jobs go on: %r", error)
 
     def _show(self, show: Callable[[], None]) -> None:
         if not self._muted:
