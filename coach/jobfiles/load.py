@@ -14,6 +14,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from coach.core.jobs.fields import LONGEST_URI
 from coach.core.jobs.spec import DataFormat, TrainingJob
 from coach.jobfiles.check import check, find, place
 from coach.jobfiles.nodes import MOST_BYTES, Node, read
@@ -161,6 +162,10 @@ def _resolved(
             path = (found.path.parent / path).resolve()
         except (OSError, RuntimeError) as error:
             problems.append(found.problem(at, "not a path", show(holder[at[2]]), f"another path ({error})"))
+            continue
+        if len(FILE_SCHEME + str(path)) > LONGEST_URI:
+            right = f"at most {LONGEST_URI} characters, the job file's folder included"
+            problems.append(found.problem(at, "too long a path", _shown(path), right))
             continue
         if inside is not None and not any(path.is_relative_to(folder.resolve()) for folder in inside):
             right = f"a path inside of {' or '.join(map(str, inside))}"

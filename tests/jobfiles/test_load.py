@@ -224,3 +224,17 @@ def test_a_file_with_endless_mistakes_is_told_briefly():
         read_jobs("".join(f"--- {n}\n" for n in range(500)))
     assert len(caught.value.problems) == 500
     assert str(caught.value).splitlines()[-1] == "and 400 more"
+
+
+def test_a_path_that_becomes_too_long_with_its_folder_is_one_mistake(tmp_path: Path) -> None:
+    file = tmp_path / "job.yaml"
+    long = "/".join(["a" * 200] * 10) + ".py"
+    file.write_text(
+        (Path(__file__).parents[2] / "jobs" / "a.yaml")
+        .read_text()
+        .replace("../functions/models/mlp.py", long)
+    )
+    with pytest.raises(JobFileError) as caught:
+        load_jobs([file], check_files=False)
+    (problem,) = caught.value.problems
+    assert "too long a path" in str(problem)

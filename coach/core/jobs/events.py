@@ -17,9 +17,9 @@ from coach.core.jobs.reasons import Reason
 class EpochReport:
     """What the functions say of an epoch that ended well. Seconds are wall seconds.
 
-    `samples` were trained, of a data set of `data_size`; `loss` and `accuracy` are means over the test split at
-    the checkpoint `weights`; a model that sorts into no classes has no accuracy. Training is from the first forward pass
-    to the last update.
+    `samples` were trained, of a data set of `data_size`; `loss` and `accuracy` are means over the test split at the
+    checkpoint `weights`; a model that sorts into no classes has no accuracy. Training is from the first forward
+    pass to the last update.
     """
 
     samples: int

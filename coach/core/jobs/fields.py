@@ -126,12 +126,15 @@ def _argument(value: Any) -> Any:
     return value
 
 
+#: Characters of a path or URI.
+LONGEST_URI = 2048
+
 Whole = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Text = Annotated[str, Strict()]
 Uri = Annotated[
     Text,
-    StringConstraints(min_length=1, max_length=2048, pattern=_URI_PATTERN),
+    StringConstraints(min_length=1, max_length=LONGEST_URI, pattern=_URI_PATTERN),
     AfterValidator(_uri),
 ]
 Sha256 = Annotated[Text, StringConstraints(pattern=_SHA256_PATTERN)]

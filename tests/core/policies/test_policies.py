@@ -187,7 +187,7 @@ def test_every_job_is_answered_within_its_limits(name: str, world: tuple[list[Jo
 
 @pytest.mark.parametrize("name", NAMES)
 @given(world=jobs_and_nodes())
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_all_allocations_fit_on_the_nodes(name: str, world: tuple[list[Job], ClusterView]) -> None:
     jobs, nodes = world
     held = {job.id: job.current for job in jobs if job.fixed is not None and job.fixed == job.current}
