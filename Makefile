@@ -45,16 +45,16 @@ demo: setup data
 	@$(COACH) run jobs/lenet-digits.yaml
 	@$(COACH) export --last --dir results/demo
 	@$(COACH) plot --last --dir results/demo
-	@echo; cat results/static-grid/table.md
+	@echo; cat results/one-machine/static-grid.md
 
 # The README's recording: a real run in a terminal of 100 x 24, as an animated SVG.
 recording: setup data
 	@COLUMNS=100 $(UV) tool run --from 'termtosvg==1.1.0' --with 'setuptools<81' termtosvg results/demo/recording.svg \
 		-g 100x24 -m 400 -M 1500 -c '$(COACH) run jobs/lenet-digits.yaml'
 
-# Every table under results/ that needs this machine for itself; about 45 minutes on 2 cores.
+# The tables of results/one-machine, which need this machine for themselves; about half an hour on 2 cores.
 bench: setup data
-	@for name in overhead thesis_way static_grid; do .venv/bin/python -m benchmarks.$$name; done
+	@.venv/bin/python -m benchmarks.one_machine
 
 test: test-python test-go
 

@@ -1,63 +1,54 @@
 """Time outside the functions' training: per epoch whose (w,s) changed or not, and of the whole job.
 
-    python -m benchmarks.overhead [JOB_FILE] [--repeats 3]
-
 Training is from the first forward pass to the last update, plus evaluation; all else is outside.
 """
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
+from collections.abc import Sequence
 from typing import Any
 
 from benchmarks import harness
+from coach.core.jobs.job import Job
+
+CHANGED, UNCHANGED = "(w,s) changed", "(w,s) unchanged"
+GOALS = {CHANGED: "<= 0.4 s", UNCHANGED: "<= 0.1 s"}
 
 
-def main() -> None:
-    """Run the job a few times, write the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("job", nargs="?", default="jobs/lenet-digits.yaml")
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    (spec,) = harness.load(options.job)
-    rows: list[dict[str, Any]] = []
-    shares = []
-    for repeat in range(options.repeats):
-        (job,) = harness.run([spec])
-        before = job.epochs[0]
-        for epoch, seconds in harness.outside(job):
-            kind = "(w,s) changed" if epoch.allocation != before.allocation else "(w,s) unchanged"
-            rows.append(
-                {
-                    "repeat": repeat,
-                    "epoch": epoch.number,
-                    "epochs": kind,
-                    "outside_seconds": round(seconds, 4),
-                }
-            )
-            before = epoch
-        trained = sum(e.report.train_seconds + e.report.evaluate_seconds for e in job.epochs)
-        shares.append(1 - trained / harness.completion(job))
-        print(f"repeat {repeat}: {shares[-1]:.1%} outside training", file=sys.stderr, flush=True)
-    folder = harness.RESULTS / "overhead"
-    harness.write_csv(folder / "epochs.csv", rows)
+def rows_of(job: Job, repeat: int) -> list[dict[str, Any]]:
+    """A row for each epoch but the first."""
+    rows = []
+    before = job.epochs[0]
+    for epoch, seconds in harness.outside(job):
+        kind = CHANGED if epoch.allocation != before.allocation else UNCHANGED
+        rows.append(
+            {"repeat": repeat, "epoch": epoch.number, "epochs": kind, "outside_seconds": round(seconds, 4)}
+        )
+        before = epoch
+    return rows
+
+
+def share_of(job: Job) -> float:
+    """Share of the completion time, from the submission to the end, in which nothing was trained or evaluated."""
+    trained = sum(epoch.report.train_seconds + epoch.report.evaluate_seconds for epoch in job.epochs)
+    return 1 - trained / harness.completion(job)
+
+
+def write(name: str, rows: Sequence[dict[str, Any]], shares: Sequence[float], command: str) -> None:
+    """Write results/one-machine/overhead.{csv,md}."""
+    folder = harness.RESULTS / "one-machine"
+    harness.write_csv(folder / "overhead.csv", rows)
     table = harness.medians(rows, "epochs", ("outside_seconds",))
     for row in table:
         row["worst"] = max(r["outside_seconds"] for r in rows if r["epochs"] == row["epochs"])
-        row["goal"] = "<= 0.4 s" if row["epochs"] == "(w,s) changed" else "<= 0.1 s"
+        row["goal"] = GOALS[row["epochs"]]
     listed = ", ".join(f"{share:.1%}" for share in shares)
     harness.write_table(
-        folder / "table.md",
-        f"{spec.name}: seconds outside training, an epoch (medians)",
-        "python -m benchmarks.overhead",
+        folder / "overhead.md",
+        f"{name}: seconds outside training, an epoch (medians)",
+        command,
         table,
         f"Of the whole completion time, start and end included: {statistics.median(shares):.1%} "
         f"({listed}); goal <= 5 %.",
     )
-    print((folder / "table.md").read_text())
-
-
-if __name__ == "__main__":
-    main()

@@ -1,21 +1,18 @@
 """The thesis's way of running an epoch against ours: the same job, seed, target and (w,s) path.
 
-    python -m benchmarks.thesis_way [JOB_FILE] [--repeats 3]
-
 The thesis's handler starts a new Python process for each role and epoch, which imports MXNet and loads the data, and
 looks every 5 s whether it is done (its figure: 9.3 s an epoch outside training). The double here does exactly that
 with our own functions: every epoch gets new, cold ones. What starting the processes themselves takes, where the
-thesis kept its pods, is measured and taken off its time. Interleaved repeats; medians.
+thesis kept its pods, is measured and taken off its time.
 """
 
 from __future__ import annotations
 
-import argparse
 import asyncio
 import itertools
-import sys
 import tempfile
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -127,42 +124,31 @@ async def _thesis_way(spec: TrainingJob, path: Job) -> dict[str, Any]:
         }
 
 
-def main() -> None:
-    """Interleave ours and the thesis's way, write the table."""
-    parser = argparse.ArgumentParser()
-    parser.add_argument("job", nargs="?", default="jobs/lenet-digits.yaml")
-    parser.add_argument("--repeats", type=int, default=3)
-    options = parser.parse_args()
-    (spec,) = harness.load(options.job)
-    rows: list[dict[str, Any]] = []
-    for repeat in range(options.repeats):
-        (job,) = harness.run([spec])
-        ours = {
-            "way": "Coach",
-            "repeat": repeat,
-            "epochs": len(job.epochs),
-            "completion_seconds": harness.completion(job),
-            "training_seconds": sum(e.report.train_seconds + e.report.evaluate_seconds for e in job.epochs),
-            "loss": job.epochs[-1].report.loss,
-        }
-        theirs = ours | {"way": "thesis"} | asyncio.run(_thesis_way(spec, job))
-        rows += [ours, theirs]
-        print(ours, theirs, file=sys.stderr, flush=True)
-    folder = harness.RESULTS / "thesis-way"
-    harness.write_csv(folder / "runs.csv", rows)
+def rows_of(spec: TrainingJob, job: Job, repeat: int) -> list[dict[str, Any]]:
+    """The row of a run of ours, and that of the same epochs run again in the thesis's way."""
+    ours = {
+        "way": "Coach",
+        "repeat": repeat,
+        "epochs": len(job.epochs),
+        "completion_seconds": harness.completion(job),
+        "training_seconds": sum(e.report.train_seconds + e.report.evaluate_seconds for e in job.epochs),
+        "loss": job.epochs[-1].report.loss,
+    }
+    return [ours, ours | {"way": "thesis"} | asyncio.run(_thesis_way(spec, job))]
+
+
+def write(name: str, rows: Sequence[dict[str, Any]], command: str) -> None:
+    """Write results/one-machine/thesis-way.{csv,md}."""
+    folder = harness.RESULTS / "one-machine"
+    harness.write_csv(folder / "thesis-way.csv", rows)
     pairs = list(zip(rows[::2], rows[1::2], strict=True))
     ratios = sorted(theirs["completion_seconds"] / ours["completion_seconds"] for ours, theirs in pairs)
-    table = harness.medians(rows, "way", ("epochs", "completion_seconds", "training_seconds", "loss"))
+    listed = ", ".join(f"{ratio:.1f}x" for ratio in ratios)
     harness.write_table(
-        folder / "table.md",
-        f"{spec.name}: the thesis's way of running an epoch against Coach's (medians)",
-        "python -m benchmarks.thesis_way",
-        table,
-        f"Coach is {ratios[len(ratios) // 2]:.1f}x faster (pair by pair: {', '.join(f'{r:.1f}x' for r in ratios)}), "
-        "with the same seed, target and (w,s) path.",
+        folder / "thesis-way.md",
+        f"{name}: the thesis's way of running an epoch against Coach's (medians)",
+        command,
+        harness.medians(rows, "way", ("epochs", "completion_seconds", "training_seconds", "loss")),
+        f"Coach is {ratios[len(ratios) // 2]:.1f}x faster (pair by pair: {listed}; goal >= 3x), with the same seed, "
+        "target and (w,s) path.",
     )
-    print((folder / "table.md").read_text())
-
-
-if __name__ == "__main__":
-    main()
