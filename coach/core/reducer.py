@@ -296,13 +296,10 @@ class Reducer:
 
     def _unpayable(self, job: Job) -> str:
         left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
-        predicted = life.predicted_seconds(job, job.minimum, 1.0)
-        book = job.spec.spec.price_book
-        seconds = (predicted.high if predicted else life.START_SECONDS) + life.START_SECONDS
-        cost = to_amount(book.cost(job.spec.spec.resources.total(job.minimum), seconds))
+        seconds, cost = life.least_needed(job, job.minimum)
         return (
-            f"{left:.6f} {book.currency} left, the next epoch at {job.minimum} may take {seconds:.1f} s "
-            f"and cost {cost:.6f}"
+            f"{left:.6f} {job.spec.spec.price_book.currency} left, the next epoch at {job.minimum} may take "
+            f"{seconds:.1f} s and cost {to_amount(cost):.6f}"
         )
 
     def _resize(self, job: Job, at: float) -> None:

@@ -223,6 +223,16 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     return Terms(deadline, reservation, budget_bound, predicted)
 
 
+def least_needed(job: Job, allocation: Allocation) -> tuple[float, Money]:
+    """Seconds, and what they cost with all calls, below which `terms` refuses a whole epoch with `allocation`."""
+    predicted = predicted_seconds(job, allocation, 1.0)
+    seconds = START_SECONDS + (predicted.high if predicted else START_SECONDS)
+    pods = allocation.workers + allocation.servers + 1
+    calls = int(pods * (CALLS_TO_START + CALLS_PER_SECOND * seconds))
+    held = job.spec.spec.resources.total(allocation)
+    return seconds, job.spec.spec.price_book.cost(held, seconds + LEASE_SECONDS, calls) + 2 * ROUNDING
+
+
 def affordable(job: Job, allocation: Allocation) -> bool:
     """Whether the money left covers a whole epoch with `allocation`."""
     return terms(job, allocation, 1.0, None) is not None
