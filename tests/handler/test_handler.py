@@ -34,6 +34,11 @@ def path(tmp_path: Path) -> Path:
     return tmp_path / "journal.db"
 
 
+@pytest.fixture(autouse=True)
+def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("coach.core.reducer.BACKOFF", (0.0, 0.01, 0.01))
+
+
 def job_of(name: str = "job", **changes: Any) -> TrainingJob:
     return TrainingJob.from_json(spec(name, **{"maxEpochs": 4, **changes}))
 
