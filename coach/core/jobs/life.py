@@ -117,14 +117,15 @@ def probe_size(job: Job, left: int) -> tuple[float, float | None] | None:
         epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.MINI
     )
     fraction = min(bounds.max_fraction, share / left)
+    least = min(SMALLEST_PROBE, bounds.max_fraction)
     middle = (bounds.min_seconds + bounds.max_seconds) / 2
     if job.speed is None:
-        if fraction < SMALLEST_PROBE:
+        if fraction < least:
             return None
         # Several workers cannot each stop by a clock of their own: the smallest part says how fast they are.
-        return (fraction, middle) if job.minimum.workers == 1 else (min(fraction, SMALLEST_PROBE), None)
+        return (fraction, middle) if job.minimum.workers == 1 else (min(fraction, least), None)
     wanted = middle * job.speed.predict(*job.minimum)
-    return (min(fraction, wanted), None) if fraction >= min(SMALLEST_PROBE, wanted) else None
+    return (min(fraction, wanted), None) if fraction >= min(least, wanted) else None
 
 
 # -- predictions ------------------------------------------------------------------------------------------

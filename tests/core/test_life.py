@@ -1,0 +1,477 @@
+"""The rules of one job's life, one table a rule: what to measure, how much, on what terms, and when to stop."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from coach.core.budget import to_amount, to_money
+from coach.core.cluster import Allocation
+from coach.core.estimation.convergence import CurvePoint, fit_convergence
+from coach.core.estimation.speed import SpeedPoint, fit_speed
+from coach.core.jobs import events as ev
+from coach.core.jobs import life
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import LEASE_SECONDS, Epoch, Job, submitted
+from coach.core.jobs.reasons import Reason
+from tests.core.world import spec, usd
+
+#: One job's prices that are easy to reckon with: a core-second costs 1, a gang of 1x1 holds 1.6 cores.
+PRICES = {"name": "simple", "currency": "USD", "vcpuSecond": 1.0, "gibSecond": 0.0, "invocation": 0.0}
+
+
+def job_of(more: dict[str, Any] | None = None, **changes: Any) -> Job:
+    return submitted(ev.JobSubmitted(0.0, "job", spec(**changes), "file:///c", **(more or {})))
+
+
+def add(
+    job: Job,
+    loss: float = 1.0,
+    at: tuple[int, int] = (1, 1),
+    kind: EpochKind = EpochKind.REAL,
+    fraction: float = 1.0,
+    seconds: float = 10.0,
+    outside: float = 0.0,
+    group: str = "g",
+    accuracy: float | None = None,
+) -> Job:
+    number = len(job.epochs) + 1
+    report = ev.EpochReport(
+        samples=round(fraction * 1000),
+        data_size=1000,
+        loss=loss,
+        accuracy=accuracy,
+        weights=f"w{number}",
+        train_seconds=seconds - outside,
+        evaluate_seconds=0.0,
+    )
+    job.epochs.append(
+        Epoch(
+            number=number,
+            kind=kind,
+            allocation=Allocation(*at),
+            attempt=1,
+            token=f"job.{number}",
+            started_at=100.0 * number,
+            ended_at=100.0 * number + seconds,
+            passes=job.passes + fraction,
+            group=group,
+            report=report,
+        )
+    )
+    return job
+
+
+def know(job: Job, speed: float, *, noise: float = 0.0) -> Job:
+    """With a speed model of `speed` epochs/s at the smallest allocation."""
+    at = job.minimum
+    job.speed = fit_speed([SpeedPoint(*at, speed * math.exp(noise)), SpeedPoint(*at, speed)])
+    return job
+
+
+def mini(job: Job, at: tuple[int, int], fraction: float = 0.4) -> Job:
+    return add(job, at=at, kind=EpochKind.MINI, fraction=fraction)
+
+
+# -- which points to measure ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "points"),
+    [
+        ((1, 4), (1, 4), [(1, 1), (1, 2), (2, 1), (2, 2), (4, 4)]),
+        ((1, 2), (1, 2), [(1, 1), (1, 2), (2, 1), (2, 2)]),
+        ((1, 1), (1, 1), [(1, 1)]),
+        ((1, 4), (1, 1), [(1, 1), (2, 1), (4, 1)]),
+        ((1, 1), (1, 3), [(1, 1), (1, 2), (1, 3)]),
+        ((2, 5), (3, 4), [(2, 3), (2, 4), (3, 3), (3, 4), (5, 4)]),
+    ],
+)
+def test_the_probes_are_the_smallest_four_and_the_far_corner_within_the_limits(
+    workers: tuple[int, int], servers: tuple[int, int], points: list[tuple[int, int]]
+) -> None:
+    job = job_of(
+        workers={"min": workers[0], "max": workers[1]}, servers={"min": servers[0], "max": servers[1]}
+    )
+    assert life.probes_left(job, lambda _: True) == points
+
+
+@pytest.mark.parametrize(
+    ("most", "expected"),
+    [(10**6, (8, 4)), (6, (3, 3)), (5, (2, 3)), (2, (1, 1)), (1, (1, 1))],
+)
+def test_the_far_corner_is_the_largest_on_the_diagonal_that_the_cluster_holds(
+    most: int, expected: tuple[int, int]
+) -> None:
+    job = job_of(workers={"min": 1, "max": 8}, servers={"min": 1, "max": 4})
+    asked = []
+
+    def fits(at: Allocation) -> bool:
+        asked.append(at)
+        return sum(at) <= most
+
+    assert life.corner(job, fits) == expected
+    assert len(asked) <= 5
+
+
+def test_a_wide_job_asks_for_its_corner_in_few_questions() -> None:
+    job = job_of(workers={"min": 1, "max": 1024}, servers={"min": 1, "max": 1024}, batchSize=4096)
+    asked = []
+    assert life.corner(job, lambda at: bool(asked.append(at)) or sum(at) <= 100) == (50, 50)
+    assert len(asked) <= 12
+
+
+def test_what_no_cluster_state_could_hold_is_not_measured() -> None:
+    job = job_of()
+    assert life.probes_left(job, lambda at: sum(at) <= 3) == [(1, 1), (1, 2), (2, 1)]
+
+
+def test_what_was_measured_or_is_known_or_never_came_is_not_measured_again() -> None:
+    job = job_of({"known_points": ((1, 2, 0.1), (9, 9, 1.0))})
+    mini(job, (1, 1))
+    job.missed = (Allocation(2, 1), Allocation(2, 2), Allocation(2, 2))
+    assert life.probes_left(job, lambda _: True) == [(2, 1), (3, 3)]
+
+
+# -- how large a mini-epoch is ----------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("bounds", "left", "expected"),
+    [
+        ({}, 5, (0.4, 30.0)),  # 20 to 40 s, at most 40 % of an epoch
+        ({}, 10, (0.2, 30.0)),  # ten probes share 10 % of 20 epochs
+        ({"minSeconds": 2, "maxSeconds": 4}, 5, (0.4, 3.0)),
+        ({"maxFraction": 0.1}, 5, (0.1, 30.0)),
+        ({"maxFraction": 1.0}, 5, (0.4, 30.0)),
+    ],
+)
+def test_the_first_probe_is_timed_within_the_specs_bounds(
+    bounds: dict[str, float], left: int, expected: tuple[float, float]
+) -> None:
+    assert life.probe_size(job_of(miniEpoch=bounds), left) == pytest.approx(expected)
+
+
+def test_where_a_gang_has_several_workers_from_the_start_the_first_probe_is_the_smallest_part() -> None:
+    job = job_of(workers={"min": 2, "max": 4})
+    assert life.probe_size(job, 5) == (life.SMALLEST_PROBE, None)
+    know(job, 0.001)
+    assert life.probe_size(job, 4) == (pytest.approx(0.03), None)
+
+
+@given(
+    epoch_seconds=st.floats(0.01, 1e6),
+    low=st.floats(0.1, 100),
+    width=st.floats(1.01, 10),
+    most=st.floats(0.01, 1.0),
+    left=st.integers(1, 5),
+)
+def test_later_probes_take_the_bounds_middle_at_the_smallest_allocation_and_no_more_than_allowed(
+    epoch_seconds: float, low: float, width: float, most: float, left: int
+) -> None:
+    bounds = {"minSeconds": low, "maxSeconds": low * width, "maxFraction": most}
+    job = know(job_of(miniEpoch=bounds), 1 / epoch_seconds)
+    size = life.probe_size(job, left)
+    assert size is not None, "at the start there is room for every probe"
+    fraction, timed = size
+    assert timed is None and 0 < fraction <= most
+    assert fraction * epoch_seconds <= low * width * 1.000001
+    if fraction < min(most, 2.0 / left) * 0.999999:
+        assert fraction * epoch_seconds >= low * 0.999999
+
+
+@pytest.mark.parametrize(
+    ("known_epochs", "max_epochs", "done", "left", "expected"),
+    [
+        (None, None, [], 5, 0.4),  # 20 epochs are the guess: 2.0 to share
+        (None, None, [0.4, 0.4, 0.4, 0.4], 1, 0.4),
+        (None, None, [0.5, 0.5, 0.5, 0.4], 1, 0.1),
+        (None, None, [0.5, 0.5, 0.5, 0.5], 1, None),
+        (10.0, None, [], 5, 0.2),
+        (100.0, None, [], 5, 0.4),
+        (None, 10, [], 5, 0.2),
+        (None, 10, [0.2, 0.2, 0.2, 0.2], 1, 0.2),
+        (None, 1, [], 1, 0.1),
+        (3.0, None, [0.3], 4, None),
+    ],
+)
+def test_all_probes_together_train_at_most_a_tenth_of_the_predicted_job(
+    known_epochs: float | None, max_epochs: int | None, done: list[float], left: int, expected: float | None
+) -> None:
+    changes = {} if max_epochs is None else {"maxEpochs": max_epochs}
+    job = job_of({"known_epochs": known_epochs}, **changes)
+    for fraction in done:
+        mini(job, (1, 1), fraction)
+    know(job, 0.001)
+    job.convergence = None
+    size = life.probe_size(job, left)
+    # At 1000 s an epoch 0.03 of it takes 30 s.
+    assert size == (None if expected is None else (pytest.approx(min(expected, 0.03)), None))
+    job.speed = None
+    size = life.probe_size(job, left)
+    assert size == (None if expected is None else (pytest.approx(expected), 30.0))
+
+
+def test_a_probe_of_a_huge_data_set_may_be_a_small_part_of_it() -> None:
+    """20 to 40 s of an epoch of a day: less than 2 % of the data, and yet enough to measure a speed."""
+    job = know(job_of(), 1 / 86_400)
+    assert life.probe_size(job, 4) == (pytest.approx(30 / 86_400), None)
+
+
+# -- on what terms an epoch starts ------------------------------------------------------------------------
+
+
+def test_an_epoch_of_known_speed_may_take_thrice_its_upper_bound_and_ten_seconds() -> None:
+    job = add(know(job_of(), 0.1))
+    terms = life.terms(job, job.minimum, 1.0, None)
+    assert terms is not None and terms.predicted is not None
+    assert terms.deadline == pytest.approx(3 * terms.predicted.high + 10)
+    assert not terms.budget_bound
+
+
+def test_the_first_epoch_of_all_may_also_fetch_data_and_load_the_model() -> None:
+    job = know(job_of(), 0.1)
+    first, later = (life.terms(j, j.minimum, 1.0, None) for j in (job, add(know(job_of(), 0.1))))
+    assert first is not None and later is not None
+    assert first.deadline - later.deadline > life.FIRST_SECONDS * 0.9
+
+
+@given(
+    budget=st.floats(1e-3, 1e9),
+    spent=st.floats(0.0, 1.0),
+    rate=st.floats(0.0, 100.0),
+    call=st.floats(0.0, 1.0),
+    seconds=st.floats(0.1, 1e5),
+    workers=st.integers(1, 3),
+    timed=st.sampled_from([None, 5.0]),
+    known=st.booleans(),
+)
+def test_what_is_reserved_pays_for_all_that_may_happen_until_the_lease_ends(
+    budget: float,
+    spent: float,
+    rate: float,
+    call: float,
+    seconds: float,
+    workers: int,
+    timed: float | None,
+    known: bool,
+) -> None:
+    prices = {"name": "p", "currency": "USD", "vcpuSecond": rate, "gibSecond": rate, "invocation": call}
+    job = job_of(budget=usd(budget), prices=prices)
+    job.ledger.spent = round(to_money(budget) * spent)
+    if known:
+        know(job, 1 / seconds)
+    at = Allocation(workers, 1)
+    terms = life.terms(job, at, 1.0, timed if workers == 1 else None)
+    if terms is None:
+        return
+    assert job.ledger.budget is not None
+    assert job.ledger.spent + terms.reservation <= job.ledger.budget, "no overshoot, by construction"
+    assert terms.deadline > 0
+    pods = workers + 2
+    calls = int(pods * (life.CALLS_TO_START + life.CALLS_PER_SECOND * terms.deadline))
+    held = job.spec.spec.resources.total(at)
+    most = job.spec.spec.price_book.cost(held, terms.deadline + LEASE_SECONDS, calls)
+    assert most <= terms.reservation
+    if terms.predicted is not None:
+        assert terms.deadline >= terms.predicted.high, "it is not started to be killed"
+    job.ledger.reserve(terms.reservation)
+
+
+@pytest.mark.parametrize(
+    ("seconds_paid", "covered", "bound"),
+    [
+        # 10 s are predicted, 10.3 s at most with the interval: with START_SECONDS and the lease's end some 12 s.
+        (5.0, False, False),
+        (11.0, False, False),
+        (14.0, True, True),
+        (35.0, True, True),
+        (1000.0, True, False),
+    ],
+)
+def test_an_epoch_is_covered_where_its_upper_bound_is_paid_and_bound_where_its_whole_deadline_is_not(
+    seconds_paid: float, covered: bool, bound: bool
+) -> None:
+    job = add(know(job_of(budget=usd(1.6 * seconds_paid), prices=PRICES), 0.1))
+    terms = life.terms(job, job.minimum, 1.0, None)
+    assert (terms is not None) == covered == life.affordable(job, job.minimum)
+    if terms is not None:
+        assert terms.budget_bound == bound
+        if bound:
+            assert terms.deadline == pytest.approx(seconds_paid - LEASE_SECONDS, abs=0.01)
+
+
+def test_without_prices_no_budget_binds() -> None:
+    free = {**PRICES, "vcpuSecond": 0.0}
+    terms = life.terms(job_of(budget=usd(1.0), prices=free), Allocation(1, 1), 1.0, None)
+    assert terms is not None and not terms.budget_bound and terms.deadline > 100
+
+
+def test_a_time_limit_shortens_the_deadline_but_not_below_what_is_predicted() -> None:
+    job = add(know(job_of(timeLimit="100s"), 0.1))
+    job.run_seconds = 80.0
+    terms = life.terms(job, job.minimum, 1.0, None)
+    assert terms is not None and terms.deadline == pytest.approx(20.0)
+    job.run_seconds = 99.0
+    terms = life.terms(job, job.minimum, 1.0, None)
+    assert terms is not None and terms.predicted is not None
+    assert terms.deadline == pytest.approx(terms.predicted.high + life.START_SECONDS)
+
+
+def test_other_allocations_than_the_smallest_can_be_cheaper_and_wide_limits_are_looked_at_in_part() -> None:
+    job = add(job_of(budget=usd(1.0), prices=PRICES))
+    # Twice the workers are thrice as fast: the smallest may need 36 for an epoch, two workers 24.
+    job.speed = fit_speed([SpeedPoint(1, 1, 0.05)] * 3 + [SpeedPoint(2, 1, 0.15)] * 3)
+    job.ledger.budget = to_money(25.0)
+    assert not life.affordable(job, job.minimum)
+    assert Allocation(2, 1) in life.others_affordable(job)
+    wide = job_of(workers={"min": 1, "max": 1024}, servers={"min": 1, "max": 1024}, batchSize=4096)
+    others = life.others_affordable(know(add(wide), 0.1))
+    assert Allocation(1024, 1024) in others and Allocation(2, 1) in others and len(others) < 1500
+
+
+# -- predictions ------------------------------------------------------------------------------------------
+
+
+def test_a_new_job_is_taken_to_need_twenty_epochs_or_as_many_as_its_like() -> None:
+    assert life.total_epochs(job_of()) == 20
+    assert life.total_epochs(job_of({"known_epochs": 12.5})) == 12.5
+    assert life.total_epochs(job_of({"known_epochs": 12.5}, maxEpochs=8)) == 8
+
+
+@pytest.mark.parametrize(
+    ("streak", "limit", "done", "low"),
+    [(0, None, 0, 3), (1, None, 1, 2), (2, None, 4, 1), (0, 2, 0, 2), (0, 5, 4, 1)],
+)
+def test_what_remains_is_at_least_what_the_stop_rule_still_asks_and_at_most_the_epoch_limit(
+    streak: int, limit: int | None, done: int, low: float
+) -> None:
+    job = job_of(**({} if limit is None else {"maxEpochs": limit}))
+    for number in range(done):
+        add(job, loss=0.1 if number >= done - streak else 2.0)
+    remaining = life.remaining_epochs(job)
+    assert remaining.low == low
+    assert remaining.high <= (limit or math.inf)
+
+
+def test_the_epoch_budget_is_what_is_left_over_what_remains() -> None:
+    job = job_of(budget=usd(10.0), maxEpochs=10)
+    job.ledger.spent = to_money(4.0)
+    assert life.epoch_budget(job) == pytest.approx(6.0 / life.remaining_epochs(job).expected)
+    assert life.epoch_budget(job_of()) is None
+
+
+def test_fixed_and_restart_seconds_are_medians_of_what_epochs_showed() -> None:
+    job = job_of()
+    assert life.fixed_seconds(job) == life.PRIOR_FIXED_SECONDS
+    assert life.restart_seconds(job, 0.5) == 0.5
+    for group, outside in (("a", 3.0), ("a", 1.0), ("a", 1.2), ("b", 2.0), ("b", 1.0), ("c", 4.0)):
+        add(job, group=group, outside=outside)
+    assert life.fixed_seconds(job) == pytest.approx(1.2)
+    assert life.restart_seconds(job, 0.5) == pytest.approx(3.0 - 1.0)
+
+
+# -- when it ends -----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("in_a_row", "losses", "reached"),
+    [
+        (3, [0.2, 0.2], False),
+        (3, [0.2, 0.2, 0.3], True),  # the target itself holds it
+        (3, [0.2, 0.2, 0.31, 0.2, 0.2], False),
+        (3, [0.2, 0.2, 0.31, 0.2, 0.2, 0.1], True),
+        (1, [0.3], True),
+        (2, [0.2, 0.5, 0.2], False),
+    ],
+)
+def test_the_target_must_hold_so_many_real_epochs_in_a_row(
+    in_a_row: int, losses: list[float], reached: bool
+) -> None:
+    job = job_of(target={"loss": 0.3, "epochsInARow": in_a_row})
+    for loss in losses:
+        add(job, loss=loss)
+    found = life.verdict(job)
+    assert (found is not None and found[0] is Reason.TARGET_REACHED) == reached
+
+
+def test_mini_epochs_neither_count_for_the_stop_rule_nor_break_a_row() -> None:
+    job = job_of()
+    for _ in range(3):
+        add(job, loss=0.1, kind=EpochKind.MINI, fraction=0.1)
+    assert life.verdict(job) is None
+    add(job, loss=0.1)
+    add(job, loss=0.1)
+    add(job, loss=9.0, kind=EpochKind.MINI, fraction=0.1)
+    assert life.verdict(job) is None
+    add(job, loss=0.1)
+    found = life.verdict(job)
+    assert found == (Reason.TARGET_REACHED, "loss 0.1, 0.1, 0.1 meets 0.3 3 times in a row")
+
+
+def test_an_accuracy_is_reached_from_below() -> None:
+    job = job_of(target={"accuracy": 0.9, "epochsInARow": 1})
+    assert life.verdict(add(job, accuracy=0.89)) is None
+    found = life.verdict(add(job, accuracy=0.9))
+    assert found is not None and found[0] is Reason.TARGET_REACHED
+
+
+@pytest.mark.parametrize(("ran", "over"), [(99.9, False), (100.0, True), (250.0, True)])
+def test_the_time_limit_counts_the_time_that_a_gang_was_held(ran: float, over: bool) -> None:
+    job = job_of(timeLimit="100s")
+    job.run_seconds = ran
+    found = life.verdict(job)
+    assert (found is not None and found[0] is Reason.TIME_LIMIT) == over
+
+
+def test_the_epoch_limit_counts_real_epochs_and_tells_the_best() -> None:
+    job = job_of(maxEpochs=2)
+    add(mini(job, (1, 1)), loss=0.5)
+    assert life.verdict(job) is None
+    found = life.verdict(add(job, loss=0.7))
+    assert found == (Reason.EPOCH_LIMIT, "2 of at most 2 epochs done, best loss 0.5, target 0.3")
+
+
+def test_a_target_held_at_the_last_moment_is_reached() -> None:
+    job = job_of(maxEpochs=3, timeLimit="10s")
+    job.run_seconds = 11.0
+    for _ in range(3):
+        add(job, loss=0.1)
+    found = life.verdict(job)
+    assert found is not None and found[0] is Reason.TARGET_REACHED
+
+
+@pytest.mark.parametrize(
+    ("epochs", "hopeless", "ends"),
+    [(7, 9, False), (8, 2, False), (8, 3, True), (20, 3, True), (20, 0, False)],
+)
+def test_a_target_is_called_unreachable_only_after_enough_epochs_and_hopeless_fits(
+    epochs: int, hopeless: int, ends: bool
+) -> None:
+    job = job_of()
+    for number in range(epochs):
+        add(job, loss=0.9 + 0.001 * (number % 2))
+    job.convergence = fit_convergence([CurvePoint(e.passes, e.report.loss) for e in job.epochs], "loss")
+    job.hopeless = hopeless
+    found = life.verdict(job)
+    assert (found is not None) == ends
+    if found:
+        assert found[0] is Reason.TARGET_BELOW_ASYMPTOTE and "levels off at 0.9" in found[1]
+
+
+def test_no_fit_is_believed_that_calls_a_job_hopeless_while_it_climbs_at_the_rate_it_needs() -> None:
+    job = job_of()
+    for number in range(10):
+        add(job, loss=1.0 - 0.05 * number)
+    job.convergence = fit_convergence([CurvePoint(e.passes, 0.9) for e in job.epochs], "loss")
+    job.hopeless = 5
+    assert life.on_its_way(job) and life.verdict(job) is None
+
+
+def test_money_left_is_said_as_it_is() -> None:
+    job = job_of(budget=usd(2.0))
+    assert job.ledger.left is not None and to_amount(job.ledger.left) == 2.0
