@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from coach.core.estimation.speed import SpeedPoint, fit_speed
 from coach.core.jobs import events as ev
 from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.fits import Curve, Surface
 from coach.core.jobs.job import LEASE_SECONDS, Epoch, Job, submitted
 from coach.core.jobs.reasons import Reason
 from tests.core.world import spec, usd
@@ -69,7 +71,19 @@ def add(
 def know(job: Job, speed: float, *, noise: float = 0.0) -> Job:
     """With a speed model of `speed` epochs/s at the smallest allocation."""
     at = job.minimum
-    job.speed = fit_speed([SpeedPoint(*at, speed * math.exp(noise)), SpeedPoint(*at, speed)])
+    return measured(job, SpeedPoint(*at, speed * math.exp(noise)), SpeedPoint(*at, speed))
+
+
+def measured(job: Job, *points: SpeedPoint) -> Job:
+    job.surface = Surface(fit_speed(points).to_dict())
+    return job
+
+
+def curved(job: Job, values: Sequence[float], times: int) -> Job:
+    """With a curve through `values`, fitted so many times in a row after real epochs."""
+    points = [CurvePoint(e.passes, value) for e, value in zip(job.epochs, values, strict=True)]
+    job.curve = Curve(fit_convergence(points, "loss").to_dict(), job.passes)
+    job.real_curves = (job.curve,) * times
     return job
 
 
@@ -207,11 +221,10 @@ def test_all_probes_together_train_at_most_a_tenth_of_the_predicted_job(
     for fraction in done:
         mini(job, (1, 1), fraction)
     know(job, 0.001)
-    job.convergence = None
     size = life.probe_size(job, left)
     # At 1000 s an epoch 0.03 of it takes 30 s.
     assert size == (None if expected is None else (pytest.approx(min(expected, 0.03)), None))
-    job.speed = None
+    job.surface = None
     size = life.probe_size(job, left)
     assert size == (None if expected is None else (pytest.approx(expected), 30.0))
 
@@ -325,7 +338,7 @@ def test_a_time_limit_shortens_the_deadline_but_not_below_what_is_predicted() ->
 def test_other_allocations_than_the_smallest_can_be_cheaper_and_wide_limits_are_looked_at_in_part() -> None:
     job = add(job_of(budget=usd(1.0), prices=PRICES))
     # Twice the workers are thrice as fast: the smallest may need 36 for an epoch, two workers 24.
-    job.speed = fit_speed([SpeedPoint(1, 1, 0.05)] * 3 + [SpeedPoint(2, 1, 0.15)] * 3)
+    measured(job, *[SpeedPoint(1, 1, 0.05)] * 3, *[SpeedPoint(2, 1, 0.15)] * 3)
     job.ledger.budget = to_money(25.0)
     assert not life.affordable(job, job.minimum)
     assert Allocation(2, 1) in life.others_affordable(job)
@@ -447,7 +460,7 @@ def test_a_target_held_at_the_last_moment_is_reached() -> None:
 
 @pytest.mark.parametrize(
     ("epochs", "hopeless", "ends"),
-    [(7, 9, False), (8, 2, False), (8, 3, True), (20, 3, True), (20, 0, False)],
+    [(7, 3, False), (8, 2, False), (8, 3, True), (20, 3, True), (20, 0, False)],
 )
 def test_a_target_is_called_unreachable_only_after_enough_epochs_and_hopeless_fits(
     epochs: int, hopeless: int, ends: bool
@@ -455,8 +468,8 @@ def test_a_target_is_called_unreachable_only_after_enough_epochs_and_hopeless_fi
     job = job_of()
     for number in range(epochs):
         add(job, loss=0.9 + 0.001 * (number % 2))
-    job.convergence = fit_convergence([CurvePoint(e.passes, e.report.loss) for e in job.epochs], "loss")
-    job.hopeless = hopeless
+    curved(job, [e.report.loss for e in job.epochs], hopeless)
+    assert job.hopeless == hopeless
     found = life.verdict(job)
     assert (found is not None) == ends
     if found:
@@ -467,8 +480,7 @@ def test_no_fit_is_believed_that_calls_a_job_hopeless_while_it_climbs_at_the_rat
     job = job_of()
     for number in range(10):
         add(job, loss=1.0 - 0.05 * number)
-    job.convergence = fit_convergence([CurvePoint(e.passes, 0.9) for e in job.epochs], "loss")
-    job.hopeless = 5
+    curved(job, [0.9] * 10, 3)
     assert life.on_its_way(job) and life.verdict(job) is None
 
 

@@ -6,6 +6,7 @@ and every command that shows a job, folds the journal through this file.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -20,11 +21,15 @@ from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.fits import Curve, Surface
 from coach.core.jobs.reasons import MEANING, Reason, State
 from coach.core.jobs.spec import TrainingJob
 
 #: Seconds that a gang is paid for beyond its epoch's deadline: to stop, to be settled and to be released in.
 LEASE_SECONDS = 0.5
+
+#: So many curves after real epochs say together that a target is out of reach.
+KEPT_CURVES = 3
 
 #: Entering these says what the job does, and changes nothing of what it waits for.
 RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
@@ -132,9 +137,10 @@ class Job:
     last_token: str = ""  #: the last epoch attempt: charges after it belong to it
     charges: dict[str, Money] = field(default_factory=dict)  #: token -> paid; sums to `ledger.spent`
 
-    speed: SpeedModel | None = None
-    convergence: ConvergenceModel | None = None
-    hopeless: int = 0  #: fits in a row, after real epochs, that saw no way to the target
+    #: the fitted surface, the fitted curve, and the curves after the last real epochs, the newest last
+    surface: Surface | None = None
+    curve: Curve | None = None
+    real_curves: tuple[Curve, ...] = ()
 
     started_at: float | None = None  #: first epoch ordered
     run_seconds: float = 0.0  #: how long a gang was held; what the time limit counts
@@ -142,11 +148,6 @@ class Job:
     cancel: bool = False
     interrupt: bool = False
     ending: tuple[Reason, str] | None = None
-
-    #: what `last_x` answered last, and for which curve and passes: milliseconds that every decision asks for
-    _last_x: tuple[ConvergenceModel, float, Interval | None] | None = field(
-        default=None, compare=False, repr=False
-    )
 
     # -- what follows from the above ------------------------------------------------------------------
 
@@ -214,16 +215,26 @@ class Job:
         """The learning curve in the target's metric."""
         return [CurvePoint(e.passes, getattr(e.report, self.metric)) for e in self.epochs]
 
+    @property
+    def speed(self) -> SpeedModel | None:
+        """The speed as last fitted."""
+        return None if self.surface is None else self.surface.model
+
+    @property
+    def convergence(self) -> ConvergenceModel | None:
+        """The learning curve as last fitted."""
+        return None if self.curve is None else self.curve.model
+
     def last_x(self) -> Interval | None:
         """Passes at which the target will have held long enough; None where the fit sees no way to it."""
-        if self.convergence is None:
-            return None
-        model, passes, answer = self._last_x or (None, 0.0, None)
-        if model is not self.convergence or passes != self.passes:
-            in_a_row = self.spec.spec.target.epochs_in_a_row
-            answer = self.convergence.epochs_to(self.target, in_a_row, self.passes)
-            self._last_x = self.convergence, self.passes, answer
-        return answer
+        return None if self.curve is None else self.curve.last_x(self.spec.spec.target, self.passes)
+
+    @property
+    def hopeless(self) -> int:
+        """How many fits in a row, after real epochs and up to KEPT_CURVES, saw no way to the target."""
+        target = self.spec.spec.target
+        seen = (curve.last_x(target, curve.passes) is None for curve in reversed(self.real_curves))
+        return sum(itertools.takewhile(bool, seen))
 
 
 def apply(job: Job, record: Any) -> None:
@@ -324,11 +335,11 @@ def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
     job.fit = ""
     job.fitted = len(job.epochs)
     if event.speed is not None:
-        job.speed = SpeedModel.from_dict(event.speed)
+        job.surface = Surface(event.speed)
     if event.convergence is not None:
-        job.convergence = ConvergenceModel.from_dict(event.convergence)
-    if job.epochs and job.epochs[-1].kind is EpochKind.REAL:
-        job.hopeless = job.hopeless + 1 if job.last_x() is None else 0
+        job.curve = Curve(event.convergence, job.passes)
+        if job.epochs and job.epochs[-1].kind is EpochKind.REAL:
+            job.real_curves = (*job.real_curves, job.curve)[-KEPT_CURVES:]
     job.phase = Phase.IDLE
 
 
@@ -354,7 +365,8 @@ def _resume_asked(job: Job, event: ev.ResumeAsked) -> None:
     job.interrupt = False
     if job.ended or job.phase is Phase.ENDING or job.reason is Reason.INTERRUPTED:
         job.cancel = False
-        job.failures = job.hopeless = 0
+        job.failures = 0
+        job.real_curves = ()
         job.ending = None
         job.ended_at = None
         job.timer = ""

@@ -16,7 +16,7 @@ from coach.core.cluster import NOTHING, Allocation
 from coach.core.estimation.cost import epoch_seconds
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.actions import EpochKind
-from coach.core.jobs.job import LEASE_SECONDS, Job
+from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Job
 from coach.core.jobs.reasons import Reason
 
 #: Epochs that a job is taken to need before its curve says anything.
@@ -45,7 +45,7 @@ ROUNDING: Money = 1_000
 #: Failed attempts in a row before a job is given up.
 MAX_FAILURES = 3
 #: Fits in a row without a way to the target, and real epochs at least, before it is called unreachable.
-HOPELESS_FITS = 3
+HOPELESS_FITS = KEPT_CURVES
 HOPELESS_EPOCHS = 8
 
 
