@@ -204,7 +204,7 @@ def test_later_probes_take_the_bounds_middle_at_the_smallest_allocation_and_no_m
         (None, None, [], 5, 0.4),  # 20 epochs are the guess: 2.0 to share
         (None, None, [0.4, 0.4, 0.4, 0.4], 1, 0.4),
         (None, None, [0.5, 0.5, 0.5, 0.4], 1, 0.1),
-        (None, None, [0.5, 0.5, 0.5, 0.5], 1, None),
+        (None, None, [0.5, 0.5, 0.5, 0.5], 1, None),  # all is used up
         (10.0, None, [], 5, 0.2),
         (100.0, None, [], 5, 0.4),
         (None, 10, [], 5, 0.2),
@@ -226,7 +226,7 @@ def test_all_probes_together_train_at_most_a_tenth_of_the_predicted_job(
     assert size == (None if expected is None else (pytest.approx(min(expected, 0.03)), None))
     job.surface = None
     size = life.probe_size(job, left)
-    assert size == (None if expected is None else (pytest.approx(expected), 30.0))
+    assert size == (pytest.approx(max(expected or 0.0, life.SMALLEST_PROBE)), 30.0), "the first there must be"
 
 
 def test_a_probe_of_a_huge_data_set_may_be_a_small_part_of_it() -> None:
@@ -322,6 +322,23 @@ def test_without_prices_no_budget_binds() -> None:
     free = {**PRICES, "vcpuSecond": 0.0}
     terms = life.terms(job_of(budget=usd(1.0), prices=free), Allocation(1, 1), 1.0, None)
     assert terms is not None and not terms.budget_bound and terms.deadline > 100
+
+
+@pytest.mark.parametrize(("failures", "deadline"), [(0, 21_900.0), (1, 86_700.0), (2, 345_900.0)])
+def test_a_whole_epoch_of_unknown_speed_may_take_long_and_longer_each_time(
+    failures: int, deadline: float
+) -> None:
+    job = job_of()
+    job.failures = failures
+    terms = life.terms(job, Allocation(2, 2), 1.0, None)
+    assert terms is not None and terms.deadline == deadline and terms.predicted is None
+    part = life.terms(job, Allocation(2, 2), 0.05, None)
+    assert part is not None and part.deadline == pytest.approx(300 + (deadline - 300) * 0.05)
+
+
+def test_a_timed_probe_may_take_thrice_its_time_and_what_the_first_epoch_fetches() -> None:
+    terms = life.terms(job_of(), Allocation(1, 1), 0.4, 30.0)
+    assert terms is not None and terms.deadline == 390.0
 
 
 def test_a_time_limit_shortens_the_deadline_but_not_below_what_is_predicted() -> None:

@@ -88,6 +88,28 @@ def test_a_job_with_a_static_allocation_measures_nothing_else() -> None:
     assert allocations(world.job(), EpochKind.MINI) == []
 
 
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"policy": {"name": "static", "workers": 2, "servers": 1}},
+        {"workers": {"min": 2, "max": 3}},
+        {},
+        {"miniEpoch": {"minSeconds": 0.5, "maxSeconds": 1.0}},
+    ],
+    ids=["static", "two workers at least", "free", "tiny probes"],
+)
+@pytest.mark.parametrize("epoch_seconds", [1.0, 100.0, 5000.0, 50_000.0])
+@pytest.mark.parametrize("most", [1, 3])
+def test_no_epoch_is_taken_to_hang_only_because_nothing_is_known_of_its_length(
+    changes: dict[str, Any], epoch_seconds: float, most: int
+) -> None:
+    world = lived(Truth(speed=lambda w, s: w**0.8 / epoch_seconds), maxEpochs=most, **changes)
+    assert world.job().reason is Reason.EPOCH_LIMIT
+    assert len(world.taken(ev.EpochFailed)) <= (epoch_seconds == 50_000.0), (
+        "a day's epoch may need a second attempt"
+    )
+
+
 def test_only_points_that_the_cluster_can_hold_are_measured() -> None:
     world = lived(cluster=nodes(1, 2.7))
     assert allocations(world.job(), EpochKind.MINI)[:3] == ["1x1", "1x2", "2x1"]

@@ -33,6 +33,8 @@ HANG_FACTOR = 3.0
 HANG_SECONDS = 10.0
 #: Seconds given to the first epoch of all beyond its training: it also fetches the data and loads the model.
 FIRST_SECONDS = 300.0
+#: Seconds that a whole epoch may take while nothing is known of its speed.
+LONGEST_EPOCH_SECONDS = 7200.0
 #: Seconds outside training taken for an epoch before one has been measured.
 PRIOR_FIXED_SECONDS = 2.0
 #: An epoch is not started with less time paid for than its predicted upper bound plus this many seconds.
@@ -108,7 +110,8 @@ def total_epochs(job: Job) -> float:
 def probe_size(job: Job, left: int) -> tuple[float, float | None] | None:
     """(fraction of the data, seconds or None) of the next mini-epoch, with `left` still to measure.
 
-    The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`.
+    The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`; without
+    it nothing could be said of how long an epoch may take, so it has its place in the shortest job too.
     The others train what the speed at the smallest allocation makes of those bounds. None: the probes' share of
     the job is used up.
     """
@@ -120,10 +123,8 @@ def probe_size(job: Job, left: int) -> tuple[float, float | None] | None:
     least = min(SMALLEST_PROBE, bounds.max_fraction)
     middle = (bounds.min_seconds + bounds.max_seconds) / 2
     if job.speed is None:
-        if fraction < least:
-            return None
         # Several workers cannot each stop by a clock of their own: the smallest part says how fast they are.
-        return (fraction, middle) if job.minimum.workers == 1 else (min(fraction, least), None)
+        return (max(fraction, least), middle) if job.minimum.workers == 1 else (least, None)
     wanted = middle * job.speed.predict(*job.minimum)
     return (min(fraction, wanted), None) if fraction >= min(least, wanted) else None
 
@@ -200,7 +201,9 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction)
     if predicted is None:
         needed = 2 * START_SECONDS
-        deadline = FIRST_SECONDS + HANG_FACTOR * (seconds or job.spec.spec.mini_epoch.max_seconds)
+        # Too short a guess would end every attempt alike, so each may take four times as long as the one before.
+        guess = LONGEST_EPOCH_SECONDS * fraction * 4**job.failures if seconds is None else seconds
+        deadline = FIRST_SECONDS + HANG_FACTOR * guess
     else:
         needed = predicted.high + START_SECONDS
         deadline = HANG_FACTOR * predicted.high + HANG_SECONDS
