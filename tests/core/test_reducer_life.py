@@ -98,7 +98,7 @@ def test_a_job_with_a_static_allocation_measures_nothing_else() -> None:
     ],
     ids=["static", "two workers at least", "free", "tiny probes"],
 )
-@pytest.mark.parametrize("epoch_seconds", [1.0, 100.0, 5000.0, 50_000.0])
+@pytest.mark.parametrize("epoch_seconds", [1.0, 700.0, 50_000.0])
 @pytest.mark.parametrize("most", [1, 3])
 def test_no_epoch_is_taken_to_hang_only_because_nothing_is_known_of_its_length(
     changes: dict[str, Any], epoch_seconds: float, most: int
@@ -131,17 +131,13 @@ def test_where_more_workers_are_slower_the_job_trains_with_few() -> None:
 
 # -- money ------------------------------------------------------------------------------------------------
 
-BUDGETS = [0.00001, 0.0001, 0.0003, 0.0007, 0.0015, 0.003, 0.005, 0.008, 0.012, 0.02, 1.0]
+BUDGETS = [0.00001, 0.0001, 0.0003, 0.0007, 0.0015, 0.003, 0.005, 0.009, 1.0]
 
 
 @pytest.mark.parametrize("speed", [Truth().speed, slower], ids=["faster", "slower"])
-@pytest.mark.parametrize("prices", ["cloud-functions", "flat"])
 @pytest.mark.parametrize("amount", BUDGETS)
-def test_whatever_the_budget_it_is_never_overspent_and_the_job_ends(
-    amount: float, prices: str, speed: Any
-) -> None:
-    amount *= 1 if prices == "cloud-functions" else 12
-    job = lived(Truth(speed=speed), budget=usd(amount), prices=prices).job()
+def test_whatever_the_budget_it_is_never_overspent_and_the_job_ends(amount: float, speed: Any) -> None:
+    job = lived(Truth(speed=speed), budget=usd(amount)).job()
     assert job.state in (State.SUCCEEDED, State.BUDGET_EXHAUSTED)
     assert job.ledger.spent <= to_money(amount)
     if job.state is State.BUDGET_EXHAUSTED:

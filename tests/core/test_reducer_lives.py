@@ -46,7 +46,7 @@ def lives(draw_from: Any) -> Life:
     return draw(DrawnDice(draw_from))
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(lives())
 def test_every_job_ends_and_no_rule_is_broken_on_the_way(life: Life) -> None:
     """Never overspent, no partial gang, no node over-committed, nothing twice, nothing lost, and fold == state."""
@@ -54,8 +54,8 @@ def test_every_job_ends_and_no_rule_is_broken_on_the_way(life: Life) -> None:
     assert {job.name for job in world.reducer.jobs.values()} == set(life.truths)
 
 
-def test_a_hundred_lives_from_a_seed_break_no_rule(capsys: Any) -> None:
-    assert main(100, 20) == 0
+def test_sixty_lives_from_a_seed_break_no_rule(capsys: Any) -> None:
+    assert main(60, 20) == 0
     table = capsys.readouterr().out
     assert "| overshoots | 0 |" in table and "| broken rules | 0 |" in table
     assert all(f"| ended {state.value} |" in table for state in State if state.ended), "every end is reached"
@@ -68,16 +68,16 @@ def test_the_same_events_lead_to_the_same_actions() -> None:
 
 
 def test_no_action_depends_on_the_order_of_hashes() -> None:
-    said = set()
-    for seed in ("0", "1"):
-        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": str(ROOT)}
-        done = subprocess.run(
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    runs = [
+        subprocess.Popen(
             [sys.executable, "-c", DIGEST],
-            env=environment,
+            env={**environment, "PYTHONHASHSEED": seed},
             cwd=ROOT,
-            capture_output=True,
+            stdout=subprocess.PIPE,
             text=True,
-            check=True,
         )
-        said.add(done.stdout)
-    assert len(said) == 1
+        for seed in ("0", "1")
+    ]
+    said = {run.communicate()[0] for run in runs}
+    assert [run.returncode for run in runs] == [0, 0] and len(said) == 1

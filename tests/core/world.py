@@ -12,6 +12,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 from coach.core.budget import to_amount
@@ -59,6 +60,12 @@ MOST_AT_ONCE = 500
 
 #: Makes an event when its time has come; None: what it would have told is not so any more.
 Later = Callable[[], ev.Event | None]
+
+
+@cache
+def _fitted(speeds: tuple[Any, ...], curve: tuple[Any, ...], metric: Any) -> tuple[Any, Any]:
+    """Tests live the same beginnings again and again."""
+    return fit_models(speeds, curve, metric)
 
 
 def spec(name: str = "job", **changes: Any) -> dict[str, Any]:
@@ -243,7 +250,7 @@ class World:
                 self._check_end(action)
             case act.FitModels():
                 job = self.job(name)
-                fitted = fit_models(job.speed_points(), job.curve_points(), job.metric)
+                fitted = _fitted(tuple(job.speed_points()), tuple(job.curve_points()), job.metric)
                 self.at(self.truths[name].fit, lambda: ev.ModelsFitted(self.now, name, action.token, *fitted))
             case act.SetTimer():
                 self.at(action.due - self.now, lambda: ev.TimerFired(self.now, name, action.token))

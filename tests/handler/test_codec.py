@@ -53,7 +53,7 @@ def values(hint: Any) -> st.SearchStrategy[Any]:
     return simple[hint]
 
 
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 @given(st.sampled_from(sorted(TYPES)).flatmap(lambda name: values(TYPES[name])))
 def test_every_record_comes_back_as_it_was_written(record: Any) -> None:
     body = encode(record)
