@@ -56,6 +56,7 @@ def test_leaving_is_no_death(line: tuple) -> None:
     _, heard, join = line
     hub = join("scheduler")
     members = [join("server"), join("worker", 0), join("worker", 1)]
+    eventually(lambda: {"joined": 3, "of": 3} in told(heard, "scheduler 0", "joined"))
     members[1].leave()
     eventually(
         lambda: all(told(heard, f"{role} {rank}", "leaving") for role, rank in (("server", 0), ("worker", 1)))
