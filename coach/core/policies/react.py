@@ -1,0 +1,325 @@
+"""What every scheduling policy sees and does: events in, actions out. The simulator and the live driver call the same.
+
+A policy is told of each event once, in the order of virtual (or real) time, and answers with actions:
+
+    class Fifo:
+        wants = frozenset()                      # no Boundary events
+
+        def react(self, event, view):
+            while job := first(view.waiting):    # in the order in which they came to the queue
+                nodes = fitting(view.free, job.worker)
+                if not len(nodes):
+                    return                       # nobody passes the head of the queue
+                yield Start(job.id, ((int(nodes[0]), 1, 0),))
+
+**Write `react` as a generator where you can.** The driver carries out each action before it asks for the next one, so
+after `yield Start(...)` the view already shows the job running and its room taken. The mappings of the view are the
+driver's own: to walk one while jobs move, walk `list(view.waiting.values())`. A list instead of a generator is fine
+too: it is carried out in order.
+
+Rules of the game:
+
+* A policy is deterministic. It has no clock (`view.now`) and no randomness of its own: whatever it draws comes from a
+  `numpy.random.Generator` given to it when it was made, so that workload and faults stay the same for all policies.
+* It may keep state between events (queues, categories, arrays). A job that came with `Arrived` is alive until
+  `Finished`; forget it then, or memory grows without bound.
+* It reads the view and never changes it. `view.free` and the vectors of a job are the driver's own arrays, not copies.
+* It never over-commits: an action that cannot be carried out (no room, unknown job, a job in a wrong phase, counts
+  outside `minimum`..`maximum`) is a fault of the policy: `PolicyError`, with what was asked and what there was.
+* Budgets are not its business; the driver does not start what cannot be paid.
+
+Phases of a job, and what takes it from one to the next:
+
+    WAITING --Start--> RUNNING --(work done)--> finished
+    WAITING --Hold--> HOLDING --Start--> RUNNING          HOLDING --Hold(job, ())--> WAITING
+    RUNNING --Resize, Migrate--> RUNNING (pauses, holding the new plan)
+    RUNNING --Preempt--> DRAINING --(grace period over)--> WAITING, told by Drained
+    RUNNING, HOLDING, DRAINING --(a node is lost)--> WAITING, told by NodeChanged
+    any --Kill--> gone (not completed), told by Finished(killed=True)
+
+Units: seconds; resources are (cpu cores, memory GiB, gpu devices); work is in epochs, speed in epochs/s. A job that
+has no epochs (a task of a given execution time) has one epoch a second: its work is its execution time in seconds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from enum import StrEnum
+from typing import Literal, NamedTuple, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from coach.core.cluster import Allocation
+
+FloatArray = NDArray[np.float64]
+IntArray = NDArray[np.intp]
+
+#: Jobs are numbered in the order of their arrival, nodes from 0.
+JobId = int
+NodeId = int
+
+#: How many workers and servers on which nodes: (node, workers, servers), each node at most once. The job's scheduler,
+#: where it has one, is on the first node named. A single task is one worker: ((node, 1, 0),).
+Plan = tuple[tuple[NodeId, int, int], ...]
+
+#: Columns of every resource vector.
+RESOURCES = ("cpu", "memory", "gpu")
+
+#: What is forgiven when demands are compared with room, for sums of decimal fractions.
+TOLERANCE = 1e-9
+
+
+class PolicyError(Exception):
+    """A policy asked for what cannot be; the message says what, and what there was."""
+
+
+# -- events: what has happened ---------------------------------------------------------------------------------
+
+
+class Arrived(NamedTuple):
+    """A job came; it is in `view.waiting`, last."""
+
+    job: JobId
+
+
+class Finished(NamedTuple):
+    """A job did all its work (or was killed). What it held (`plan`) is free already; the view knows it no more.
+
+    `state` is the last look at it.
+    """
+
+    job: JobId
+    plan: Plan
+    state: JobState
+    killed: bool = False
+
+
+class Drained(NamedTuple):
+    """A preempted job's grace period is over: what it held (`plan`) is free, and it is waiting again, last in line."""
+
+    job: JobId
+    plan: Plan
+
+
+class Boundary(NamedTuple):
+    """A running job ended its `epoch`-th epoch and goes on with the next. Only for policies that want it (`wants`)."""
+
+    job: JobId
+    epoch: int
+
+
+class NodeChanged(NamedTuple):
+    """A node was lost or came back. `jobs` were on it and wait again, with the work of their last checkpoint."""
+
+    node: NodeId
+    up: bool
+    jobs: tuple[JobId, ...] = ()
+
+
+class Tick(NamedTuple):
+    """The time of a `Wake`. Samples are taken here: read `view.jobs[...].loss()`, `.speed_now()`."""
+
+    at: float
+
+
+Event = Arrived | Finished | Drained | Boundary | NodeChanged | Tick
+
+
+# -- actions: what shall be done -------------------------------------------------------------------------------
+
+
+class Start(NamedTuple):
+    """Run a waiting (or holding) job on these nodes. What it held before is given back first."""
+
+    job: JobId
+    plan: Plan
+
+
+class Resize(NamedTuple):
+    """Give a running job another plan. It pauses for `job.rescale_seconds` and holds the new plan at once.
+
+    The same plan again is no change and costs nothing.
+    """
+
+    job: JobId
+    plan: Plan
+
+
+class Migrate(NamedTuple):
+    """Move a running job: as `Resize`, but it pauses for `job.migration_seconds` and counts as a migration."""
+
+    job: JobId
+    plan: Plan
+
+
+class Preempt(NamedTuple):
+    """Take a running job off its nodes: for `job.grace` seconds it holds its room without progress; then `Drained`."""
+
+    job: JobId
+
+
+class Hold(NamedTuple):
+    """Keep room for a waiting job without running it (a gang's first pods, a node kept for a preemptor).
+
+    Replaces what it held; an empty plan gives all back. The counts may be below the job's minimum.
+    """
+
+    job: JobId
+    plan: Plan
+
+
+class Kill(NamedTuple):
+    """Give a job up, at once, in any phase. Reported as killed, not as completed."""
+
+    job: JobId
+
+
+class Wake(NamedTuple):
+    """Send `Tick` at `at` seconds (virtual time; not before now). Each Wake is one Tick; ask again for the next."""
+
+    at: float
+
+
+Action = Start | Resize | Migrate | Preempt | Hold | Kill | Wake
+
+
+# -- the view: what there is -----------------------------------------------------------------------------------
+
+
+class Phase(StrEnum):
+    """Where a job is."""
+
+    WAITING = "waiting"  #: holds nothing
+    HOLDING = "holding"  #: holds room, does not run
+    RUNNING = "running"  #: holds room and trains (or pauses for a change of its plan)
+    DRAINING = "draining"  #: preempted: holds room until its grace period is over
+
+
+class Remaining(NamedTuple):
+    """Predicted epochs to the end, `low <= expected <= high`; all the same where the truth is known."""
+
+    low: float
+    expected: float
+    high: float
+
+
+class JobState(Protocol):
+    """One job, read only. Attributes are plain and quick to read, for policies over hundreds of thousands of jobs."""
+
+    # What it asks for: does not change.
+    id: JobId
+    name: str
+    #: What sort of job it is, in its workload's words: a model ("vgg-16"), "trial-and-error", "best-effort".
+    kind: str
+    #: Seconds.
+    arrived: float
+    #: Higher is more important.
+    priority: int
+    #: Request of one worker, of one server, and of the job's scheduler (zeros where there is none); each of shape (3,).
+    worker: FloatArray
+    server: FloatArray
+    scheduler: FloatArray
+    #: Fewest and most workers and servers to run with. A single task: (1, 0) and (1, 0).
+    minimum: Allocation
+    maximum: Allocation
+    #: Seconds of the grace period, of the pause for a resize and for a migration.
+    grace: float
+    rescale_seconds: float
+    migration_seconds: float
+
+    # How it stands: changes.
+    phase: Phase
+    #: What it holds; () while waiting.
+    plan: Plan
+    #: Totals of the plan.
+    workers: int
+    servers: int
+    #: When it came into its phase, seconds.
+    since: float
+    #: When it first started; NaN before.
+    started: float
+    preemptions: int
+    migrations: int
+    resizes: int
+
+    def done(self) -> float:
+        """Epochs of work done by now."""
+
+    def remaining(self) -> Remaining:
+        """Predicted epochs to the end, as well as this run's policies may know it (see `Knowledge`)."""
+
+    def speed(self, workers: int, servers: int, /) -> float:
+        """Predicted epochs/s with so many workers and servers, >= 0; the same answer until more is known."""
+
+    def speed_now(self) -> float:
+        """Epochs/s at which it really trains at this moment (measured): 0 while paused, less on a shared node."""
+
+    def loss(self) -> float:
+        """The loss as measured now (its noise included); NaN for jobs that have no curve."""
+
+
+class View(Protocol):
+    """The cluster and its jobs at this moment: live, read only, never copied."""
+
+    #: Seconds.
+    now: float
+    #: [node, resource]: what each node has; a lost node has zeros.
+    capacity: FloatArray
+    #: [node, resource]: what is not held. On shared nodes (`share` of the cluster) requests may be zero: then all fit.
+    free: FloatArray
+    #: All jobs that came and have not finished.
+    jobs: Mapping[JobId, JobState]
+    #: Jobs in phase WAITING, in the order in which they came to the queue (arrival, or the end of a preemption).
+    waiting: Mapping[JobId, JobState]
+    #: Jobs in phase RUNNING, in the order of their starts.
+    running: Mapping[JobId, JobState]
+
+    def on_node(self, node: NodeId, /) -> Iterable[JobState]:
+        """The jobs that hold room on a node, in the order of their coming there."""
+
+
+class Policy(Protocol):
+    """A scheduling policy."""
+
+    #: Event types that cost time and are sent only where wanted: `Boundary`.
+    wants: frozenset[type]
+
+    def react(self, event: Event, view: View) -> Iterable[Action]:
+        """What follows from `event`. See the module's text for the rules."""
+
+
+#: What the policies of a run may know of speeds and remaining work; the driver makes `JobState.speed` and `.remaining`
+#: of it. `true`: the truth (perfect knowledge, as FitGpp's LRTP has). `fitted`: estimated from what was measured.
+Knowledge = Literal["true", "fitted"]
+
+
+# -- small helpers -----------------------------------------------------------------------------------------------
+
+
+def fitting(room: FloatArray, demand: FloatArray) -> IntArray:
+    """The nodes whose `room` [node, resource] holds `demand` [resource], ascending."""
+    return np.flatnonzero((room >= demand - TOLERANCE).all(axis=1))
+
+
+def first(jobs: Mapping[JobId, JobState]) -> JobState | None:
+    """The first of `jobs`; None of none."""
+    return next(iter(jobs.values()), None)
+
+
+def totals(plan: Plan) -> Allocation:
+    """Workers and servers of a plan."""
+    return Allocation(sum(part[1] for part in plan), sum(part[2] for part in plan))
+
+
+def demand(job: JobState, plan: Plan) -> dict[NodeId, FloatArray]:
+    """What `plan` takes of each node, by node: vectors of shape (3,)."""
+    taken: dict[NodeId, FloatArray] = {}
+    for place, (node, workers, servers) in enumerate(plan):
+        need = workers * job.worker
+        if servers:
+            need = need + servers * job.server
+        if place == 0:
+            need = need + job.scheduler
+        taken[node] = taken[node] + need if node in taken else need
+    return taken
