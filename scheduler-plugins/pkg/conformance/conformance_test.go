@@ -48,6 +48,7 @@ type kase struct {
 	Backfill string             `json:"backfill"`
 	Ends     map[string]float64 `json:"ends"`
 	Expect   map[string]any     `json:"expect"`
+	preemption
 }
 
 type pod struct {
@@ -125,7 +126,7 @@ func TestConformance(t *testing.T) {
 		t.Fatalf("no cases in %s: %v", folder, err)
 	}
 	sections := map[string]func(*testing.T, kase){
-		"queue-order": checkOrder, "filter": checkFilter, "score": checkScore, "plan": checkPlan, "queue": checkQueue,
+		"queue-order": checkOrder, "filter": checkFilter, "score": checkScore, "plan": checkPlan, "queue": checkQueue, "preempt": checkPreempt,
 	}
 	for _, path := range paths {
 		text, err := os.ReadFile(path)

@@ -3,7 +3,7 @@ package plugin
 import (
 	"context"
 	"fmt"
-	"math"
+	"math/rand/v2"
 	"slices"
 	"time"
 
@@ -215,9 +215,8 @@ func (g *Gang) preempt(ctx context.Context, key identity.Key, pod *v1.Pod) {
 	}
 	at := s.snapshot(nodes)
 	gang := s.gang(&v, at)
-	victims := s.victims(at)
-	chosen := preempt.Choose(at.Snapshot, gang, v.missing.Short(), victims, preempt.Settings{Policy: s.knobs.Preemption,
-		GraceWeight: s.knobs.GraceWeight, MaxPreemptions: s.knobs.MaxPreemptions, Seed: s.clock.Now().UnixNano()})
+	chosen := preempt.Choose(at.Snapshot, preempt.Asking{Gang: gang, Missing: v.missing.Short(), Trial: v.object.Spec.TrialAndError}, s.running(at),
+		preempt.Settings{Policy: s.knobs.Preemption, GraceWeight: s.knobs.GraceWeight, MaxPreemptions: s.knobs.MaxPreemptions})
 	if len(chosen) == 0 {
 		return
 	}
@@ -245,29 +244,31 @@ func (g *Gang) preempt(ctx context.Context, key identity.Key, pod *v1.Pod) {
 	}
 }
 
-// victims are the best-effort gangs that hold room.
-func (s *State) victims(at *room) []preempt.Victim {
+// running are the gangs that hold room.
+func (s *State) running(at *room) []preempt.Running {
 	now := s.clock.Now()
-	var victims []preempt.Victim
+	var running []preempt.Running
 	for _, key := range s.ledger.Gangs() {
 		s.mu.RLock()
 		object := s.gangs[key]
 		s.mu.RUnlock()
 		bound, _, _ := s.ledger.Members(key)
-		if object == nil || object.Spec.TrialAndError || len(bound) == 0 {
+		if object == nil || len(bound) == 0 {
 			continue
 		}
-		victim := preempt.Victim{Gang: key, Grace: float64(object.Spec.GracePeriodSeconds), Preempted: object.Status.Preemptions,
-			Remaining: math.Inf(1), AtBoundary: object.Spec.BetweenEpochs, Demand: make([]int64, len(at.dimensions))}
+		one := preempt.Running{Gang: key, Trial: object.Spec.TrialAndError, Priority: bound[0].Priority, Grace: float64(object.Spec.GracePeriodSeconds),
+			Preempted: object.Status.Preemptions, Remaining: preempt.Forever, AtBoundary: object.Spec.BetweenEpochs, Lot: rand.Float64(),
+			Demand: make([]int64, len(at.dimensions))}
 		if end, known := object.Ends(now); known {
-			victim.Remaining = end
+			one.Remaining = end
 		}
 		for _, pod := range bound {
 			for d, amount := range at.vector(pod.Request) {
-				victim.Demand[d] += amount
+				one.Demand[d] += amount
 			}
+			one.Priority = max(one.Priority, pod.Priority)
 		}
-		victims = append(victims, victim)
+		running = append(running, one)
 	}
-	return victims
+	return running
 }

@@ -5,7 +5,6 @@ package preempt
 import (
 	"cmp"
 	"math"
-	"math/rand"
 	"slices"
 
 	"coach.dev/scheduler-plugins/pkg/identity"
@@ -31,91 +30,101 @@ type Settings struct {
 	Policy         Policy
 	GraceWeight    float64 // s of the paper: the importance of the grace period beside the size; 4 there
 	MaxPreemptions int     // P of the paper: how often a gang may be preempted in its life; 1 there
-	Seed           int64   // of RAND
 }
 
-// Victim is a running gang that may be preempted.
-type Victim struct {
+// Asking is a gang that waits for room.
+type Asking struct {
+	Gang    *planner.Gang
+	Missing []reason.Count // its needed members without a node
+	Trial   bool           // trial-and-error: it may preempt the others, which are best-effort
+}
+
+// Running is a gang that holds room.
+type Running struct {
 	Gang       identity.Key
+	Priority   int32
+	Trial      bool
 	Demand     []int64 // all that its members request
 	Grace      float64 // seconds that it needs to stop (GP of the paper)
 	Preempted  int     // how often it was preempted so far (PC of the paper)
-	Remaining  float64 // seconds until it ends by itself; infinite where nobody can say
+	Remaining  float64 // seconds until it ends by itself; Forever where nobody can say
 	AtBoundary bool    // it is between two epochs: nothing is lost by stopping it now
+	Lot        float64 // what it drew, lowest first; only RAND looks at it
 }
 
-// Choose gives the gangs to preempt so that gang's missing members fit, in the order of the choice, or none if no set of the
-// victims allowed makes room. The set is minimal: without any one of them the gang would not fit.
+// Choose gives the gangs to preempt so that the missing members fit, in the order of the choice, or none if no set of those
+// that may be preempted makes room, or none is needed. The set is minimal: without any one of them the gang would not fit.
 //
-// Victims at an epoch boundary go before all others. Then FitGpp takes the gang with the least score
-//
-//	|D_j| / max |D| + s * GP_j / max GP      (equation 1)
-//
-// among those that make room by themselves and were preempted fewer than P times (equation 2). The paper's jobs are single
-// tasks and it stops there; a gang can need more room than any one victim holds, and then the least scores are added up until
-// it fits, as LRTP and RAND do with their orders.
-func Choose(s *planner.Snapshot, gang *planner.Gang, missing []reason.Count, victims []Victim, settings Settings) []identity.Key {
-	allowed := slices.DeleteFunc(slices.Clone(victims), func(v Victim) bool {
-		return v.Preempted >= settings.MaxPreemptions || v.Gang == gang.Key
-	})
-	if settings.Policy == Never || !fitsWithout(s, gang, missing, allowed) {
+// Victims at an epoch boundary go before all others. Then FitGpp takes the gang with the least score among those that make room
+// by themselves and were preempted fewer than P times (equation 2). The paper's jobs are single tasks and it stops there; a gang
+// can need more room than any one victim holds, and then the least scores are added up until it fits, as LRTP and RAND do with
+// their orders. tests/conformance/README.md has the rules in full, under "Who gives way".
+func Choose(s *planner.Snapshot, asking Asking, running []Running, settings Settings) []identity.Key {
+	if settings.Policy == Never || !asking.Trial || fitsWithout(s, asking, nil) {
 		return nil
 	}
-	allowed = ranked(s, allowed, settings)
+	scores := Scores(s, running, settings.GraceWeight)
+	allowed := slices.DeleteFunc(slices.Clone(running), func(r Running) bool {
+		return r.Trial || r.Preempted >= settings.MaxPreemptions || r.Priority > asking.Gang.Order.Priority || r.Gang == asking.Gang.Key
+	})
+	if !fitsWithout(s, asking, allowed) {
+		return nil
+	}
+	slices.SortFunc(allowed, func(a, b Running) int { return inOrder(&a, &b, settings.Policy, scores) })
 	if settings.Policy == FitGpp {
 		for i := range allowed {
-			if fitsWithout(s, gang, missing, allowed[i:i+1]) {
+			if fitsWithout(s, asking, allowed[i:i+1]) {
 				return []identity.Key{allowed[i].Gang}
 			}
 		}
 	}
 	chosen := 1
-	for chosen < len(allowed) && !fitsWithout(s, gang, missing, allowed[:chosen]) {
+	for chosen < len(allowed) && !fitsWithout(s, asking, allowed[:chosen]) {
 		chosen++
 	}
-	return keys(trim(s, gang, missing, allowed[:chosen]))
+	return keys(trim(s, asking, allowed[:chosen]))
 }
 
-// ranked orders victims by the policy, those at a boundary first.
-func ranked(s *planner.Snapshot, victims []Victim, settings Settings) []Victim {
-	victims = slices.Clone(victims)
-	slices.SortFunc(victims, func(a, b Victim) int { return byName(a.Gang, b.Gang) })
-	random := rand.New(rand.NewSource(settings.Seed))
-	random.Shuffle(len(victims), func(i, j int) {
-		if settings.Policy == Random {
-			victims[i], victims[j] = victims[j], victims[i]
+// inOrder compares by the policy, those at a boundary first, and at last by name: a total order.
+func inOrder(a, b *Running, policy Policy, scores map[identity.Key]float64) int {
+	if a.AtBoundary != b.AtBoundary {
+		if a.AtBoundary {
+			return -1
 		}
-	})
-	scores := Scores(s, victims, settings.GraceWeight)
-	slices.SortStableFunc(victims, func(a, b Victim) int {
-		if a.AtBoundary != b.AtBoundary {
-			if a.AtBoundary {
-				return -1
-			}
-			return 1
-		}
-		switch settings.Policy {
-		case FitGpp:
-			return cmp.Compare(scores[a.Gang], scores[b.Gang])
-		case LRTP:
-			return cmp.Compare(b.Remaining, a.Remaining)
-		}
-		return 0
-	})
-	return victims
-}
-
-// Scores gives equation 1 for each victim. |D| is the Euclidean norm of the demand, each amount relative to the largest node.
-func Scores(s *planner.Snapshot, victims []Victim, graceWeight float64) map[identity.Key]float64 {
-	largest, longest := 0.0, 0.0
-	norms := make([]float64, len(victims))
-	for i, victim := range victims {
-		norms[i] = s.Norm(victim.Demand)
-		largest, longest = max(largest, norms[i]), max(longest, victim.Grace)
+		return 1
 	}
-	scores := make(map[identity.Key]float64, len(victims))
-	for i, victim := range victims {
-		scores[victim.Gang] = ratio(norms[i], largest) + graceWeight*ratio(victim.Grace, longest)
+	chosen := 0
+	switch policy {
+	case FitGpp:
+		chosen = cmp.Compare(scores[a.Gang], scores[b.Gang])
+	case LRTP:
+		chosen = cmp.Compare(b.Remaining, a.Remaining)
+	case Random:
+		chosen = cmp.Compare(a.Lot, b.Lot)
+	}
+	return cmp.Or(chosen, byName(a.Gang, b.Gang))
+}
+
+// Scores gives equation 1 for each running best-effort gang,
+//
+//	|D_j| / max |D| + s * GP_j / max GP
+//
+// with both maxima over all of them, those that may not be preempted any more included. |D| is the Euclidean norm of the demand,
+// each amount relative to the largest node. Scores are rounded to billionths, so that equal ones tie however they came about.
+func Scores(s *planner.Snapshot, running []Running, graceWeight float64) map[identity.Key]float64 {
+	largest, longest := 0.0, 0.0
+	norms := make([]float64, len(running))
+	for i, r := range running {
+		if !r.Trial {
+			norms[i] = s.Norm(r.Demand)
+			largest, longest = max(largest, norms[i]), max(longest, r.Grace)
+		}
+	}
+	scores := make(map[identity.Key]float64, len(running))
+	for i, r := range running {
+		if !r.Trial {
+			scores[r.Gang] = math.Round((ratio(norms[i], largest)+graceWeight*ratio(r.Grace, longest))*1e9) / 1e9
+		}
 	}
 	return scores
 }
@@ -128,26 +137,26 @@ func ratio(a, b float64) float64 {
 }
 
 // trim drops victims that turned out unnecessary, the last chosen first.
-func trim(s *planner.Snapshot, gang *planner.Gang, missing []reason.Count, victims []Victim) []Victim {
+func trim(s *planner.Snapshot, asking Asking, victims []Running) []Running {
 	kept := slices.Clone(victims)
 	for i := len(kept) - 1; i >= 0; i-- {
 		without := slices.Delete(slices.Clone(kept), i, i+1)
-		if fitsWithout(s, gang, missing, without) {
+		if fitsWithout(s, asking, without) {
 			kept = without
 		}
 	}
 	return kept
 }
 
-func fitsWithout(s *planner.Snapshot, gang *planner.Gang, missing []reason.Count, victims []Victim) bool {
+func fitsWithout(s *planner.Snapshot, asking Asking, victims []Running) bool {
 	freed := s.Copy()
 	for _, victim := range victims {
 		freed.GiveBack(victim.Gang)
 	}
-	return planner.FitsMissing(freed, gang, missing)
+	return planner.FitsMissing(freed, asking.Gang, asking.Missing)
 }
 
-func keys(victims []Victim) []identity.Key {
+func keys(victims []Running) []identity.Key {
 	keys := make([]identity.Key, len(victims))
 	for i, victim := range victims {
 		keys[i] = victim.Gang
