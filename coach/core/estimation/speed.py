@@ -22,6 +22,7 @@ from coach.core.estimation.forms import (
 )
 from coach.core.estimation.interval import Interval, log_normal
 from coach.core.estimation.kriging import NOISE, Fit, fit_form
+from coach.core.estimation.merging import merged
 from coach.core.estimation.points import SpeedPoint
 
 __all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "fit_thesis_quadratic", "next_probe"]
@@ -49,6 +50,8 @@ class SpeedModel:
 
     form: FormName
     points: tuple[SpeedPoint, ...]
+    #: Variance of ln speed from one measurement to the next beyond NOISE, as repeated ones show it.
+    scatter: float = 0.0
     fit: Fit = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -79,60 +82,49 @@ class SpeedModel:
     def intervals(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """`interval` at many (workers, servers) at once."""
         w, s = _places(where)
-        spread = CALIBRATION * np.sqrt(self.fit.log_variance(w, s) + self.fit.inflation * NOISE**2)
+        spread = CALIBRATION * np.sqrt(
+            self.fit.log_variance(w, s) + self.fit.inflation * NOISE**2 + self.scatter
+        )
         mean = self.fit.log_mean(w, s)
         return [log_normal(math.exp(m), float(sd)) for m, sd in zip(mean, spread, strict=True)]
+
+    def improvement(self, where: Sequence[tuple[int, int]], above: float) -> FloatArray:
+        """By what share a measurement at each of `where` is expected to show a speed above `above` epochs/s, [m].
+
+        Counted in ln speed; a configuration that was measured has one too where its measurements disagree.
+        """
+        return expected_improvement(self.fit, *_places(where), math.log(above))
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         points = [[p.workers, p.servers, p.epochs_per_second, p.weight] for p in self.points]
-        return {"form": self.form, "points": points}
+        return {"form": self.form, "points": points, "scatter": self.scatter}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SpeedModel:
         """The model that `to_dict` described."""
-        return cls(data["form"], tuple(SpeedPoint(*point) for point in data["points"]))
+        points = tuple(SpeedPoint(*point) for point in data["points"])
+        return cls(data["form"], points, data.get("scatter", 0.0))
 
 
 def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
     """The surface through `points`: from one point upward, its form chosen by leave-one-out.
 
-    Points of one configuration are averaged; those without a positive speed or weight are left out.
+    Points of one configuration are made one (`merged`); those without a positive speed or weight are left out.
     Raises ValueError when none is left.
     """
-    known = merged(points)
+    known, scatter = merged(points)
     if not known:
         raise ValueError(f"fit_speed needs a point with a positive speed, got {len(points)} without")
     if len(known) < LEAST_TO_CHOOSE:
-        return SpeedModel("parameter-server", known)
+        return SpeedModel("parameter-server", known, scatter)
     columns = _columns(known)
     best, best_score = PARAMETER_SERVER, left_out_score(PARAMETER_SERVER, *columns)
     for form in (QUADRATIC, CONSTANT):
         score = left_out_score(form, *columns) - MARGIN
         if score > best_score:
             best, best_score = form, score
-    return SpeedModel(best.name, known)
-
-
-def merged(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
-    """One point a configuration: the geometric mean by weight; usable points only."""
-    groups: dict[tuple[int, int], list[SpeedPoint]] = {}
-    for p in points:
-        if p.epochs_per_second > 0 and math.isfinite(p.epochs_per_second) and p.weight > 0:
-            groups.setdefault((p.workers, p.servers), []).append(p)
-    return tuple(
-        SpeedPoint(
-            workers,
-            servers,
-            math.exp(
-                sum(p.weight * math.log(p.epochs_per_second) for p in group) / sum(p.weight for p in group)
-            )
-            if len(group) > 1
-            else group[0].epochs_per_second,
-            sum(p.weight for p in group),
-        )
-        for (workers, servers), group in groups.items()
-    )
+    return SpeedModel(best.name, known, scatter)
 
 
 def left_out_score(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weight: FloatArray) -> float:
@@ -166,7 +158,7 @@ def next_probe(
     if candidates is None:
         candidates = [(w, s) for w in range(1, max_workers + 1) for s in range(1, max_servers + 1)]
     candidates = _thinned([c for c in candidates if c[0] <= max_workers and c[1] <= max_servers])
-    known = merged(points)
+    known, _ = merged(points)
     if not known:
         return min(candidates, key=lambda c: (c[0] * c[1], c), default=None)
     measured = {(p.workers, p.servers) for p in known}

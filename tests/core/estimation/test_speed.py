@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coach.core.estimation.merging import merged
 from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed, next_probe
 
 counts = st.integers(1, 64)
@@ -120,10 +121,51 @@ def test_what_the_data_cannot_identify_stays_uncertain():
 
 def test_more_measurements_of_a_configuration_narrow_its_interval_and_average():
     once = fit_speed([SpeedPoint(2, 2, 1.0), SpeedPoint(1, 1, 0.6)])
-    often = fit_speed([SpeedPoint(2, 2, 1.1), SpeedPoint(2, 2, 1 / 1.1), SpeedPoint(1, 1, 0.6)] * 5)
+    often = fit_speed([SpeedPoint(2, 2, 1.03), SpeedPoint(2, 2, 1 / 1.03), SpeedPoint(1, 1, 0.6)] * 5)
     assert often.predict(2, 2) == pytest.approx(1.0, rel=0.02)
     assert often.interval(2, 2).high <= once.interval(2, 2).high
     assert len(often.points) == 2
+
+
+def test_measurements_that_disagree_widen_the_interval_of_the_next_one():
+    agree = fit_speed([SpeedPoint(2, 2, 1.0), SpeedPoint(2, 2, 1.02), SpeedPoint(1, 1, 0.6)])
+    disagree = fit_speed([SpeedPoint(2, 2, 1.0), SpeedPoint(2, 2, 0.5), SpeedPoint(1, 1, 0.6)])
+    assert agree.scatter == 0.0 < disagree.scatter
+    assert disagree.interval(2, 2).high > 1.2 > agree.interval(2, 2).high
+    # Who was measured once knows from the others what such a machine does.
+    assert disagree.interval(1, 1).high / 0.6 > 1.2
+
+
+def test_a_long_measurement_in_a_slow_minute_does_not_silence_the_short_ones():
+    """Probes of a fifth of an epoch said 1.0, then a whole epoch 0.5: the fair mean is no longer by length."""
+    slow_minute = [SpeedPoint(2, 1, 1.0, 0.2), SpeedPoint(2, 1, 0.5, 1.0), SpeedPoint(2, 1, 1.0, 0.2)]
+    by_length = math.exp((0.4 * 0.0 + 1.0 * math.log(0.5)) / 1.4)
+    assert by_length < 0.62
+    assert 0.7 < fit_speed(slow_minute).predict(2, 1) < 0.9
+
+
+def test_what_disagrees_or_was_never_measured_may_improve_and_what_is_known_may_not():
+    known = [SpeedPoint(1, 1, 0.8), SpeedPoint(1, 1, 0.8), SpeedPoint(2, 1, 1.1, 0.2), SpeedPoint(2, 1, 0.6)]
+    same, doubted, unknown = fit_speed(known).improvement([(1, 1), (2, 1), (3, 1)], 0.8)
+    assert same < doubted
+    assert same < unknown
+    assert doubted > 0.02
+    (sure,) = fit_speed([SpeedPoint(1, 1, 0.8), SpeedPoint(2, 1, 0.6, 2.0)]).improvement([(2, 1)], 0.8)
+    assert sure < 1e-4
+
+
+@given(points)
+def test_merging_keeps_means_between_the_extremes_and_needs_repetition_to_scatter(known):
+    one_each, scatter = merged(known)
+    for point in one_each:
+        same = [
+            p.epochs_per_second for p in known if (p.workers, p.servers) == (point.workers, point.servers)
+        ]
+        assert min(same) * (1 - 1e-9) <= point.epochs_per_second <= max(same) * (1 + 1e-9)
+    assert scatter >= 0
+    if len(one_each) == len(known):
+        assert scatter == 0
+        assert sum(p.weight for p in one_each) == pytest.approx(sum(p.weight for p in known))
 
 
 def test_a_measurement_of_little_weight_moves_little():
