@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 
 from coach.core.errors import UserError
-from coach.handler.home import Home, Past
+from coach.handler.home import Home, Past, unknown_job
 
 
 def past_jobs(home: Home) -> dict[str, Past]:
@@ -21,10 +20,7 @@ def find(past: Mapping[str, Past], name: str) -> Past:
     """The job of that name. Raises UserError with the nearest names."""
     if name in past:
         return past[name]
-    near = difflib.get_close_matches(name, past, n=3, cutoff=0.5)
-    near += [known for known in past if known.startswith(name) and known not in near][: 3 - len(near)]
-    meant = f"did you mean {' or '.join(near)}?" if near else "see all with: coach ps"
-    raise UserError(f"there is no job {name!r}; {meant}")
+    raise unknown_job(name, past)
 
 
 def find_all(past: Mapping[str, Past], names: Sequence[str], *, last: bool = False) -> list[Past]:

@@ -11,7 +11,7 @@ from rich.console import Console
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
-from coach.handler.session import Session
+from coach.handler.session import Shown
 from coach.report import words
 from coach.report.history import Narrator
 
@@ -38,7 +38,7 @@ class Lines:
             if line.important:
                 self.print(line.at, line.job, line.text + hint)
 
-    async def watch(self, session: Session) -> None:
+    async def watch(self, session: Shown) -> None:
         """Everything is shown as it happens."""
         await asyncio.Event().wait()
 

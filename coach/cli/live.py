@@ -9,7 +9,6 @@ import sys
 import termios
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 from rich.console import Console
@@ -21,9 +20,9 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
-from coach.handler.session import Session
+from coach.handler.session import Shown
 from coach.report.history import Line, Narrator
-from coach.report.status import JobRow, job_row
+from coach.report.rows import Rows
 
 #: Seconds between two refreshes: often enough for a bar, seldom enough for a slow line.
 REFRESH = 0.25
@@ -40,16 +39,16 @@ class LiveView:
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._session: Session | None = None
+        self._session: Shown | None = None
         self._narrator = Narrator(self._jobs)
         self._lines: collections.deque[Line] = collections.deque(maxlen=MOST_LINES)
         self._quiet = _QuietTerminal()
-        self._rows = _Rows()
+        self._rows = Rows()
 
     def _jobs(self) -> dict[str, Job]:
         return self._session.jobs if self._session else {}
 
-    def attach(self, session: Session) -> None:
+    def attach(self, session: Shown) -> None:
         """The session to show."""
         self._session = session
 
@@ -61,7 +60,7 @@ class LiveView:
         """Remember the lines; the next refresh shows them."""
         self._lines.extend(line for line in self._narrator.happened(event, actions) if line.important)
 
-    async def watch(self, session: Session) -> None:
+    async def watch(self, session: Shown) -> None:
         """Refresh until cancelled; then the display is gone, and the cursor where it began."""
         self._quiet.begin()
         size = self._console.size
@@ -87,7 +86,7 @@ class LiveView:
         """Give the terminal back."""
         self._quiet.end()
 
-    def _begin(self, session: Session) -> tuple[Text, Live]:
+    def _begin(self, session: Shown) -> tuple[Text, Live]:
         drawn = self._screen(session)
         live = Live(
             drawn,
@@ -99,9 +98,8 @@ class LiveView:
         live.start(refresh=True)
         return drawn, live
 
-    def _screen(self, session: Session) -> Text:
-        assert session.handler is not None
-        now = session.handler.now()
+    def _screen(self, session: Shown) -> Text:
+        now = session.now()
         jobs = session.jobs
         if not jobs:
             return Text("starting the functions' Python", "dim")
@@ -111,7 +109,7 @@ class LiveView:
             order = job.running
             if order is None:
                 continue
-            progress = session.handler.progress.get(name)
+            progress = session.progress.get(name)
             seen = progress if progress and progress.token == order.token else None
             mini = order.kind is EpochKind.MINI
             running[name] = Running(
@@ -122,35 +120,6 @@ class LiveView:
                 seen.total if seen else 0,
             )
         return screen(rows, running, list(self._lines), HINTS[min(session.stops, 3)], self._console.size)
-
-
-class _Rows:
-    """Rows of jobs, made anew only after something happened: an ETA takes milliseconds that training could use."""
-
-    def __init__(self) -> None:
-        self._made: dict[str, tuple[Any, float, JobRow]] = {}
-
-    def row(self, job: Job, now: float) -> JobRow:
-        """The row at `now`; while nothing happens, only the ETA goes down."""
-        fitted = id(job.speed), id(job.convergence)
-        token = job.running.token if job.running else ""
-        seen = (
-            job.state,
-            job.reason,
-            job.message,
-            job.phase,
-            token,
-            len(job.epochs),
-            job.ledger.spent,
-            fitted,
-        )
-        if job.name not in self._made or self._made[job.name][0] != seen:
-            self._made[job.name] = seen, now, job_row(job, now)
-        _, at, row = self._made[job.name]
-        if row.eta is None or row.eta_low is None or row.eta_high is None:
-            return row
-        low, expected, high = (max(0.0, eta - (now - at)) for eta in (row.eta_low, row.eta, row.eta_high))
-        return replace(row, eta=expected, eta_low=low, eta_high=high)
 
 
 class _QuietTerminal:

@@ -111,10 +111,10 @@ class Handler:
         """End a job for good, now."""
         self._send(ev.CancelAsked(self.now(), name))
 
-    def interrupt(self, names: Sequence[str], *, now: bool) -> None:
+    def interrupt(self, names: Sequence[str], *, now: bool, by_user: bool = True) -> None:
         """Stop jobs so that they can be resumed: at the running epoch's checkpoint, or `now`."""
         for name in names:
-            self._send(ev.InterruptAsked(self.now(), name, now))
+            self._send(ev.InterruptAsked(self.now(), name, now, by_user))
 
     async def wait(self, until: Callable[[], bool]) -> None:
         """Return once `until` holds; it is asked after every event. Raises what ended the handler."""

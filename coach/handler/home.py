@@ -4,6 +4,7 @@
       journal.db journal-2.db ...   one for each handler that ran at the same time as others
       jobs/<name>/checkpoints
       jobs/<name>/logs
+      service.json, token            of the service, while there is one (coach.handler.endpoint)
 
 A job's name is its own in the whole folder, so that every command finds it by its name alone.
 """
@@ -11,6 +12,7 @@ A job's name is its own in the whole folder, so that every command finds it by i
 from __future__ import annotations
 
 import contextlib
+import difflib
 import fcntl
 import os
 import statistics
@@ -39,7 +41,7 @@ LONGEST_NAME = 40
 class Past:
     """A job of some journal. `held`: a handler has that journal now. `nodes`: every cluster it ran epochs on.
 
-    `asked_at`: when the handler started that it was last submitted to or resumed by.
+    `asked_at`: when the handler started that it was last submitted to or resumed by. `stopped`: its user stopped it.
     """
 
     job: Job
@@ -47,6 +49,7 @@ class Past:
     held: bool
     nodes: frozenset[tuple[Node, ...]] = frozenset()
     asked_at: float = 0.0
+    stopped: bool = False
 
     @property
     def orphan(self) -> bool:
@@ -62,6 +65,7 @@ class _Handlers:
     started_at: float = 0.0
     nodes: dict[str, set[tuple[Node, ...]]] = field(default_factory=dict)
     asked_at: dict[str, float] = field(default_factory=dict)
+    stopped: set[str] = field(default_factory=set)
 
     def watch(self, records: Iterable[Record]) -> Iterator[Record]:
         for record in records:
@@ -69,6 +73,9 @@ class _Handlers:
                 self.now, self.started_at = record.nodes, record.at
             elif isinstance(record, ev.JobSubmitted | ev.ResumeAsked):
                 self.asked_at[record.job] = self.started_at
+                self.stopped.discard(record.job)
+            elif isinstance(record, ev.InterruptAsked) and record.by_user:
+                self.stopped.add(record.job)
             elif isinstance(record, RunEpoch):
                 self.nodes.setdefault(record.job, set()).add(self.now)
             yield record
@@ -124,14 +131,19 @@ class Home:
                 journal.close()
             for name, job in jobs.items():
                 nodes = frozenset(handlers.nodes.get(name, ()))
-                found.append(Past(job, path, held, nodes, handlers.asked_at.get(name, 0.0)))
+                asked_at, stopped = handlers.asked_at.get(name, 0.0), name in handlers.stopped
+                found.append(Past(job, path, held, nodes, asked_at, stopped))
         return {past.job.name: past for past in sorted(found, key=lambda past: past.job.submitted_at)}
 
     def records(self, past: Past) -> list[Record]:
         """The records that concern a job, those of its handler included."""
+        return [record for _, record in self.records_after(past, 0)]
+
+    def records_after(self, past: Past, after: int) -> list[tuple[int, Record]]:
+        """(seq, record) of those later than `after`."""
         journal = Journal.read(past.journal)
         try:
-            return [record for _, record in journal.records() if record.job in ("", past.job.name)]
+            return list(journal.records_of(past.job.name, after))
         finally:
             journal.close()
 
@@ -166,6 +178,15 @@ class Home:
             with contextlib.suppress(JournalBusyError):
                 return Journal.write(self.journal(number))
         raise UserError(f"{self.path}: {MOST_JOURNALS} handlers run already; wait for one to end: coach ps")
+
+
+def unknown_job(name: str, known: Iterable[str]) -> UserError:
+    """What to say of a name that no job has: the nearest ones."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near += [other for other in known if other.startswith(name) and other not in near][: 3 - len(near)]
+    meant = f"did you mean {' or '.join(near)}?" if near else "see all with: coach ps"
+    return UserError(f"there is no job {name!r}; {meant}")
 
 
 # -- names ------------------------------------------------------------------------------------------------
@@ -249,7 +270,12 @@ def known_points(
     """
     speeds: dict[Allocation, list[float]] = {}
     for one in past:
-        if one.nodes == {nodes} and _work(one.job.spec) == _work(spec) and spec.spec.model.sha256:
+        if (
+            one.job.epochs
+            and one.nodes == {nodes}
+            and _work(one.job.spec) == _work(spec)
+            and spec.spec.model.sha256
+        ):
             for epoch in one.job.epochs:
                 speeds.setdefault(epoch.allocation, []).append(epoch.epochs_per_second)
     return tuple((*at, statistics.median(values)) for at, values in sorted(speeds.items()))

@@ -11,7 +11,7 @@ import fcntl
 import os
 import sqlite3
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import IO
 
@@ -124,11 +124,30 @@ class Journal:
         where, values = ("job = ? AND", (job, after)) if job is not None else ("", (after,))
         query = f"SELECT seq, type, body FROM records WHERE {where} seq > ? ORDER BY seq"  # noqa: S608
         for seq, name, body in self._connection.execute(query, values):
-            try:
-                yield seq, decode(name, body)
-            except (KeyError, ValueError) as error:
-                what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
-                raise PermanentError(f"{self.path}: {what}") from error
+            yield seq, self._decoded(seq, name, body)
+
+    def rows(self, jobs: Sequence[str], after: int = 0, most: int = -1) -> Iterator[tuple[int, str, str]]:
+        """(seq, type, body as JSON) of the first `most` records later than `after` that are of `jobs` or of no job."""
+        marks = ", ".join("?" * (len(jobs) + 1))
+        query = f"SELECT seq, type, body FROM records WHERE job IN ({marks}) AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
+        yield from self._connection.execute(query, ("", *jobs, after, most))
+
+    def records_of(self, job: str, after: int = 0) -> Iterator[tuple[int, Record]]:
+        """(seq, record) of one job and of its handlers. Raises PermanentError at one that cannot be read."""
+        for seq, name, body in self.rows((job,), after):
+            yield seq, self._decoded(seq, name, body)
+
+    def _decoded(self, seq: int, name: str, body: str) -> Record:
+        try:
+            return decode(name, body)
+        except (KeyError, ValueError) as error:
+            what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
+            raise PermanentError(f"{self.path}: {what}") from error
+
+    def last_seq(self) -> int:
+        """Number of the last record; 0 for an empty journal."""
+        (seq,) = self._connection.execute("SELECT max(seq) FROM records").fetchone()
+        return seq or 0
 
     def jobs(self) -> dict[str, Job]:
         """All jobs, as their records make them, in the order of their submission."""

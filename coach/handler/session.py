@@ -12,10 +12,11 @@ import contextlib
 import logging
 import os
 import signal
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
+from coach.core.budget import Money
 from coach.core.cluster import Node
 from coach.core.errors import UserError
 from coach.core.jobs import actions as act
@@ -25,10 +26,11 @@ from coach.core.jobs.reasons import EXIT_CODE
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.base import AllocationPolicy
 from coach.handler.clock import Clock
+from coach.handler.endpoint import ServiceRunsError, find
 from coach.handler.handler import Handler
 from coach.handler.home import Chosen, Home, Past, choose, known_epochs, known_points
 from coach.handler.journal import Journal
-from coach.platforms.base import Platform
+from coach.platforms.base import Platform, Progress
 
 log = logging.getLogger(__name__)
 
@@ -42,6 +44,25 @@ EXIT_CODES_BY_WEIGHT = (INTERRUPTED, 1, 4, 3, 0)
 MakePlatform = Callable[[Home, Callable[[], float]], Platform]
 
 
+class Shown(Protocol):
+    """What a watcher can see: a session of this process, or one of a service's (coach.service.joined)."""
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """The jobs to show, in the order of the files."""
+
+    @property
+    def stops(self) -> int:
+        """How urgently it was asked to stop."""
+
+    @property
+    def progress(self) -> Mapping[str, Progress]:
+        """How far running epochs are."""
+
+    def now(self) -> float:
+        """Seconds since 1970 on the clock that the jobs' times are of."""
+
+
 class Watcher(Protocol):
     """Whoever shows a session. OSError from any of these (the terminal is gone) stops the session cleanly."""
 
@@ -51,7 +72,7 @@ class Watcher(Protocol):
     def happened(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         """An event and the actions that followed were journalled; `session.jobs` shows them."""
 
-    async def watch(self, session: Session) -> None:
+    async def watch(self, session: Shown) -> None:
         """Runs beside the handler, from its start until it is cancelled at the end."""
 
     def close(self) -> None:
@@ -59,7 +80,10 @@ class Watcher(Protocol):
 
 
 class Session:
-    """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has them as they ended."""
+    """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has them as they ended.
+
+    `resumed` names jobs that go on as they are, with `added_budget` nano-units more each.
+    """
 
     def __init__(
         self,
@@ -70,6 +94,8 @@ class Session:
         policy: AllocationPolicy,
         make_platform: MakePlatform,
         watcher: Watcher,
+        resumed: Sequence[str] = (),
+        added_budget: Money = 0,
     ) -> None:
         self.home = home
         self.nodes = nodes
@@ -79,6 +105,8 @@ class Session:
         self._specs = specs
         self._make_platform = make_platform
         self._watcher = watcher
+        self._resumed = resumed
+        self._added_budget = added_budget
         self._pending: set[str] = set()
         self._stops = 0
         self._main_task: asyncio.Task[None] | None = None
@@ -95,12 +123,28 @@ class Session:
         """How urgently it was asked to stop: 0 not at all, 1 to 3 as in `stop`."""
         return self._stops
 
+    @property
+    def progress(self) -> Mapping[str, Progress]:
+        """How far running epochs are."""
+        return self.handler.progress if self.handler else {}
+
+    def now(self) -> float:
+        """Seconds since 1970 on the handler's clock."""
+        return self.handler.now() if self.handler else Clock().now()
+
     def run(self) -> int:
-        """Until all jobs have ended or are interrupted. Raises CoachError where it cannot start or go on."""
+        """Until all jobs have ended or are interrupted. Raises CoachError where it cannot start or go on.
+
+        ServiceRunsError: a service has the state folder, and the jobs should go there.
+        """
         with contextlib.ExitStack() as planning:
             planning.enter_context(
                 self.home.planning(lambda: self._say("another run is starting; waiting for it"))
             )
+            if find(self.home) and not self._resumed:
+                raise ServiceRunsError(
+                    f"{self.home.path}: a service has just started; give it the jobs instead"
+                )
             past = self.home.past()
             self.chosen = self._choose(past)
             journal = self.home.open_journal(_common_journal(self.chosen))
@@ -114,7 +158,7 @@ class Session:
         return exit_code(self.jobs.values())
 
     def _choose(self, past: dict[str, Past]) -> list[Chosen]:
-        chosen: list[Chosen] = []
+        chosen = [Chosen(past[name].job.spec, past[name]) for name in self._resumed]
         for spec in self._specs:
             chosen.append(choose(spec, past, [one.name for one in chosen]))
         return chosen
@@ -122,7 +166,7 @@ class Session:
     async def _main(self, journal: Journal, past: dict[str, Past], planning: contextlib.ExitStack) -> None:
         self._main_task = asyncio.current_task()
         self._listen_to_signals()
-        _interrupt_orphans(journal)
+        interrupt_orphans(journal)
         platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
         self.handler = Handler(platform, journal, self.policy)
         self.handler.observers.append(self._observe)
@@ -135,7 +179,7 @@ class Session:
                         self._say(one.said)
                 await self.handler.wait(lambda: not self._pending)
                 planning.close()
-                await self.handler.wait(lambda: all(_over(job) for job in self.jobs.values()))
+                await self.handler.wait(lambda: all(over(job) for job in self.jobs.values()))
         finally:
             watching.cancel()
             await asyncio.gather(watching, return_exceptions=True)
@@ -147,13 +191,15 @@ class Session:
                 self._pending.add(one.name)
                 handler.submit(
                     one.spec,
-                    _checkpoints(self.home, one.spec),
+                    checkpoints_uri(self.home, one.spec),
                     known_points(past.values(), one.spec, self.nodes),
                     known_epochs(past.values(), one.spec),
                 )
-            elif not handler.jobs[one.name].ending:  # else its end only has to be written down
+            elif (
+                job := handler.jobs[one.name]
+            ).ended or not job.ending:  # else its end only has to be written down
                 self._pending.add(one.name)
-                handler.resume(one.name)
+                handler.resume(one.name, self._added_budget)
 
     # -- stopping -----------------------------------------------------------------------------------------
 
@@ -175,7 +221,7 @@ class Session:
             assert self._main_task is not None
             self._main_task.cancel()
             return
-        living = [name for name, job in self.jobs.items() if not _over(job)]
+        living = [name for name, job in self.jobs.items() if not over(job)]
         self.handler.interrupt(living, now=level == 2)
 
     def output_lost(self) -> None:
@@ -215,15 +261,15 @@ def exit_code(jobs: Iterable[Job]) -> int:
     return next((code for code in EXIT_CODES_BY_WEIGHT if code in codes), 0)
 
 
-def _checkpoints(home: Home, spec: TrainingJob) -> str:
+def checkpoints_uri(home: Home, spec: TrainingJob) -> str:
     """URI of the folder for a job's checkpoints: its own, also where several job files name one folder."""
     uri = spec.spec.checkpoint.uri
     # Nothing in our file URIs is escaped: fsspec reads them as they stand.
     return f"{uri.rstrip('/')}/{spec.name}" if uri else f"file://{home.checkpoints(spec.name)}"
 
 
-def _over(job: Job) -> bool:
-    """Whether nothing more happens to it in this session, and all it held is given back and paid."""
+def over(job: Job) -> bool:
+    """Whether nothing more happens to it by itself, and all it held is given back and paid."""
     return job.ended or (job.interrupt and job.phase is Phase.PAUSED and not job.pods)
 
 
@@ -239,9 +285,12 @@ def _common_journal(chosen: Sequence[Chosen]) -> Path | None:
     return next(iter(journals), None)
 
 
-def _interrupt_orphans(journal: Journal) -> None:
-    """Jobs whose handler died without a word count as interrupted, so that only those asked for go on."""
+def interrupt_orphans(journal: Journal) -> None:
+    """Jobs whose handler died without a word count as interrupted, so that only those asked for go on.
+
+    Their users did not stop them: a service that starts goes on with them.
+    """
     at = Clock(journal.last_at()).now()
     orphans = [job for job in journal.jobs().values() if not job.ended and not job.interrupt]
     if orphans:
-        journal.append([ev.InterruptAsked(at, job.name, True) for job in orphans])
+        journal.append([ev.InterruptAsked(at, job.name, True, by_user=False) for job in orphans])

@@ -75,15 +75,31 @@ def load_jobs(
     `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
     `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
     """
-    found: list[_Found] = []
-    problems: list[Problem] = []
-    files = [Path(path) for path in paths]
-    for path in files:
+    contents: list[tuple[Path, bytes | Problem]] = []
+    for path in map(Path, paths):
         try:
-            data = _contents(path)
+            contents.append((path, _contents(path)))
         except (OSError, ValueError) as error:
             seen = getattr(error, "strerror", None) or str(error)
-            problems.append(Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs"))
+            contents.append(
+                (path, Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs"))
+            )
+    return load_contents(contents, check_files=check_files, inside=inside)
+
+
+def load_contents(
+    contents: Sequence[tuple[Path, bytes | Problem]],
+    *,
+    check_files: bool = True,
+    inside: Sequence[Path] | None = None,
+) -> list[LoadedJob]:
+    """The same for files that were read elsewhere: where each stood, and what was in it (or why it was not read)."""
+    found: list[_Found] = []
+    problems: list[Problem] = []
+    files = [path for path, _ in contents]
+    for path, data in contents:
+        if isinstance(data, Problem):
+            problems.append(data)
             continue
         jobs, mistakes = _read(data, path)
         found += jobs

@@ -18,10 +18,10 @@ from coach.handler.home import Chosen, Home, Past
 from coach.handler.journal import Journal
 from coach.handler.session import (
     EXIT_CODES_BY_WEIGHT,
-    _checkpoints,
     _common_journal,
-    _interrupt_orphans,
+    checkpoints_uri,
     exit_code,
+    interrupt_orphans,
 )
 from tests.cli.conftest import keep
 from tests.core.world import nodes, spec
@@ -60,9 +60,9 @@ def test_every_end_has_a_weight() -> None:
 def test_jobs_whose_handler_died_stay_interrupted_until_they_are_asked_for(home: Home) -> None:
     keep(home, half_way())
     journal = Journal.write(home.journal(1))
-    _interrupt_orphans(journal)
+    interrupt_orphans(journal)
     length = len(list(journal.records()))
-    _interrupt_orphans(journal)
+    interrupt_orphans(journal)
     assert len(list(journal.records())) == length
     reducer = Reducer(CoachPolicy())
     for _, record in journal.records():
@@ -90,9 +90,9 @@ def test_jobs_of_different_runs_cannot_go_on_in_one(home: Home) -> None:
 
 def test_each_job_has_a_folder_of_checkpoints_to_itself() -> None:
     home = Home(Path("/a folder"))
-    assert _checkpoints(home, TrainingJob.from_json(spec("a"))) == "file:///a folder/jobs/a/checkpoints"
+    assert checkpoints_uri(home, TrainingJob.from_json(spec("a"))) == "file:///a folder/jobs/a/checkpoints"
     given = TrainingJob.from_json(spec("a", checkpoint={"uri": "s3://bucket/all/"}))
-    assert _checkpoints(home, given) == "s3://bucket/all/a"
+    assert checkpoints_uri(home, given) == "s3://bucket/all/a"
 
 
 def test_without_a_terminal_stopping_says_what_a_second_ctrl_c_does() -> None:

@@ -151,11 +151,15 @@ class CancelAsked:
 
 @dataclass(frozen=True, slots=True)
 class InterruptAsked:
-    """The user stops the handler: end at the epoch's checkpoint, or at once where `now`. Resumable."""
+    """End at the epoch's checkpoint, or at once where `now`. Resumable.
+
+    `by_user` False: only the handler stops, or has died; a service that starts goes on with the job by itself.
+    """
 
     at: float
     job: str
     now: bool
+    by_user: bool = True
 
 
 @dataclass(frozen=True, slots=True)

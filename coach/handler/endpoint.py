@@ -1,0 +1,139 @@
+"""Where the service of a state folder is found, and the token that its callers show.
+
+$COACH_HOME
+  service.lock   locked by the service for as long as it lives, so a killed one is known to be gone
+  service.json   its address; written once it answers, and read by every command that wants it
+  token          what callers must show; only its owner may read it
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import os
+import secrets
+import stat
+import time
+from collections.abc import Iterator
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+from coach.core.errors import PermanentError, UserError
+from coach.handler.home import Home
+
+#: Characters of a token that a user brings, at least.
+SHORTEST_TOKEN = 20
+#: More than any token has.
+_LONGEST_FILE = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Endpoint:
+    """A service that runs: where it answers, which process it is, and the token to show (a file)."""
+
+    url: str
+    pid: int
+    token_file: str
+    version: str
+
+    @property
+    def token(self) -> str:
+        """The token. Raises UserError where it cannot be read."""
+        return read_token(Path(self.token_file))
+
+
+class ServiceRunsError(UserError):
+    """A service has this state folder already."""
+
+
+@contextlib.contextmanager
+def claimed(home: Home) -> Iterator[None]:
+    """Be the one service of a state folder. Raises ServiceRunsError where there is one already."""
+    file = home.path / "service.lock"
+    with file.open("a+") as lock:
+        for pause in (0.05, 0.2, None):
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                # Whoever looks whether there is a service holds the lock for a moment.
+                if pause is None:
+                    raise ServiceRunsError(_taken(home)) from None
+                time.sleep(pause)
+        withdraw(home)  # what a killed one left
+        try:
+            yield
+        finally:
+            withdraw(home)
+
+
+def _taken(home: Home) -> str:
+    other = find(home)
+    where = f"at {other.url} (process {other.pid})" if other else "and is just starting"
+    return (
+        f"{home.path}: a service runs already, {where}; give it jobs with `coach submit FILE`, end it with "
+        "Ctrl-C or SIGTERM, or set COACH_HOME to another folder"
+    )
+
+
+def publish(home: Home, endpoint: Endpoint) -> None:
+    """Let other commands find the service."""
+    file = _file(home)
+    made = file.with_suffix(".new")
+    made.unlink(missing_ok=True)
+    with open(made, "x", opener=_private, encoding="utf-8") as out:
+        json.dump(asdict(endpoint), out)
+    made.replace(file)
+
+
+def withdraw(home: Home) -> None:
+    """Let nobody find it any more."""
+    _file(home).unlink(missing_ok=True)
+
+
+def find(home: Home) -> Endpoint | None:
+    """The service of a state folder; None where none runs, or it does not answer yet."""
+    try:
+        with (home.path / "service.lock").open("r") as lock, contextlib.suppress(OSError):
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            return None
+        return Endpoint(**json.loads(_file(home).read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError):
+        return None
+
+
+def own_token(home: Home) -> Path:
+    """The state folder's token file, made where there is none. Raises UserError where others may read it."""
+    file = home.path / "token"
+    with contextlib.suppress(FileExistsError), open(file, "x", opener=_private, encoding="ascii") as out:
+        out.write(secrets.token_urlsafe(32) + "\n")
+    read_token(file)
+    return file
+
+
+def read_token(file: Path) -> str:
+    """The token in a file that its owner alone may read. Raises UserError, PermanentError."""
+    try:
+        with file.open("rb") as opened:
+            mode = os.fstat(opened.fileno()).st_mode
+            text = opened.read(_LONGEST_FILE).decode("ascii").strip()
+    except (OSError, ValueError) as error:
+        raise PermanentError(
+            f"{file}: cannot be read as a token: {getattr(error, 'strerror', error)}"
+        ) from error
+    if stat.S_ISREG(mode) and stat.S_IMODE(mode) & 0o077:
+        raise UserError(f"{file}: others may read this token (mode {stat.S_IMODE(mode):o}); chmod 600 {file}")
+    if len(text) < SHORTEST_TOKEN or not text.isprintable() or " " in text:
+        raise UserError(
+            f"{file}: a token has at least {SHORTEST_TOKEN} characters, on one line without spaces"
+        )
+    return text
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, 0o600)
+
+
+def _file(home: Home) -> Path:
+    return home.path / "service.json"
