@@ -1,11 +1,12 @@
 # make setup   both environments and the digits (every other target does it by itself)
 # make demo    one real job to its target, table and figures at the end
 # make test    everything that can be tested on this machine
+# make chaos   N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
 # make check   lint, types, import contracts
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-python test-go check lint types contracts requirements bench recording clean
+.PHONY: help setup data demo test test-python test-go chaos check lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -71,6 +72,12 @@ test-go:
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory -C scheduler-plugins test; \
 	elif [ "$${COACH_REQUIRE_ALL:-}" = 1 ]; then echo "test-go: no Go on this machine" >&2; exit 1; \
 	else echo "test-go: skipped, no Go on this machine"; fi
+
+# Lives add up by seed in results/chaos; those that were lived before are not lived again.
+N := 100
+SEED := 1
+chaos: setup
+	@.venv/bin/python -m benchmarks.chaos $(N) $(SEED)
 
 check: lint types contracts
 

@@ -1,0 +1,3 @@
+"""Chaos needs the functions' Python."""
+
+from tests.cli.conftest import functions  # noqa: F401 - a fixture

@@ -1,0 +1,68 @@
+"""What a life of chaos is: one job on real functions, and one blow to one process at a random instant."""
+
+from __future__ import annotations
+
+import random
+import signal
+from dataclasses import dataclass
+from enum import StrEnum
+
+
+class Victim(StrEnum):
+    """Whom the signal hits. All but the last three are found by the function they belong to."""
+
+    WORKER = "worker"  #: the training process of a worker
+    SERVER = "server"
+    SCHEDULER = "scheduler"
+    ZYGOTE = "zygote"  #: the warm process that training processes are forked from
+    WRAPPER = "wrapper"  #: the function's own process, which answers
+    HOST = "host"  #: the function host, Nuclio's processor's twin
+    TEMPLATE = "template"  #: the process that all zygotes of the machine are forked from
+    HANDLER = "handler"  #: Coach itself
+
+
+class Instant(StrEnum):
+    """In which part of a job's life the signal comes."""
+
+    STARTING = "starting"  #: functions are being started
+    PROBING = "probing"  #: a mini-epoch runs
+    FORMING = "forming"  #: a group's members find each other
+    TRAINING = "training"
+    EVALUATING = "evaluating"  #: evaluating, or writing the checkpoint
+    SETTLING = "settling"  #: an epoch has ended: it is being paid, and the models fitted
+
+
+SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
+
+
+@dataclass(frozen=True)
+class Blow:
+    """`signal` to `victim`, of a function of `role`, at `share` (0..1) of `instant` in the `epoch`-th epoch."""
+
+    victim: Victim
+    signal: str
+    instant: Instant
+    role: str
+    epoch: int
+    share: float
+
+    @property
+    def probing(self) -> bool:
+        """Whether the job must be one that probes."""
+        return self.instant is Instant.PROBING
+
+
+def draw(seed: int, number: int, victims: tuple[Victim, ...] = tuple(Victim)) -> Blow:
+    """The blow of life `number` of `seed`."""
+    dice = random.Random(f"{seed} {number}")
+    victim = dice.choice(victims)
+    instant = dice.choice(tuple(Instant))
+    role = victim.value if victim.value in ("worker", "server", "scheduler") else ""
+    return Blow(
+        victim=victim,
+        signal=dice.choice(tuple(SIGNALS)),
+        instant=instant,
+        role=role or dice.choice(("worker", "server", "scheduler")),
+        epoch=dice.randint(2, 4) if instant in (Instant.TRAINING, Instant.EVALUATING) else dice.randint(1, 4),
+        share=dice.random(),
+    )

@@ -1,0 +1,42 @@
+"""The learning curve without Coach, without groups, without functions: one process, one batch after the other.
+
+Run by the functions' Python: `python reference.py MODEL BATCHES`. Prints {position: test loss} as JSON.
+"""
+
+import json
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+
+ROOT = Path(__file__).resolve().parents[2]
+sys.path.insert(0, str(ROOT / "functions"))
+
+BATCH, SEED = 64, 3
+OPTIMIZER = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9}
+
+
+def main() -> None:
+    """Train, and evaluate after every batch."""
+    from training import backend, model_file
+    from training.data import load
+    from training.dataset import Stream
+
+    uri = sys.argv[1]
+    model = model_file.run(uri, *model_file.read(uri, None))
+    model.PAUSE = 0.0
+    dataset = load("sklearn:digits", "digits8x8")
+    request = SimpleNamespace(model={"uri": uri}, optimizer=OPTIMIZER, seed=SEED)
+    sample, _ = dataset.train.rows(slice(0, 1))
+    learner = backend.make_learner(request, model, sample)
+    stream = Stream(len(dataset.train), SEED)
+    curve = {}
+    for batch in range(int(sys.argv[2])):
+        learner.step(*dataset.train.rows(stream.rows(batch * BATCH, BATCH)), seed=0)
+        learner.update(BATCH)
+        loss, _ = learner.evaluate([dataset.test.rows(slice(0, len(dataset.test)))])
+        curve[(batch + 1) * BATCH] = loss / len(dataset.test)
+    print(json.dumps(curve))
+
+
+if __name__ == "__main__":
+    main()

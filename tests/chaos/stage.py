@@ -1,0 +1,352 @@
+"""Real functions under a real handler, one small job after another, and a hand that strikes at one of its processes.
+
+A `Stage` is one handler in this process; each life is a job of its own on it. Lives whose victim is the handler
+itself are in `tests.chaos.runs`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import tempfile
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import httpx
+
+from coach.core.cluster import Node, PodId, Resources
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import State
+from coach.core.jobs.spec import TrainingJob
+from coach.core.policies import policy
+from coach.handler.handler import Handler
+from coach.handler.journal import Journal
+from coach.platforms.local.environment import Functions
+from coach.platforms.local.platform import LocalPlatform
+from tests.chaos import reference
+from tests.chaos.draw import SIGNALS, Blow, Instant, Victim
+from tests.chaos.processes import children, command, descendants, gone, listening
+
+HERE = Path(__file__).parent
+#: Seconds a life may take; a stopped process is noticed within some ten, and each attempt starts functions anew.
+PATIENCE = 180.0
+#: A node on which any number of such jobs finds room at once.
+ROOMY = (Node("node-0", Resources(64.0, 512.0)),)
+#: Batches that the reference trains: more than any life does.
+BATCHES = 300
+#: Test losses agree so well with a training in one process: sums of floats in another order differ in the last
+#: digits, and training carries the difference on. Two workers' sums do not depend on the order at all.
+TOLERANCE = 1e-3
+
+
+def job_file(name: str, *, probing: bool) -> dict[str, Any]:
+    """A job of six epochs of a quarter of a second: at 2x2 from the start, or one that measures its speed first."""
+    role = {"cpu": "50m", "memory": "300Mi"}
+    spec = {
+        "model": {"file": (HERE / "model.py").as_uri()},
+        "data": {"format": "digits8x8"},
+        "target": {"loss": 0.3, "epochsInARow": 2},
+        "budget": {"amount": 0.05, "currency": "USD"},
+        "workers": {"min": 1, "max": 2},
+        "servers": {"min": 1, "max": 2},
+        "resources": {"scheduler": role, "server": role, "worker": role},
+        "optimizer": {
+            "name": reference.OPTIMIZER["name"],
+            "learningRate": reference.OPTIMIZER["learning_rate"],
+            "momentum": reference.OPTIMIZER["momentum"],
+        },
+        "seed": reference.SEED,
+        "batchSize": reference.BATCH,
+        # By its part of the data, not by time: so that every life has the same epochs.
+        "miniEpoch": {"minSeconds": 20, "maxSeconds": 40, "maxFraction": 0.2},
+        "maxEpochs": 12,
+    }
+    if not probing:
+        spec["policy"] = {"name": "static", "workers": 2, "servers": 2}
+    content = {"apiVersion": "coach.dev/v1alpha1", "kind": "TrainingJob", "metadata": {"name": name}}
+    return {**content, "spec": spec}
+
+
+@cache
+def reference_curve() -> dict[int, float]:
+    """Test loss by samples seen, of the same training without Coach and without groups."""
+    command_line = [
+        str(Functions.find().python),
+        str(HERE / "reference.py"),
+        str(HERE / "model.py"),
+        str(BATCHES),
+    ]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONDONTWRITEBYTECODE": "1"}
+    done = subprocess.run(command_line, env=environment, capture_output=True, text=True, check=True)
+    return {int(position): loss for position, loss in json.loads(done.stdout).items()}
+
+
+def faults(job: Job, blows: int, calm: Sequence[float]) -> list[str]:
+    """What of a finished job is not as if nothing had happened. `calm`: losses of an undisturbed 2x2 run."""
+    found: list[str] = []
+
+    def expect(holds: bool, what: str) -> None:
+        if not holds:
+            found.append(what)
+
+    expect(job.state is State.SUCCEEDED, f"ended {job.state} {job.reason}: {job.message}")
+    expect(job.attempts <= len(job.epochs) + blows, f"{job.attempts} attempts for {len(job.epochs)} epochs")
+    expect([e.number for e in job.epochs] == list(range(1, len(job.epochs) + 1)), "epochs twice or missing")
+    position = 0
+    for epoch in job.epochs:
+        position += epoch.report.samples
+        wanted = reference_curve()[position]
+        off = abs(epoch.report.loss - wanted) / wanted
+        expect(
+            off < TOLERANCE, f"epoch {epoch.number}: loss {epoch.report.loss} is {off:.1e} off the reference"
+        )
+    expect(job.position == position, f"position {job.position}, samples {position}")
+    if job.spec.spec.policy.allocation is not None:
+        losses = [epoch.report.loss for epoch in job.epochs]
+        expect(losses == list(calm), f"losses {losses}, undisturbed {list(calm)}")
+    ledger = job.ledger
+    expect(sum(job.charges.values()) == ledger.spent, f"spent {ledger.spent}, charges {job.charges}")
+    counted = {epoch.token: epoch.cost for epoch in job.epochs}
+    expect(
+        all(job.charges.get(t) == cost for t, cost in counted.items()), "an epoch's cost is not its charge"
+    )
+    expect(0 < ledger.spent <= (ledger.budget or 0), f"spent {ledger.spent} of {ledger.budget}")
+    expect(ledger.reserved == 0 and not job.pods, "something is still held")
+    return found
+
+
+@dataclass
+class Outcome:
+    """What became of a life. `struck`: the process that was hit, "" where the job ended before."""
+
+    struck: str
+    lost: list[str]
+    attempts: int = 0
+    epochs: int = 0
+    failures: list[str] = field(default_factory=list)
+    seconds: float = 0.0
+
+
+class Stage:
+    """See the module's description. Use as `async with Stage.open() as stage`."""
+
+    def __init__(self, folder: Path, handler: Handler, platform: LocalPlatform) -> None:
+        self.folder = folder
+        self.handler = handler
+        self.platform = platform
+        self.calm: tuple[float, ...] = ()
+        self._zygotes: dict[PodId, int] = {}
+        self._addresses: dict[PodId, str] = {}
+        self._http = httpx.AsyncClient(trust_env=False)
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def open(cls) -> AsyncIterator[Stage]:
+        """A handler on a folder of its own; at the end nothing of it may be left, else AssertionError."""
+        with tempfile.TemporaryDirectory(prefix="chaos-") as name:
+            folder, temporary = Path(name), Path(name) / "tmp"
+            temporary.mkdir()
+            tempfile.tempdir = str(temporary)
+            try:
+                async with cls._handler(folder) as stage:
+                    stage.calm = tuple(e.report.loss for e in (await stage.run("calm", probing=False)).epochs)
+                    yield stage
+            finally:
+                tempfile.tempdir = None
+            left = gone(
+                lambda: [command(pid) for pid in descendants(os.getpid()) if "training" in command(pid)], 5
+            )
+            left += [str(path) for path in temporary.iterdir()]
+            assert not left, f"left behind: {left}"
+
+    @classmethod
+    @contextlib.asynccontextmanager
+    async def _handler(cls, folder: Path) -> AsyncIterator[Stage]:
+        journal = Journal.write(folder / "journal.db")
+        local = LocalPlatform(
+            ROOMY,
+            Functions.find(),
+            lambda job: folder / "logs" / job,
+            lambda: handler.now(),  # noqa: PLW0108
+        )
+        handler = Handler(local, journal, policy("coach"))
+        try:
+            async with handler:
+                stage = cls(folder, handler, local)
+                handler.observers.append(stage._note_pods)
+                async with stage._http:
+                    yield stage
+        finally:
+            journal.close()
+
+    async def run(self, name: str, *, probing: bool, seconds: float = PATIENCE) -> Job:
+        """A job from its submission to its end."""
+        spec = TrainingJob.from_json(job_file(name, probing=probing))
+        self.handler.submit(spec, (self.folder / "checkpoints" / name).as_uri())
+        async with asyncio.timeout(seconds):
+            await self.handler.wait(lambda: name in self.handler.jobs and self.handler.jobs[name].ended)
+        return self.handler.jobs[name]
+
+    async def live(self, name: str, blow: Blow) -> Outcome:
+        """One life: the job, the blow, and what is wrong afterwards."""
+        failures: list[str] = []
+
+        def note(event: ev.Event, _: Sequence[act.Action]) -> None:
+            if isinstance(event, ev.EpochFailed | ev.PodLost) and event.job == name:
+                failures.append(f"{type(event).__name__} {event.reason.value}: {event.message}")
+
+        self.handler.observers.append(note)
+        hand = asyncio.create_task(self._strike(name, blow))
+        began = time.monotonic()
+        try:
+            job = await self.run(name, probing=blow.probing)
+            lost = faults(job, 1, self.calm)
+        except TimeoutError:
+            job = self.handler.jobs[name]
+            lost = [f"not over after {PATIENCE:.0f} s: {job.phase} {job.reason}: {job.message}"]
+            self.handler.cancel(name)
+        finally:
+            self.handler.observers.remove(note)
+        seconds = time.monotonic() - began
+        hand.cancel()
+        (struck,) = await asyncio.gather(hand, return_exceptions=True)
+        struck = struck if isinstance(struck, str) else ""
+        lost += await self._left_behind(name)
+        self._wake_template()
+        return Outcome(struck, lost, job.attempts, len(job.epochs), failures, seconds)
+
+    # -- striking -----------------------------------------------------------------------------------------
+
+    def _note_pods(self, event: ev.Event, _: Sequence[act.Action]) -> None:
+        if isinstance(event, ev.PodReady):
+            self._addresses[event.pod] = event.address
+            self._noting = asyncio.create_task(self._note_zygote(event.pod, event.address))
+
+    async def _note_zygote(self, pod: PodId, address: str) -> None:
+        with contextlib.suppress(httpx.HTTPError):
+            answer = await self._http.post(f"http://{address}/", json={"op": "health"}, timeout=5)
+            self._zygotes[pod] = answer.json()["zygote_pid"]
+
+    async def _strike(self, name: str, blow: Blow) -> str:
+        """Wait for the instant and send the signal; `role pid` of the process that was hit."""
+        await self._instant(name, blow)
+        while True:
+            pid = self._victim(name, blow)
+            if pid is not None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, SIGNALS[blow.signal])
+                    return f"{blow.victim} {pid}"
+            await asyncio.sleep(0.002)
+
+    async def _instant(self, name: str, blow: Blow) -> None:
+        """Return at the drawn instant; how long each part takes is known from the undisturbed run."""
+
+        def seen(holds: Callable[[ev.Event, act.Action | None], bool]) -> asyncio.Future[None]:
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+            def observe(event: ev.Event, actions: Sequence[act.Action]) -> None:
+                if not future.done() and event.job == name and any(holds(event, a) for a in (*actions, None)):
+                    future.set_result(None)
+
+            self.handler.observers.append(observe)
+            future.add_done_callback(lambda _: self.handler.observers.remove(observe))
+            return future
+
+        train, evaluate = self.usual
+        match blow.instant:
+            case Instant.STARTING:
+                await seen(lambda _, action: isinstance(action, act.DeployPods))
+                await asyncio.sleep(blow.share * 0.5)
+            case Instant.PROBING:
+                await seen(
+                    lambda _, action: (
+                        isinstance(action, act.RunEpoch)
+                        and action.kind is EpochKind.MINI
+                        and action.number >= blow.epoch
+                    )
+                )
+                await asyncio.sleep(blow.share * 0.4)
+            case Instant.FORMING:
+                await seen(
+                    lambda _, action: isinstance(action, act.RunEpoch) and action.group.endswith(".g1")
+                )
+                await asyncio.sleep(blow.share * 0.25)
+            case Instant.TRAINING:
+                await seen(lambda _, action: isinstance(action, act.RunEpoch) and action.number >= blow.epoch)
+                await asyncio.sleep(blow.share * train)
+            case Instant.EVALUATING:
+                await seen(lambda _, action: isinstance(action, act.RunEpoch) and action.number >= blow.epoch)
+                await asyncio.sleep(train + blow.share * evaluate)
+            case Instant.SETTLING:
+                await seen(
+                    lambda event, _: (
+                        isinstance(event, ev.EpochFinished)
+                        and len(self.handler.jobs[name].epochs) >= blow.epoch
+                    )
+                )
+                await asyncio.sleep(blow.share * 0.03)
+
+    @property
+    def usual(self) -> tuple[float, float]:
+        """Seconds of training, and of evaluating with the checkpoint, of an epoch when nothing happens."""
+        reports = [epoch.report for epoch in self.handler.jobs["calm"].epochs[1:]]
+        train = sorted(report.train_seconds for report in reports)[len(reports) // 2]
+        after = sorted(report.evaluate_seconds + report.checkpoint_seconds for report in reports)
+        return train, after[len(reports) // 2]
+
+    def _victim(self, name: str, blow: Blow) -> int | None:
+        if blow.victim is Victim.TEMPLATE:
+            return self.platform._template._process.pid
+        pods = [pod for pod in self.handler.jobs[name].pods if pod.role.value == blow.role]
+        if not pods:
+            return None
+        pod = sorted(pods)[int(blow.share * 1000) % len(pods)]
+        host = self.platform._hosts.get(pod)
+        match blow.victim:
+            case Victim.HOST:
+                return host.pid if host else None
+            case Victim.WRAPPER:
+                wrappers = [pid for pid in children(host.pid) if "wrapper.py" in command(pid)] if host else []
+                return wrappers[0] if wrappers else None
+            case Victim.ZYGOTE:
+                return self._zygotes.get(pod)
+            case _:
+                forked = children(self._zygotes[pod]) if pod in self._zygotes else []
+                return forked[0] if forked else None
+
+    async def _left_behind(self, name: str) -> list[str]:
+        """Processes and sockets of a job that has ended."""
+        pods = [pod for pod in self._addresses if pod.job == name]
+        hosts = [self._addresses.pop(pod).rpartition(":")[0] for pod in pods]
+        zygotes = [self._zygotes.pop(pod) for pod in pods if pod in self._zygotes]
+        mine = f"{name}-"
+
+        def left() -> list[str]:
+            run_dirs = [p for p in descendants(os.getpid()) if mine in _cwd(p)]
+            return [
+                command(pid) or str(pid) for pid in run_dirs + [z for z in zygotes if command(z)]
+            ] + listening(hosts)
+
+        return [f"left: {what}" for what in await asyncio.to_thread(gone, left, 10)]
+
+    def _wake_template(self) -> None:
+        """A stopped template would make every later life start slowly: it has been seen that this one did not mind."""
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(self.platform._template._process.pid, signal.SIGCONT)
+
+
+def _cwd(pid: int) -> str:
+    with contextlib.suppress(OSError):
+        return str((Path("/proc") / str(pid) / "cwd").readlink())
+    return ""
