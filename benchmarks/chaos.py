@@ -126,11 +126,11 @@ def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
     total["epochs repeated"] = sum(line["epochs repeated"] for line in table)
     total["median seconds"] = sorted(float(row["seconds"]) for row in hit)[len(hit) // 2] if hit else 0.0
     total["losses"] = sum(line["losses"] for line in table)
-    seeds = sorted({int(row["seed"]) for row in rows})
+    named = ", ".join(map(str, sorted({int(row["seed"]) for row in rows})))
     note = (
-        f"Lives by victim and signal, of the seeds {', '.join(map(str, seeds))}; {len(rows) - len(hit)} more, in which\n"
-        "the job ended before the blow, are not counted. A loss is anything that is not as if nothing had happened:\n"
-        "another end, two epochs repeated, another loss curve, money that does not add up, a process, socket or file left."
+        f"Lives by victim and signal, of the seeds {named}; {len(rows) - len(hit)} more, in which the job ended\n"
+        "before the blow, are not counted. A loss is anything that is not as if nothing had happened: another end,\n"
+        "two epochs repeated, another loss curve, money that does not add up, a process, socket or file left."
     )
     write_table(out.with_name("chaos.md"), "Kill any part at any instant", COMMAND, [*table, total], note)
 
