@@ -16,9 +16,10 @@ if TYPE_CHECKING:
     from coach.handler.home import Home
     from coach.handler.session import MakePlatform
     from coach.platforms.base import Platform
+    from coach.platforms.local.network import Bandwidth
 
 
-def command(
+def command(  # noqa: PLR0917 - they are options
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")
     ],
@@ -34,6 +35,13 @@ def command(
         typer.Option(
             metavar="NAME",
             help="Who chooses workers and servers, instead of the job files: coach, coach:cheapest or static:2x1.",
+        ),
+    ] = "",
+    bandwidth: Annotated[
+        str,
+        typer.Option(
+            metavar="RATE",
+            help="Give each virtual node a network of its own with this limit, such as 200mbit (root only).",
         ),
     ] = "",
     output: Output = Format.TABLE,
@@ -52,6 +60,7 @@ def command(
       coach run jobs/lenet-digits.yaml
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
       coach run job.yaml --policy static:2x1 -o json
+      sudo coach run job.yaml --nodes 4x1 --bandwidth 200mbit
     """
     from coach.cli.ending import beginning, ending
     from coach.cli.lines import Lines
@@ -62,6 +71,7 @@ def command(
     from coach.handler.session import Session
     from coach.jobfiles.load import load_jobs
     from coach.platforms.local.cluster import parse_nodes
+    from coach.platforms.local.network import Bandwidth, limited, require
     from coach.report.status import JOB_COLUMNS, job_row
 
     loaded = load_jobs(files)
@@ -69,6 +79,10 @@ def command(
     cluster = parse_nodes(nodes)
     #: With -o json or csv, stdout is for the result alone.
     screen = console(stderr=output is not Format.TABLE)
+    limit = Bandwidth.parse(bandwidth) if bandwidth else None
+    if limit:
+        require(cluster)
+        cluster = limited(cluster, limit)
     beginning(screen, specs, cluster, allocator)
     session: Session
 
@@ -82,7 +96,7 @@ def command(
         specs,
         nodes=cluster,
         policy=allocator,
-        make_platform=_local_platform(cluster),
+        make_platform=_local_platform(cluster, limit),
         watcher=watcher,
     )
     if display:
@@ -98,13 +112,13 @@ def command(
     raise typer.Exit(code)
 
 
-def _local_platform(nodes: tuple[Node, ...]) -> MakePlatform:
+def _local_platform(nodes: tuple[Node, ...], bandwidth: Bandwidth | None) -> MakePlatform:
     from coach.platforms.local.environment import Functions
     from coach.platforms.local.platform import LocalPlatform
 
     functions = Functions.find()
 
     def make(home: Home, now: Callable[[], float]) -> Platform:
-        return LocalPlatform(nodes, functions, home.logs, now)
+        return LocalPlatform(nodes, functions, home.logs, now, bandwidth)
 
     return make

@@ -11,6 +11,7 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _F_SETSIG = 10  # Linux; Python names it since 3.12
+_CLONE_NEWNET = 0x40000000  # Linux; Python names it since 3.12, and has setns since then
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -31,6 +32,20 @@ def die_with_pipe(reader: int) -> None:
     fcntl.fcntl(reader, fcntl.F_SETFL, fcntl.fcntl(reader, fcntl.F_GETFL) | os.O_ASYNC)
     if select.select([reader], [], [], 0)[0]:  # it was gone before the kernel was told
         os._exit(1)
+
+
+def join_network_of(pid: int) -> None:
+    """Enter the network namespace of another process, if it has another. Raises OSError where we may not."""
+    theirs = f"/proc/{pid}/ns/net"
+    if Path(theirs).stat().st_ino == Path("/proc/self/ns/net").stat().st_ino:
+        return
+    descriptor = os.open(theirs, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        if _libc.setns(descriptor, _CLONE_NEWNET) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"cannot enter the network of process {pid}: {os.strerror(error)}")
+    finally:
+        os.close(descriptor)
 
 
 def kill(pid: int) -> None:

@@ -27,6 +27,7 @@ import os
 import select
 import signal
 import socket
+import struct
 import sys
 import time
 from collections.abc import Callable
@@ -38,6 +39,9 @@ from training.cache import Cache
 from training.dataset import DataSet
 from training.errors import TrainingError
 from training.request import StartRequest
+
+#: Process, user and group of the other end of a unix socket.
+_CREDENTIALS = struct.Struct("3i")
 
 
 class Zygote:
@@ -229,6 +233,7 @@ def _be_template(path: str) -> None:
     """Fork a zygote for every wrapper that connects to `path`.
 
     A wrapper sends three descriptors: one end of a socket pair, one of a pipe (processes.die_with_pipe), its stderr.
+    Its zygote lives in the wrapper's network, which need not be the template's.
     """
     seconds = _import_framework()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for
@@ -246,6 +251,9 @@ def _be_template(path: str) -> None:
                 if message is None or len(descriptors) != 3:
                     continue
                 wrapper, lifeline, stderr = descriptors
+                asking, _, _ = _CREDENTIALS.unpack(
+                    connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+                )
                 pid = os.fork()
                 if pid == 0:
                     listener.close()
@@ -255,6 +263,7 @@ def _be_template(path: str) -> None:
                     os.dup2(stderr, 2)
                     os.dup2(stderr, 1)
                     os.close(stderr)
+                    processes.join_network_of(asking)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     _serve(wrapper, seconds)
                 for descriptor in descriptors:

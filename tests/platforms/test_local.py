@@ -68,7 +68,7 @@ def job(name: str, folder: Path, **changes) -> TrainingJob:
 
 
 @contextlib.asynccontextmanager
-async def handler_on(folder: Path, nodes: str | None = None):
+async def handler_on(folder: Path, nodes: str | None = None, **options):
     journal = Journal.write(folder / "journal.db")
     holder: list[Handler] = []
     platform = LocalPlatform(
@@ -76,6 +76,7 @@ async def handler_on(folder: Path, nodes: str | None = None):
         Functions.find(),
         lambda name: folder / "logs" / name,
         lambda: holder[0].now(),  # noqa: PLW0108 (not there yet)
+        **options,
     )
     handler = Handler(platform, journal, policy("coach"))
     holder.append(handler)

@@ -20,7 +20,9 @@ from coach.platforms.base import EpochOrder, PodError, Progress
 from coach.platforms.functions import GangClient
 from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.environment import Functions
-from coach.platforms.local.host.launch import HostProcess, launch
+from coach.platforms.local.host.command import HostProcess
+from coach.platforms.local.host.launch import launch
+from coach.platforms.local.network import Bandwidth, Network
 
 PORT = 8080
 #: Seconds a function may take until it answers.
@@ -39,7 +41,10 @@ class LocalPlatform:
         functions: Functions,
         logs: Callable[[str], Path],
         now: Callable[[], float],
+        bandwidth: Bandwidth | None = None,
     ) -> None:
+        self._bandwidth = bandwidth
+        self._network: Network | None = None
         self._nodes = nodes
         self._functions = functions
         self._logs = logs
@@ -51,11 +56,19 @@ class LocalPlatform:
         self._addresses = _addresses(nodes)
 
     async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
-        """Start the process that all functions are forked from. Raises PermanentError without MXNet."""
+        """Start the process that all functions are forked from. Raises PermanentError without MXNet or network."""
         self._pod_lost = pod_lost
+        if self._bandwidth:
+            self._network = await Network.open(self._nodes, self._bandwidth)
+            self._addresses = self._network.addresses
         self._folder = Path(tempfile.mkdtemp(prefix="coach-"))
         self._http = httpx.AsyncClient(limits=httpx.Limits(max_connections=None), trust_env=False)
-        self._template = await self._functions.start_template(self._folder / "template.sock")
+        try:
+            self._template = await self._functions.start_template(self._folder / "template.sock")
+        except BaseException:
+            if self._network:
+                await self._network.close()
+            raise
         return self._nodes
 
     async def close(self) -> None:
@@ -63,6 +76,8 @@ class LocalPlatform:
         await self.release(list(self._hosts))
         await self._template.close()
         await self._http.aclose()
+        if self._network:
+            await self._network.close()
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
@@ -80,6 +95,7 @@ class LocalPlatform:
             log_path=logs / f"{pod.id.name}.log",
             run_dir=self._folder / pod.id.name,
             cpus=self._cores.get(pod.node),
+            prefix=self._network.inside(pod.node) if self._network else (),
         )
         self._hosts[pod.id] = host
         try:

@@ -119,6 +119,7 @@ async def launch(
     run_dir: Path,
     python_path: Sequence[Path] = (),
     cpus: Sequence[int] | None = None,
+    prefix: Sequence[str] = (),
     namespace: str = "nuclio",
     trigger: Mapping[str, Any] | None = None,
     labels: Mapping[str, str] | None = None,
@@ -131,7 +132,8 @@ async def launch(
     `python_path` folders are importable beside `function_dir`. The function's environment is this process's without its
     Python settings, then `spec.env` of function.yaml, then `env`. `trigger` overrides keys of the HTTP trigger, such as
     numWorkers or workerTerminationTimeout. `health` is the address of /live and /ready; by default there is none,
-    because `wait_ready` and `wait` tell the same. Raises UserError when function.yaml cannot be used.
+    because `wait_ready` and `wait` tell the same. `prefix` comes before the command, to run it elsewhere on this
+    machine: it must become the command, in the same process. Raises UserError when function.yaml cannot be used.
     """
     document = _read_function(function_dir / "function.yaml")
     spec = dict(document.get("spec") or {})
@@ -150,7 +152,7 @@ async def launch(
     }
     lifeline_read, lifeline = os.pipe()
     ready, ready_write = os.pipe()
-    command = [sys.executable, "-P", "-m", "coach.platforms.local.host", "--config", "processor.yaml"]
+    command = [*prefix, sys.executable, "-P", "-m", "coach.platforms.local.host", "--config", "processor.yaml"]
     command += ["--platform-config", "platform.yaml", "--log-file", str(log_path.resolve())]
     command += ["--parent-fd", str(lifeline_read), "--ready-fd", str(ready_write)]
     if cpus:
