@@ -20,8 +20,7 @@ from coach.platforms.base import EpochOrder, PodError, Progress
 from coach.platforms.functions import GangClient
 from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.environment import Functions
-from coach.platforms.local.host.command import HostProcess
-from coach.platforms.local.host.launch import launch
+from coach.platforms.local.host.launch import HostProcess, launch
 from coach.platforms.local.network import Bandwidth, Network
 
 PORT = 8080
