@@ -4,7 +4,9 @@ import (
 	"fmt"
 	"math/rand"
 	"os"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 
 	"coach.dev/scheduler-plugins/pkg/identity"
@@ -24,7 +26,11 @@ type history struct {
 	now      float64
 	jobs     []*job
 	order    []string // jobs in the order of their start
+	seen     *tally
 }
+
+// tally counts what histories went through, so that a reader can see that they were not idle.
+type tally struct{ gangs, started, waited, passed, verdicts int }
 
 type job struct {
 	gang     planner.Gang // as it was submitted
@@ -39,7 +45,7 @@ type job struct {
 
 func newHistory(t *testing.T, seed int64) *history {
 	random := rand.New(rand.NewSource(seed))
-	h := &history{t: t, random: random}
+	h := &history{t: t, random: random, seen: &tally{}}
 	dimensions := 1 + random.Intn(2)
 	vector := func(low, high int) []int64 {
 		v := make([]int64, dimensions)
@@ -132,6 +138,7 @@ func (h *history) round() {
 	}
 	closed := head != nil && knob.Limits.reached(knob.Bypassed, knob.Waited)
 	plans := Queue(h.snapshot(), gangs, knob, ends, nil)
+	h.oracle(gangs, plans)
 	passed := 0
 	for i, plan := range plans {
 		j := there[i]
@@ -159,7 +166,83 @@ func (h *history) round() {
 			h.t.Fatalf("%d gangs passed %s under %+v", passed, head.gang.Key, knob)
 		}
 		head.bypassed += passed
+		h.seen.passed += passed
 	}
+}
+
+// oracle tries every node for every member where a verdict can be told from the cluster alone: a gang that is said never to fit, on
+// the empty cluster; and the head, in a round in which nobody was placed, on what is free.
+func (h *history) oracle(gangs []*planner.Gang, plans []planner.Plan) {
+	nobody := true
+	var head *planner.Gang
+	for i, plan := range plans {
+		nobody = nobody && len(gangs[i].Placed(&plan)) == 0
+		if plan.Wait == nil {
+			continue
+		}
+		if plan.Wait.Token.Claims() && (head == nil || order.Less(&gangs[i].Order, &head.Order)) {
+			head = gangs[i]
+		}
+		if plan.Wait.Token == reason.NeverFits {
+			h.deny(gangs[i], h.capacity, "never fits")
+		}
+	}
+	if nobody && head != nil {
+		h.deny(head, h.snapshot().Free, "waits for room")
+	}
+}
+
+// deny fails if a gang's needed members, the first of each role, fit into free in any way.
+func (h *history) deny(gang *planner.Gang, free [][]int64, verdict string) {
+	h.seen.verdicts++
+	left := gang.Needed
+	var requests [][]int64
+	for _, member := range gang.Settled {
+		rank, _ := member.Role.Rank()
+		left[rank]--
+	}
+	for _, member := range gang.Members {
+		if rank, _ := member.Role.Rank(); left[rank] > 0 {
+			left[rank]--
+			requests = append(requests, member.Request)
+		}
+	}
+	room := make([][]int64, len(free))
+	for n := range free {
+		room[n] = slices.Clone(free[n])
+	}
+	var place func(at int) bool
+	place = func(at int) bool {
+		if at == len(requests) {
+			return true
+		}
+		for n := range room {
+			if slices.ContainsFunc(dimensions(room[n]), func(d int) bool { return requests[at][d] > 0 && requests[at][d] > room[n][d] }) {
+				continue
+			}
+			for d, amount := range requests[at] {
+				room[n][d] -= amount
+			}
+			if place(at + 1) {
+				return true
+			}
+			for d, amount := range requests[at] {
+				room[n][d] += amount
+			}
+		}
+		return false
+	}
+	if place(0) {
+		h.t.Fatalf("%s %s by the verdict, and has a place: needs %v of %v, free %v", gang.Key, verdict, gang.Needed, requests, free)
+	}
+}
+
+func dimensions(vector []int64) []int {
+	indices := make([]int, len(vector))
+	for d := range indices {
+		indices[d] = d
+	}
+	return indices
 }
 
 // head is the first job in queue order that was waiting for room.
@@ -228,6 +311,13 @@ func (h *history) run() {
 		h.invariants()
 	}
 	for _, j := range h.jobs {
+		h.seen.gangs++
+		if j.started >= 0 {
+			h.seen.started++
+		}
+		if j.started > j.arrives {
+			h.seen.waited++
+		}
 		fits := planner.FitsMissing(h.empty(), &j.gang, j.gang.Needed.Short())
 		if fits != j.ended {
 			h.t.Fatalf("%s: fits the empty cluster %v, ended %v (policy %s)", j.gang.Key, fits, j.ended, h.knob.Policy)
@@ -237,18 +327,39 @@ func (h *history) run() {
 
 func (h *history) empty() *planner.Snapshot { return h.snapshot().Without() }
 
-// TestHistories plays random histories. COACH_HISTORIES sets how many; the 100,000 take about a minute.
+// TestHistories plays random histories, each from its seed. COACH_HISTORIES sets which: 300 for the first so many, 300-1000 for a part
+// (the end excluded). benchmarks/scheduler_histories.py adds parts up to the 100,000 of results/scheduler.
 func TestHistories(t *testing.T) {
-	histories := 300
+	first, end := int64(0), int64(300)
 	if text := os.Getenv("COACH_HISTORIES"); text != "" {
 		var err error
-		if histories, err = strconv.Atoi(text); err != nil {
+		from, to, part := strings.Cut(text, "-")
+		if !part {
+			from, to = "0", text
+		}
+		if first, err = strconv.ParseInt(from, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+		if end, err = strconv.ParseInt(to, 10, 64); err != nil {
 			t.Fatal(err)
 		}
 	}
-	for seed := range histories {
-		newHistory(t, int64(seed)).run()
+	seen, seed := &tally{}, first
+	defer func() {
+		if t.Failed() {
+			t.Logf("in the history of seed %d", seed)
+		}
+	}()
+	for ; seed < end; seed++ {
+		h := newHistory(t, seed)
+		h.seen = seen
+		h.run()
 	}
+	if seen.verdicts == 0 || seen.waited == 0 {
+		t.Fatalf("the histories are idle: %+v", *seen)
+	}
+	t.Logf("histories %d-%d: gangs %d, started %d, waited %d, passed %d, verdicts checked %d", first, end, seen.gangs, seen.started, seen.waited, seen.passed,
+		seen.verdicts)
 }
 
 // FuzzHistory plays the history of any seed.

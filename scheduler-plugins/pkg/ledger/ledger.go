@@ -59,7 +59,7 @@ type Ledger struct {
 	seats   map[string]*Seat                 // by UID
 	planned map[string]map[string]*Seat      // by node, then UID: the seats whose room this ledger keeps
 	jobs    map[string]map[identity.Key]int  // members on each node, bound or seated; inner maps are never changed in place
-	unbound float64                          // core-seconds that were kept or reserved before they were bound
+	unbound float64                          // core-seconds of seats that are gone
 	kept    atomic.Int64                     // how many seats are planned, readable without the lock
 }
 
@@ -310,10 +310,18 @@ func (l *Ledger) Holding(gang identity.Key) map[string][]Amount {
 }
 
 // Unbound is how many core-seconds were kept or reserved so far for pods before they were bound or their plan was dropped.
-func (l *Ledger) Unbound() float64 {
+func (l *Ledger) Unbound(now time.Time) float64 {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return l.unbound
+	sum := l.unbound
+	for _, seat := range l.seats {
+		sum += seat.coreSeconds(now)
+	}
+	return sum
+}
+
+func (s *Seat) coreSeconds(now time.Time) float64 {
+	return float64(s.Pod.Request["cpu"]) / 1000 * now.Sub(s.Since).Seconds()
 }
 
 // Stale lists gangs with a seat that is older than the limit and not released. A seat whose victims take their time is not stale.
@@ -337,7 +345,7 @@ func (l *Ledger) unseat(uid string, now time.Time) {
 	if seat == nil {
 		return
 	}
-	l.unbound += float64(seat.Pod.Request["cpu"]) / 1000 * now.Sub(seat.Since).Seconds()
+	l.unbound += seat.coreSeconds(now)
 	if seat.State == Planned {
 		l.letGo(seat)
 	}

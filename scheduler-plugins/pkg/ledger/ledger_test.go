@@ -37,6 +37,9 @@ func TestTheLifeOfAPlan(t *testing.T) {
 	if got := l.Kept("n", key("a"), 0); got != nil {
 		t.Errorf("not against their own gang: %v", got)
 	}
+	if sum := l.Unbound(start.Add(time.Second)); sum != 2 {
+		t.Errorf("two cores are kept for a second: %v", sum)
+	}
 	if !l.Reserve(a0.UID, "n") || l.Kept("n", key("b"), 0)["cpu"] != 1000 {
 		t.Error("what the scheduler's cache counts is not kept twice")
 	}
@@ -54,8 +57,8 @@ func TestTheLifeOfAPlan(t *testing.T) {
 	l.Observe(a0, start.Add(2*time.Second))
 	l.Observe(a1, start.Add(3*time.Second))
 	bound, asking, seats := l.Members(key("a"))
-	if len(bound) != 2 || len(asking) != 0 || len(seats) != 0 || l.Unbound() != 5 {
-		t.Errorf("bound %v, asking %v, seats %v, unbound %v core-seconds", bound, asking, seats, l.Unbound())
+	if len(bound) != 2 || len(asking) != 0 || len(seats) != 0 || l.Unbound(start.Add(9*time.Second)) != 5 {
+		t.Errorf("bound %v, asking %v, seats %v, unbound %v core-seconds", bound, asking, seats, l.Unbound(start.Add(9*time.Second)))
 	}
 	if jobs := l.Jobs([]string{"n", "m"}); jobs[0][key("a")] != 2 || jobs[1] != nil {
 		t.Errorf("jobs %v", jobs)

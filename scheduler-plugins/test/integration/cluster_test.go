@@ -24,6 +24,7 @@ import (
 
 	"coach.dev/scheduler-plugins/pkg/api"
 	"coach.dev/scheduler-plugins/pkg/identity"
+	"coach.dev/scheduler-plugins/test/plane"
 )
 
 var gangs = api.Resource
@@ -67,11 +68,11 @@ func (c *cluster) must(err error) {
 func (c *cluster) start() {
 	c.t.Helper()
 	folder := c.t.TempDir()
-	ports, err := freePorts(2)
+	ports, err := plane.FreePorts(2)
 	c.must(err)
 	c.debug = fmt.Sprintf("127.0.0.1:%d", ports[0])
 	kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {token: scheduler}}]}`, shared.url)
+clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {token: scheduler}}]}`, shared.URL)
 	c.must(os.WriteFile(filepath.Join(folder, "kubeconfig"), []byte(kubeconfig), 0o600))
 
 	text, err := os.ReadFile(filepath.Join(deploy, "only-scheduler.yaml"))
@@ -93,10 +94,10 @@ clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], us
 	text, err = yaml.Marshal(configuration)
 	c.must(err)
 	c.must(os.WriteFile(filepath.Join(folder, "config.yaml"), text, 0o600))
-	program, err := binary("coach-scheduler")
+	program, err := plane.Binary("coach-scheduler")
 	c.must(err)
 	log := filepath.Join(folder, "scheduler.log")
-	c.scheduler, err = spawn(program, log, "--config", filepath.Join(folder, "config.yaml"), "--secure-port", fmt.Sprint(ports[1]), "--bind-address", "127.0.0.1", "-v", "2")
+	c.scheduler, err = plane.Spawn(program, log, "--config", filepath.Join(folder, "config.yaml"), "--secure-port", fmt.Sprint(ports[1]), "--bind-address", "127.0.0.1", "-v", "2")
 	c.must(err)
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
@@ -118,16 +119,16 @@ func (c *cluster) kill() {
 // clear what a test left in the API server.
 func (c *cluster) clear() {
 	background := context.Background()
-	_ = shared.client.CoreV1().Pods("default").DeleteCollection(background, immediately, metav1.ListOptions{})
-	_ = shared.dynamic.Resource(gangs).Namespace("default").DeleteCollection(background, immediately, metav1.ListOptions{})
-	_ = shared.client.CoreV1().Nodes().DeleteCollection(background, immediately, metav1.ListOptions{})
+	_ = shared.Client.CoreV1().Pods("default").DeleteCollection(background, immediately, metav1.ListOptions{})
+	_ = shared.Dynamic.Resource(gangs).Namespace("default").DeleteCollection(background, immediately, metav1.ListOptions{})
+	_ = shared.Client.CoreV1().Nodes().DeleteCollection(background, immediately, metav1.ListOptions{})
 	c.eventually("nothing is left", func() bool { return len(c.pods("")) == 0 })
 }
 
 func (c *cluster) node(name, cores string) {
 	c.t.Helper()
 	capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse(cores), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
-	_, err := shared.client.CoreV1().Nodes().Create(c.ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
+	_, err := shared.Client.CoreV1().Nodes().Create(c.ctx, &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name},
 		Status: v1.NodeStatus{Capacity: capacity, Allocatable: capacity}}, metav1.CreateOptions{})
 	c.must(err)
 }
@@ -143,11 +144,11 @@ func (c *cluster) gang(job string, workers, wanted int, change ...func(spec map[
 	}
 	object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "coach.dev/v1alpha1", "kind": "Gang",
 		"metadata": map[string]any{"name": job, "namespace": "default"}, "spec": spec}}
-	_, err := shared.dynamic.Resource(gangs).Namespace("default").Create(c.ctx, object, metav1.CreateOptions{})
+	_, err := shared.Dynamic.Resource(gangs).Namespace("default").Create(c.ctx, object, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		patch, failed := json.Marshal(map[string]any{"spec": spec})
 		c.must(failed)
-		_, err = shared.dynamic.Resource(gangs).Namespace("default").Patch(c.ctx, job, types.MergePatchType, patch, metav1.PatchOptions{})
+		_, err = shared.Dynamic.Resource(gangs).Namespace("default").Patch(c.ctx, job, types.MergePatchType, patch, metav1.PatchOptions{})
 	}
 	c.must(err)
 }
@@ -163,7 +164,7 @@ func (c *cluster) pod(job string, role identity.Role, index int, cores string, c
 	for _, f := range change {
 		f(pod)
 	}
-	_, err := shared.client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
+	_, err := shared.Client.CoreV1().Pods("default").Create(c.ctx, pod, metav1.CreateOptions{})
 	c.must(err)
 }
 
@@ -187,7 +188,7 @@ func (c *cluster) stranger(name, cores string) {
 // pods of a job (or the stranger of that name; all for none) and their nodes.
 func (c *cluster) pods(job string) map[string]string {
 	c.t.Helper()
-	list, err := shared.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
+	list, err := shared.Client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
 	c.must(err)
 	nodes := map[string]string{}
 	for _, pod := range list.Items {
@@ -211,7 +212,7 @@ func (c *cluster) placed(job string) int {
 func (c *cluster) remove(job string) {
 	c.t.Helper()
 	for name := range c.pods(job) {
-		if err := shared.client.CoreV1().Pods("default").Delete(c.ctx, name, immediately); err != nil && !apierrors.IsNotFound(err) {
+		if err := shared.Client.CoreV1().Pods("default").Delete(c.ctx, name, immediately); err != nil && !apierrors.IsNotFound(err) {
 			c.t.Fatal(err)
 		}
 	}
@@ -259,7 +260,7 @@ func (c *cluster) eventuallyWaits(job, token string) string {
 	c.t.Helper()
 	var message string
 	c.eventually(job+" waits: "+token, func() bool {
-		list, err := shared.client.CoreV1().Pods("default").List(c.ctx, metav1.ListOptions{LabelSelector: identity.JobLabel + "=" + job})
+		list, err := shared.Client.CoreV1().Pods("default").List(c.ctx, metav1.ListOptions{LabelSelector: identity.JobLabel + "=" + job})
 		c.must(err)
 		for _, pod := range list.Items {
 			for _, condition := range pod.Status.Conditions {
@@ -272,7 +273,7 @@ func (c *cluster) eventuallyWaits(job, token string) string {
 		return false
 	})
 	c.eventually("an event of "+token, func() bool {
-		list, err := shared.client.EventsV1().Events("default").List(c.ctx, metav1.ListOptions{})
+		list, err := shared.Client.EventsV1().Events("default").List(c.ctx, metav1.ListOptions{})
 		c.must(err)
 		for _, event := range list.Items {
 			if event.Reason == token && strings.HasPrefix(event.Note, "gang default/"+job+": ") {

@@ -90,7 +90,7 @@ func TestASecondEpochOfTheSameJob(t *testing.T) {
 
 func TestANodeLostWhileBinding(t *testing.T) {
 	c := newCluster(t, nil, map[string]string{"n1": "10", "n2": "20"})
-	watching, err := shared.client.CoreV1().Pods("default").Watch(c.ctx, metav1.ListOptions{})
+	watching, err := shared.Client.CoreV1().Pods("default").Watch(c.ctx, metav1.ListOptions{})
 	c.must(err)
 	defer watching.Stop()
 	const workers = 98
@@ -101,7 +101,7 @@ func TestANodeLostWhileBinding(t *testing.T) {
 			break // the first of a hundred bindings
 		}
 	}
-	c.must(shared.client.CoreV1().Nodes().Delete(c.ctx, "n1", metav1.DeleteOptions{}))
+	c.must(shared.Client.CoreV1().Nodes().Delete(c.ctx, "n1", metav1.DeleteOptions{}))
 	// What the node lifecycle and the functions' own controllers do: pods of the lost node go and come again.
 	again := map[string]bool{}
 	c.eventually("the whole gang stands on the node that is left", func() bool {
@@ -109,7 +109,7 @@ func TestANodeLostWhileBinding(t *testing.T) {
 		for name, node := range c.pods("a") {
 			if node == "n1" {
 				again[name] = true
-				c.must(shared.client.CoreV1().Pods("default").Delete(c.ctx, name, immediately))
+				c.must(shared.Client.CoreV1().Pods("default").Delete(c.ctx, name, immediately))
 				var role identity.Role
 				var index int
 				parts := strings.Split(name, "-")
@@ -211,7 +211,7 @@ func TestFitGppPreemptsAWholeGangAndCountsIt(t *testing.T) {
 		t.Errorf("%d pods of the smaller gang are left, and %d of the larger", small, large)
 	}
 	c.eventually("the preemption is counted", func() bool {
-		object, err := shared.dynamic.Resource(gangs).Namespace("default").Get(c.ctx, "small", metav1.GetOptions{})
+		object, err := shared.Dynamic.Resource(gangs).Namespace("default").Get(c.ctx, "small", metav1.GetOptions{})
 		c.must(err)
 		status, _ := object.Object["status"].(map[string]any)
 		return status["preemptions"] == int64(1)

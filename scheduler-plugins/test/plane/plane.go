@@ -1,6 +1,6 @@
-//go:build integration
-
-package integration
+// Package plane starts a real API server with its store on loopback addresses, from the program test/controlplane: for the integration
+// tests and the benchmarks.
+package plane
 
 import (
 	"bytes"
@@ -17,7 +17,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"syscall"
-	"testing"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,54 +28,32 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-const deploy = "../../../deploy/scheduler"
-
-// plane is an API server with its store, on loopback addresses.
-type plane struct {
-	folder  string
-	url     string
-	client  *kubernetes.Clientset
-	dynamic dynamic.Interface
+// Plane is an API server with its store, on loopback addresses.
+type Plane struct {
+	Folder  string // of its files
+	URL     string
+	Client  *kubernetes.Clientset // an administrator's
+	Dynamic dynamic.Interface
 }
 
-var shared *plane
-
-func TestMain(m *testing.M) { os.Exit(run(m)) }
-
-func run(m *testing.M) int {
-	ctx, cancel := context.WithCancel(context.Background())
-	defer cancel()
-	folder, err := os.MkdirTemp("", "coach-integration-")
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	defer os.RemoveAll(folder)
-	var stop func()
-	if shared, stop, err = startPlane(ctx, folder); err != nil {
-		fmt.Fprintln(os.Stderr, "no control plane:", err)
-		return 1
-	}
-	defer stop()
-	return m.Run()
-}
-
-// binary gives the path of a program that make integration has built.
-func binary(name string) (string, error) {
+// Binary gives the path of a program that make has built; COACH_BIN names its folder.
+func Binary(name string) (string, error) {
 	folder := os.Getenv("COACH_BIN")
 	if folder == "" {
-		return "", errors.New("COACH_BIN does not name the folder of the programs; run: make integration")
+		return "", errors.New("COACH_BIN does not name the folder of the programs; run: make integration, or make bench")
 	}
 	return filepath.Abs(filepath.Join(folder, name))
 }
 
-func startPlane(ctx context.Context, folder string) (*plane, func(), error) {
-	program, err := binary("controlplane")
+// Start a control plane with its files in folder and the objects of deploy/scheduler; stop ends it. It has no controllers and no
+// kubelets: nodes are objects, and whoever deletes a bound pod with a grace period has to finish it.
+func Start(ctx context.Context, folder, deploy string) (p *Plane, stop func(), err error) {
+	program, err := Binary("controlplane")
 	if err != nil {
 		return nil, nil, err
 	}
 	var children []*exec.Cmd
-	stop := func() {
+	stop = func() {
 		for i := len(children) - 1; i >= 0; i-- {
 			_ = children[i].Process.Kill()
 			_ = children[i].Wait()
@@ -87,13 +64,13 @@ func startPlane(ctx context.Context, folder string) (*plane, func(), error) {
 		if err := os.Symlink(program, link); err != nil {
 			return err
 		}
-		command, err := spawn(link, filepath.Join(folder, name+".log"), args...)
+		command, err := Spawn(link, filepath.Join(folder, name+".log"), args...)
 		if err == nil {
 			children = append(children, command)
 		}
 		return err
 	}
-	ports, err := freePorts(3)
+	ports, err := FreePorts(3)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -106,7 +83,7 @@ func startPlane(ctx context.Context, folder string) (*plane, func(), error) {
 	if err := secrets(folder); err != nil {
 		return nil, nil, err
 	}
-	p := &plane{folder: folder, url: fmt.Sprintf("https://127.0.0.1:%d", ports[2])}
+	p = &Plane{Folder: folder, URL: fmt.Sprintf("https://127.0.0.1:%d", ports[2])}
 	if err := launch("kube-apiserver", "--etcd-servers", store, "--secure-port", fmt.Sprint(ports[2]), "--bind-address", "127.0.0.1",
 		"--cert-dir", filepath.Join(folder, "certs"), "--token-auth-file", filepath.Join(folder, "tokens"), "--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", filepath.Join(folder, "sa.key"),
@@ -115,16 +92,16 @@ func startPlane(ctx context.Context, folder string) (*plane, func(), error) {
 		stop()
 		return nil, nil, err
 	}
-	config := p.config("admin")
-	if p.client, err = kubernetes.NewForConfig(config); err != nil {
+	config := p.Config("admin")
+	if p.Client, err = kubernetes.NewForConfig(config); err != nil {
 		return nil, stop, err
 	}
-	if p.dynamic, err = dynamic.NewForConfig(config); err != nil {
+	if p.Dynamic, err = dynamic.NewForConfig(config); err != nil {
 		return nil, stop, err
 	}
 	deadline := time.Now().Add(90 * time.Second)
 	for {
-		if _, err = p.client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err == nil {
+		if _, err = p.Client.Discovery().RESTClient().Get().AbsPath("/readyz").DoRaw(ctx); err == nil {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -135,7 +112,7 @@ func startPlane(ctx context.Context, folder string) (*plane, func(), error) {
 		time.Sleep(100 * time.Millisecond)
 	}
 	for _, file := range []string{"gang-crd.yaml", "rbac.yaml"} {
-		if err := p.apply(ctx, filepath.Join(deploy, file)); err != nil {
+		if err := p.Apply(ctx, filepath.Join(deploy, file)); err != nil {
 			stop()
 			return nil, nil, err
 		}
@@ -143,8 +120,8 @@ func startPlane(ctx context.Context, folder string) (*plane, func(), error) {
 	return p, stop, nil
 }
 
-// spawn a program that ends with this one.
-func spawn(program, log string, args ...string) (*exec.Cmd, error) {
+// Spawn a program that ends with this one.
+func Spawn(program, log string, args ...string) (*exec.Cmd, error) {
 	output, err := os.OpenFile(log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
 	if err != nil {
 		return nil, err
@@ -156,7 +133,7 @@ func spawn(program, log string, args ...string) (*exec.Cmd, error) {
 	return command, command.Start()
 }
 
-func freePorts(count int) ([]int, error) {
+func FreePorts(count int) ([]int, error) {
 	var ports []int
 	for range count {
 		listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -185,12 +162,13 @@ func secrets(folder string) error {
 	return os.WriteFile(filepath.Join(folder, "tokens"), []byte(tokens), 0o600)
 }
 
-func (p *plane) config(token string) *rest.Config {
-	return &rest.Config{Host: p.url, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: 1000, Burst: 2000}
+// Config of a client with one of the tokens: admin or scheduler. It is not throttled in practice.
+func (p *Plane) Config(token string) *rest.Config {
+	return &rest.Config{Host: p.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: 5000, Burst: 10000}
 }
 
-// apply the objects of a file, and wait until the API server serves what a CRD defines.
-func (p *plane) apply(ctx context.Context, path string) error {
+// Apply the objects of a file, and wait until the API server serves what a CRD defines.
+func (p *Plane) Apply(ctx context.Context, path string) error {
 	text, err := os.ReadFile(path)
 	if err != nil {
 		return err
@@ -205,15 +183,29 @@ func (p *plane) apply(ctx context.Context, path string) error {
 		}
 		kind := object.GroupVersionKind()
 		resource := schema.GroupVersionResource{Group: kind.Group, Version: kind.Version, Resource: plural(kind.Kind)}
-		if _, err := p.dynamic.Resource(resource).Namespace(object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{}); err != nil {
+		if _, err := p.Dynamic.Resource(resource).Namespace(object.GetNamespace()).Create(ctx, object, metav1.CreateOptions{}); err != nil {
 			return fmt.Errorf("%s: %s %s: %w", path, kind.Kind, object.GetName(), err)
 		}
-		for deadline := time.Now().Add(30 * time.Second); kind.Kind == "CustomResourceDefinition"; time.Sleep(50 * time.Millisecond) {
-			if _, err := p.dynamic.Resource(gangs).Namespace("default").List(ctx, metav1.ListOptions{}); err == nil {
-				break
-			} else if time.Now().After(deadline) {
-				return fmt.Errorf("%s: not served: %w", path, err)
+		if kind.Kind == "CustomResourceDefinition" {
+			if err := p.served(ctx, object); err != nil {
+				return fmt.Errorf("%s: %w", path, err)
 			}
+		}
+	}
+}
+
+// served waits until the API server serves what a CRD defines.
+func (p *Plane) served(ctx context.Context, crd *unstructured.Unstructured) error {
+	group, _, _ := unstructured.NestedString(crd.Object, "spec", "group")
+	plural, _, _ := unstructured.NestedString(crd.Object, "spec", "names", "plural")
+	versions, _, _ := unstructured.NestedSlice(crd.Object, "spec", "versions")
+	version, _ := versions[0].(map[string]any)["name"].(string)
+	resource := schema.GroupVersionResource{Group: group, Version: version, Resource: plural}
+	for deadline := time.Now().Add(30 * time.Second); ; time.Sleep(50 * time.Millisecond) {
+		if _, err := p.Dynamic.Resource(resource).Namespace("default").List(ctx, metav1.ListOptions{}); err == nil {
+			return nil
+		} else if time.Now().After(deadline) {
+			return fmt.Errorf("%s is not served: %w", resource, err)
 		}
 	}
 }

@@ -1,0 +1,160 @@
+// Command bench measures the scheduler beside the stock one and beside coscheduling, one after the other against one real API server.
+//
+//	bench -nodes 1000 -gang 4        one piece: its rows are added to results/scheduler/speed.csv and verdicts.csv
+//	bench -report                    the table of all pieces
+//
+// Nodes are objects and nobody runs the pods, so all that is measured is the scheduler, the API server and the load, which share the
+// machine. `make bench` runs all pieces.
+package main
+
+import (
+	"context"
+	"encoding/csv"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"coach.dev/scheduler-plugins/test/plane"
+)
+
+var (
+	nodes    = flag.Int("nodes", 1000, "nodes of eight cores")
+	size     = flag.Int("gang", 4, "members of a gang, of one core each")
+	pods     = flag.Int("pods", 2000, "pods of one repetition")
+	repeat   = flag.Int("repeat", 3, "repetitions; contenders take turns")
+	refusals = flag.Bool("verdicts", true, "measure gangs that cannot start as well")
+	only     = flag.String("only", "", "contenders, separated by commas; all if empty")
+	out      = flag.String("out", "../results/scheduler", "folder of the tables")
+	deploy   = flag.String("deploy", "../deploy/scheduler", "folder of the scheduler's own objects")
+	podGroup = flag.String("podgroup-crd", "", "coscheduling's PodGroup CRD")
+	report   = flag.Bool("report", false, "write the table of what was measured, and measure nothing")
+	profile  = flag.String("profile", "", "write a CPU profile of this scheduler under load here, and measure nothing for keeps")
+)
+
+func main() {
+	flag.Parse()
+	run := measure
+	if *report {
+		run = func() error { return writeReport(*out) }
+	}
+	if err := run(); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func measure() error {
+	ctx, cancel := context.WithCancel(context.Background())
+	defer cancel()
+	folder, err := os.MkdirTemp("", "coach-bench-")
+	if err != nil {
+		return err
+	}
+	defer os.RemoveAll(folder)
+	p, stop, err := plane.Start(ctx, folder, *deploy)
+	if err != nil {
+		return err
+	}
+	defer stop()
+	if err := p.Apply(ctx, *podGroup); err != nil {
+		return err
+	}
+	c, err := newCluster(ctx, p)
+	if err != nil {
+		return err
+	}
+	if err := c.nodes(ctx, *nodes); err != nil {
+		return err
+	}
+	var turns []contender
+	for _, one := range contenders {
+		if *only == "" || strings.Contains(","+*only+",", ","+one.name+",") {
+			turns = append(turns, one)
+		}
+	}
+	var speeds, verdicts [][]string
+	for round := range *repeat {
+		for i := range turns {
+			one := turns[(i+round)%len(turns)]
+			rows, verdict, err := c.turn(ctx, one, round)
+			if err != nil {
+				return fmt.Errorf("%s, round %d: %w", one.name, round, err)
+			}
+			speeds, verdicts = append(speeds, rows...), append(verdicts, verdict...)
+		}
+	}
+	if *profile != "" {
+		return nil
+	}
+	if err := add(filepath.Join(*out, "speed.csv"), speedColumns, speeds); err != nil {
+		return err
+	}
+	return add(filepath.Join(*out, "verdicts.csv"), verdictColumns, verdicts)
+}
+
+// turn of one contender: under load, on a backlog, and with gangs that cannot start.
+func (c *cluster) turn(ctx context.Context, of contender, round int) (speeds, verdicts [][]string, err error) {
+	s, err := of.start(c.Plane, *deploy)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer func() { s.stop() }()
+	live, err := c.live(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	speeds = append(speeds, live.row(of.name, round))
+	for _, kind := range impossible {
+		if !*refusals {
+			break
+		}
+		verdict, err := c.verdict(ctx, s, kind)
+		if err != nil {
+			return nil, nil, err
+		}
+		verdicts = append(verdicts, verdict.row(of.name, kind.name, round))
+	}
+	s.stop()
+	backlog, next, err := c.backlog(ctx, of)
+	if next != nil {
+		s = next
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return append(speeds, backlog.row(of.name, round)), verdicts, nil
+}
+
+// add rows to a table; those of an earlier run of the same piece go.
+func add(path string, columns []string, rows [][]string) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return err
+	}
+	kept := [][]string{columns}
+	if file, err := os.Open(path); err == nil {
+		before, err := csv.NewReader(file).ReadAll()
+		file.Close()
+		if err != nil {
+			return fmt.Errorf("%s: %w", path, err)
+		}
+		for _, row := range before[1:] {
+			if row[0] != strconv.Itoa(*nodes) || row[1] != strconv.Itoa(*size) {
+				kept = append(kept, row)
+			}
+		}
+	}
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	return csv.NewWriter(file).WriteAll(append(kept, rows...))
+}
+
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 4, 64) }
+
+func number(value float64, digits int) string { return strconv.FormatFloat(value, 'f', digits, 64) }
