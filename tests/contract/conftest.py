@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from . import table
-from .engine import FUNCTIONS_PYTHON, HOST, NUCLIO, Engine, Running, real_missing
+from .engine import FUNCTIONS_PYTHON, HOST, NUCLIO, SPARE, Engine, Running, real_missing
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -20,7 +20,7 @@ def functions_python() -> None:
         pytest.skip(message)
 
 
-@pytest.fixture(scope="session", params=[HOST, NUCLIO], ids=lambda engine: engine.name)
+@pytest.fixture(scope="session", params=[HOST, SPARE, NUCLIO], ids=lambda engine: engine.name)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Coach's host always; Nuclio's processor, which no registry has, only where it was given."""
     chosen: Engine = request.param

@@ -178,6 +178,8 @@ class Running:
             self.wrappers()
             self.process.kill()
         self.process.wait()
+        if self.process.stdin is not None:
+            self.process.stdin.close()
         for pid in self._seen:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
@@ -187,10 +189,11 @@ class Running:
 
 @dataclass(frozen=True)
 class Engine:
-    """Coach's host (`real` false) or Nuclio's processor."""
+    """Coach's host (`real` false), started with its function or as a spare that then becomes it; Nuclio's processor."""
 
     name: str
     real: bool
+    spare: bool = False
 
     def start(
         self,
@@ -227,18 +230,38 @@ class Engine:
         }
         (folder / "processor.yaml").write_text(json.dumps(config))
         (folder / "platform.yaml").write_text(json.dumps(platform))
-        command = [*self._command(), "--config", "processor.yaml", "--platform-config", "platform.yaml"]
+        arguments = ["--config", "processor.yaml", "--platform-config", "platform.yaml"]
+        environment = {**self._environment(folder), **(env or {})}
+        if self.spare:
+            return Running(self, folder, address, self._become(folder, arguments, environment))
+        command = [*self._command(), *arguments]
         with (folder / "output.log").open("wb") as output:
             process = subprocess.Popen(
                 command,
                 cwd=folder,
-                env={**self._environment(folder), **(env or {})},
+                env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
                 start_new_session=True,
             )
         return Running(self, folder, address, process)
+
+    def _become(self, folder: Path, arguments: list[str], env: dict[str, str]) -> "subprocess.Popen[bytes]":
+        """Start a spare that knows nothing of the function, in another folder, and tell it what to become."""
+        process = subprocess.Popen(
+            [*self._command(), "--spare", "--parent-fd", "0"],
+            cwd="/",
+            env={name: env[name] for name in ("PATH", "NUCLIO_PYTHON_EXE_PATH", "PYTHONDONTWRITEBYTECODE")},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+        )
+        order = {"arguments": arguments, "env": env, "cwd": str(folder), "output": str(folder / "output.log")}
+        assert process.stdin is not None
+        process.stdin.write(json.dumps(order).encode() + b"\n")
+        process.stdin.flush()
+        return process
 
     def leftovers(self, pid: int) -> list[Path]:
         """Socket files that Nuclio's processor never removes."""
@@ -271,6 +294,7 @@ class Engine:
 
 
 HOST = Engine("host", real=False)
+SPARE = Engine("spare", real=False, spare=True)
 NUCLIO = Engine("nuclio", real=True)
 
 

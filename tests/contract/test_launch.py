@@ -17,7 +17,8 @@ from typing import Any
 import pytest
 
 from coach.core.errors import TemporaryError, UserError
-from coach.platforms.local.host.launch import HostFailed, HostProcess, launch
+from coach.platforms.local.host.command import HostFailed, HostProcess
+from coach.platforms.local.host.launch import launch
 
 from .engine import FUNCTIONS_PYTHON, alive, free_address, wait_for
 

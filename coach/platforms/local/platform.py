@@ -13,23 +13,35 @@ from pathlib import Path
 import httpx
 
 from coach.core.cluster import Node, Pod, PodId
+from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.events import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.jobs.spec import TrainingJob
 from coach.platforms.base import EpochOrder, PodError, Progress
 from coach.platforms.functions import GangClient
-from coach.platforms.local.cluster import cores_of
+from coach.platforms.local.cluster import cores_of, free_memory
 from coach.platforms.local.environment import Functions
-from coach.platforms.local.host.launch import HostProcess, launch
+from coach.platforms.local.host.command import HostProcess
+from coach.platforms.local.host.launch import launch
+from coach.platforms.local.host.spares import Spares
 from coach.platforms.local.network import Bandwidth, Network
 
 PORT = 8080
 #: Seconds a function may take until it answers.
 READY_SECONDS = 50.0
+#: Hosts started before they are needed: a gang of (2,2) has five pods.
+SPARES = 5
+#: GiB that must be free for each of them; it takes a tenth of that.
+SPARE_MEMORY = 0.5
+#: Spares started during one epoch at most: each takes some 0.2 s of a core from it.
+SPARES_AN_EPOCH = 2
 
 
 class LocalPlatform:
-    """See `coach.platforms.base.Platform`. `logs(job)` is the folder for a job's function logs."""
+    """See `coach.platforms.base.Platform`. `logs(job)` is the folder for a job's function logs.
+
+    Up to `spares` hosts are kept for pods to come; with `bandwidth` none, because a host lives in its node's network.
+    """
 
     #: Hosts read the end of our pipe and end at once.
     linger_seconds = 0.5
@@ -41,7 +53,11 @@ class LocalPlatform:
         logs: Callable[[str], Path],
         now: Callable[[], float],
         bandwidth: Bandwidth | None = None,
+        *,
+        spares: int = SPARES,
     ) -> None:
+        self._most_spares = 0 if bandwidth else spares
+        self._filling: asyncio.Task[None] | None = None
         self._bandwidth = bandwidth
         self._network: Network | None = None
         self._nodes = nodes
@@ -52,6 +68,7 @@ class LocalPlatform:
         self._hosts: dict[PodId, HostProcess] = {}
         self._watchers: dict[PodId, asyncio.Task[None]] = {}
         self._epochs: dict[str, GangClient] = {}
+        self._probing: set[str] = set()  # tokens of mini-epochs that run
         self._addresses = _addresses(nodes)
 
     async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
@@ -62,9 +79,21 @@ class LocalPlatform:
             self._addresses = self._network.addresses
         self._folder = Path(tempfile.mkdtemp(prefix="coach-"))
         self._http = httpx.AsyncClient(limits=httpx.Limits(max_connections=None), trust_env=False)
+        env = self._functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._folder / "template.sock")}
+        self._spares = Spares(
+            min(self._most_spares, int(free_memory() / SPARE_MEMORY)),
+            self._functions.python,
+            env,
+            self._folder,
+        )
+        # While MXNet is imported a core is free for them; then the jobs have all of them.
+        filling = asyncio.create_task(self._spares.fill())
         try:
             self._template = await self._functions.start_template(self._folder / "template.sock")
+            await _cancelled(filling)
         except BaseException:
+            await _cancelled(filling)
+            await self._spares.close()
             if self._network:
                 await self._network.close()
             raise
@@ -73,6 +102,8 @@ class LocalPlatform:
     async def close(self) -> None:
         """End every function."""
         await self.release(list(self._hosts))
+        await _cancelled(self._filling)
+        await self._spares.close()
         await self._template.close()
         await self._http.aclose()
         if self._network:
@@ -80,7 +111,7 @@ class LocalPlatform:
         shutil.rmtree(self._folder, ignore_errors=True)
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
-        """Start a function host; its address when the function has run its init_context."""
+        """Have a spare become the function's host, or start one; its address once init_context has run."""
         logs = self._logs(pod.id.job)
         logs.mkdir(parents=True, exist_ok=True)
         address = f"{next(self._addresses[pod.node])}:{PORT}"
@@ -95,6 +126,7 @@ class LocalPlatform:
             run_dir=self._folder / pod.id.name,
             cpus=self._cores.get(pod.node),
             prefix=self._network.inside(pod.node) if self._network else (),
+            spares=self._spares,
         )
         self._hosts[pod.id] = host
         try:
@@ -126,10 +158,28 @@ class LocalPlatform:
         """See `coach.platforms.functions`."""
         client = GangClient(self._http, order, self.now)
         self._epochs[order.action.token] = client
+        mini = order.action.kind is EpochKind.MINI
+        if mini:
+            self._probing.add(order.action.token)
+        filled = mini
+
+        def note(now: Progress) -> None:
+            nonlocal filled
+            progress(now)
+            if not filled and now.state == "training":
+                filled = True
+                self._refill()
+
         try:
-            return await client.run(progress)
+            return await client.run(note)
         finally:
             del self._epochs[order.action.token]
+            self._probing.discard(order.action.token)
+
+    def _refill(self) -> None:
+        """Start spares beside a whole epoch. Beside a mini-epoch they would disturb what it measures."""
+        if not self._probing and (self._filling is None or self._filling.done()):
+            self._filling = asyncio.create_task(self._spares.fill(SPARES_AN_EPOCH))
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
@@ -141,6 +191,12 @@ class LocalPlatform:
         self._hosts.pop(pod, None)
         self._watchers.pop(pod, None)
         self._pod_lost(pod, Reason.FUNCTION_LOST, f"{pod.name} ended by itself, with exit code {code}")
+
+
+async def _cancelled(task: asyncio.Task[None] | None) -> None:
+    if task:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
 
 
 def _addresses(nodes: Sequence[Node]) -> dict[str, Iterator[str]]:

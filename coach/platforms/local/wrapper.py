@@ -2,8 +2,9 @@
 
 Started by the host with three inherited file descriptors; imports only the standard library and nuclio_sdk, because it
 runs in the functions' environment. Messages from the host are `>II` (length of the JSON head, length of the body), the
-head and the body; messages to it are `>cI` (kind, length) and JSON text. Kinds: s started, l log, r response,
-t termination callback done, x could not start.
+head and the body: the first says which function to load, and in which environment, the others are events. Messages to
+it are `>cI` (kind, length) and JSON text. Kinds: s started, l log, r response, t termination callback done, x could not
+start.
 """
 
 import sys
@@ -25,7 +26,9 @@ import signal
 import socket
 import struct
 import threading
+import time
 import traceback
+import types
 
 import nuclio_sdk
 import nuclio_sdk.json_encoder
@@ -69,6 +72,23 @@ class Channel:
                 except BlockingIOError:
                     select.select([], [self.socket], [])
 
+    def receive_first(self):
+        """The head of the first message; waits for it, before there is an event loop."""
+        self.socket.setblocking(True)
+        lengths = self._read_now(HEAD.size)
+        head = json.loads(self._read_now(HEAD.unpack(lengths)[0]))
+        self.socket.setblocking(False)
+        return head
+
+    def _read_now(self, length):
+        data = b""
+        while len(data) < length:
+            more = self.socket.recv(length - len(data))
+            if not more:
+                raise ConnectionResetError("the function host is gone")
+            data += more
+        return data
+
     async def receive(self):
         """The next (head, body) from the host."""
         head_length, body_length = HEAD.unpack(await self._read(HEAD.size))
@@ -105,14 +125,14 @@ class LogStream:
 class Wrapper:
     """The function and its context, for as long as the process lives."""
 
-    def __init__(self, args, channel, logger):
+    def __init__(self, role, channel, logger):
         self._channel = channel
         self._logger = logger
         self._encode = nuclio_sdk.json_encoder.Encoder().encode
-        self._platform = nuclio_sdk.Platform(args.platform_kind, namespace=args.namespace)
-        self._trigger = nuclio_sdk.TriggerInfo(args.trigger_kind, args.trigger_name)
-        self._context = nuclio_sdk.Context(logger, self._platform, args.worker_id, self._trigger)
-        self._module, self._handler = load_handler(args.handler)
+        self._platform = nuclio_sdk.Platform("local", namespace=role.namespace)
+        self._trigger = nuclio_sdk.TriggerInfo(role.trigger_kind, role.trigger_name)
+        self._context = nuclio_sdk.Context(logger, self._platform, role.worker_id, self._trigger)
+        self._module, self._handler = load_handler(role.handler)
         self._busy = False
         self._terminating = False
 
@@ -207,20 +227,28 @@ def load_handler(text):
 
 
 def parse_args():
-    """The host's arguments; the same names as those of Nuclio's wrapper, but for the descriptors."""
+    """The host's arguments: two descriptors; the rest comes with the first message."""
     parser = argparse.ArgumentParser()
-    for name in ("handler", "namespace", "worker-id", "trigger-kind", "trigger-name"):
-        parser.add_argument("--" + name, required=True)
-    parser.add_argument("--platform-kind", default="local")
     parser.add_argument("--channel-fd", type=int, required=True)
     parser.add_argument("--lifeline-fd", type=int, required=True)
     return parser.parse_args()
 
 
-async def run(args, channel, logger):
+def settle(role):
+    """Take on the function's environment, folder and path, as if this process had been started with them."""
+    os.environ.clear()
+    os.environ.update(role.env)
+    time.tzset()
+    os.chdir(role.cwd)
+    paths = [path for path in role.env["PYTHONPATH"].split(os.pathsep) if path]
+    sys.path[:0] = [os.path.join(role.cwd, path) for path in paths]  # noqa: PTH118 - as Python does, nothing resolved
+
+
+async def run(role, channel, logger):
     """Load the function and serve it; the event loop runs already, as under Nuclio."""
     try:
-        wrapper = Wrapper(args, channel, logger)
+        settle(role)
+        wrapper = Wrapper(role, channel, logger)
         await wrapper.initialize()
     except BaseException as error:
         channel.send(
@@ -237,11 +265,12 @@ def main():
     os.set_inheritable(args.lifeline_fd, False)
     die_with_host(args.lifeline_fd)
     channel = Channel(args.channel_fd)
-    logger = nuclio_sdk.Logger(logging.DEBUG)
-    logger.set_handler("default", LogStream(channel), nuclio_sdk.logger.JSONFormatter())
-    logger.bind(worker_id=args.worker_id)
     try:
-        asyncio.run(run(args, channel, logger))
+        role = types.SimpleNamespace(**channel.receive_first())
+        logger = nuclio_sdk.Logger(logging.DEBUG)
+        logger.set_handler("default", LogStream(channel), nuclio_sdk.logger.JSONFormatter())
+        logger.bind(worker_id=role.worker_id)
+        asyncio.run(run(role, channel, logger))
     except (ConnectionResetError, BrokenPipeError, KeyboardInterrupt):
         os._exit(1)
 

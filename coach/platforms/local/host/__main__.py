@@ -1,4 +1,9 @@
-"""The command of a host: see the package. Exit codes are the constants below."""
+"""The command of a host: see the package. Exit codes are the constants below.
+
+With `--spare` a host first imports all it needs and starts a wrapper that does the same; then it waits for one line
+on `--parent-fd`, which says what to become: `{"arguments": [...], "env": {...}, "cwd": "...", "output": "..."}`. From
+there on it is a host that was started with these arguments, in that environment and folder, its output in that file.
+"""
 
 import argparse
 import asyncio
@@ -6,21 +11,28 @@ import contextlib
 import functools
 import json
 import os
+import select
 import signal
 import socket
 import sys
-from collections.abc import Iterator
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from coach.platforms.local.host import config as configuration
+from coach.platforms.local.host.bare import BareWrapper
 from coach.platforms.local.host.logs import FunctionLog
 from coach.platforms.local.host.pool import Pool
 from coach.platforms.local.host.process import WrapperNotStarted
 
+if TYPE_CHECKING:
+    import uvicorn
+
 EXIT_CONFIG = 1  # as the real processor: a file, a value or the functions' Python cannot be used
 EXIT_WRAPPER_DIED = 2  # as Go's panic ends the real one: a wrapper ended, or could not load its function
 EXIT_ADDRESS = 69  # EX_UNAVAILABLE: an address is in use or not of this machine
+EXIT_SPARE_BROKEN = 70  # EX_SOFTWARE: its wrapper ended before it became anything
 EXIT_PARENT_DIED = 75  # EX_TEMPFAIL
 
 _GRACE = 5.0
@@ -31,6 +43,12 @@ def main(argv: list[str] | None = None) -> int:
     """Run one host until it is told to stop."""
     args = _parse(argv)
     announce = _Announcer(args.ready_fd)
+    bare = None
+    if args.spare:
+        bare = BareWrapper(os.environ["NUCLIO_PYTHON_EXE_PATH"])
+        _server_settings()  # imports the HTTP server while the wrapper starts
+        announce.spare()
+        args = _become(args, bare)
     try:
         config = configuration.read(args.config, args.platform_config)
     except configuration.ConfigError as error:
@@ -48,14 +66,43 @@ def main(argv: list[str] | None = None) -> int:
     log = FunctionLog(args.log_file, config.name, args.log_bytes)
 
     async def run() -> int:
-        return await _Host(config, log, announce, args.parent_fd).run(function, health)
+        return await _Host(config, log, announce, args.parent_fd, bare).run(function, health)
 
     return asyncio.run(run())
 
 
+def _become(args: argparse.Namespace, bare: BareWrapper) -> argparse.Namespace:
+    """Wait for the line that makes a spare a host; the arguments of that host. Ends with the parent or the wrapper."""
+    wrapper = os.pidfd_open(bare.process.pid)
+    line = b""
+    while not line.endswith(b"\n"):
+        ready, _, _ = select.select([args.parent_fd, wrapper], [], [])
+        if wrapper in ready:
+            os._exit(EXIT_SPARE_BROKEN)
+        more = os.read(args.parent_fd, 65536)
+        if not more:
+            os._exit(EXIT_PARENT_DIED)  # the wrapper's lifeline ends with this process
+        line += more
+    os.close(wrapper)
+    order = json.loads(line)
+    os.environ.clear()
+    os.environ.update(order["env"])
+    time.tzset()
+    os.chdir(order["cwd"])
+    output = os.open(order["output"], os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o666)
+    os.dup2(output, 1)
+    os.dup2(output, 2)
+    os.close(output)
+    become = _parse(order["arguments"])
+    become.parent_fd, become.ready_fd = args.parent_fd, args.ready_fd
+    return become
+
+
 def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="coach.platforms.local.host", description=__doc__)
-    parser.add_argument("--config", type=Path, required=True, help="the function's processor.yaml")
+    what = parser.add_mutually_exclusive_group(required=True)
+    what.add_argument("--config", type=Path, help="the function's processor.yaml")
+    what.add_argument("--spare", action="store_true", help="wait at --parent-fd to be told what to become")
     parser.add_argument("--platform-config", type=Path, help="platform.yaml")
     parser.add_argument(
         "--parent-fd", type=int, metavar="FD", help="end when this pipe closes (0: standard input)"
@@ -93,6 +140,9 @@ class _Announcer:
     def __init__(self, fd: int | None) -> None:
         self._fd = fd
 
+    def spare(self) -> None:
+        self._write({"spare": True}, last=False)
+
     def ready(self, pids: list[int]) -> None:
         self._write({"ready": True, "wrappers": pids})
 
@@ -101,23 +151,29 @@ class _Announcer:
         self._write({"error": message, "code": code})
         return code
 
-    def _write(self, message: dict[str, object]) -> None:
+    def _write(self, message: dict[str, object], last: bool = True) -> None:
         if self._fd is not None:
             with contextlib.suppress(OSError):
                 os.write(self._fd, json.dumps(message).encode() + b"\n")
-                if self._fd > 2:
+                if last and self._fd > 2:
                     os.close(self._fd)
-            self._fd = None
+            if last:
+                self._fd = None
 
 
 class _Host:
     """One function from start to end."""
 
     def __init__(
-        self, config: configuration.HostConfig, log: FunctionLog, announce: _Announcer, parent_fd: int | None
+        self,
+        config: configuration.HostConfig,
+        log: FunctionLog,
+        announce: _Announcer,
+        parent_fd: int | None,
+        bare: BareWrapper | None,
     ) -> None:
         self._config, self._log, self._announce, self._parent_fd = config, log, announce, parent_fd
-        self._pool = Pool(config, log)
+        self._pool = Pool(config, log, bare)
 
     async def run(self, function: socket.socket, health: socket.socket | None) -> int:
         """Serve on the two bound sockets until a signal comes. Does not return when the function is lost."""
@@ -165,6 +221,28 @@ class _Host:
             os._exit(EXIT_PARENT_DIED)
 
 
+def _server_settings() -> Callable[[Any], "uvicorn.Config"]:
+    """uvicorn's settings for an application, with everything imported that serving needs."""
+    import uvicorn
+
+    import coach.platforms.local.host.app
+
+    settings = functools.partial(
+        uvicorn.Config,
+        interface="asgi3",  # uvicorn does not see it of a method
+        http="h11",
+        ws="none",
+        loop="asyncio",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=3600,
+    )
+    settings(coach.platforms.local.host.app.Application).load()
+    return settings
+
+
 class _Servers:
     """uvicorn on the health address from the start, and on the function's once it is ready."""
 
@@ -179,25 +257,14 @@ class _Servers:
                 yield  # signals are the host's
 
         self.application = Application(config, pool)
-        self._configure = functools.partial(
-            uvicorn.Config,
-            interface="asgi3",  # uvicorn does not see it of a method
-            http="h11",
-            ws="none",
-            loop="asyncio",
-            lifespan="off",
-            log_config=None,
-            access_log=False,
-            server_header=False,
-            timeout_keep_alive=3600,
-        )
+        self._settings = _server_settings()
         self._make = Server
         self._running: list[tuple[uvicorn.Server, asyncio.Task[None]]] = []
 
     async def start(self, sock: socket.socket, application: Any) -> None:
         """Serve an ASGI application on a bound socket. Raises OSError."""
         sock.listen(128)
-        server = self._make(self._configure(application))
+        server = self._make(self._settings(application))
         self._running.append((server, asyncio.get_running_loop().create_task(server.serve(sockets=[sock]))))
         while not server.started:
             await asyncio.sleep(0)

@@ -8,104 +8,17 @@
 A host started here ends with its launcher, however that ends, and its wrappers end with it.
 """
 
-import asyncio
-import contextlib
 import json
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import yaml
 
-from coach.core.errors import PermanentError, TemporaryError, UserError
-
-_NOT_INHERITED = ("PYTHON", "VIRTUAL_ENV", "NUCLIO_")
-"""Coach's own Python settings say nothing about the functions' Python."""
-
-
-class HostFailed(PermanentError):
-    """A host could not start; `code` is its exit code (see coach.platforms.local.host.__main__)."""
-
-    def __init__(self, message: str, code: int | None) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class HostProcess:
-    """A function host that was started; belongs to the event loop that started it, except for `kill`."""
-
-    def __init__(
-        self, name: str, address: str, process: "subprocess.Popen[bytes]", ready: int, lifeline: int
-    ) -> None:
-        self.name, self.address = name, address
-        self.wrapper_pids: list[int] = []
-        """Process groups of the workers, once ready. A worker whose event timed out has another."""
-        self._process, self._lifeline = process, lifeline
-        loop = asyncio.get_running_loop()
-        self._exited: asyncio.Future[int] = loop.create_future()
-        self._pidfd = os.pidfd_open(process.pid)
-        loop.add_reader(self._pidfd, self._on_exit)
-        self._announced = loop.create_task(_read_line(ready))
-
-    @property
-    def pid(self) -> int:
-        """Process id of the host, also that of its session."""
-        return self._process.pid
-
-    @property
-    def returncode(self) -> int | None:
-        """Exit code (negative: the signal), or None while it runs."""
-        return self._process.returncode
-
-    async def wait_ready(self, timeout: float) -> None:
-        """Wait until every worker ran its init_context and the address answers.
-
-        Raises HostFailed with the host's own line when it could not start, TemporaryError after `timeout` seconds
-        (the host is then still starting: end it or wait again).
-        """
-        try:
-            line = await asyncio.wait_for(asyncio.shield(self._announced), timeout)
-        except TimeoutError:
-            raise TemporaryError(
-                f"function {self.name} was not ready at {self.address} after {timeout:g} s"
-            ) from None
-        if not line:
-            code = await self.wait()
-            raise HostFailed(
-                f"function {self.name}: its host ended while it started (exit code {code})", code
-            )
-        message: dict[str, Any] = json.loads(line)
-        if "error" in message:
-            raise HostFailed(f"function {self.name}: {message['error']}", message["code"])
-        self.wrapper_pids = message["wrappers"]
-
-    async def wait(self) -> int:
-        """Wait for its end and return the exit code (negative: the signal)."""
-        return await asyncio.shield(self._exited)
-
-    async def terminate(self, grace: float) -> int:
-        """Let the event in hand and the termination callback finish, but kill after `grace` seconds."""
-        if self.returncode is None:
-            self._process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(TimeoutError):
-                return await asyncio.wait_for(self.wait(), grace)
-            self.kill()
-        return await self.wait()
-
-    def kill(self) -> None:
-        """Kill the host now; the kernel kills its wrappers with it."""
-        if self.returncode is None:
-            self._process.kill()
-
-    def _on_exit(self) -> None:
-        asyncio.get_running_loop().remove_reader(self._pidfd)
-        os.close(self._pidfd)
-        os.close(self._lifeline)
-        self._exited.set_result(self._process.wait())
+from coach.core.errors import UserError
+from coach.platforms.local.host.command import Command, HostProcess, base_environment
+from coach.platforms.local.host.spares import Spares
 
 
 async def launch(
@@ -124,6 +37,7 @@ async def launch(
     trigger: Mapping[str, Any] | None = None,
     labels: Mapping[str, str] | None = None,
     health: str | None = None,
+    spares: Spares | None = None,
 ) -> HostProcess:
     """Start one function on `address` ("127.x.y.z:8080") and return at once; `wait_ready` waits for it.
 
@@ -133,7 +47,8 @@ async def launch(
     Python settings, then `spec.env` of function.yaml, then `env`. `trigger` overrides keys of the HTTP trigger, such as
     numWorkers or workerTerminationTimeout. `health` is the address of /live and /ready; by default there is none,
     because `wait_ready` and `wait` tell the same. `prefix` comes before the command, to run it elsewhere on this
-    machine: it must become the command, in the same process. Raises UserError when function.yaml cannot be used.
+    machine: it must become the command, in the same process. One of `spares` becomes this host where there is one and
+    no `prefix`. Raises UserError when function.yaml cannot be used.
     """
     document = _read_function(function_dir / "function.yaml")
     spec = dict(document.get("spec") or {})
@@ -144,39 +59,17 @@ async def launch(
     _write(run_dir / "processor.yaml", {"metadata": metadata, "spec": spec})
     _write(run_dir / "platform.yaml", platform)
 
-    own = {key: value for key, value in os.environ.items() if not key.startswith(_NOT_INHERITED)}
     from_file = {entry["name"]: str(entry.get("value", "")) for entry in spec.get("env") or []}
-    nuclio = {
-        "NUCLIO_PYTHON_EXE_PATH": str(python),
-        "NUCLIO_PYTHON_PATH": os.pathsep.join(str(path.resolve()) for path in (function_dir, *python_path)),
-    }
-    lifeline_read, lifeline = os.pipe()
-    ready, ready_write = os.pipe()
-    command = [*prefix, sys.executable, "-P", "-m", "coach.platforms.local.host", "--config", "processor.yaml"]
-    command += ["--platform-config", "platform.yaml", "--log-file", str(log_path.resolve())]
-    command += ["--parent-fd", str(lifeline_read), "--ready-fd", str(ready_write)]
+    paths = os.pathsep.join(str(path.resolve()) for path in (function_dir, *python_path))
+    arguments = ["--config", "processor.yaml", "--platform-config", "platform.yaml"]
+    arguments += ["--log-file", str(log_path.resolve())]
     if cpus:
-        command += ["--cpus", ",".join(str(cpu) for cpu in cpus)]
-    try:
-        with (run_dir / "host.log").open("wb") as output:
-            process = subprocess.Popen(
-                command,
-                cwd=run_dir,
-                env={**own, **from_file, **env, **nuclio},
-                stdin=subprocess.DEVNULL,
-                stdout=output,
-                stderr=output,
-                pass_fds=[lifeline_read, ready_write],
-                start_new_session=True,  # the terminal's Ctrl-C is the launcher's to handle
-            )
-    except BaseException:
-        os.close(lifeline)
-        os.close(ready)
-        raise
-    finally:
-        os.close(lifeline_read)
-        os.close(ready_write)
-    return HostProcess(name, address, process, ready, lifeline)
+        arguments += ["--cpus", ",".join(str(cpu) for cpu in cpus)]
+    environment = {**base_environment(python), **from_file, **env, "NUCLIO_PYTHON_PATH": paths}
+    command = Command(arguments, environment, run_dir.resolve(), run_dir.resolve() / "host.log")
+    if spares is not None and not prefix and (host := spares.take(name, address, command)) is not None:
+        return host
+    return command.start(prefix, name, address)
 
 
 def _read_function(path: Path) -> dict[str, Any]:
@@ -200,15 +93,3 @@ def _http_trigger(spec: Mapping[str, Any]) -> dict[str, Any]:
 
 def _write(path: Path, document: Mapping[str, Any]) -> None:
     path.write_text(json.dumps(document, indent=1) + "\n", encoding="utf-8")
-
-
-async def _read_line(fd: int) -> bytes:
-    reader = asyncio.StreamReader()
-    loop = asyncio.get_running_loop()
-    transport, _ = await loop.connect_read_pipe(
-        lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(fd, "rb", 0)
-    )
-    try:
-        return await reader.readline()
-    finally:
-        transport.close()

@@ -5,6 +5,7 @@ import uuid
 from collections import deque
 from typing import Any
 
+from coach.platforms.local.host.bare import BareWrapper
 from coach.platforms.local.host.config import HostConfig
 from coach.platforms.local.host.logs import FunctionLog
 from coach.platforms.local.host.process import Answer, WrapperDied, WrapperNotStarted, WrapperProcess
@@ -32,13 +33,13 @@ class Pool:
     """Hands out workers in the order of asking, one event each.
 
     `lost` is done, with the reason, when a process ended by itself or could not be started again: then the whole host
-    must end, as Nuclio's processor does.
+    must end, as Nuclio's processor does. `bare` is a wrapper that runs already, for the first worker.
     """
 
-    def __init__(self, config: HostConfig, log: FunctionLog) -> None:
+    def __init__(self, config: HostConfig, log: FunctionLog, bare: BareWrapper | None = None) -> None:
         self.lost: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self.workers = [Worker(index) for index in range(config.workers)]
-        self._config, self._log = config, log
+        self._config, self._log, self._bare = config, log, bare
         self._opened = self._closed = False
         self._free: deque[Worker] = deque()
         self._waiting: deque[asyncio.Future[Worker | None]] = deque()
@@ -148,7 +149,8 @@ class Pool:
         worker.replacing = False
 
     def _spawn(self, worker: Worker) -> WrapperProcess:
-        process = worker.process = WrapperProcess(self._config, worker.id, self._log)
+        bare, self._bare = self._bare, None
+        process = worker.process = WrapperProcess(self._config, worker.id, self._log, bare)
         process.ended.add_done_callback(lambda ended: self._on_end(worker, ended))
         return process
 

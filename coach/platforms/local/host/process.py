@@ -5,18 +5,16 @@ import contextlib
 import json
 import os
 import signal
-import socket
 import struct
-import subprocess
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from coach.platforms.local.host.bare import BareWrapper
 from coach.platforms.local.host.config import HostConfig
 from coach.platforms.local.host.logs import FunctionLog
 
-WRAPPER = Path(__file__).resolve().parent.parent / "wrapper.py"
 _HEAD = struct.Struct(">II")
 _FRAME = struct.Struct(">cI")
 _DRAIN_AFTER_EXIT = 0.2
@@ -43,9 +41,12 @@ class WrapperProcess:
     """A wrapper in a process group of its own, from `__init__` (which starts it and returns at once) to `kill`.
 
     Holds at most one event; the caller sees to that. `ended` gets the reason when it ends without being asked to.
+    A `bare` wrapper that runs already becomes this one; without it a new one is started, which is told just the same.
     """
 
-    def __init__(self, config: HostConfig, worker: str, log: FunctionLog) -> None:
+    def __init__(
+        self, config: HostConfig, worker: str, log: FunctionLog, bare: BareWrapper | None = None
+    ) -> None:
         loop = asyncio.get_running_loop()
         self.ended: asyncio.Future[str] = loop.create_future()
         self._config, self._worker, self._log = config, worker, log
@@ -55,8 +56,13 @@ class WrapperProcess:
         self._logs: list[dict[str, Any]] = []
         self._writer: asyncio.StreamWriter | None = None
         self._ending = self._reaped = False
-        output = self._spawn()
-        self._tasks = [loop.create_task(self._read_frames()), loop.create_task(self._read_output(output))]
+        bare = bare or BareWrapper(config.python)
+        self._process, self._socket, self._lifeline = bare.process, bare.socket, bare.lifeline
+        self._tell_function()
+        self._tasks = [
+            loop.create_task(self._read_frames()),
+            loop.create_task(self._read_output(bare.output)),
+        ]
         self._pidfd = os.pidfd_open(self.pid)
         loop.add_reader(self._pidfd, self._on_exit)
 
@@ -118,45 +124,22 @@ class WrapperProcess:
         os.close(self._pidfd)
         os.close(self._lifeline)
 
-    def _spawn(self) -> int:
-        """Start the process; the read end of its output is returned."""
-        self._socket, theirs = socket.socketpair()
-        lifeline, self._lifeline = os.pipe()
-        output, output_write = os.pipe()
+    def _tell_function(self) -> None:
+        """The first message: which function the process is to load, and where."""
         config = self._config
-        command = [
-            config.python,
-            "-u",
-            str(WRAPPER),
-            "--handler",
-            config.handler,
-            "--namespace",
-            config.namespace,
-        ]
-        command += [
-            "--worker-id",
-            self._worker,
-            "--trigger-kind",
-            "http",
-            "--trigger-name",
-            config.trigger_name,
-        ]
-        command += ["--channel-fd", str(theirs.fileno()), "--lifeline-fd", str(lifeline)]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                stdin=subprocess.DEVNULL,
-                stdout=output_write,
-                stderr=output_write,
-                pass_fds=[theirs.fileno(), lifeline],
-                env=_environment(config),
-                process_group=0,
-            )
-        finally:
-            theirs.close()
-            os.close(lifeline)
-            os.close(output_write)
-        return output
+        role = {
+            "handler": config.handler,
+            "namespace": config.namespace,
+            "worker_id": self._worker,
+            "trigger_kind": "http",
+            "trigger_name": config.trigger_name,
+            "env": _environment(config),
+            "cwd": str(Path.cwd()),
+        }
+        text = json.dumps(role).encode()
+        with contextlib.suppress(OSError):  # it ended already: `_on_exit` says so
+            os.sched_setaffinity(self.pid, os.sched_getaffinity(0))
+            self._socket.sendall(_HEAD.pack(len(text), 0) + text)
 
     async def _read_frames(self) -> None:
         reader, self._writer = await asyncio.open_unix_connection(sock=self._socket)
