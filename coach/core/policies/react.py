@@ -268,12 +268,18 @@ class View(Protocol):
     capacity: FloatArray
     #: [node, resource]: what is not held. On shared nodes (`share` of the cluster) requests may be zero: then all fit.
     free: FloatArray
-    #: All jobs that came and have not finished.
-    jobs: Mapping[JobId, JobState]
-    #: Jobs in phase WAITING, in the order in which they came to the queue (arrival, or the end of a preemption).
-    waiting: Mapping[JobId, JobState]
-    #: Jobs in phase RUNNING, in the order of their starts.
-    running: Mapping[JobId, JobState]
+
+    @property
+    def jobs(self) -> Mapping[JobId, JobState]:
+        """All jobs that came and have not finished."""
+
+    @property
+    def waiting(self) -> Mapping[JobId, JobState]:
+        """Jobs in phase WAITING, in the order in which they came to the queue (arrival, or a preemption's end)."""
+
+    @property
+    def running(self) -> Mapping[JobId, JobState]:
+        """Jobs in phase RUNNING, in the order of their starts."""
 
     def on_node(self, node: NodeId, /) -> Iterable[JobState]:
         """The jobs that hold room on a node, in the order of their coming there."""

@@ -1,0 +1,1 @@
+"""The virtual-time driver: the same decisions as live, on a cluster that exists only in numbers."""

@@ -1,0 +1,42 @@
+"""Failures of nodes and functions, drawn from generators of their own: the same for all policies of a comparison."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+import numpy as np
+
+
+@dataclass
+class Faults:
+    """Exponential times. All in seconds; infinity: never.
+
+    A node is lost on average every `node_lost` seconds and comes back after `node_back`; a job that trains loses a
+    function every `function_lost` seconds on average. Each node and each job has a stream of its own.
+    """
+
+    seed: int
+    node_lost: float = math.inf
+    node_back: float = 600.0
+    function_lost: float = math.inf
+    _nodes: dict[int, np.random.Generator] = field(default_factory=dict, repr=False)
+
+    def _node(self, node: int) -> np.random.Generator:
+        if node not in self._nodes:
+            self._nodes[node] = np.random.default_rng([self.seed, 1, node])
+        return self._nodes[node]
+
+    def lost_after(self, node: int) -> float:
+        """Seconds that a node lives from now on."""
+        return float(self._node(node).exponential(self.node_lost)) if self.node_lost < math.inf else math.inf
+
+    def back_after(self, node: int) -> float:
+        """Seconds that a lost node stays away."""
+        return float(self._node(node).exponential(self.node_back))
+
+    def function_after(self, job: int, stamp: int) -> float:
+        """Seconds until a function of a job dies, from a change of its rate on (memoryless: each change draws anew)."""
+        if self.function_lost == math.inf:
+            return math.inf
+        return float(np.random.default_rng([self.seed, 2, job, stamp]).exponential(self.function_lost))
