@@ -24,6 +24,7 @@ from coach.core.jobs import job as jobs
 from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
+from coach.core.jobs.patience import patience
 from coach.core.jobs.reasons import MEANING, Reason, Retry
 from coach.core.policies.base import AllocationPolicy
 from coach.core.scene import Scene, count_pods, gang_pods, plan_alone, queue_key
@@ -418,6 +419,7 @@ class Reducer:
                 budget_bound=terms.budget_bound,
                 reservation=terms.reservation,
                 predicted_seconds=_as_tuple(terms.predicted),
+                patience=patience(job),
             )
         )
         if (job.reason, job.message) != (reason, f"with {allocation}"):

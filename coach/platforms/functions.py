@@ -14,8 +14,10 @@ from typing import Any
 import httpx
 
 from coach.core.cluster import PodId, Role
+from coach.core.jobs.actions import Patience
 from coach.core.jobs.events import EpochReport
 from coach.core.jobs.life import CALLS_PER_SECOND, CALLS_TO_START
+from coach.core.jobs.patience import STALL_FACTOR, STALL_SECONDS
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochError, EpochOrder, Progress
 
@@ -23,6 +25,10 @@ from coach.platforms.base import EpochError, EpochOrder, Progress
 POLL_SECONDS = 1.0 / CALLS_PER_SECOND
 #: Seconds a function may take to answer beyond the poll itself, before it counts as lost.
 ANSWER_SECONDS = 10.0
+#: Seconds a function may take to end its group: it kills its child, and where that is stuck its zygote.
+END_SECONDS = 6.0
+#: A call that took so many seconds longer than it may: it is we who stood still, and not the function.
+AWAY_SECONDS = 1.0
 #: Ports for ps-lite's root on the scheduler function's own address. A group takes two, each group others.
 FIRST_PORT = 9100
 PORTS = 20_000
@@ -32,7 +38,13 @@ MARGIN = 0.05
 ACTIVE = ("starting", "forming", "training", "evaluating")
 
 #: Which failure of several is the cause: peers of a dead member fail too, with less to say.
-_AFTERTHOUGHTS = (Reason.PEER_LOST, Reason.FUNCTION_LOST, Reason.INTERNAL, Reason.DEADLINE_EXCEEDED)
+_AFTERTHOUGHTS = (
+    Reason.PEER_LOST,
+    Reason.FUNCTION_LOST,
+    Reason.INTERNAL,
+    Reason.STALLED,
+    Reason.DEADLINE_EXCEEDED,
+)
 
 
 @dataclass(slots=True)
@@ -58,6 +70,31 @@ class MemberError(Exception):
         self.reason = reason
 
 
+class Progressing:
+    """Whether a worker makes progress. Only time between answers counts: a handler that stood still saw nothing."""
+
+    def __init__(self, patience: Patience, at: float) -> None:
+        self._patience = patience
+        self._at = at
+        self._version = -1
+        self._waited = 0.0  #: seconds since the last sign of progress
+        self._longest = 0.0  #: seconds between two signs of progress while training, so far
+
+    def note(self, state: str, version: int, at: float) -> str | None:
+        """Take in an answer; what is wrong when the worker has shown no progress for too long."""
+        self._waited += min(at - self._at, POLL_SECONDS + AWAY_SECONDS)
+        self._at = at
+        if version != self._version:
+            if state in ("training", "evaluating"):
+                self._longest = max(self._longest, self._waited)
+            self._version, self._waited = version, 0.0
+            return None
+        most = float(getattr(self._patience, state, float("inf")))
+        if state in ("training", "evaluating"):
+            most = max(most, STALL_SECONDS + STALL_FACTOR * self._longest)
+        return f"no progress for {self._waited:.1f} s while {state}" if self._waited > most else None
+
+
 class GangClient:
     """Runs one epoch at a time on the functions of one job."""
 
@@ -66,6 +103,8 @@ class GangClient:
         self._order = order
         self._now = now
         self.invocations = 0
+        #: Pods that did not answer as functions do: they are of no use any more.
+        self.silent: set[PodId] = set()
         self._stop: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
         self.members = [
             Member(pod, rank, order.addresses[pod])
@@ -180,6 +219,8 @@ class GangClient:
         seen = -1
         calls = 1
         began = self._now()
+        patience = self._order.action.patience
+        progressing = Progressing(patience, began) if worker and patience else None
         while True:
             wait = POLL_SECONDS if worker else 0.0
             body = {"op": "status", "epoch": self._order.action.token, "wait": wait, "seen": seen}
@@ -192,6 +233,9 @@ class GangClient:
             if state not in (*ACTIVE, "done", "idle"):
                 error = answer.get("error") or {}
                 raise MemberError(member, _reason(error.get("reason")), error.get("message") or f"is {state}")
+            stalled = progressing.note(str(state), seen, self._now()) if progressing else None
+            if stalled:
+                raise MemberError(member, Reason.STALLED, stalled)
             if worker and member.rank == 0:
                 done = answer.get("progress") or {}
                 token = self._order.action.token
@@ -201,26 +245,41 @@ class GangClient:
             await asyncio.sleep(max(0.0 if worker else 2 * POLL_SECONDS, earliest - self._now()))
 
     async def _call(self, member: Member, body: dict[str, Any], timeout: float) -> dict[str, Any]:
-        self.invocations += 1
-        try:
-            response = await self._http.post(f"http://{member.address}/", json=body, timeout=timeout)
-        except httpx.HTTPError as error:
-            what = f"does not answer ({type(error).__name__})"
-            raise MemberError(member, Reason.FUNCTION_LOST, what) from error
+        response = await self._post(member, body, timeout)
         try:
             answer: dict[str, Any] = response.json()
         except ValueError:
-            answer = {"error": {"reason": "Internal", "message": response.text[:500]}}
+            answer = {}
         if response.status_code >= 400:
-            error_body = answer.get("error") or {}
-            words = error_body.get("message") or f"answered {response.status_code}"
-            raise MemberError(member, _reason(error_body.get("reason")), words)
+            error = answer.get("error") or {}
+            words = error.get("message") or f"answered {response.status_code}: {response.text[:500]}"
+            if response.status_code >= 500 and not error:
+                # Not the function says so, but whoever stands before it.
+                self.silent.add(member.pod)
+                raise MemberError(member, Reason.FUNCTION_LOST, words)
+            raise MemberError(member, _reason(error.get("reason")), words)
         return answer
+
+    async def _post(self, member: Member, body: dict[str, Any], timeout: float) -> httpx.Response:
+        while True:
+            self.invocations += 1
+            began = self._now()
+            try:
+                return await self._http.post(f"http://{member.address}/", json=body, timeout=timeout)
+            except httpx.HTTPError as error:
+                away = self._now() - began > timeout + AWAY_SECONDS
+                if isinstance(error, httpx.TimeoutException) and away:
+                    continue
+                self.silent.add(member.pod)
+                what = f"does not answer ({type(error).__name__})"
+                raise MemberError(member, Reason.FUNCTION_LOST, what) from error
 
     async def _end_group(self) -> None:
         """Stop every member, whatever it answers: one that does not is ended by its own deadline."""
         body = {"op": "stop", "group": self._order.action.group}
-        await asyncio.gather(*(self._call(m, body, 3.0) for m in self.members), return_exceptions=True)
+        await asyncio.gather(
+            *(self._call(m, body, END_SECONDS) for m in self.members), return_exceptions=True
+        )
 
 
 async def _all(coroutines: Sequence[Any]) -> None:
@@ -257,4 +316,6 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         train_ended_at=float(report.get("train_ended_at") or 0.0),
         cpu_seconds=float(report.get("cpu_seconds") or 0.0),
         memory_gib=float(report.get("max_rss_gib") or 0.0),
+        warm_up_samples=int(report.get("warm_up_samples") or 0),
+        warm_up_seconds=float(report.get("warm_up_seconds") or 0.0),
     )

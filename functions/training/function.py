@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-from training import launch, request, wire
+from training import launch, processes, request, wire
 from training.errors import TrainingError
 from training.request import StartRequest
 
@@ -27,6 +27,9 @@ KILL_SECONDS = 0.2
 LIFELINE_SECONDS = 0.5
 #: How much later than the zygote's alarm the wrapper kills it.
 ALARM_GRACE_SECONDS = 0.5
+#: How long a zygote may take to begin what it is told: it does nothing else, but for importing at its start.
+OBEY_SECONDS = 5.0
+IMPORT_SECONDS = 60.0
 
 Answer = tuple[int, dict]
 
@@ -75,6 +78,7 @@ class Child:
     serial: int
     request: StartRequest
     socket: socket.socket
+    asked_at: float = field(default_factory=time.monotonic)
     pid: int | None = None
     loading: dict | None = None  # what the zygote is loading for it, and since when
     closed: bool = False  # its socket is at the end of file
@@ -265,7 +269,7 @@ class Function:
             ends = [self._zygote.socket]
             if self._child is not None and not self._child.closed:
                 ends.append(self._child.socket)
-            self._cut_short_loading()
+            self._lose_stuck_zygote()
             ready, _, _ = select.select(ends, [], [], seconds)
             if not ready:
                 return
@@ -278,10 +282,20 @@ class Function:
                 self._lost_zygote()
             seconds = 0
 
-    def _cut_short_loading(self) -> None:
-        """The zygote's own alarm does not reach code that hangs beneath Python."""
-        loading = self._child.loading if self._child is not None else None
-        if loading is not None and time.monotonic() > loading["until"] + ALARM_GRACE_SECONDS:
+    def _lose_stuck_zygote(self) -> None:
+        """Kill a zygote that does not begin, or does not end loading: its own alarm reaches no code beneath Python."""
+        child = self._child
+        if child is None or child.pid is not None:
+            return
+        if child.loading is not None:
+            until = child.loading["until"] + ALARM_GRACE_SECONDS
+        else:
+            until = child.asked_at + (
+                IMPORT_SECONDS if self._zygote.imports_seconds is None else OBEY_SECONDS
+            )
+        if time.monotonic() > until:
+            if processes.is_stopped(self._zygote.pid):
+                child.loading = None  # then what it was loading is not to blame
             self._zygote.kill()
 
     def _hear_child(self, child: Child) -> None:

@@ -60,6 +60,13 @@ def kill_group(leader: int) -> None:
         os.killpg(leader, signal.SIGKILL)
 
 
+def is_stopped(pid: int) -> bool:
+    """Whether somebody has stopped a process with a signal. False when it is gone."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
+    return False
+
+
 def limit_memory(gib: float) -> None:
     """Let this process map `gib` GiB of private writable memory beyond what it has mapped already."""
     mapped = int(_status("VmData").split()[0]) * 1024

@@ -51,12 +51,26 @@ class ReleasePods:
 
 
 @dataclass(frozen=True, slots=True)
+class Patience:
+    """Seconds that a worker may show no progress in, by the state it is in (`docs/functions.md`).
+
+    `training` is the time between two signs of progress, not of the whole training.
+    """
+
+    starting: float
+    forming: float
+    training: float
+    evaluating: float
+
+
+@dataclass(frozen=True, slots=True)
 class RunEpoch:
     """Run one epoch on `pods`; answered by EpochFinished or EpochFailed.
 
     `fraction` of the data set is trained, from sample `position` on; with `seconds`, until that time has passed.
     `group` names the parameter-server group: the same name as last time means the same members, still formed.
-    `deadline` (seconds) is when the functions stop themselves; `reservation` pays until then.
+    `deadline` (seconds) is when the functions stop themselves; `reservation` pays until then. With `patience` a gang
+    that makes no progress is stopped sooner.
     """
 
     at: float
@@ -77,6 +91,7 @@ class RunEpoch:
     budget_bound: bool
     reservation: Money
     predicted_seconds: tuple[float, float, float] | None
+    patience: Patience | None = None
 
 
 @dataclass(frozen=True, slots=True)

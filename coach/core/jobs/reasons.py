@@ -61,6 +61,7 @@ class Reason(StrEnum):
     TRAINING_EPOCH = "TrainingEpoch"
     # an epoch failed
     BAD_REQUEST = "BadRequest"
+    BUSY = "Busy"
     MODEL_INVALID = "ModelInvalid"
     MODEL_TIMEOUT = "ModelTimeout"
     DATA_MISSING = "DataMissing"
@@ -73,6 +74,7 @@ class Reason(StrEnum):
     PEER_LOST = "PeerLost"
     FUNCTION_LOST = "FunctionLost"
     START_TIMED_OUT = "StartTimedOut"
+    STALLED = "Stalled"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     HANDLER_RESTARTED = "HandlerRestarted"
     INTERNAL = "Internal"
@@ -109,6 +111,7 @@ MEANING: dict[Reason, Meaning] = {
     Reason.PROBING_SPEED: Meaning("measures its speed with a mini-epoch", State.PROBING),
     Reason.TRAINING_EPOCH: Meaning("trains", State.TRAINING),
     Reason.BAD_REQUEST: Meaning("a function refused its order"),
+    Reason.BUSY: Meaning("a function still had another epoch in hand", retry=Retry.BOUNDED),
     Reason.MODEL_INVALID: Meaning("the model file cannot be used"),
     Reason.MODEL_TIMEOUT: Meaning("the model file did not return in time"),
     Reason.DATA_MISSING: Meaning("the data set is not there"),
@@ -121,6 +124,7 @@ MEANING: dict[Reason, Meaning] = {
     Reason.PEER_LOST: Meaning("a function's training process died", retry=Retry.BOUNDED),
     Reason.FUNCTION_LOST: Meaning("a function died", retry=Retry.BOUNDED),
     Reason.START_TIMED_OUT: Meaning("the functions did not start in time", retry=Retry.BOUNDED),
+    Reason.STALLED: Meaning("its functions made no progress", retry=Retry.BOUNDED),
     Reason.DEADLINE_EXCEEDED: Meaning("the epoch did not end by its deadline", retry=Retry.BOUNDED),
     Reason.HANDLER_RESTARTED: Meaning("the handler restarted", retry=Retry.FREE),
     Reason.INTERNAL: Meaning("an error inside a function", retry=Retry.BOUNDED),

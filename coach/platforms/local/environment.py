@@ -57,6 +57,7 @@ class Functions:
 
     async def start_template(self, socket: Path) -> Template:
         """Start the process that imports MXNet once for all. Raises PermanentError with what it said."""
+        socket.unlink(missing_ok=True)  # of one that died
         process = await asyncio.create_subprocess_exec(
             str(self.python),
             "-m",
@@ -97,6 +98,11 @@ class Template:
     def __init__(self, socket: Path, process: asyncio.subprocess.Process) -> None:
         self.socket = socket
         self._process = process
+
+    @property
+    def ended(self) -> bool:
+        """Whether it has died."""
+        return self._process.returncode is not None
 
     async def close(self) -> None:
         """End it."""

@@ -3,21 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import itertools
 import os
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import httpx
 
 from coach.core.cluster import Node, Pod, PodId
+from coach.core.errors import PermanentError
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.events import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.jobs.spec import TrainingJob
-from coach.platforms.base import EpochOrder, PodError, Progress
+from coach.platforms.base import EpochError, EpochOrder, PodError, Progress
 from coach.platforms.functions import GangClient
 from coach.platforms.local.cluster import cores_of, free_memory
 from coach.platforms.local.environment import Functions
@@ -25,6 +25,7 @@ from coach.platforms.local.host.command import HostProcess
 from coach.platforms.local.host.launch import launch
 from coach.platforms.local.host.spares import Spares
 from coach.platforms.local.network import Bandwidth, Network
+from coach.platforms.local.scratch import Scratch
 
 PORT = 8080
 #: Seconds a function may take until it answers.
@@ -68,6 +69,8 @@ class LocalPlatform:
         self._hosts: dict[PodId, HostProcess] = {}
         self._watchers: dict[PodId, asyncio.Task[None]] = {}
         self._epochs: dict[str, GangClient] = {}
+        self._given_up: dict[PodId, str] = {}
+        self._template_lock = asyncio.Lock()
         self._probing: set[str] = set()  # tokens of mini-epochs that run
         self._addresses = _addresses(nodes)
 
@@ -77,25 +80,27 @@ class LocalPlatform:
         if self._bandwidth:
             self._network = await Network.open(self._nodes, self._bandwidth)
             self._addresses = self._network.addresses
-        self._folder = Path(tempfile.mkdtemp(prefix="coach-"))
+        self._scratch = Scratch.make()
         self._http = httpx.AsyncClient(limits=httpx.Limits(max_connections=None), trust_env=False)
-        env = self._functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._folder / "template.sock")}
+        env = self._functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._scratch.path / "template.sock")}
         self._spares = Spares(
             min(self._most_spares, int(free_memory() / SPARE_MEMORY)),
             self._functions.python,
             env,
-            self._folder,
+            self._scratch.path,
         )
         # While MXNet is imported a core is free for them; then the jobs have all of them.
         filling = asyncio.create_task(self._spares.fill())
         try:
-            self._template = await self._functions.start_template(self._folder / "template.sock")
+            self._template = await self._functions.start_template(self._scratch.path / "template.sock")
             await _cancelled(filling)
         except BaseException:
             await _cancelled(filling)
             await self._spares.close()
+            await self._http.aclose()
             if self._network:
                 await self._network.close()
+            self._scratch.close()
             raise
         return self._nodes
 
@@ -108,13 +113,14 @@ class LocalPlatform:
         await self._http.aclose()
         if self._network:
             await self._network.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
+        self._scratch.close()
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
         """Have a spare become the function's host, or start one; its address once init_context has run."""
         logs = self._logs(pod.id.job)
         logs.mkdir(parents=True, exist_ok=True)
         address = f"{next(self._addresses[pod.node])}:{PORT}"
+        await self._keep_template()
         host = await launch(
             self._functions.folder / pod.id.role.value,
             pod.id.name,
@@ -123,7 +129,7 @@ class LocalPlatform:
             python_path=(self._functions.folder,),
             env=self._functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._template.socket)},
             log_path=logs / f"{pod.id.name}.log",
-            run_dir=self._folder / pod.id.name,
+            run_dir=self._scratch.path / pod.id.name,
             cpus=self._cores.get(pod.node),
             prefix=self._network.inside(pod.node) if self._network else (),
             spares=self._spares,
@@ -172,6 +178,10 @@ class LocalPlatform:
 
         try:
             return await client.run(note)
+        except EpochError as error:
+            # Whoever does not answer now will not answer the next attempt either.
+            await asyncio.gather(*(self._give_up(pod, str(error)) for pod in client.silent))
+            raise
         finally:
             del self._epochs[order.action.token]
             self._probing.discard(order.action.token)
@@ -186,11 +196,28 @@ class LocalPlatform:
         if token in self._epochs:
             self._epochs[token].stop(reason)
 
+    async def _give_up(self, pod: PodId, why: str) -> None:
+        """End a function that is of no use any more; it counts as lost when this returns."""
+        host, watcher = self._hosts.get(pod), self._watchers.get(pod)
+        if host and watcher:
+            self._given_up[pod] = why
+            host.kill()
+            await asyncio.wait({watcher})
+
+    async def _keep_template(self) -> None:
+        """Start the template again where it has died: without it every function would import by itself."""
+        async with self._template_lock:
+            if self._template.ended:
+                await self._template.close()
+                with contextlib.suppress(PermanentError):
+                    self._template = await self._functions.start_template(self._template.socket)
+
     async def _watch(self, pod: PodId, host: HostProcess) -> None:
         code = await host.wait()
         self._hosts.pop(pod, None)
         self._watchers.pop(pod, None)
-        self._pod_lost(pod, Reason.FUNCTION_LOST, f"{pod.name} ended by itself, with exit code {code}")
+        why = self._given_up.pop(pod, f"{pod.name} ended by itself, with exit code {code}")
+        self._pod_lost(pod, Reason.FUNCTION_LOST, why)
 
 
 async def _cancelled(task: asyncio.Task[None] | None) -> None:
