@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Sequence
-from pathlib import Path
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -16,7 +14,6 @@ from coach.cli.output import table
 from coach.core.cluster import Node
 from coach.core.jobs.reasons import MEANING, Reason, State
 from coach.core.jobs.spec import TrainingJob
-from coach.core.policies.base import AllocationPolicy
 from coach.report import words
 from coach.report.status import JobRow
 
@@ -28,13 +25,13 @@ NO_BUDGET = "no budget: nothing limits what {} spend"
 
 
 def beginning(
-    screen: Console, specs: Sequence[TrainingJob], nodes: tuple[Node, ...], policy: AllocationPolicy
+    screen: Console, specs: Sequence[TrainingJob], nodes: tuple[Node, ...], policy: str, where: str = ""
 ) -> None:
     """Say what is about to be done, and aloud what nothing limits."""
     books = sorted({spec.spec.price_book.name for spec in specs})
     say(
         screen,
-        f"{words.count(len(specs), 'job')} on {_cluster(nodes)}, policy {policy.name}, prices {', '.join(books)}",
+        f"{words.count(len(specs), 'job')} on {_cluster(nodes)}, policy {policy}, prices {', '.join(books)}{where}",
     )
     for spec in specs:
         say(screen, f"  {wanted(spec)}")
@@ -46,8 +43,8 @@ def beginning(
     say(screen, "")
 
 
-def ending(screen: Console, rows: Sequence[JobRow], files: Sequence[Path]) -> None:
-    """The summary, and the next useful commands."""
+def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
+    """The summary, and the next useful commands; `again` goes on with jobs that were stopped."""
     screen.print()
     screen.print(summary(rows, screen.width))
     screen.print()
@@ -57,7 +54,7 @@ def ending(screen: Console, rows: Sequence[JobRow], files: Sequence[Path]) -> No
     say(screen, "")
     names = " ".join(row.name for row in rows)
     if any(row.state == State.WAITING for row in rows):
-        say(screen, f"  go on       coach run {shlex.join(map(str, files))}")
+        say(screen, f"  go on       {again}")
     say(screen, f"  details     coach show {rows[0].name}")
     say(screen, f"  CSV files   coach export {names}")
     say(screen, f"  figures     coach plot {names}")

@@ -13,7 +13,20 @@ from typing import Any
 
 import typer
 
-from coach.cli import convert, deploy, estimators, export, plot, ps, run, show, validate, version
+from coach.cli import (
+    convert,
+    deploy,
+    estimators,
+    export,
+    plot,
+    ps,
+    run,
+    serve,
+    show,
+    submit,
+    validate,
+    version,
+)
 from coach.core.errors import CoachError
 from coach.jobfiles.problems import JobFileError
 
@@ -30,7 +43,7 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a job failed, 2 usage or a bad file, 3 budget exhausted, 4 target unreachable, "
     "5 platform, 130 interrupted.",
 )
-for command in (run, validate, convert, ps, show, export, plot, estimators, deploy, version):
+for command in (run, serve, submit, validate, convert, ps, show, export, plot, estimators, deploy, version):
     app.command(name=command.__name__.rpartition(".")[2])(command.command)
 
 

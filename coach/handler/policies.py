@@ -1,4 +1,4 @@
-"""`--policy` of `coach run`: what it makes of the jobs."""
+"""`--policy` of the commands: what it makes of the jobs."""
 
 from __future__ import annotations
 
@@ -25,6 +25,20 @@ def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[AllocationPo
         fixed = {"name": PolicyName.STATIC.value, "workers": workers, "servers": servers}
         return policy("coach"), [_with(spec, fixed, text) for spec in specs]
     return chosen, [_with(spec, {"name": PolicyName.COACH.value}, text) for spec in specs]
+
+
+def with_policy(text: str, specs: Sequence[TrainingJob], running: AllocationPolicy) -> list[TrainingJob]:
+    """The jobs as `text` says, for a handler that shares its cluster out by the policy `running`.
+
+    Raises UserError for another policy than that one: a static allocation is the job's own affair, others are not.
+    """
+    chosen, changed = chosen_policy(text, specs)
+    if text and not text.startswith("static") and chosen.name != running.name:
+        raise UserError(
+            f"--policy {text}: the service that runs shares the cluster out by {running.name}; "
+            "leave --policy out, or start the service with another"
+        )
+    return changed
 
 
 def _with(spec: TrainingJob, fixed: dict[str, object], text: str) -> TrainingJob:

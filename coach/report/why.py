@@ -1,0 +1,144 @@
+"""Why a job waits, or has the allocation it has: what was decided, in words and with the numbers of now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from coach.core.budget import to_amount
+from coach.core.cluster import NOTHING, Allocation, Node
+from coach.core.jobs import life
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.scene import queue_key
+from coach.report import words
+from coach.report.models import curve_words, speed_words
+from coach.report.status import eta, shown_allocation
+
+#: Reasons to wait that another job's end, or a larger cluster, would change.
+_FOR_ROOM = (Reason.WAITING_CAPACITY, Reason.SHADOW_RESERVED, Reason.DRAINING, Reason.PLACING)
+#: Other jobs that are named, at most.
+_MOST_NAMED = 5
+
+
+def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float) -> list[str]:
+    """Lines about `job`, one of `jobs`, on a cluster of `nodes`; the most important first."""
+    lines = [_state(job)]
+    if job.ended:
+        lines += _next_command(job)
+        return lines
+    if job.reason in _FOR_ROOM or job.state is State.QUEUED:
+        lines += _queue(job, jobs, nodes)
+    if job.reason is Reason.INTERRUPTED:
+        lines += _next_command(job)
+    if job.why:
+        lines.append(f"Decided for {_what(job)}:")
+        lines += [f"  {step}" for step in job.why]
+    lines += _alternatives(job)
+    lines += _known(job, now)
+    lines.append(_money(job))
+    return lines
+
+
+def _state(job: Job) -> str:
+    return f"{job.name} is {job.state.value}: {MEANING[job.reason].words}" + (
+        f" ({job.message})" if job.message else ""
+    )
+
+
+def _what(job: Job) -> str:
+    kind = "a mini-epoch" if job.kind is EpochKind.MINI else "an epoch"
+    return f"{kind} with {job.wanted}"
+
+
+def _next_command(job: Job) -> Iterator[str]:
+    if job.state is State.BUDGET_EXHAUSTED:
+        yield f"Go on with more money: coach resume {job.name} --add-budget AMOUNT"
+    elif job.state in (State.FAILED, State.WAITING, State.CANCELLED):
+        yield f"Go on from {_from(job)}: coach resume {job.name}"
+    yield f"All of it: coach events {job.name}, coach logs {job.name}"
+
+
+def _from(job: Job) -> str:
+    return f"the checkpoint of epoch {len(job.epochs)}" if job.epochs else "the start"
+
+
+def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator[str]:
+    """Who is before it, and who has the room."""
+    waiting = sorted((one for one in jobs.values() if not one.ended and not one.pods), key=queue_key)
+    before = [one.name for one in waiting if queue_key(one) < queue_key(job) and not one.interrupt]
+    yield f"{words.count(len(before), 'job')} before it in the queue{_named(before)}"
+    for node in nodes:
+        held: dict[str, int] = {}
+        free = node.capacity
+        for other in jobs.values():
+            for one in other.pods.values():
+                if one.pod.node == node.name:
+                    free = free - one.pod.requests
+                    held[other.name] = held.get(other.name, 0) + 1
+        by = "; ".join(f"{name} has {words.count(count, 'function')}" for name, count in held.items())
+        yield (
+            f"{node.name}: {free.cpu:g} of {node.capacity.cpu:g} cores and {free.memory:.1f} of "
+            f"{node.capacity.memory:.1f} GiB free{'; ' + by if by else ''}"
+        )
+    smallest = job.spec.spec.resources.total(job.minimum)
+    yield f"its smallest gang, {job.minimum}, asks for {smallest.cpu:g} cores and {smallest.memory:.1f} GiB"
+
+
+def _named(names: Sequence[str]) -> str:
+    if not names:
+        return ""
+    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
+    return f": {', '.join(names[:_MOST_NAMED])}{more}"
+
+
+def _alternatives(job: Job) -> Iterator[str]:
+    """What an epoch would take and cost one step away from what it has."""
+    at = shown_allocation(job) or job.wanted
+    seconds = life.predicted_seconds(job, at, 1.0) if at else None
+    if at is None or seconds is None:
+        return
+    currency = job.spec.spec.price_book.currency
+    yield (
+        f"An epoch with {at} is predicted to take {words.duration_interval(seconds)} "
+        f"and to cost {words.amount(life.predicted_cost(job, at))} {currency}; instead,"
+    )
+    low, high = job.minimum, job.maximum
+    for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)):
+        other = Allocation(at.workers + workers, at.servers + servers)
+        inside = low.workers <= other.workers <= high.workers and low.servers <= other.servers <= high.servers
+        time = life.predicted_seconds(job, other, 1.0) if inside else None
+        if time is None:
+            continue
+        pace = seconds.expected / time.expected - 1
+        faster = f"{words.percent(abs(pace))} {'faster' if pace >= 0 else 'slower'}"
+        cost = words.amount(life.predicted_cost(job, other))
+        no = "" if life.affordable(job, other) else "; the money left does not cover it"
+        yield f"  {other}: {words.duration_interval(time)}, {faster}, {cost} {currency}{no}"
+
+
+def _known(job: Job, now: float) -> Iterator[str]:
+    yield f"Speed: {speed_words(job)}"
+    yield f"Learning: {curve_words(job)}"
+    until = eta(job, now)
+    if until is not None:
+        left = life.remaining_epochs(job)
+        yield (
+            f"Done in {words.duration_interval(until)}, after {left.expected:.0f} more epochs "
+            f"({left.low:.0f}-{left.high:.0f})"
+        )
+
+
+def _money(job: Job) -> str:
+    currency = job.spec.spec.price_book.currency
+    ledger = job.ledger
+    spent = f"Money: {words.spent_of(ledger.spent, ledger.budget, currency)} spent"
+    if job.metered != NOTHING:
+        rate = job.spec.spec.price_book.rate(job.metered)
+        spent += f", {words.amount(rate * 3600)} {currency} an hour for what it holds"
+    if ledger.reserved:
+        spent += f", {words.amount(to_amount(ledger.reserved))} reserved"
+    each = life.epoch_budget(job)
+    if each is not None:
+        spent += f"; what is left makes {words.amount(each)} {currency} for each epoch that remains"
+    return spent

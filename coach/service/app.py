@@ -1,0 +1,299 @@
+"""The HTTP API over a service: FastAPI checks what comes in and documents it; the work is `coach.service.service`'s."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated, Any
+
+from fastapi import FastAPI, Query, Request, Response, Security
+from fastapi import Path as InPath
+from fastapi.exceptions import RequestValidationError
+from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.security import HTTPBearer
+from pydantic import TypeAdapter
+from starlette.exceptions import HTTPException
+
+from coach.core.budget import to_money
+from coach.core.errors import CoachError, UserError
+from coach.handler.journal import Journal
+from coach.jobfiles.problems import JobFileError, dotted, plain, show
+from coach.report.history import numbered_history
+from coach.report.replay import ledger, pauses
+from coach.report.status import JobRow, epoch_rows
+from coach.report.why import why
+from coach.report.words import iso
+from coach.service import answers
+from coach.service.function_logs import log_files, read
+from coach.service.guard import Guard
+from coach.service.metrics import Metrics
+from coach.service.service import NoSuchJobError, NotNowError, Service, StoppingError
+
+log = logging.getLogger("coach.http")
+
+Name = Annotated[str, InPath(pattern=answers.NAME, max_length=40, description="The job's name.")]
+After = Annotated[int, Query(ge=0, le=2**53, description="Only what came later than this `seq`.")]
+Wait = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=answers.LONGEST_WAIT,
+        allow_inf_nan=False,
+        description="Seconds to wait for something to happen after `after`, before an answer without it.",
+    ),
+]
+Names = Annotated[
+    list[Annotated[str, Query(pattern=answers.NAME, max_length=40)]],
+    Query(alias="job", max_length=1000, description="Names of jobs; may be repeated."),
+]
+
+_STATUS: dict[type[CoachError], int] = {NoSuchJobError: 404, NotNowError: 409, StoppingError: 503}
+_MEANT = {
+    401: "No token, or another one.",
+    404: "No job of that name.",
+    409: "Not as the job stands now.",
+    413: "The body is too large.",
+    422: "The request, or a job file in it, has mistakes; every one of them is told.",
+    503: "The service is stopping.",
+}
+_ROWS: TypeAdapter[list[JobRow]] = TypeAdapter(list[JobRow])
+
+
+def _may_answer(*statuses: int) -> dict[int | str, dict[str, Any]]:
+    return {status: {"model": answers.Error, "description": _MEANT[status]} for status in (401, *statuses)}
+
+
+def make_app(service: Service, token: str, *, longest_wait: float = answers.LONGEST_WAIT) -> FastAPI:  # noqa: PLR0915
+    """The API of a service; `token` is what callers must show, `longest_wait` bounds their waiting (seconds)."""
+    metrics = Metrics(service)
+    app = FastAPI(
+        title="Coach",
+        version=metadata.version("coach-trainer"),
+        description="Train to a target within a budget. Everything but /health and /openapi.json wants the token.",
+        docs_url=None,
+        redoc_url=None,
+        dependencies=[Security(HTTPBearer(auto_error=False, description="The token of the service."))],
+    )
+    app.add_middleware(Guard, token=token, note=metrics.answered)
+    reader = Journal.read(service.journal)
+
+    async def wait_for_news(after: int, seconds: float, names: Sequence[str] | None = None) -> None:
+        """Until a record later than `after` is there, of these jobs or of any."""
+
+        def news() -> bool:
+            if names is None:
+                return reader.last_seq() > after
+            return next(reader.rows(names, after, 1), None) is not None
+
+        if seconds > 0 and not news():
+            await service.changed(min(seconds, longest_wait), news)
+
+    @app.get("/health", tags=["service"])
+    async def health() -> answers.Health:
+        """Say that the service lives."""
+        return answers.Health(status="stopping" if service.stopping else "ok", version=app.version)
+
+    @app.get("/cluster", tags=["service"], responses=_may_answer())
+    async def cluster() -> answers.Cluster:
+        """What the service runs jobs on, and how it shares it out."""
+        nodes = [
+            answers.NodeRow(name=n.name, cpu=n.capacity.cpu, memory=n.capacity.memory) for n in service.nodes
+        ]
+        return answers.Cluster(
+            version=app.version,
+            policy=service.policy.name,
+            nodes=nodes,
+            folders=[str(folder) for folder in service.folders],
+            home=str(service.home.path),
+            stopping=service.stopping,
+        )
+
+    @app.get("/metrics", tags=["service"], responses=_may_answer(), response_class=PlainTextResponse)
+    async def metrics_page() -> Response:
+        """Numbers for Prometheus."""
+        return Response(metrics.page(), media_type=metrics.content_type)
+
+    @app.get("/jobs", tags=["jobs"], response_model=answers.JobList, responses=_may_answer(422))
+    async def jobs(after: After = 0, wait: Wait = 0.0) -> Response:
+        """How all jobs stand, in the order of their submission."""
+        await wait_for_news(after, wait)
+        # A thousand rows through the response model would take a while to check what we made ourselves.
+        rows = _ROWS.dump_json(service.rows())
+        body = b'{"seq":%d,"jobs":%b}' % (reader.last_seq(), rows)
+        return Response(body, media_type="application/json")
+
+    @app.post("/jobs", tags=["jobs"], status_code=201, responses=_may_answer(413, 422, 503))
+    async def submit(submission: answers.Submission) -> answers.Submitted:
+        """Take on the jobs of job files, all or none. A job that was interrupted goes on when its file comes again."""
+        seq = reader.last_seq()
+        files = [(Path(file.path), file.text.encode()) for file in submission.files]
+        taken = await service.submit(files, submission.policy)
+        rows = [answers.TakenJob(job=one.row, went_on=one.went_on, note=one.note) for one in taken]
+        return answers.Submitted(seq=seq, jobs=rows)
+
+    @app.get("/jobs/{name}", tags=["jobs"], responses=_may_answer(404, 422))
+    async def job(name: Name, after: After = 0, wait: Wait = 0.0) -> answers.JobDetail:
+        """One job with its epochs and its ledger."""
+        service.job(name)
+        await wait_for_news(after, wait, [name])
+        records = await asyncio.to_thread(service.home.records_after, service.past(name), 0)
+        found = service.job(name)
+        own = [record for _, record in records]
+        return answers.JobDetail(
+            seq=records[-1][0],
+            job=service.row(name),
+            why=list(found.why),
+            epochs=epoch_rows(found, pauses(own)),
+            ledger=ledger(own, name),
+            spec=found.spec.to_json(),
+        )
+
+    @app.get("/jobs/{name}/events", tags=["jobs"], responses=_may_answer(404, 422))
+    async def events(name: Name, after: After = 0, wait: Wait = 0.0) -> answers.Events:
+        """What happened to a job, in words."""
+        service.job(name)
+        await wait_for_news(after, wait, [name])
+        records = await asyncio.to_thread(service.home.records_after, service.past(name), 0)
+        lines = await asyncio.to_thread(lambda: list(numbered_history(records, name)))
+        told = [
+            answers.EventLine(seq=seq, at=iso(line.at), text=line.text, important=line.important)
+            for seq, line in lines
+            if seq > after
+        ]
+        return answers.Events(seq=records[-1][0], ended=service.job(name).ended, events=told)
+
+    @app.get("/jobs/{name}/why", tags=["jobs"], responses=_may_answer(404, 422))
+    async def why_job(name: Name) -> answers.Why:
+        """Why a job waits, or has what it has: the decisions with their numbers."""
+        found = service.job(name)
+        return answers.Why(lines=why(found, service.jobs, service.nodes, service.handler.now()))
+
+    @app.get("/jobs/{name}/logs", tags=["jobs"], responses=_may_answer(404, 422))
+    async def logs(name: Name) -> answers.LogFiles:
+        """The logs of a job's functions."""
+        service.job(name)
+        files = log_files(service.home.logs(name))
+        return answers.LogFiles(
+            functions=[
+                answers.LogFile(function=key, bytes=file.stat().st_size) for key, file in files.items()
+            ]
+        )
+
+    @app.get("/jobs/{name}/logs/{function}", tags=["jobs"], responses=_may_answer(404, 422))
+    async def log_text(
+        name: Name,
+        function: Annotated[str, InPath(pattern=answers.NAME, max_length=63)],
+        after: Annotated[int, Query(ge=0, le=2**53, description="`next` of the answer before.")] = 0,
+    ) -> answers.LogText:
+        """The log of one function from byte `after` on."""
+        service.job(name)
+        file = log_files(service.home.logs(name)).get(function)
+        if file is None:
+            raise NoSuchJobError(
+                f"job {name} has no function {function!r}; see them all at /jobs/{name}/logs"
+            )
+        text, position = await asyncio.to_thread(read, file, after)
+        return answers.LogText(text=text.decode(errors="replace"), next=position)
+
+    @app.post("/jobs/{name}/cancel", tags=["jobs"], responses=_may_answer(404, 409, 422))
+    async def cancel(name: Name) -> JobRow:
+        """End a job for good, now."""
+        return await service.cancel(name)
+
+    @app.post("/jobs/{name}/interrupt", tags=["jobs"], responses=_may_answer(404, 413, 422))
+    async def interrupt(name: Name, interruption: answers.Interruption) -> JobRow:
+        """Stop a job so that it can be resumed. One that has stopped, or ended, stays as it is."""
+        await service.interrupt([name], now=interruption.now)
+        return service.row(name)
+
+    @app.post("/jobs/{name}/resume", tags=["jobs"], responses=_may_answer(404, 409, 413, 422, 503))
+    async def resume(name: Name, resumption: answers.Resumption) -> JobRow:
+        """Go on with a job that was stopped, failed or ran out of money; or give a running one more of it."""
+        return await service.resume(name, to_money(resumption.add_budget))
+
+    @app.get("/records", tags=["journal"], responses=_may_answer(404, 422))
+    async def records(job: Names, after: After = 0, wait: Wait = 0.0) -> answers.Records:
+        """What the journal says of some jobs, for those who want to know everything. At most 1,000 records."""
+        for name in job:
+            service.job(name)
+        await wait_for_news(after, wait, job)
+        rows = list(reader.rows(job, after, 1000))
+        progress = {name: service.handler.progress[name] for name in job if name in service.handler.progress}
+        return answers.Records.model_validate(
+            {
+                "seq": rows[-1][0] if rows else after,
+                "now": service.handler.now(),
+                "records": [{"seq": seq, "type": kind, "body": _json(body)} for seq, kind, body in rows],
+                "progress": {
+                    name: {"token": p.token, "state": p.state, "samples": p.samples, "total": p.total}
+                    for name, p in progress.items()
+                },
+            }
+        )
+
+    _answer_errors(app)
+    return app
+
+
+def _json(text: str) -> Any:
+    import json
+
+    return json.loads(text)
+
+
+def _answer_errors(app: FastAPI) -> None:
+    """One body for all errors, and a status for each kind."""
+
+    @app.exception_handler(CoachError)
+    async def ours(request: Request, error: Exception) -> Response:
+        if isinstance(error, JobFileError):
+            problems = [
+                answers.Problem(
+                    text=str(p), path=p.path, line=p.line, column=p.column, field=p.field, problem=p.problem,
+                    seen=p.seen, right=p.right,
+                )
+                for p in error.problems
+            ]  # fmt: skip
+            many = len(problems)
+            said = f"{many} mistake{'' if many == 1 else 's'} in the job files; nothing was started"
+            return _error(422, said, problems)
+        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), None)
+        return _error(status or (422 if isinstance(error, UserError) else 503), str(error))
+
+    @app.exception_handler(RequestValidationError)
+    async def invalid(request: Request, error: Exception) -> Response:
+        assert isinstance(error, RequestValidationError)
+        problems = [
+            answers.Problem(text=f"{dotted(map(str, one['loc']))}: {plain(one['msg'])} ({_seen(one)})")
+            for one in error.errors()[:100]
+        ]
+        return _error(422, "the request cannot be used as it is", problems)
+
+    @app.exception_handler(HTTPException)
+    async def refused(request: Request, error: Exception) -> Response:
+        assert isinstance(error, HTTPException)
+        words = {404: "no such page; see /openapi.json", 405: "another method is meant; see /openapi.json"}
+        said = words.get(error.status_code, error.detail)
+        return _error(error.status_code, said, headers=dict(error.headers or {}))
+
+    @app.exception_handler(Exception)
+    async def bug(request: Request, error: Exception) -> Response:
+        log.error("%s %s", request.method, request.url.path, exc_info=error)
+        return _error(500, f"this is a bug of Coach: {type(error).__name__}; the service's log has more")
+
+
+def _seen(one: Any) -> str:
+    return show(one.get("input")) if not isinstance(one.get("input"), bytes) else "bytes"
+
+
+def _error(
+    status: int,
+    said: str,
+    problems: Sequence[answers.Problem] = (),
+    headers: dict[str, str] | None = None,
+) -> JSONResponse:
+    body = answers.Error(error=said, problems=list(problems))
+    return JSONResponse(body.model_dump(), status_code=status, headers=headers)

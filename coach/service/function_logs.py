@@ -1,0 +1,77 @@
+"""The logs of a job's functions, as their hosts write them: JSON lines, a file a function, bounded in size."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+#: Bytes read at once.
+MOST_AT_ONCE = 256 << 10
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """A line of a log; `at` as it was written (ISO 8601, UTC)."""
+
+    function: str
+    at: str
+    level: str
+    message: str
+
+
+def log_files(folder: Path) -> dict[str, Path]:
+    """The logs in a job's folder, by function, in order of their names."""
+    return {file.stem: file for file in sorted(folder.glob("*.log"))}
+
+
+def read(file: Path, after: int = 0, most: int = MOST_AT_ONCE) -> tuple[bytes, int]:
+    """Whole lines from byte `after` on, at most about `most` bytes; and where to go on.
+
+    A file that is shorter than that was begun anew: it is read from its start.
+    """
+    try:
+        with file.open("rb") as log:
+            size = log.seek(0, 2)
+            start = after if after <= size else 0
+            log.seek(start)
+            text = log.read(most)
+    except FileNotFoundError:
+        return b"", 0
+    whole = text.rfind(b"\n") + 1
+    if whole == 0 and len(text) == most:
+        whole = len(text)  # a line longer than that is no entry of ours: skip it
+    return text[:whole], start + whole
+
+
+def entries(function: str, lines: bytes) -> Iterator[Entry]:
+    """What stands in lines of a log. A line that is no entry is a message of itself."""
+    for line in lines.decode(errors="replace").splitlines():
+        found: Any = None
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+        if isinstance(found, dict):
+            yield Entry(function, *(str(found.get(key, "")) for key in ("time", "level", "message")))
+        elif line.strip():
+            yield Entry(function, "", "", line)
+
+
+def past_entries(folder: Path) -> tuple[list[Entry], dict[str, int]]:
+    """All that is kept of a job's logs, in the order of their times; and where each file goes on."""
+    found: list[Entry] = []
+    ends: dict[str, int] = {}
+    for function, file in log_files(folder).items():
+        found += entries(function, _all(file.with_name(file.name + ".1")))
+        text, ends[function] = read(file, most=1 << 30)
+        found += entries(function, text)
+    return sorted(found, key=lambda entry: entry.at), ends
+
+
+def _all(file: Path) -> bytes:
+    try:
+        return file.read_bytes()
+    except FileNotFoundError:
+        return b""

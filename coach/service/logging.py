@@ -1,0 +1,63 @@
+"""Log lines of the service, on stderr: for people, or one JSON object each."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+import traceback
+from enum import StrEnum
+
+from coach.report.words import iso
+
+
+class LogFormat(StrEnum):
+    """How a log line looks."""
+
+    TEXT = "text"
+    JSON = "json"
+
+
+class JsonFormatter(logging.Formatter):
+    """`{"time": ..., "level": ..., "logger": ..., "message": ..., "job": ...}`; `error` has a traceback."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """One line, whatever is in it."""
+        entry = {
+            "time": iso(record.created),
+            "level": record.levelname.lower(),
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        job = getattr(record, "job", "")
+        if job:
+            entry["job"] = job
+        if record.exc_info and record.exc_info[0]:
+            entry["error"] = "".join(traceback.format_exception(*record.exc_info))
+        return json.dumps(entry, ensure_ascii=False)
+
+
+class TextFormatter(logging.Formatter):
+    """`12:03:04 INFO job: message`."""
+
+    def __init__(self) -> None:
+        super().__init__("%(asctime)s %(levelname)-7s %(prefix)s%(message)s", "%H:%M:%S")
+
+    def format(self, record: logging.LogRecord) -> str:
+        """With the job's name, where there is one."""
+        job = getattr(record, "job", "")
+        record.prefix = f"{job}: " if job else ""
+        return super().format(record)
+
+
+def begin_logging(chosen: LogFormat, *, debug: bool = False) -> logging.Handler:
+    """Write all logs of this process to stderr; the handler that does."""
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(JsonFormatter() if chosen is LogFormat.JSON else TextFormatter())
+    root = logging.getLogger()
+    root.handlers[:] = [handler]
+    root.setLevel(logging.DEBUG if debug else logging.INFO)
+    # These tell every request that Coach itself makes: twice a second for each function.
+    for chatty in ("httpx", "httpcore", "asyncio"):
+        logging.getLogger(chatty).setLevel(logging.WARNING)
+    return handler

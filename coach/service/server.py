@@ -1,0 +1,292 @@
+"""`coach serve`: one handler, its API, and their common beginning and end.
+
+The order matters. The claim on the state folder and the port come first, because they can be refused; the API answers
+only when the handler runs, and is only then to be found; at the end it answers until the jobs have stopped.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ipaddress
+import logging
+import os
+import resource
+import signal
+import socket
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+
+import uvicorn
+from starlette.types import ASGIApp
+
+from coach.core.cluster import Node
+from coach.core.errors import UserError
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.policies.base import AllocationPolicy
+from coach.handler import endpoint
+from coach.handler.handler import Handler
+from coach.handler.home import Home, Past
+from coach.handler.journal import Journal, JournalBusyError
+from coach.handler.session import INTERRUPTED, MakePlatform, over
+from coach.report import words
+from coach.report.history import Narrator
+from coach.service.app import make_app
+from coach.service.service import Service
+
+log = logging.getLogger("coach.service")
+
+DEFAULT_HOST = "127.0.0.1"
+DEFAULT_PORT = 8421
+#: Connections that wait to be taken.
+BACKLOG = 2048
+
+
+@dataclass(frozen=True, slots=True)
+class Serving:
+    """How to serve. `token` None: the state folder's own. `folders`: what job files may name paths in."""
+
+    home: Home
+    nodes: tuple[Node, ...]
+    policy: AllocationPolicy
+    make_platform: MakePlatform
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    token: Path | None = None
+    folders: tuple[Path, ...] = ()
+
+
+def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda _: None) -> int:
+    """Serve until a signal says to stop; the exit code. `ready` is called when the API answers.
+
+    Raises UserError where this cannot be done as asked: another service or run has the state folder, the port is
+    taken, or strangers could reach it without a token that was chosen for them.
+    """
+    _refuse_strangers(serving)
+    with contextlib.ExitStack() as stack:
+        planning = stack.enter_context(contextlib.ExitStack())
+        planning.enter_context(serving.home.planning(lambda: log.info("a run is starting; waiting for it")))
+        stack.enter_context(endpoint.claimed(serving.home))
+        token = serving.token or endpoint.own_token(serving.home)
+        endpoint.read_token(token)
+        listening = stack.enter_context(_listen(serving.host, serving.port))
+        journal = _journal(serving.home)
+        stack.callback(journal.close)
+        past = serving.home.past()
+        running = _Running(
+            serving,
+            journal=journal,
+            past=past,
+            listening=listening,
+            token=token,
+            ready=ready,
+            planned=planning.close,
+        )
+        try:
+            return asyncio.run(running.main())
+        except asyncio.CancelledError:
+            return INTERRUPTED
+
+
+def _refuse_strangers(serving: Serving) -> None:
+    if not _is_loopback(serving.host) and serving.token is None:
+        raise UserError(
+            f"--host {serving.host}: others than this machine's users could reach that address; give them a token "
+            "of their own with --token FILE, or leave --host out"
+        )
+
+
+def _is_loopback(host: str) -> bool:
+    if host == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
+        )[0]
+        listening = socket.socket(family, kind, protocol)
+        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            listening.bind(address)
+            listening.listen(BACKLOG)
+        except OSError:
+            listening.close()
+            raise
+    except OSError as error:
+        raise UserError(
+            f"cannot listen at {host}:{port}: {error.strerror or error}; give another --port (0 takes a free one)"
+        ) from error
+    return listening
+
+
+def _journal(home: Home) -> Journal:
+    try:
+        return home.open_journal(home.journal(1))
+    except JournalBusyError as error:
+        raise UserError(
+            f"{error}: `coach run` runs there now; let it end, stop it with Ctrl-C, or set COACH_HOME to another folder"
+        ) from error
+
+
+class _Http(uvicorn.Server):
+    """Leaves signals to us."""
+
+    @contextlib.contextmanager
+    def capture_signals(self):  # type: ignore[no-untyped-def]
+        """Take none."""
+        yield
+
+
+class _Running:
+    """A service from its start to its end."""
+
+    def __init__(
+        self,
+        serving: Serving,
+        *,
+        journal: Journal,
+        past: dict[str, Past],
+        listening: socket.socket,
+        token: Path,
+        ready: Callable[[endpoint.Endpoint], None],
+        planned: Callable[[], None],
+    ) -> None:
+        self._serving = serving
+        self._journal = journal
+        self._past = past
+        self._listening = listening
+        self._token = token
+        self._ready = ready
+        self._planned = planned
+        self._stops = 0
+        self._stop_asked = asyncio.Event()
+        self._task: asyncio.Task[int] | None = None
+        self._service: Service | None = None
+
+    async def main(self) -> int:
+        """Serve; the exit code."""
+        self._task = asyncio.current_task()
+        loop = asyncio.get_running_loop()
+        for number, least in ((signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)):
+            loop.add_signal_handler(number, self._signalled, least)
+        _allow_many_files()
+        serving = self._serving
+        handler: Handler | None = None
+        platform = serving.make_platform(serving.home, lambda: handler.now() if handler else 0.0)
+        handler = Handler(platform, self._journal, serving.policy)
+        service = Service(
+            serving.home,
+            handler,
+            journal=self._journal.path,
+            past=self._past,
+            nodes=serving.nodes,
+            policy=serving.policy,
+            folders=serving.folders,
+        )
+        narrator = Narrator(lambda: handler.jobs)
+        handler.observers.append(lambda event, actions: _tell(narrator, event, actions))
+        async with handler:
+            left = service.begin()
+            if left:
+                log.info("going on with %s: %s", words.count(len(left), "job"), ", ".join(left[:20]))
+            await self._serve(service, make_app(service, endpoint.read_token(self._token)))
+        return 0
+
+    async def _serve(self, service: Service, app: ASGIApp) -> None:
+        config = uvicorn.Config(
+            app,
+            log_config=None,
+            access_log=False,
+            lifespan="off",
+            server_header=False,
+            ws="none",
+            timeout_graceful_shutdown=2,
+        )
+        http = _Http(config)
+        answering = asyncio.create_task(http.serve(sockets=[self._listening]))
+        here = endpoint.Endpoint(
+            self._url(), os.getpid(), str(self._token), metadata.version("coach-trainer")
+        )
+        endpoint.publish(self._serving.home, here)
+        self._planned()
+        self._ready(here)
+        self._service = service
+        try:
+            await self._until_stopped(service)
+        finally:
+            endpoint.withdraw(self._serving.home)
+            service.stopping = True
+            service.wake()
+            http.should_exit = True
+            await answering
+
+    async def _until_stopped(self, service: Service) -> None:
+        """Until it was asked to stop and no job does anything more. Raises what ended the handler."""
+        running = asyncio.create_task(service.handler.wait(lambda: False))
+        stopped = asyncio.create_task(self._all_stopped(service))
+        try:
+            await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            if running.done():
+                running.result()
+        finally:
+            for task in (running, stopped):
+                task.cancel()
+            await asyncio.gather(running, stopped, return_exceptions=True)
+
+    async def _all_stopped(self, service: Service) -> None:
+        await self._stop_asked.wait()
+        await service.until(lambda: all(over(job) for job in service.jobs.values()))
+
+    def _url(self) -> str:
+        host, port = self._listening.getsockname()[:2]
+        return f"http://{'[' + host + ']' if ':' in host else host}:{port}"
+
+    def _signalled(self, least: int) -> None:
+        self._stop(max(least, self._stops + 1))
+
+    def _stop(self, level: int) -> None:
+        """1: at the running epochs' checkpoints. 2: at once, from the last checkpoints. 3: do not wait for anything."""
+        if level <= self._stops:
+            return
+        self._stops = level
+        log.info(
+            {
+                1: "stopping at the end of the running epochs; Ctrl-C again to stop now",
+                2: "stopping now; Ctrl-C again to wait for nothing",
+            }.get(level, "stopping without waiting for anything")
+        )
+        if level > 3:
+            os._exit(INTERRUPTED)
+        if self._service is None or level == 3:
+            assert self._task is not None
+            self._task.cancel()
+            return
+        self._service.stopping = True
+        self._service.wake()
+        living = [name for name, job in self._service.jobs.items() if not over(job)]
+        handler = self._service.handler
+        handler.interrupt(living, now=level == 2, by_user=False)
+        self._stop_asked.set()
+
+
+def _tell(narrator: Narrator, event: ev.Event, actions: Sequence[act.Action]) -> None:
+    for line in narrator.happened(event, actions):
+        log.log(logging.INFO if line.important else logging.DEBUG, "%s", line.text, extra={"job": line.job})
+
+
+def _allow_many_files() -> None:
+    """A connection is a file, and many may call at once."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536
+    if soft < wanted:
+        with contextlib.suppress(OSError, ValueError):
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -1,0 +1,253 @@
+"""What can be asked of a running service, without HTTP: jobs taken on, stopped, gone on with, and looked at.
+
+Everything here runs on the handler's event loop. Whatever changes a job is answered once it is in the journal.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from coach.core.budget import Money
+from coach.core.cluster import Node
+from coach.core.errors import CoachError, UserError
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.jobs.spec import TrainingJob
+from coach.core.policies.base import AllocationPolicy
+from coach.handler.handler import Handler
+from coach.handler.home import Chosen, Home, Past, choose, known_epochs, known_points, unknown_job
+from coach.handler.policies import with_policy
+from coach.handler.session import checkpoints_uri, over
+from coach.jobfiles.load import load_contents
+from coach.report.rows import Rows
+from coach.report.status import JobRow
+
+
+class NoSuchJobError(UserError):
+    """No job has that name."""
+
+
+class NotNowError(UserError):
+    """It cannot be done to this job as it stands."""
+
+
+class StoppingError(CoachError):
+    """The service is about to end and takes on nothing more."""
+
+
+@dataclass(frozen=True, slots=True)
+class Taken:
+    """What became of a job of a file: a new one (`note`: why under another name), or an interrupted one goes on."""
+
+    row: JobRow
+    went_on: bool
+    note: str
+
+
+class Service:
+    """The jobs of one handler, for as long as it runs. `folders`: local paths in job files must lie in one of them."""
+
+    def __init__(
+        self,
+        home: Home,
+        handler: Handler,
+        *,
+        journal: Path,
+        past: dict[str, Past],
+        nodes: tuple[Node, ...],
+        policy: AllocationPolicy,
+        folders: Sequence[Path],
+    ) -> None:
+        self.home = home
+        self.handler = handler
+        self.journal = journal
+        self.nodes = nodes
+        self.folders = tuple(folders)
+        self.policy = policy
+        self.stopping = False
+        #: Jobs of other journals have their names and their experience; they cannot go on here.
+        self._past = {name: replace(one, held=True) for name, one in past.items() if one.journal != journal}
+        self._left = {name: one for name, one in past.items() if one.journal == journal}
+        #: Names given away, whose submission is not in the journal yet.
+        self._promised: set[str] = set()
+        self._asked: dict[tuple[type, str], list[asyncio.Future[None]]] = {}
+        self._rows = Rows()
+        self._changed = asyncio.Event()
+        handler.observers.append(self._observe)
+
+    def begin(self) -> list[str]:
+        """Go on with the jobs that no user stopped, once the handler runs; their names."""
+        for name in self._left:
+            self._know(name)
+        jobs = self.handler.jobs
+        left = [name for name, one in self._left.items() if not jobs[name].ended and not one.stopped]
+        for name in left:
+            if jobs[name].interrupt:
+                self.handler.resume(name)
+        return left
+
+    # -- looking ------------------------------------------------------------------------------------------
+
+    @property
+    def jobs(self) -> dict[str, Job]:
+        """The jobs of the service's journal."""
+        return self.handler.jobs
+
+    def job(self, name: str) -> Job:
+        """The job of that name. Raises NoSuchJobError with the nearest names."""
+        try:
+            return self.jobs[name]
+        except KeyError:
+            raise NoSuchJobError(str(unknown_job(name, self.jobs))) from None
+
+    def past(self, name: str) -> Past:
+        """The job with where it is kept."""
+        self.job(name)
+        return self._past[name]
+
+    def row(self, name: str) -> JobRow:
+        """How a job stands."""
+        return self._rows.row(self.job(name), self.handler.now())
+
+    def rows(self) -> list[JobRow]:
+        """How all jobs stand, in the order of their submission."""
+        now = self.handler.now()
+        return [self._rows.row(job, now) for job in self.jobs.values()]
+
+    async def changed(self, seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
+        """Return when something has happened after which there is `enough`, or after `seconds`, or at the end."""
+        try:
+            async with asyncio.timeout(seconds):
+                while not self.stopping:
+                    await self._changed.wait()
+                    if enough():
+                        return
+        except TimeoutError:
+            pass
+
+    async def until(self, done: Callable[[], bool]) -> None:
+        """Return once `done` holds; it is asked after every event."""
+        while not done():
+            await self._changed.wait()
+
+    def _observe(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
+        if isinstance(event, ev.JobSubmitted):
+            self._promised.discard(event.job)
+        for record in (event, *actions):
+            if record.job in self.jobs:
+                self._know(record.job, ran=isinstance(record, act.RunEpoch))
+        for answer in self._asked.pop((type(event), event.job), ()):
+            if not answer.done():
+                answer.set_result(None)
+        self.wake()
+
+    def wake(self) -> None:
+        """Let everybody look again who waits for a change."""
+        waiting, self._changed = self._changed, asyncio.Event()
+        waiting.set()
+
+    def _know(self, name: str, *, ran: bool = False) -> None:
+        """Keep what other jobs may want to know of this one. One that a user stopped is nobody's: it can go on."""
+        job = self.jobs[name]
+        known = self._past.get(name) or self._left.get(name) or Past(job, self.journal, True)
+        nodes = known.nodes | {self.nodes} if ran else known.nodes
+        self._past[name] = replace(known, job=job, held=job.ended or not over(job), nodes=nodes)
+
+    # -- asking -------------------------------------------------------------------------------------------
+
+    async def submit(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[Taken]:
+        """Take on the jobs of files (where each stood, what is in it), all or none.
+
+        Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
+        """
+        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders)
+        specs = with_policy(policy, [one.spec for one in loaded], self.policy)
+        self._refuse_when_stopping()
+        chosen: list[Chosen] = []
+        for spec in specs:
+            chosen.append(choose(spec, self._past, self._promised | {one.name for one in chosen}))
+        answers = []
+        for one in chosen:
+            if one.past is None:
+                answers.append(self._answer(ev.JobSubmitted, one.name))
+                self._start(one.spec)
+            else:
+                answers.append(self._answer(ev.ResumeAsked, one.name))
+                self.handler.resume(one.name)
+        await asyncio.gather(*answers)
+        return [Taken(self.row(one.name), one.past is not None, one.said) for one in chosen]
+
+    def _start(self, spec: TrainingJob) -> None:
+        self._promised.add(spec.name)
+        self.handler.submit(
+            spec,
+            checkpoints_uri(self.home, spec),
+            known_points(self._past.values(), spec, self.nodes),
+            known_epochs(self._past.values(), spec),
+        )
+
+    async def resume(self, name: str, added: Money = 0) -> JobRow:
+        """Go on with a job, or give a running one `added` nano-units more. Raises NotNowError."""
+        job = self.job(name)
+        self._refuse_when_stopping()
+        refuse_resume(job, added)
+        answer = self._answer(ev.ResumeAsked, name)
+        self.handler.resume(name, added)
+        await answer
+        return self.row(name)
+
+    async def cancel(self, name: str) -> JobRow:
+        """End a job for good, now. Raises NotNowError for one that has ended."""
+        job = self.job(name)
+        if job.ended:
+            raise NotNowError(f"{name} has ended already: {job.state.value}")
+        answer = self._answer(ev.CancelAsked, name)
+        self.handler.cancel(name)
+        await answer
+        return self.row(name)
+
+    async def interrupt(self, names: Iterable[str], *, now: bool, by_user: bool = True) -> None:
+        """Stop jobs so that they can be resumed: at the running epoch's checkpoint, or `now`. Others are left alone."""
+        living = [name for name in names if not over(self.job(name))]
+        answers = [self._answer(ev.InterruptAsked, name) for name in living]
+        self.handler.interrupt(living, now=now, by_user=by_user)
+        await asyncio.gather(*answers)
+
+    def _refuse_when_stopping(self) -> None:
+        if self.stopping:
+            raise StoppingError("the service is stopping; ask the next one: coach serve")
+
+    def _answer(self, kind: type, name: str) -> asyncio.Future[None]:
+        """Done once an event of that kind for that job is in the journal, and its actions are."""
+        answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._asked.setdefault((kind, name), []).append(answer)
+        return answer
+
+
+#: Ends that a resumed job would come to again at once.
+_FINAL = {
+    Reason.TARGET_REACHED: "there is nothing left to do",
+    Reason.TIME_LIMIT: "give it a new name and another spec.timeLimit, and submit it",
+    Reason.EPOCH_LIMIT: "give it a new name and another spec.maxEpochs, and submit it",
+}
+
+
+def refuse_resume(job: Job, added: Money) -> None:
+    """Raises NotNowError where resuming the job, with `added` nano-units, makes no sense; with what would."""
+    if added and job.ledger.budget is None:
+        raise NotNowError(f"{job.name} has no budget, so none can be added; resume it without --add-budget")
+    if job.ended and job.reason in _FINAL:
+        words = MEANING[job.reason].words
+        raise NotNowError(f"{job.name} has ended ({words}): {_FINAL[job.reason]}")
+    if job.state is State.BUDGET_EXHAUSTED and not added:
+        raise NotNowError(
+            f"{job.name} has used up its budget ({job.message}); go on with more: "
+            f"coach resume {job.name} --add-budget AMOUNT"
+        )
+    if not job.ended and not job.interrupt and not added:
+        raise NotNowError(f"{job.name} was not stopped: {MEANING[job.reason].words}")
