@@ -14,6 +14,7 @@ from pathlib import Path
 
 import yaml
 
+from coach.core.errors import CoachError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
@@ -59,12 +60,12 @@ async def live(blow: Blow, calm: Sequence[float], usual: tuple[float, float]) ->
                         await process.wait()
                 if process.returncode != -signal.SIGKILL:
                     break
-            job = _jobs(home)["life"]
+            job = _job(home, Path(name) / "out")
             lost = faults(job, 1, calm)
             if process.returncode != 0:
                 lost.append(f"exit code {process.returncode}")
         except TimeoutError:
-            lost, job = [f"not over after {PATIENCE:.0f} s"], _jobs(home)["life"]
+            lost, job = [f"not over after {PATIENCE:.0f} s"], _job(home, Path(name) / "out")
         finally:
             log.close()
         lost += [
@@ -78,6 +79,13 @@ async def live(blow: Blow, calm: Sequence[float], usual: tuple[float, float]) ->
         if lost:
             lost.append((Path(name) / "out").read_text()[-1500:])
         return Outcome(struck, lost, job.attempts, len(job.epochs), [], time.monotonic() - began)
+
+
+def _job(home: Home, log: Path) -> Job:
+    try:
+        return _jobs(home)["life"]
+    except (CoachError, KeyError) as error:
+        raise AssertionError(f"it did not even begin: {error}: {log.read_text()}") from error
 
 
 def _jobs(home: Home) -> dict[str, Job]:
