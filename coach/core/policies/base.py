@@ -135,7 +135,11 @@ class Reason(StrEnum):
     HELD = "held"  #: taken back for now: jobs in the middle of an epoch still hold the room
     RESTART = "restart"  #: kept as it was: the change does not pay for its own restart
     ROOM = "room"  #: given back: others' reductions left room after all
-    QUEUE = "queue"  #: waits: first come, first served
+    QUEUE = "queue"  #: first come, first served: its turn has come, or it waits for it
+    FAIR = "fair"  #: the least dominant share is served first
+    SHORTEST = "shortest"  #: the shortest remaining time is served first
+    PACKING = "packing"  #: fits best into what is left, with little work left
+    UTILITY = "utility"  #: the remaining time that a pod saves, for each share of the cluster
     UNAFFORDABLE = "unaffordable"  #: waits: not even the smallest allocation's next epoch can be paid
     NEVER_FITS = "never-fits"  #: waits: the smallest allocation is more than the empty cluster has
 

@@ -13,7 +13,18 @@ from coach.core.cluster import Allocation, Resources, Role
 from coach.core.errors import UserError
 from coach.core.policies import AllocationPolicy, ClusterView, policy
 
-NAMES = ["coach", "coach:cheapest", "coach:mean-completion", "static:1x1", "static:2x3"]
+NAMES = [
+    "coach",
+    "coach:cheapest",
+    "coach:mean-completion",
+    "static:1x1",
+    "static:2x3",
+    "fifo",
+    "srtf",
+    "drf",
+    "tetris",
+    "optimus",
+]
 LINEAR = server_speed(100.0)
 
 
@@ -28,7 +39,18 @@ def test_coach_by_itself_means_soonest() -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "fifo", "coach:fastest", "static", "static:", "static:2", "static:0x1", "static:2x1x1", ":2x1"],
+    [
+        "",
+        "lifo",
+        "drf:x=1",
+        "coach:fastest",
+        "static",
+        "static:",
+        "static:2",
+        "static:0x1",
+        "static:2x1x1",
+        ":2x1",
+    ],
 )
 def test_any_other_text_is_the_user_s_mistake_and_the_message_says_what_would_be_right(text: str) -> None:
     with pytest.raises(UserError, match=r"there is no policy .*coach:<soonest\|.*static:<workers>x<servers>"):
