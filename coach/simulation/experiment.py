@@ -1,0 +1,159 @@
+"""Runs scenarios over seeds and sets our numbers beside the paper's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coach.core.policies.react import FloatArray
+from coach.simulation.parallel import gather
+from coach.simulation.scenario import Scenario, Target
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One row of the table. `low`..`high` is the range of all seeds; `half_width` the 95 % interval of the mean."""
+
+    scenario: str
+    measure: str
+    unit: str
+    paper: float
+    ours: float
+    half_width: float
+    low: float
+    high: float
+    runs: int
+    difference: float
+    inside: bool
+    #: Whether our mean is within the scenario's tolerance; None where it names none.
+    within: bool | None
+    calibrated: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A scenario that was run: one value a seed for each measure (NaN where a run did not give it)."""
+
+    scenario: Scenario
+    parameters: dict[str, Any]
+    seeds: tuple[int, ...]
+    results: Mapping[str, FloatArray]
+    interrupted: bool = False
+
+    def comparisons(self) -> list[Comparison]:
+        """Paper beside ours, a row for each target."""
+        return [self._compare(target) for target in self.scenario.targets]
+
+    def _compare(self, target: Target) -> Comparison:
+        values = self.results.get(target.measure, np.zeros(0))
+        values = values[~np.isnan(values)]
+        count = len(values)
+        mean = float(values.mean()) if count else math.nan
+        half = _t95(count) * float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+        low, high = (float(values.min()), float(values.max())) if count else (math.nan, math.nan)
+        difference = mean - target.paper
+        return Comparison(
+            self.scenario.name, target.measure, target.unit, target.paper, mean, half, low, high, count, difference,
+            low <= target.paper <= high, None if target.tolerance is None else abs(difference) <= target.tolerance,
+            target.calibrated, target.source,
+        )  # fmt: skip
+
+
+def _t95(count: int) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, count - 1))
+
+
+def run_scenario(
+    scenario: Scenario,
+    *,
+    quick: bool = False,
+    processes: int | None = None,
+    done: Callable[[int, Any], object] = lambda index, result: None,
+) -> Outcome:
+    """All seeds of a scenario; after an interrupt those that are done."""
+    parameters, seeds = scenario.settings(quick)
+    tasks = [(replicate, (scenario.experiment, parameters, seed)) for seed in seeds]
+    results, interrupted = gather(tasks, processes=processes, done=done)
+    kept = [(seed, result) for seed, result in zip(seeds, results, strict=True) if result is not None]
+    measures = dict.fromkeys(measure for _, result in kept for measure in result)
+    columns = {
+        measure: np.array([float(result.get(measure, math.nan)) for _, result in kept])
+        for measure in measures
+    }
+    return Outcome(scenario, parameters, tuple(seed for seed, _ in kept), columns, interrupted)
+
+
+def replicate(experiment: str, parameters: dict[str, Any], seed: int) -> dict[str, float]:
+    """One run of an experiment, in whatever process."""
+    from importlib import import_module
+
+    module = import_module(f"coach.simulation.experiments.{experiment}")
+    measures: dict[str, float] = module.replicate(parameters, seed)
+    return measures
+
+
+def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
+    """`measures.csv`, `comparison.md` and the experiment's figures, in `folder`/<name>. Raises OSError."""
+    place = folder / outcome.scenario.name
+    place.mkdir(parents=True, exist_ok=True)
+    written = [place / "measures.csv", place / "comparison.md"]
+    written[0].write_text(_measures(outcome))
+    written[1].write_text(_text(outcome))
+    figures = getattr(outcome.scenario.module(), "figures", None)
+    if figures is not None and outcome.seeds:
+        for name, figure in figures(outcome.results, outcome.parameters).items():
+            path = place / f"{name}.svg"
+            figure.savefig(path, metadata={"Date": None})
+            written.append(path)
+    return written
+
+
+def _measures(outcome: Outcome) -> str:
+    text = io.StringIO()
+    out = csv.writer(text, lineterminator="\n")
+    out.writerow(["measure", "seed", "value"])
+    for measure, values in outcome.results.items():
+        out.writerows([measure, seed, repr(float(v))] for seed, v in zip(outcome.seeds, values, strict=True))
+    return text.getvalue()
+
+
+def _text(outcome: Outcome) -> str:
+    scenario = outcome.scenario
+    lines = [
+        f"# {scenario.title}",
+        "",
+        f"Paper: {scenario.paper}. {scenario.kind.capitalize()}: {len(outcome.seeds)} runs, "
+        f"{len(scenario.free_parameters)} free parameters"
+        + (f" ({', '.join(scenario.free_parameters)})." if scenario.free_parameters else "."),
+        "",
+        comparison_table(outcome.comparisons()),
+        "",
+        scenario.notes.strip(),
+    ]
+    return "\n".join(lines).strip() + "\n"
+
+
+def comparison_table(rows: Sequence[Comparison]) -> str:
+    """As Markdown."""
+    lines = [
+        "| measure | paper | ours (95 % of the mean) | our range | difference | paper inside our range | |",
+        "| --- | ---: | ---: | ---: | ---: | --- | --- |",
+    ]
+    for row in rows:
+        unit = f" {row.unit}" if row.unit else ""
+        role = "calibrated" if row.calibrated else ""
+        lines.append(
+            f"| {row.measure} | {row.paper:g}{unit} | {row.ours:.4g}{unit} ± {row.half_width:.2g} | "
+            f"{row.low:.4g} .. {row.high:.4g} | {row.difference:+.3g} | {'yes' if row.inside else 'no'} | {role} |"
+        )
+    return "\n".join(lines)
