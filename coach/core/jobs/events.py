@@ -36,6 +36,9 @@ class EpochReport:
     train_ended_at: float = 0.0
     cpu_seconds: float = 0.0
     memory_gib: float = 0.0
+    #: The first step of a new group: so many of `samples` took so many of `train_seconds`, and tell nothing of speed.
+    warm_up_samples: int = 0
+    warm_up_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
