@@ -31,6 +31,8 @@ from coach.core.scene import Scene, count_pods, gang_pods, plan_alone, queue_key
 
 #: Seconds a gang may take to start before it begins with what is there, or gives everything back.
 START_DEADLINE = 60.0
+#: The checkpoint that an epoch starts from is of no use: the next attempt starts from the one before it.
+CHECKPOINT_LOST = (Reason.CHECKPOINT_MISSING, Reason.CHECKPOINT_INVALID)
 #: Pauses before attempt 2, 3, ... of an epoch, in seconds.
 BACKOFF = (0.0, 1.0, 4.0)
 
@@ -188,6 +190,8 @@ class Reducer:
                 f"epoch {order.number} used up all {order.deadline:.1f} s that the budget left it",
             )
         else:
+            if event.reason in CHECKPOINT_LOST and job.epochs:
+                self._take(act.GoBack(event.at, job.name, len(job.epochs) - 1, event.message))
             self._failed(job, event.at, event.reason, event.message)
 
     def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:

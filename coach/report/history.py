@@ -136,6 +136,10 @@ class Narrator:
             return "the running epoch was stopped; it does not count"
         return f"an epoch failed: {MEANING[record.reason].words} ({record.reason.value}): {record.message}"
 
+    def _back(self, job: Job, record: act.GoBack) -> str:
+        where = f"to the checkpoint of epoch {record.epochs}" if record.epochs else "to the start"
+        return f"back {where}: epoch {record.epochs + 1} is trained again"
+
     def _lost(self, job: Job, record: ev.PodLost) -> str:
         return f"{record.pod.name} is gone: {record.message}"
 
@@ -198,6 +202,7 @@ _TELLERS: dict[type, Any] = {
     ev.InterruptAsked: Narrator._stopping,
     ev.EpochFailed: Narrator._failed,
     ev.PodLost: Narrator._lost,
+    act.GoBack: Narrator._back,
     act.Decide: Narrator._decide,
     act.RunEpoch: Narrator._run,
     act.Settle: Narrator._settle,

@@ -15,7 +15,7 @@ from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Phase
 from coach.core.jobs.life import MAX_FAILURES
 from coach.core.jobs.reasons import MEANING, Reason, Retry, State
-from coach.core.reducer import BACKOFF, START_DEADLINE
+from coach.core.reducer import BACKOFF, CHECKPOINT_LOST, START_DEADLINE
 from tests.core.world import Truth, World, nodes, spec, usd
 
 ROOMY = nodes(4, 4.0)
@@ -46,7 +46,12 @@ def backoffs(world: World) -> list[float]:
 
 
 @pytest.mark.parametrize(
-    "reason", [r for r, m in MEANING.items() if m.state is None and m.retry is Retry.BOUNDED]
+    "reason",
+    [
+        reason
+        for reason, meaning in MEANING.items()
+        if meaning.state is None and meaning.retry is Retry.BOUNDED and reason not in CHECKPOINT_LOST
+    ],
 )
 def test_a_failed_attempt_runs_again_from_the_last_checkpoint(reason: Reason) -> None:
     world = start(failing("job.3", reason=reason))
@@ -62,6 +67,39 @@ def test_a_failed_attempt_runs_again_from_the_last_checkpoint(reason: Reason) ->
     assert (first.attempt, again.attempt) == (1, 2) and again.token != first.token
     assert again.group != first.group, "a group that failed is not formed any more"
     assert job.epochs[2].attempt == 2 and job.last_failure is None
+
+
+@pytest.mark.parametrize("reason", CHECKPOINT_LOST)
+def test_a_checkpoint_that_is_lost_costs_the_epoch_that_wrote_it(reason: Reason) -> None:
+    calm = start(policy=STATIC, maxEpochs=6, budget=usd(5.0))
+    calm.run()
+    world = start(failing("job.5", reason=reason), policy=STATIC, maxEpochs=6, budget=usd(5.0))
+    world.run()
+    job = world.job()
+    fifth, again = world.orders()[4:6]
+    assert (fifth.number, again.number) == (5, 4)
+    assert again.weights_in == world.orders()[3].weights_in == world.orders()[2].weights_out
+    assert again.position == world.orders()[3].position
+    assert [epoch.number for epoch in job.epochs] == list(range(1, 7)), "none twice, none missing"
+    assert [e.report.loss for e in job.epochs] == [e.report.loss for e in calm.job().epochs]
+    assert job.reason is calm.job().reason and job.attempts == 8
+    assert job.ledger.spent == sum(job.charges.values()) > sum(epoch.cost for epoch in job.epochs)
+    world.check_fold()
+
+
+def test_a_first_checkpoint_that_is_lost_starts_the_job_again() -> None:
+    world = start(failing("job.2", reason=Reason.CHECKPOINT_INVALID))
+    world.run()
+    assert (world.orders()[2].number, world.orders()[2].position, world.orders()[2].weights_in) == (1, 0, None)
+    assert world.job().reason is Reason.EPOCH_LIMIT
+
+
+def test_a_job_whose_checkpoints_are_all_lost_is_given_up() -> None:
+    lost = {f"job.{number}" for number in range(5, 20)}
+    world = start(failing(*lost, reason=Reason.CHECKPOINT_MISSING), policy=STATIC, maxEpochs=6)
+    world.run()
+    assert (world.job().state, world.job().reason) == (State.FAILED, Reason.CHECKPOINT_MISSING)
+    assert [order.number for order in world.orders()[4:]] == [5, 4, 3]
 
 
 @pytest.mark.parametrize(

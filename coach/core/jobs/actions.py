@@ -105,6 +105,19 @@ class StopEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class GoBack:
+    """From here on only the first `epochs` epochs count: the last one's checkpoint is lost, so it is run again.
+
+    What was paid for it stays paid, and its speed is measured anew.
+    """
+
+    at: float
+    job: str
+    epochs: int
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Settle:
     """Pay `amount` for the time up to `until`; it belongs to the epoch attempt `token`."""
 
@@ -156,5 +169,15 @@ class Enter:
 
 
 Action = (
-    Decide | DeployPods | ReleasePods | RunEpoch | StopEpoch | Settle | FitModels | SetTimer | End | Enter
+    Decide
+    | DeployPods
+    | ReleasePods
+    | RunEpoch
+    | StopEpoch
+    | GoBack
+    | Settle
+    | FitModels
+    | SetTimer
+    | End
+    | Enter
 )

@@ -441,6 +441,14 @@ def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
     """The epoch stays `running` until the answer comes."""
 
 
+def _go_back(job: Job, action: act.GoBack) -> None:
+    del job.epochs[action.epochs :]
+    job.position = sum(epoch.report.samples for epoch in job.epochs)
+    job.weights = job.epochs[-1].report.weights if job.epochs else None
+    job.fitted = min(job.fitted, len(job.epochs))
+    job.real_curves = ()
+
+
 def _end(job: Job, action: act.End) -> None:
     job.ending = (action.reason, action.message)
     job.timer = ""
@@ -479,6 +487,7 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     act.ReleasePods: _release_pods,
     act.RunEpoch: _run_epoch,
     act.StopEpoch: _stop_epoch,
+    act.GoBack: _go_back,
     act.Settle: _settle,
     act.FitModels: _fit_models,
     act.SetTimer: _set_timer,
