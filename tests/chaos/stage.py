@@ -160,7 +160,9 @@ class Stage:
             tempfile.tempdir = str(temporary)
             try:
                 async with cls._handler(folder) as stage:
-                    stage.calm = tuple(e.report.loss for e in (await stage.run("calm", probing=False)).epochs)
+                    calm = await stage.run("calm", probing=False)
+                    stage.calm = tuple(epoch.report.loss for epoch in calm.epochs)
+                    assert not (wrong := faults(calm, 0, stage.calm)), f"undisturbed, and yet {wrong}"
                     yield stage
             finally:
                 tempfile.tempdir = None
