@@ -5,6 +5,7 @@ package api
 
 import (
 	"fmt"
+	"strings"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -31,7 +32,7 @@ type Spec struct {
 	Roles []Role `json:"roles"`
 	// TrialAndError gangs may preempt the others, which are best-effort (FitGpp).
 	TrialAndError bool `json:"trialAndError,omitempty"`
-	// GracePeriodSeconds is what the gang needs to stop when it is preempted.
+	// GracePeriodSeconds is what the gang needs to end its epoch when it is preempted.
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds,omitempty"`
 	// PredictedSeconds is for how long the gang will hold its room if it starts now; absent where nobody can say.
 	PredictedSeconds *float64 `json:"predictedSeconds,omitempty"`
@@ -50,7 +51,22 @@ type Role struct {
 
 // Status is written by the scheduler.
 type Status struct {
-	Preemptions int `json:"preemptions,omitempty"` // in the gang's life
+	Preemptions int       `json:"preemptions,omitempty"` // in the gang's life
+	Draining    *Draining `json:"draining,omitempty"`    // it has to give back its room
+}
+
+// Draining tells a gang that it is preempted. Its handler ends the epoch and then says betweenEpochs; at Until its pods are deleted
+// in any case. It is there until the last pod is gone.
+type Draining struct {
+	By    string      `json:"by"` // namespace/job of the gang that needs the room
+	Since metav1.Time `json:"since"`
+	Until metav1.Time `json:"until"`
+}
+
+// Gang that needs the room.
+func (d *Draining) Gang() identity.Key {
+	namespace, job, _ := strings.Cut(d.By, "/")
+	return identity.Key{Namespace: namespace, Job: job}
 }
 
 // FromObject reads a Gang as the API server stores it.

@@ -7,10 +7,12 @@ package order
 
 // Key is the frozen place of a pod in the queue.
 type Key struct {
-	Priority int32  // of the pod; higher goes first
-	Since    int64  // the job's creation, nanoseconds since 1970; earlier goes first
-	Gang     string // keeps a gang's pods together when two jobs were made in the same second; empty under the thesis's rules
-	Name     string // of the pod
+	Priority int32 // of the pod; higher goes first
+	// BestEffort gangs stand behind trial-and-error ones where these may preempt them; never set on a pod's key.
+	BestEffort bool
+	Since      int64  // the job's creation, nanoseconds since 1970; earlier goes first
+	Gang       string // keeps a gang's pods together when two jobs were made in the same second; empty under the thesis's rules
+	Name       string // of the pod
 }
 
 // Less reports whether a goes before b. It allocates nothing and is a strict total order on distinct keys.
@@ -18,6 +20,8 @@ func Less(a, b *Key) bool {
 	switch {
 	case a.Priority != b.Priority:
 		return a.Priority > b.Priority
+	case a.BestEffort != b.BestEffort:
+		return b.BestEffort
 	case a.Since != b.Since:
 		return a.Since < b.Since
 	case a.Gang != b.Gang:

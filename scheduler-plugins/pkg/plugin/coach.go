@@ -71,8 +71,8 @@ func (g *Gang) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	if why := g.state.gate(&v, string(pod.UID)); why != nil {
 		return reject(*why)
 	}
-	key := v.order()
-	key.Priority, key.Name = priority(pod), pod.Name
+	key := g.state.order(&v)
+	key.Priority, key.BestEffort, key.Name = priority(pod), false, pod.Name // pods that are not ours stand in the same queue
 	g.state.freeze(pod, key)
 	return nil
 }

@@ -1,6 +1,7 @@
 package plugin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -33,6 +34,9 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	}
 	if slices.ContainsFunc(v.surplus, func(p ledger.Pod) bool { return p.UID == string(pod.UID) }) {
 		return &reason.Reason{Token: reason.Misconfigured, Text: "more pods of this role than the Gang object wants"}
+	}
+	if v.object.Status.Draining != nil {
+		return s.gate(&v, string(pod.UID))
 	}
 	r := s.snapshot(nodes)
 	gang := s.gang(&v, r)
@@ -204,9 +208,9 @@ func (g *Gang) preempt(ctx context.Context, key identity.Key, pod *v1.Pod) {
 	left := s.victimsLeft(key)
 	s.mu.RLock()
 	r := s.records[key]
-	waits := r != nil && r.verdict.Token == reason.WaitingCapacity && len(left) == 0
+	waits := r != nil && r.verdict.Token.Claims() && len(left) == 0 && len(v.seats) == 0
 	s.mu.RUnlock()
-	if !waits || v.object == nil || !v.object.Spec.TrialAndError {
+	if !waits || v.object == nil {
 		return
 	}
 	nodes, err := g.handle.SnapshotSharedLister().NodeInfos().List()
@@ -215,16 +219,21 @@ func (g *Gang) preempt(ctx context.Context, key identity.Key, pod *v1.Pod) {
 	}
 	at := s.snapshot(nodes)
 	gang := s.gang(&v, at)
-	chosen := preempt.Choose(at.Snapshot, preempt.Asking{Gang: gang, Missing: v.missing.Short(), Trial: v.object.Spec.TrialAndError}, s.running(at),
-		preempt.Settings{Policy: s.knobs.Preemption, GraceWeight: s.knobs.GraceWeight, MaxPreemptions: s.knobs.MaxPreemptions})
+	for _, victim := range s.leaving() {
+		at.GiveBack(victim) // it goes anyhow
+	}
+	chosen := s.drainingFor(key) // before this scheduler was started again
+	if len(chosen) == 0 && r.verdict.Token == reason.WaitingCapacity {
+		chosen = preempt.Choose(at.Snapshot, preempt.Asking{Gang: gang, Missing: v.missing.Short(), Trial: v.object.Spec.TrialAndError}, s.running(at),
+			preempt.Settings{Policy: s.knobs.Preemption, GraceWeight: s.knobs.GraceWeight, MaxPreemptions: s.knobs.MaxPreemptions})
+	}
 	if len(chosen) == 0 {
 		return
 	}
-	freed := at.Copy()
 	for _, victim := range chosen {
-		freed.GiveBack(victim)
+		at.GiveBack(victim)
 	}
-	plan := planner.PlanNeeded(freed, gang, nil)
+	plan := planner.PlanNeeded(at.Snapshot, gang, nil)
 	if plan.Wait != nil {
 		return
 	}
@@ -239,9 +248,42 @@ func (g *Gang) preempt(ctx context.Context, key identity.Key, pod *v1.Pod) {
 	s.settle(key, gang.Order, reason.Reason{Token: reason.Draining, Missing: v.missing.Short(), BlockedBy: chosen,
 		Text: "until " + reason.Jobs(chosen) + " gave back what is draining"}, pod)
 	for _, victim := range chosen {
-		metrics.preempted.WithLabelValues(string(s.knobs.Preemption)).Inc()
-		go g.evict(context.WithoutCancel(ctx), victim, key)
+		if object := s.object(victim); object != nil && object.Status.Draining != nil {
+			continue
+		}
+		go s.makeLeave(context.WithoutCancel(ctx), victim, key)
 	}
+}
+
+// makeLeave tells a victim to go. Where that cannot be written, the plan that counts on it is dropped.
+func (s *State) makeLeave(ctx context.Context, victim, by identity.Key) {
+	ctx, cancel := context.WithTimeout(ctx, time.Minute)
+	defer cancel()
+	if err := s.drains.begin(ctx, victim, by); err != nil {
+		klog.FromContext(ctx).Error(err, "Could not preempt a gang; it stays where it is", "gang", victim)
+		s.mu.Lock()
+		s.record(by).victims = nil
+		s.mu.Unlock()
+		s.drop(ctx, s.handle, by, time.Second)
+		return
+	}
+	metrics.preempted.WithLabelValues(string(s.knobs.Preemption)).Inc()
+}
+
+// drainingFor lists the gangs that drain for another one, by what their objects say.
+func (s *State) drainingFor(key identity.Key) []identity.Key {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var victims []identity.Key
+	for victim, object := range s.gangs {
+		if object.Status.Draining != nil && object.Status.Draining.Gang() == key {
+			victims = append(victims, victim)
+		}
+	}
+	slices.SortFunc(victims, func(a, b identity.Key) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
+	})
+	return victims
 }
 
 // running are the gangs that hold room.
@@ -249,11 +291,9 @@ func (s *State) running(at *room) []preempt.Running {
 	now := s.clock.Now()
 	var running []preempt.Running
 	for _, key := range s.ledger.Gangs() {
-		s.mu.RLock()
-		object := s.gangs[key]
-		s.mu.RUnlock()
+		object := s.object(key)
 		bound, _, _ := s.ledger.Members(key)
-		if object == nil || len(bound) == 0 {
+		if object == nil || len(bound) == 0 || object.Status.Draining != nil {
 			continue
 		}
 		one := preempt.Running{Gang: key, Trial: object.Spec.TrialAndError, Priority: bound[0].Priority, Grace: float64(object.Spec.GracePeriodSeconds),

@@ -150,7 +150,7 @@ func (r *room) words(amount []int64) string {
 // gang of a view, on the nodes of this room.
 func (s *State) gang(v *view, r *room) *planner.Gang {
 	g := v.gang()
-	g.Order = v.order()
+	g.Order = s.order(v)
 	if v.object != nil {
 		g.Length = v.object.Length()
 	}

@@ -81,6 +81,7 @@ func (s *State) start(ctx context.Context, handle fwk.Handle, kind profile) erro
 		for _, key := range s.ledger.Gangs() {
 			s.wake.gang(key, 0)
 		}
+		go s.drains.run(ctx)
 		s.wake.run(ctx)
 	}()
 	go s.heal(ctx)
@@ -102,6 +103,16 @@ func (s *State) setGang(gang *api.Gang) {
 	s.gangs[gang.Key()] = gang
 	s.mu.Unlock()
 	s.wake.gang(gang.Key(), 0)
+	if gang.Status.Draining != nil {
+		s.drains.look(gang.Key(), 0)
+	}
+}
+
+// object of a gang, or nil.
+func (s *State) object(key identity.Key) *api.Gang {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return s.gangs[key]
 }
 
 func (s *State) removeGang(key identity.Key) {

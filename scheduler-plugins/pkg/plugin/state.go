@@ -28,6 +28,7 @@ import (
 	"coach.dev/scheduler-plugins/pkg/ledger"
 	"coach.dev/scheduler-plugins/pkg/order"
 	"coach.dev/scheduler-plugins/pkg/planner"
+	"coach.dev/scheduler-plugins/pkg/preempt"
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
 
@@ -36,6 +37,7 @@ type State struct {
 	clock  clock.WithTicker
 	ledger *ledger.Ledger
 	wake   *waker
+	drains *drainer
 	pods   listersv1.PodLister
 	handle fwk.Handle        // of the first profile
 	client dynamic.Interface // for Gang objects; nil where there is no API server
@@ -79,7 +81,7 @@ type record struct {
 func NewState(clock clock.WithTicker) *State {
 	s := &State{clock: clock, ledger: ledger.New(), knobs: config.Default(), gangs: map[identity.Key]*api.Gang{},
 		records: map[identity.Key]*record{}, keys: map[types.UID]*order.Key{}, untried: map[identity.Key]bool{}, since: map[identity.Key]time.Time{}, profiles: map[string]profile{}}
-	s.wake = newWaker(s)
+	s.wake, s.drains = newWaker(s), newDrainer(s)
 	return s
 }
 
@@ -99,9 +101,7 @@ type view struct {
 
 func (s *State) view(key identity.Key) view {
 	v := view{key: key}
-	s.mu.RLock()
-	v.object = s.gangs[key]
-	s.mu.RUnlock()
+	v.object = s.object(key)
 	v.bound, v.asking, v.seats = s.ledger.Members(key)
 	if v.object == nil {
 		v.offered = v.asking
@@ -160,6 +160,8 @@ func (s *State) gate(v *view, uid string) *reason.Reason {
 	switch {
 	case v.object == nil:
 		return hold(reason.WaitingMembers, "Gang object "+v.key.String()+" is not created")
+	case v.object.Status.Draining != nil:
+		return hold(reason.Draining, "gives way to gang "+v.object.Status.Draining.By+", and is planned again when its pods are gone")
 	case v.mistake != "":
 		return hold(reason.Misconfigured, v.mistake)
 	case slices.ContainsFunc(v.surplus, func(p ledger.Pod) bool { return p.UID == uid }):
@@ -222,14 +224,16 @@ func (s *State) someoneNeeds(but identity.Key) bool {
 	return len(s.untried) > 1 || (len(s.untried) == 1 && !s.untried[but])
 }
 
-// order of a gang: the priority of its first pod, then when its object was made.
-func (v *view) order() order.Key {
+// order of a gang among those that wait: the priority of its first pod, then trial-and-error gangs where they may preempt others, then
+// when its object was made.
+func (s *State) order(v *view) order.Key {
 	key := order.Key{Gang: v.key.String()}
 	if len(v.asking) > 0 {
 		key.Priority = v.asking[0].Priority
 	}
 	if v.object != nil {
 		key.Since = v.object.CreationTimestamp.UnixNano()
+		key.BestEffort = s.knobs.Preemption != preempt.Never && !v.object.Spec.TrialAndError
 	}
 	return key
 }
@@ -299,6 +303,11 @@ func (s *State) leaving() []identity.Key {
 	var leaving []identity.Key
 	for _, r := range s.records {
 		leaving = append(leaving, r.victims...)
+	}
+	for key, object := range s.gangs {
+		if object.Status.Draining != nil {
+			leaving = append(leaving, key)
+		}
 	}
 	slices.SortFunc(leaving, func(a, b identity.Key) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))

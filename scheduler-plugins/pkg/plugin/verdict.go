@@ -65,7 +65,7 @@ func (s *State) settled(key identity.Key, pod *v1.Pod) {
 	s.mu.RUnlock()
 	if waited {
 		v := s.view(key)
-		s.settle(key, v.order(), reason.Reason{Token: reason.Placing, Text: fmt.Sprintf("%d members planned, %d bound", len(v.seats), len(v.bound))}, pod)
+		s.settle(key, s.order(&v), reason.Reason{Token: reason.Placing, Text: fmt.Sprintf("%d members planned, %d bound", len(v.seats), len(v.bound))}, pod)
 	}
 }
 
@@ -77,11 +77,11 @@ func (s *State) explainGate(ctx context.Context, v *view) {
 	}
 	first := slices.Concat(v.offered, v.surplus)[0]
 	why := s.gate(v, first.UID)
-	if why == nil || (why.Token != reason.WaitingMembers && why.Token != reason.Misconfigured) {
+	if why == nil || (why.Token != reason.WaitingMembers && why.Token != reason.Misconfigured && why.Token != reason.Draining) {
 		return
 	}
 	pod, err := s.pods.Pods(first.Gang.Namespace).Get(first.Name)
-	if err != nil || string(pod.UID) != first.UID || !s.settle(v.key, v.order(), *why, pod) {
+	if err != nil || string(pod.UID) != first.UID || !s.settle(v.key, s.order(v), *why, pod) {
 		return
 	}
 	status := pod.Status.DeepCopy()

@@ -209,6 +209,7 @@ func (s *State) forget(ctx context.Context, pod *v1.Pod) {
 		}
 		s.clear(entry.Gang)
 		s.wake.gang(entry.Gang, 0)
+		s.drains.look(entry.Gang, 0)
 	}
 	if pod.Spec.NodeName != "" || ours {
 		s.wake.room()
