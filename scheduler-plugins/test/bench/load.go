@@ -22,6 +22,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"coach.dev/scheduler-plugins/pkg/api"
+	"coach.dev/scheduler-plugins/pkg/reason"
 	"coach.dev/scheduler-plugins/test/plane"
 )
 
@@ -43,8 +44,16 @@ type cluster struct {
 
 	mu      sync.Mutex
 	bound   map[string]time.Time // pod to when the watch told that it is bound
-	refused map[string]time.Time // pod to when the watch told that it is unschedulable, first
+	words   []word               // what pods were told of why they are unschedulable, in the order of the watch
+	told    map[string]string    // pod to its last word
 	present int                  // pods that exist
+}
+
+// word is a new condition of a pod.
+type word struct {
+	at      time.Time
+	pod     string
+	message string
 }
 
 func newCluster(ctx context.Context, p *plane.Plane) (*cluster, error) {
@@ -55,7 +64,7 @@ func newCluster(ctx context.Context, p *plane.Plane) (*cluster, error) {
 	if err != nil {
 		return nil, err
 	}
-	c := &cluster{Plane: p, client: client, bound: map[string]time.Time{}, refused: map[string]time.Time{}}
+	c := &cluster{Plane: p, client: client, bound: map[string]time.Time{}, told: map[string]string{}}
 	factory := informers.NewSharedInformerFactory(client, 0)
 	informer := factory.Core().V1().Pods().Informer()
 	if _, err := informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
@@ -89,8 +98,9 @@ func (c *cluster) see(pod *v1.Pod) {
 		c.bound[pod.Name] = now
 	}
 	for _, condition := range pod.Status.Conditions {
-		if _, known := c.refused[pod.Name]; !known && condition.Type == v1.PodScheduled && condition.Status == v1.ConditionFalse {
-			c.refused[pod.Name] = now
+		if condition.Type == v1.PodScheduled && condition.Status == v1.ConditionFalse && condition.Message != c.told[pod.Name] {
+			c.told[pod.Name] = condition.Message
+			c.words = append(c.words, word{now, pod.Name, condition.Message})
 		}
 	}
 }
@@ -99,20 +109,32 @@ func (c *cluster) see(pod *v1.Pod) {
 func (c *cluster) forget() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.bound, c.refused = map[string]time.Time{}, map[string]time.Time{}
+	c.bound, c.told, c.words = map[string]time.Time{}, map[string]string{}, nil
 }
 
-func (c *cluster) seen() (bound, refused, present int) {
+func (c *cluster) seen() (bound, present int) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return len(c.bound), len(c.refused), c.present
+	return len(c.bound), c.present
+}
+
+// verdictAfter gives the first word after an instant. Of coach only the word on the whole gang counts.
+func (c *cluster) verdictAfter(of contender, after time.Time) (word, bool) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, w := range c.words {
+		if w.at.After(after) && (of.name != "coach" || strings.HasPrefix(w.message, string(reason.NeverFits))) {
+			return w, true
+		}
+	}
+	return word{}, false
 }
 
 func (c *cluster) until(what string, condition func() bool) error {
 	for deadline := time.Now().Add(patience); !condition(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			bound, refused, present := c.seen()
-			return fmt.Errorf("never: %s (%d pods, %d bound, %d refused)", what, present, bound, refused)
+			bound, present := c.seen()
+			return fmt.Errorf("never: %s (%d pods, %d bound)", what, present, bound)
 		}
 	}
 	return nil
@@ -199,7 +221,7 @@ func (c *cluster) clear(ctx context.Context) error {
 	if err := c.client.EventsV1().Events(namespace).DeleteCollection(ctx, immediately, metav1.ListOptions{}); err != nil {
 		return err
 	}
-	if err := c.until("all pods are gone", func() bool { _, _, present := c.seen(); return present == 0 }); err != nil {
+	if err := c.until("all pods are gone", func() bool { _, present := c.seen(); return present == 0 }); err != nil {
 		return err
 	}
 	c.forget()
@@ -213,13 +235,15 @@ func (c *cluster) writes(ctx context.Context) (float64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return sum(string(text), "apiserver_request_total", func(labels string) bool {
-		is := func(label, value string) bool { return strings.Contains(labels, label+`="`+value+`"`) }
-		wrote := is("verb", "POST") || is("verb", "PUT") || is("verb", "PATCH") || is("verb", "DELETE")
-		load := is("verb", "POST") && is("subresource", "") && (is("resource", "pods") || is("resource", "gangs") || is("resource", "podgroups"))
-		counted := is("resource", "pods") || is("resource", "events") || is("resource", "gangs") || is("resource", "podgroups")
-		return wrote && counted && !load
-	}), nil
+	return sum(string(text), "apiserver_request_total", isWrite), nil
+}
+
+func isWrite(labels string) bool {
+	is := func(label, value string) bool { return strings.Contains(labels, label+`="`+value+`"`) }
+	wrote := is("verb", "POST") || is("verb", "PUT") || is("verb", "PATCH") || is("verb", "DELETE")
+	load := is("verb", "POST") && is("subresource", "") && (is("resource", "pods") || is("resource", "gangs") || is("resource", "podgroups"))
+	counted := is("resource", "pods") || is("resource", "events") || is("resource", "gangs") || is("resource", "podgroups")
+	return wrote && counted && !load
 }
 
 // sum of the samples of a metric in the text that Prometheus reads.

@@ -59,7 +59,7 @@ func (c *cluster) fill(ctx context.Context, of contender) (begin time.Time, last
 
 // allBound waits for the last binding and gives the first and the last.
 func (c *cluster) allBound(want int) (first, last time.Time, err error) {
-	err = c.until("all pods are bound", func() bool { bound, _, _ := c.seen(); return bound >= want })
+	err = c.until("all pods are bound", func() bool { bound, _ := c.seen(); return bound >= want })
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, at := range c.bound {
@@ -162,7 +162,7 @@ func (s *scheduler) record() func() {
 	return func() { _ = os.WriteFile(*profile, []byte(<-result), 0o644) }
 }
 
-var verdictColumns = []string{"nodes", "gang", "contender", "round", "kind", "first_word_seconds", "bound_after", "unbound_core_seconds", "writes"}
+var verdictColumns = []string{"nodes", "gang", "contender", "round", "kind", "verdict_seconds", "bound_after", "unbound_core_seconds", "writes"}
 
 // impossible gangs. fragmented: the sum of what is free is enough, and no placement exists.
 var impossible = []struct {
@@ -183,7 +183,7 @@ const watched = 8 * time.Second
 
 // refusal is what became of a gang that cannot start.
 type refusal struct {
-	word    time.Duration // from the creation of the last member to the first pod that says it is unschedulable
+	word    time.Duration // from the creation of the last member to the first condition after it that says why a pod is not scheduled
 	bound   int
 	unbound float64
 	writes  float64
@@ -209,21 +209,15 @@ func (c *cluster) verdict(ctx context.Context, s *scheduler, kind struct {
 	if err != nil {
 		return nil, err
 	}
-	if err := c.until("a pod is unschedulable", func() bool { _, refused, _ := c.seen(); return refused > 0 }); err != nil {
+	if err := c.until("a verdict", func() bool { _, there := c.verdictAfter(s.contender, created); return there }); err != nil {
 		return nil, err
 	}
 	time.Sleep(time.Until(created.Add(watched)))
 	result := &refusal{}
-	c.mu.Lock()
-	first := time.Now()
-	for _, at := range c.refused {
-		if at.Before(first) {
-			first = at
-		}
-	}
-	result.bound = len(c.bound)
-	c.mu.Unlock()
-	result.word = max(first.Sub(created), 0)
+	first, _ := c.verdictAfter(s.contender, created)
+	result.bound, _ = c.seen()
+	result.word = first.at.Sub(created)
+	fmt.Printf("%s: %s: %s\n", s.name, first.pod, first.message)
 	after, err := c.writes(ctx)
 	if err != nil {
 		return nil, err
