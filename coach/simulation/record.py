@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -12,12 +13,34 @@ from coach.core.policies.react import FloatArray
 from coach.simulation.cluster import Cluster
 from coach.simulation.job import SimJob
 
-#: Columns of a job's row. Seconds on the run's clock; `executed`: seconds its work took at the speed of its plans
-#: alone on their nodes; `cpu_seconds`, ...: what it held. `finished` is NaN for jobs that did not.
-COLUMNS = (
-    "job", "kind", "arrived", "started", "finished", "executed", "work", "preemptions", "migrations", "resizes",
-    "killed", "cpu_seconds", "memory_seconds", "gpu_seconds",
-)  # fmt: skip
+
+class Row(NamedTuple):
+    """A job that left. Seconds on the run's clock.
+
+    `executed`: seconds that its work took at the speed of its plans alone on their nodes. `finished` is NaN for jobs
+    that did not, and so is `money` where there are no prices. `cpu_seconds`, ...: what it held. `reached`: whether it
+    came to what it was to do.
+    """
+
+    job: int
+    kind: int
+    arrived: float
+    started: float
+    finished: float
+    executed: float
+    work: float
+    preemptions: int
+    migrations: int
+    resizes: int
+    killed: bool
+    cpu_seconds: float
+    memory_seconds: float
+    gpu_seconds: float
+    money: float
+    reached: bool
+
+
+COLUMNS = Row._fields
 
 #: Most buckets of the utilisation over time; beyond, their width doubles.
 BUCKETS = 4096
@@ -26,10 +49,14 @@ BUCKETS = 4096
 class Record:
     """Filled by the engine while it runs."""
 
-    def __init__(self, cluster: Cluster, bucket: float = 60.0) -> None:
+    def __init__(
+        self, cluster: Cluster, bucket: float = 60.0, prices: tuple[float, float, float] | None = None
+    ) -> None:
+        """`bucket`: seconds of a step of the utilisation over time; `prices` of a second of each resource."""
+        self.prices = prices
         self.capacity: FloatArray = cluster.capacity.sum(axis=0)
         self.kinds: dict[str, int] = {}
-        self.names: list[str] = []
+        self.names: dict[int, str] = {}
         self._rows = {column: array("d") for column in COLUMNS}
         self.reschedules = array("d")
         self.bucket = bucket
@@ -74,16 +101,29 @@ class Record:
         """A job left."""
         kind = self.kinds.setdefault(job.kind, len(self.kinds))
         cpu, memory, gpu = job.resource_seconds.tolist()
-        row = (
-            job.id, kind, job.arrived, job.started, math.nan if killed else at, job.executed, job.work,
-            job.preemptions, job.migrations, job.resizes, killed, cpu, memory, gpu,
+        ended = math.nan if killed else at
+        prices = self.prices
+        money = math.nan if prices is None else cpu * prices[0] + memory * prices[1] + gpu * prices[2]
+        self.add(
+            (
+                job.id, kind, job.arrived, job.started, ended, job.executed, job.work, job.preemptions,
+                job.migrations, job.resizes, killed, cpu, memory, gpu, money, not math.isnan(ended),
+            ),
+            job.name,
         )  # fmt: skip
+
+    def add(self, row: Row | tuple[Any, ...], name: str = "") -> None:
+        """A job left: its row (a `Row`, or its fields)."""
         for add, value in zip(self._add, row, strict=True):
             add(value)
-        if job.name:
-            while len(self.names) <= job.id:
-                self.names.append("")
-            self.names[job.id] = job.name
+        if name:
+            self.names[int(row[0])] = name
+
+    def renumber(self, numbers: Sequence[int]) -> None:
+        """Call job n of the run `numbers[n]` from now on."""
+        self._rows["job"] = array("d", [numbers[int(job)] for job in self._rows["job"]])
+        self._add[0] = self._rows["job"].append
+        self.names = {numbers[job]: name for job, name in self.names.items()}
 
     def rescheduled(self, seconds: float) -> None:
         """A job that was taken off its nodes runs again, `seconds` after they were free."""

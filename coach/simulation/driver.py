@@ -1,0 +1,345 @@
+"""Coach itself in virtual time: the reducer of `coach.core`, on a platform that exists only in numbers.
+
+Like the live handler it carries the reducer's actions out and feeds the answers back, each with its token; it decides
+nothing. Every event and action goes to `journal` in the order in which the handler would write them down.
+
+Where `machine_cores` is given, all virtual nodes are one machine with so many cores (as on the `local` platform): when
+the epochs that run use more than that, all go slower by the same part.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from coach.core.budget import to_amount
+from coach.core.cluster import NOTHING, Node, Pod, PodId, Resources, Role
+from coach.core.estimation.fit import fit_models
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.core.jobs.life import CALLS_PER_SECOND
+from coach.core.jobs.reasons import Reason, State
+from coach.core.policies.base import AllocationPolicy
+from coach.core.reducer import Reducer
+from coach.simulation.truth import Training, draw
+
+#: Calls of a function for each epoch, beside polling: a start and a stop.
+CALLS_AN_EPOCH = 2
+
+#: What happens later: makes an event, or None if it is not so any more.
+Later = Callable[[], ev.Event | None]
+
+
+@dataclass(slots=True)
+class Running:
+    """An epoch under way: `left` of its seconds alone remain at `mark`; `rate` is how fast they go."""
+
+    order: act.RunEpoch
+    whole: float
+    train: float
+    left: float
+    mark: float
+    cores: float
+    rate: float = 1.0
+    version: int = 0
+    loss: float = 0.0
+    accuracy: float | None = None
+    samples: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job at its end. Seconds on the run's clock; `held` in resource-seconds, `spent` in the job's currency."""
+
+    job: str
+    submitted: float
+    started: float
+    ended: float
+    state: State
+    reason: Reason
+    epochs: int
+    probes: int
+    attempts: int
+    changes: int
+    #: Seconds in which it trained (its epochs that counted).
+    trained: float
+    spent: float
+    overshoot: float
+    held: Resources
+    passes: float
+    final: Job = field(repr=False)
+
+
+@dataclass(slots=True)
+class _Standing:
+    """A pod that exists."""
+
+    pod: Pod
+    since: float
+    ready: bool = False
+    leaving: bool = False
+
+
+class Driver:
+    """One run. Submit jobs, `run`, and read `ended`."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        policy: AllocationPolicy,
+        *,
+        seed: int = 0,
+        function_lost: float = math.inf,
+        machine_cores: float = math.inf,
+        journal: Callable[[ev.Event | act.Action], object] | None = None,
+        usage: Callable[[float, Resources], object] | None = None,
+        begin: float = 0.0,
+    ) -> None:
+        """`function_lost`: mean seconds of training until a function dies. `usage` is told (time, held more)."""
+        self.reducer = Reducer(policy)
+        self.now = begin
+        self.ended: dict[str, Ended] = {}
+        self.events = 0
+        self._seed = seed
+        self._function_lost = function_lost
+        self._machine = machine_cores
+        self._journal = journal
+        self._usage = usage
+        self._truths: dict[str, Training] = {}
+        self._pods: dict[str, dict[PodId, _Standing]] = {}
+        self._running: dict[str, Running] = {}
+        self._held: dict[str, Resources] = {}
+        self._changes: Counter[str] = Counter()
+        self._heap: list[tuple[float, int, Later]] = []
+        self._sequence = 0
+        self._submissions = 0
+        self._send(ev.HandlerStarted(self.now, tuple(nodes)))
+
+    def submit(self, at: float, name: str, document: dict[str, Any], truth: Training, **known: Any) -> None:
+        """Submit a job file's content at `at`; `known` as in `JobSubmitted`."""
+        self._truths[name] = truth
+        self._submissions += 1
+
+        def make() -> ev.Event:
+            self._submissions -= 1
+            return ev.JobSubmitted(self.now, name, document, f"simulated:///{name}", **known)
+
+        self._at(at, make)
+
+    def run(self, until: float = math.inf) -> None:
+        """Live until every job has come to an end, or `until`."""
+        while self._heap and (self._submissions or self.reducer.jobs):
+            if self._heap[0][0] > until:
+                self.now = until
+                return
+            due, _, make = heapq.heappop(self._heap)
+            self.now = max(self.now, due)
+            event = make()
+            if event is not None:
+                self._send(event)
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def _at(self, due: float, make: Later) -> None:
+        self._sequence += 1
+        heapq.heappush(self._heap, (due, self._sequence, make))
+
+    def _send(self, event: ev.Event) -> None:
+        self.events += 1
+        actions = self.reducer.react(event)
+        if self._journal is not None:
+            for record in (event, *actions):
+                self._journal(record)
+        for action in actions:
+            self._carry_out(action)
+
+    def _carry_out(self, action: act.Action) -> None:
+        name = action.job
+        match action:
+            case act.Decide():
+                self._changes[name] += action.allocation != self.reducer.jobs[name].held
+            case act.DeployPods():
+                for pod in action.pods:
+                    self._deploy(pod)
+            case act.ReleasePods():
+                self._release(action)
+            case act.RunEpoch():
+                self._run_epoch(action)
+            case act.StopEpoch():
+                self._stop(action)
+            case act.FitModels():
+                job = self.reducer.jobs[name]
+                fitted = fit_models(job.speed_points(), job.curve_points(), job.metric)
+                self._at(
+                    self.now + self._truths[name].fit_seconds,
+                    lambda: ev.ModelsFitted(self.now, name, action.token, *fitted),
+                )
+            case act.SetTimer():
+                self._at(max(self.now, action.due), lambda: ev.TimerFired(self.now, name, action.token))
+            case act.Enter():
+                job = self.reducer.jobs[name]
+                if job.ended:
+                    self._forget(job)
+
+    def _forget(self, job: Job) -> None:
+        """A job that has ended decides nothing any more: it leaves the reducer, so that a long run stays fast."""
+        del self.reducer.jobs[job.name]
+        self._pods.pop(job.name, None)
+        spent, budget = job.ledger.spent, job.ledger.budget
+        self.ended[job.name] = Ended(
+            job.name,
+            job.submitted_at,
+            math.nan if job.started_at is None else job.started_at,
+            self.now,
+            job.state,
+            job.reason,
+            len(job.real_epochs),
+            len(job.epochs) - len(job.real_epochs),
+            job.attempts,
+            max(0, self._changes.pop(job.name, 0) - 1),
+            sum(epoch.seconds for epoch in job.epochs),
+            to_amount(spent),
+            to_amount(max(0, spent - budget)) if budget is not None else 0.0,
+            self._held.pop(job.name, NOTHING),
+            job.passes,
+            job,
+        )
+
+    # -- pods --------------------------------------------------------------------------------------------------
+
+    def _deploy(self, pod: Pod) -> None:
+        name = pod.id.job
+        standing = self._pods.setdefault(name, {})[pod.id] = _Standing(pod, self.now)
+        self._use(pod.requests)
+
+        def answer() -> ev.Event | None:
+            if self._pods.get(name, {}).get(pod.id) is not standing or standing.leaving:
+                return None
+            standing.ready = True
+            return ev.PodReady(self.now, name, pod.id, "simulated:0")
+
+        self._at(self.now + self._truths[name].pod_seconds, answer)
+
+    def _release(self, action: act.ReleasePods) -> None:
+        pods = self._pods.get(action.job, {})
+        for pod in action.pods:
+            if pod in pods:
+                pods[pod].leaving = True
+
+        def answer() -> ev.Event:
+            for pod in action.pods:
+                self._remove(pod)
+            return ev.PodsReleased(self.now, action.job, action.pods)
+
+        self._at(self.now + self._truths[action.job].release_seconds, answer)
+
+    def _remove(self, pod: PodId) -> None:
+        standing = self._pods.get(pod.job, {}).pop(pod, None)
+        if standing is not None:
+            requests = standing.pod.requests
+            self._held[pod.job] = self._held.get(pod.job, NOTHING) + requests * (self.now - standing.since)
+            self._use(requests * -1.0)
+
+    def _use(self, more: Resources) -> None:
+        if self._usage is not None:
+            self._usage(self.now, more)
+
+    # -- epochs ------------------------------------------------------------------------------------------------
+
+    def _run_epoch(self, order: act.RunEpoch) -> None:
+        truth = self._truths[order.job]
+        job = self.reducer.jobs[order.job]
+        fate = draw(self._seed, order.job, job.attempts, self._function_lost)
+        speed = truth.speed(*order.allocation) * math.exp(truth.speed_noise * fate.speed)
+        fraction = order.fraction
+        if order.seconds is not None:
+            fraction = min(fraction, order.seconds * speed)
+        samples = max(1, round(fraction * truth.data_size))
+        train = samples / truth.data_size / speed
+        same = bool(job.epochs) and job.epochs[-1].group == order.group
+        beside = truth.same_group_seconds if same else truth.new_group_seconds
+        whole = beside + train + truth.evaluate_seconds
+        x = (order.position + samples) / truth.data_size
+        noise = truth.loss_noise * fate.loss
+        epoch = Running(
+            order,
+            whole,
+            train,
+            whole,
+            self.now,
+            order.allocation.workers * truth.worker_cores + order.allocation.servers * truth.server_cores,
+            loss=max(1e-9, truth.loss(x) + noise),
+            accuracy=None if truth.accuracy is None else min(1.0, max(0.0, truth.accuracy(x) - noise)),
+            samples=samples,
+        )
+        self._running[order.job] = epoch
+        self._at(order.at + order.deadline, lambda: self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline"))
+        if fate.fails_at < whole:
+            workers = [pod for pod in order.pods if pod.role is Role.WORKER]
+            lost = workers[int(fate.fails_at * 1e6) % len(workers)]
+            self._at(self.now + fate.fails_at, lambda: self._lose(order, lost))
+        self._share_out(epoch)
+
+    def _share_out(self, changed: Running | None = None) -> None:
+        """Stamp the end of an epoch, or of all whose rate has changed with those that run beside them."""
+        used = sum(epoch.cores for epoch in self._running.values())
+        rate = min(1.0, self._machine / used) if used > 0 else 1.0
+        affected = [epoch for epoch in self._running.values() if epoch.rate != rate or epoch is changed]
+        for epoch in affected:
+            epoch.left -= (self.now - epoch.mark) * epoch.rate
+            epoch.mark = self.now
+            epoch.rate = rate
+            epoch.version += 1
+            self._stamp(epoch)
+
+    def _stamp(self, epoch: Running) -> None:
+        version = epoch.version
+        due = epoch.mark + max(0.0, epoch.left) / epoch.rate
+        self._at(due, lambda: self._finish(epoch) if epoch.version == version else None)
+
+    def _finish(self, epoch: Running) -> ev.Event | None:
+        order = epoch.order
+        if self._running.get(order.job) is not epoch:
+            return None
+        del self._running[order.job]
+        self._share_out()
+        slower = (self.now - order.at) / epoch.whole
+        truth = self._truths[order.job]
+        report = ev.EpochReport(
+            samples=epoch.samples,
+            data_size=truth.data_size,
+            loss=epoch.loss,
+            accuracy=epoch.accuracy,
+            weights=order.weights_out,
+            train_seconds=epoch.train * slower,
+            evaluate_seconds=truth.evaluate_seconds * slower,
+        )
+        return ev.EpochFinished(self.now, order.job, order.token, report, self._calls(order))
+
+    def _stop(self, action: act.StopEpoch) -> None:
+        epoch = self._running.get(action.job)
+        if epoch is not None and epoch.order.token == action.token:
+            self._at(self.now, lambda: self._fail(epoch.order, action.reason, "stopped"))
+
+    def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:
+        epoch = self._running.get(order.job)
+        if epoch is None or epoch.order is not order:
+            return None
+        del self._running[order.job]
+        self._share_out()
+        return ev.EpochFailed(self.now, order.job, order.token, reason, message, self._calls(order))
+
+    def _lose(self, order: act.RunEpoch, pod: PodId) -> ev.Event | None:
+        epoch = self._running.get(order.job)
+        if epoch is None or epoch.order is not order:
+            return None
+        self._remove(pod)
+        return ev.PodLost(self.now, order.job, pod, Reason.FUNCTION_LOST, "drawn by the simulation")
+
+    def _calls(self, order: act.RunEpoch) -> int:
+        return int(len(order.pods) * (CALLS_AN_EPOCH + CALLS_PER_SECOND * (self.now - order.at)))

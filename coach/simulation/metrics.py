@@ -1,0 +1,185 @@
+"""What a run was worth: its jobs' times, the cluster's use, changes, money; and one run beside another."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coach.core.policies.react import FloatArray
+from coach.simulation.record import COLUMNS, Record
+
+#: A completion time that differs by less than this share is the same.
+SAME = 0.01
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A run, ready to be sent between processes and measured: columns by name, in the order of the jobs' numbers."""
+
+    policy: str
+    seed: int
+    columns: dict[str, FloatArray]
+    names: dict[int, str]
+    kinds: dict[str, int]
+    times: FloatArray
+    used: FloatArray
+    ended: float
+    events: int = 0
+    seconds: float = 0.0
+    #: How each job ended, where a reducer decided it.
+    reasons: dict[int, str] | None = None
+
+    @classmethod
+    def of(cls, record: Record, policy: str, seed: int, events: int = 0, seconds: float = 0.0) -> Result:
+        """The result of a run that left `record`; it took `events` events and `seconds` real seconds."""
+        columns = {name: np.array(record.column(name)) for name in COLUMNS}
+        times, used = record.utilisation()
+        return cls(
+            policy,
+            seed,
+            columns,
+            dict(record.names),
+            dict(record.kinds),
+            times,
+            used,
+            record.ended,
+            events,
+            seconds,
+        )
+
+    @property
+    def completion(self) -> FloatArray:
+        """Seconds from arrival to finish; NaN for jobs that did not."""
+        return self.columns["finished"] - self.columns["arrived"]
+
+    @property
+    def slowdown(self) -> FloatArray:
+        """Completion over execution time, >= 1: 1 + waiting / execution (FitGpp, section 3)."""
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return self.completion / self.columns["executed"]
+
+
+@dataclass(frozen=True, slots=True)
+class Metrics:
+    """Seconds, shares, currency units; means over the jobs that finished. NaN: there was nothing to measure."""
+
+    jobs: int
+    finished: int
+    killed: int
+    #: Jobs that came to their target (a task: to its end).
+    reached: int
+    completion_mean: float
+    completion_p50: float
+    completion_p95: float
+    completion_p99: float
+    makespan: float
+    waiting_mean: float
+    slowdown_mean: float
+    slowdown_p95: float
+    #: Jain's index of the slowdowns: 1 where all jobs are slowed down alike, 1/jobs where one bears it all.
+    fairness: float
+    cpu_used: float
+    memory_used: float
+    gpu_used: float
+    preemptions: int
+    migrations: int
+    resizes: int
+    money: float
+
+
+def measure(result: Result) -> Metrics:
+    """All metrics of one run."""
+    at = result.columns
+    completion = result.completion
+    done = ~np.isnan(completion)
+    times, slowdown = completion[done], result.slowdown[done]
+    slowdown = slowdown[np.isfinite(slowdown)]
+    money = at["money"][~np.isnan(at["money"])]
+    if len(result.used):
+        widths = np.diff(np.append(result.times, max(result.ended, result.times[-1])))
+        used = (result.used * widths[:, None]).sum(axis=0) / max(widths.sum(), 1e-12)
+    else:
+        used = np.full(3, math.nan)
+    return Metrics(
+        jobs=len(completion),
+        finished=int(done.sum()),
+        killed=int(at["killed"].sum()),
+        reached=int(at["reached"].sum()),
+        completion_mean=_mean(times),
+        completion_p50=_quantile(times, 0.5),
+        completion_p95=_quantile(times, 0.95),
+        completion_p99=_quantile(times, 0.99),
+        makespan=float(at["finished"][done].max() - at["arrived"].min()) if done.any() else math.nan,
+        waiting_mean=_mean(times - at["executed"][done]),
+        slowdown_mean=_mean(slowdown),
+        slowdown_p95=_quantile(slowdown, 0.95),
+        fairness=jain(slowdown),
+        cpu_used=float(used[0]),
+        memory_used=float(used[1]),
+        gpu_used=float(used[2]),
+        preemptions=int(at["preemptions"].sum()),
+        migrations=int(at["migrations"].sum()),
+        resizes=int(at["resizes"].sum()),
+        money=float(money.sum()) if len(money) else math.nan,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Beside:
+    """Job by job against a baseline on the same workload: completion times. Changes are shares (-0.1: 10 % sooner)."""
+
+    better: int
+    worse: int
+    same: int
+    #: Mean change of the better ones, of the worse ones, and the best and worst single ones.
+    better_mean: float
+    worse_mean: float
+    best: float
+    worst: float
+
+
+def beside(result: Result, baseline: Result) -> Beside:
+    """`result` against `baseline`: the jobs that finished in both."""
+    ours, theirs = result.completion, baseline.completion
+    both = ~np.isnan(ours) & ~np.isnan(theirs)
+    change = (ours[both] - theirs[both]) / theirs[both]
+    better, worse = change[change < -SAME], change[change > SAME]
+    return Beside(
+        better=len(better),
+        worse=len(worse),
+        same=len(change) - len(better) - len(worse),
+        better_mean=_mean(better),
+        worse_mean=_mean(worse),
+        best=float(change.min()) if len(change) else math.nan,
+        worst=float(change.max()) if len(change) else math.nan,
+    )
+
+
+def jain(values: FloatArray) -> float:
+    """Jain's fairness index: (sum x)^2 / (n sum x^2)."""
+    square = float((values**2).sum())
+    return float(values.sum()) ** 2 / (len(values) * square) if len(values) and square > 0 else math.nan
+
+
+def nearest_rank(values: FloatArray, share: float) -> float:
+    """The smallest value that at least `share` of all do not exceed; NaN of none."""
+    if not len(values):
+        return math.nan
+    rank = max(0, math.ceil(share * len(values)) - 1)
+    return float(np.partition(values, rank)[rank])
+
+
+def mean_of(metrics: Sequence[Metrics], field: str) -> float:
+    """The mean of one metric over runs, those without it left out."""
+    values = np.array([float(getattr(one, field)) for one in metrics])
+    return _mean(values[~np.isnan(values)])
+
+
+def _mean(values: FloatArray) -> float:
+    return float(values.mean()) if len(values) else math.nan
+
+
+_quantile = nearest_rank

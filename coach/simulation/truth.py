@@ -1,0 +1,57 @@
+"""How training really goes on the simulated platform: the truth that the reducer measures epoch by epoch."""
+
+from __future__ import annotations
+
+import math
+import zlib
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+#: Epochs/s by workers and servers.
+SpeedTable = Callable[[int, int], float]
+
+
+@dataclass(frozen=True, slots=True)
+class Training:
+    """One job as it really behaves, alone on its nodes. Seconds, epochs/s; the curves by passes over the data."""
+
+    speed: SpeedTable
+    loss: Callable[[float], float]
+    accuracy: Callable[[float], float] | None = None
+    data_size: int = 10_000
+    #: Beside training and evaluating: in an epoch whose group is formed anew, and in one that stays formed.
+    new_group_seconds: float = 0.4
+    same_group_seconds: float = 0.05
+    evaluate_seconds: float = 0.1
+    #: From the order of a pod to its readiness, and from the end of a job's use of pods to their release.
+    pod_seconds: float = 0.3
+    release_seconds: float = 0.02
+    fit_seconds: float = 0.05
+    #: Standard deviations of the logarithm of an epoch's training time, and of the measured loss.
+    speed_noise: float = 0.0
+    loss_noise: float = 0.0
+    #: Cores in use while an epoch runs, per worker and per server: what counts where nodes are shared beyond requests.
+    worker_cores: float = 1.0
+    server_cores: float = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Drawn:
+    """What fate has for one attempt at an epoch."""
+
+    speed: float
+    loss: float
+    fails_at: float
+
+
+def draw(seed: int, job: str, attempt: int, function_lost: float) -> Drawn:
+    """The same for the same attempt of a job, whatever the other jobs and the policy do.
+
+    `speed` is a standard normal number, `loss` too; `fails_at` seconds, exponential with mean `function_lost`.
+    """
+    dice = np.random.default_rng([seed, zlib.crc32(job.encode()), attempt])
+    speed, loss = dice.standard_normal(2).tolist()
+    fails = float(dice.exponential(function_lost)) if function_lost < math.inf else math.inf
+    return Drawn(speed, loss, fails)

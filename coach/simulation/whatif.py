@@ -1,0 +1,209 @@
+"""What would happen to these job files on that cluster, under this policy? One run for each policy and seed.
+
+Allocation policies run in the reducer itself (`driver.py`): probes, fits, budgets, gangs, all as live. Policies that
+decide on nodes and preemption run in the engine, on the same jobs, with the epochs that the job's curve needs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from coach.core.cluster import Allocation, Node, Resources, Role
+from coach.core.errors import UserError
+from coach.core.jobs.reasons import State
+from coach.core.jobs.spec import PolicyName, TrainingJob
+from coach.core.policies.placing import Placing
+from coach.core.policies.react import Plan, Policy, totals
+from coach.core.policies.registry import reactive
+from coach.core.policies.static import StaticPolicy
+from coach.simulation.cluster import Cluster
+from coach.simulation.driver import Driver
+from coach.simulation.engine import Engine
+from coach.simulation.faults import Faults
+from coach.simulation.metrics import Result
+from coach.simulation.record import Record, Row
+from coach.simulation.truth import Training
+from coach.simulation.workload import Work
+
+#: A job whose curve never comes to its target trains so many epochs if its file names no `maxEpochs`.
+MOST_EPOCHS = 1000
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that a run needs besides policy and seed; it travels to the processes."""
+
+    jobs: tuple[TrainingJob, ...]
+    truths: tuple[Training, ...]
+    #: Seconds, one a job; a run's seed does not change them.
+    arrivals: tuple[float, ...]
+    nodes: tuple[Node, ...]
+    function_lost: float = math.inf
+    node_lost: float = math.inf
+    pause_seconds: float = 5.0
+
+
+def answer(question: Question, policy: str, seed: int) -> Result:
+    """One run. Raises UserError for a policy that there is not."""
+    began = time.perf_counter()
+    made = reactive(policy, np.random.default_rng([seed, 1]))
+    record = Record(Cluster.of(question.nodes))
+    if isinstance(made, Placing):
+        reasons, events = _reduce(question, made, seed, record)
+    else:
+        reasons, events = None, _engine(question, made, seed, record)
+    result = Result.of(record, policy, seed, events, time.perf_counter() - began)
+    return result if reasons is None else _with_reasons(result, reasons)
+
+
+def _with_reasons(result: Result, reasons: dict[int, str]) -> Result:
+    from dataclasses import replace
+
+    return replace(result, reasons=reasons)
+
+
+def _reduce(question: Question, made: Placing, seed: int, record: Record) -> tuple[dict[int, str], int]:
+    """In the reducer."""
+    static = made.policy if isinstance(made.policy, StaticPolicy) else None
+    if question.node_lost < math.inf:
+        raise UserError(
+            f"the policy {made.policy.name!r} runs in the job's own life, which knows no lost nodes; "
+            "leave --node-lost out, or use --function-lost"
+        )
+
+    def use(at: float, more: Resources) -> None:
+        record.took(at, np.array([more.cpu, more.memory, more.gpu]))
+
+    driver = Driver(question.nodes, made.policy, seed=seed, function_lost=question.function_lost, usage=use)
+    names = {}
+    for number, (job, truth, at) in enumerate(
+        zip(question.jobs, question.truths, question.arrivals, strict=True)
+    ):
+        names[job.name] = number
+        driver.submit(at, job.name, _document(job, static), truth)
+    driver.run()
+    for name, ended in driver.ended.items():
+        record.add(
+            Row(
+                job=names[name], kind=0, arrived=ended.submitted, started=ended.started, finished=ended.ended,
+                executed=ended.trained or math.nan, work=ended.passes, preemptions=0, migrations=0,
+                resizes=ended.changes, killed=False, cpu_seconds=ended.held.cpu,
+                memory_seconds=ended.held.memory, gpu_seconds=ended.held.gpu, money=ended.spent,
+                reached=ended.state is State.SUCCEEDED,
+            ),
+            name,
+        )  # fmt: skip
+    record.end(driver.now, ())
+    return {names[name]: ended.reason.value for name, ended in driver.ended.items()}, driver.events
+
+
+def _document(job: TrainingJob, static: StaticPolicy | None) -> dict[str, Any]:
+    document = job.to_json()
+    if static is not None:
+        workers, servers = static.allocation
+        limits = job.spec
+        if not (
+            limits.workers.min <= workers <= limits.workers.max
+            and limits.servers.min <= servers <= limits.servers.max
+        ):
+            raise UserError(
+                f"{static.name} is outside the limits of job {job.name}, which allow {limits.workers.min} to "
+                f"{limits.workers.max} workers and {limits.servers.min} to {limits.servers.max} servers; nothing was "
+                "simulated: give others, or change the job file"
+            )
+        document["spec"]["policy"] = {
+            "name": PolicyName.STATIC.value, "workers": workers, "servers": servers,
+        }  # fmt: skip
+    return document
+
+
+def _engine(question: Question, made: Policy, seed: int, record: Record) -> int:
+    """In the engine."""
+    works = [
+        as_work(job, truth, at, question.pause_seconds)
+        for job, truth, at in zip(question.jobs, question.truths, question.arrivals, strict=True)
+    ]
+    order = sorted(range(len(works)), key=lambda number: works[number].arrival)
+    book = question.jobs[0].spec.price_book
+    record.prices = (book.vcpu_second, book.gib_second, book.gpu_second)
+    faulty = min(question.node_lost, question.function_lost) < math.inf
+    engine = Engine(
+        Cluster.of(question.nodes),
+        [works[number] for number in order],
+        made,
+        record=record,
+        seed=seed,
+        faults=Faults(seed, question.node_lost, function_lost=question.function_lost) if faulty else None,
+    )
+    engine.run()
+    record.renumber(order)
+    return engine.events
+
+
+def as_work(job: TrainingJob, truth: Training, arrival: float, pause: float) -> Work:
+    """The job as the engine lives it: as many whole epochs as its curve needs to the target."""
+    of, limits = job.spec.resources.of, job.spec.limits
+    beside = truth.same_group_seconds + truth.evaluate_seconds
+
+    def speed(plan: Plan) -> float:
+        rate = truth.speed(*totals(plan))
+        return 1.0 / (1.0 / rate + beside) if rate > 0 else 0.0
+
+    return Work(
+        arrival=arrival,
+        work=float(epochs_needed(job, truth)),
+        worker=_vector(of(Role.WORKER)),
+        server=_vector(of(Role.SERVER)),
+        scheduler=_vector(of(Role.SCHEDULER)),
+        name=job.name,
+        kind=job.spec.job_class.value,
+        priority=job.spec.priority,
+        minimum=Allocation(*limits.smallest),
+        maximum=Allocation(*limits.largest),
+        speed=speed,
+        loss=truth.loss,
+        loss_noise=truth.loss_noise,
+        grace=job.spec.grace_period,
+        rescale_seconds=truth.pod_seconds + truth.new_group_seconds,
+        migration_seconds=pause,
+        checkpoint=1.0,
+    )
+
+
+def _vector(resources: Resources) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([resources.cpu, resources.memory, resources.gpu])
+
+
+def epochs_needed(job: TrainingJob, truth: Training) -> int:
+    """Whole epochs until the target has held as often as the file asks, without noise; at most `maxEpochs`."""
+    target = job.spec.target
+    most = job.spec.max_epochs or MOST_EPOCHS
+    row = 0
+    for epoch in range(1, most + 1):
+        accuracy = truth.accuracy(epoch) if truth.accuracy is not None else None
+        row = row + 1 if target.reached(truth.loss(epoch), accuracy) else 0
+        if row >= target.epochs_in_a_row:
+            return epoch
+    return most
+
+
+def arrival_times(text: str, jobs: int, seed: int) -> tuple[float, ...]:
+    """`0` (all at once), `every:60` or `poisson:60` seconds. Raises UserError."""
+    kind, _, number = text.partition(":")
+    try:
+        gap = float(number or (kind if kind.replace(".", "").isdigit() else "nan"))
+    except ValueError:
+        gap = math.nan
+    if kind == "poisson" and gap > 0:
+        gaps = np.random.default_rng([seed, 0]).exponential(gap, jobs)
+        return tuple((np.cumsum(gaps) - gaps[0]).tolist()) if jobs else ()
+    if gap >= 0 and kind != "poisson":
+        return tuple(gap * number for number in range(jobs))
+    raise UserError(
+        f"--arrivals {text!r} is not understood; right would be every:60, poisson:120 (seconds) or 0"
+    )
