@@ -26,12 +26,19 @@ from coach.core.policies.climb import Objective
 from coach.core.policies.coach import CoachPolicy
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.fifo import FifoPolicy
+from coach.core.policies.fitgpp import FitGpp
+from coach.core.policies.kod2 import KOD2
+from coach.core.policies.lrtp import Lrtp
 from coach.core.policies.optimus import OptimusPolicy
+from coach.core.policies.placing import Placing
+from coach.core.policies.random_preemption import RandomPreemption
 from coach.core.policies.react import Policy
+from coach.core.policies.specon import RoundRobin, SpeCon
 from coach.core.policies.spelling import GIVEN, form, parsed
 from coach.core.policies.srtf import SrtfPolicy
 from coach.core.policies.static import StaticPolicy
 from coach.core.policies.tetris import TetrisPolicy
+from coach.core.policies.tf_operator import TFOperator
 
 #: Entry points of packages that bring policies.
 GROUP = "coach.policies"
@@ -83,6 +90,13 @@ POLICIES: dict[str, Named] = {
     "drf": named("drf", DrfPolicy),
     "tetris": named("tetris", TetrisPolicy),
     "optimus": named("optimus", OptimusPolicy),
+    "fitgpp": named("fitgpp", FitGpp),
+    "lrtp": named("lrtp", Lrtp),
+    "rand": named("rand", RandomPreemption),
+    "round-robin": named("round-robin", RoundRobin),
+    "specon": named("specon", SpeCon),
+    "kod2": named("kod2", KOD2),
+    "tf-operator": named("tf-operator", TFOperator),
 }
 
 
@@ -106,8 +120,6 @@ def reactive(spec: str, rng: np.random.Generator | None = None) -> Policy:
 
     `rng` is where it draws from if it draws at all. Raises UserError as `policy` does.
     """
-    from coach.core.policies.placing import Placing
-
     made = _made(spec, rng or np.random.default_rng(SEED))
     reacting: Policy = made if hasattr(made, "react") else Placing(made)
     return reacting
@@ -144,4 +156,4 @@ def _known(allocating: bool = False) -> str:
 
 
 #: Names whose policies have `react` only.
-REACTING: frozenset[str] = frozenset()
+REACTING = frozenset({"round-robin", "specon", "kod2", "tf-operator"})

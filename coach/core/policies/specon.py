@@ -93,10 +93,13 @@ class Container:
 Workers = Mapping[NodeId, Sequence[Container]]
 
 
-def monitor(container: Container, loss: float, alpha: float, neighbours: Sequence[Container]) -> bool:
+def monitor(
+    container: Container, loss: float, alpha: float, neighbours: Sequence[Container], crowd: int = 1
+) -> bool:
     """Algorithm 1 for one container that is not migrated: update its category; whether to request reallocation.
 
-    `loss` is E(t_m), normalised; `neighbours` are all containers on its worker, itself included.
+    `loss` is E(t_m), normalised; `neighbours` are all containers on its worker, itself included; `crowd` is the 1 of
+    line 15.
     """
     gain, before = abs(loss - container.loss), container.gain  # lines 4-5
     container.loss, container.gain = loss, gain
@@ -108,7 +111,7 @@ def monitor(container: Container, loss: float, alpha: float, neighbours: Sequenc
         elif container.category is Category.WATCHING:  # lines 10-12, choice 4
             container.category = Category.CONVERGED
         else:  # lines 13-16
-            return sum(other.category is not Category.CONVERGED for other in neighbours) > 1
+            return sum(other.category is not Category.CONVERGED for other in neighbours) > crowd
     elif gain > alpha:  # lines 19-22; lines 17-18 (not less than before) change nothing
         container.category = Category.PROGRESSING
     return False
@@ -201,10 +204,15 @@ class RoundRobin:
 
 @dataclass(slots=True)
 class SpeCon:
-    """SpeCon. `alpha`: gain of the normalised loss; `interval`: seconds |t_m - t_m-1|. Defaults of section VI."""
+    """SpeCon. `alpha`: gain of the normalised loss; `interval`: seconds |t_m - t_m-1|. Defaults of section VI.
+
+    `crowd` is the 1 of "|PC| + |WC| > 1" (Algorithm 1, line 15). With it, a converged container moves only away from
+    two others at least, and with 0 from any: the paper's Figure 5 is not possible with 1 (docs/policies.md).
+    """
 
     alpha: float = 0.01
     interval: float = 30.0
+    crowd: int = 1
     wants: frozenset[type] = field(default=frozenset(), init=False)
     containers: dict[JobId, Container] = field(default_factory=dict, init=False)
     placement: RoundRobin = field(default_factory=RoundRobin, init=False)
@@ -245,7 +253,7 @@ class SpeCon:
                 if container.migrated or done <= container.done:
                     continue
                 container.done = done
-                if monitor(container, self._measured(container, view), self.alpha, containers):
+                if monitor(container, self._measured(container, view), self.alpha, containers, self.crowd):
                     requests.append(container)
             for container in requests:
                 now = self._workers(view)
