@@ -30,8 +30,8 @@ from coach.platforms.local.scratch import Scratch
 PORT = 8080
 #: Seconds a function may take until it answers.
 READY_SECONDS = 50.0
-#: Hosts started before they are needed: a gang of (2,2) has five pods.
-SPARES = 5
+#: Hosts started before they are needed: those of the first group, and of the changes while the speed is probed.
+SPARES = 6
 #: GiB that must be free for each of them; it takes a tenth of that.
 SPARE_MEMORY = 0.5
 #: Spares started during one epoch at most: each takes some 0.2 s of a core from it.
