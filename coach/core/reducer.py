@@ -387,12 +387,13 @@ class Reducer:
                 seconds = None
         terms = life.terms(job, allocation, fraction, seconds)
         if terms is None:
-            if allocation != job.minimum or kind is EpochKind.MINI:
-                why = f"{allocation} is not covered by the budget any more: the smallest instead"
-                self._take(act.Decide(at, job.name, job.minimum, EpochKind.REAL, (why,)))
-                self._resize(job, at)
-            else:
+            payable = self._payable(job)
+            if payable is None:
                 self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+            else:
+                why = f"{allocation} is not covered by the budget any more: {payable} instead"
+                self._take(act.Decide(at, job.name, payable, EpochKind.REAL, (why,)))
+                self._resize(job, at)
             return
         if seconds is not None:
             # A timed probe stops by itself well before the money does: what it measured is kept.
