@@ -28,7 +28,7 @@ LIFELINE_SECONDS = 0.5
 #: How much later than the zygote's alarm the wrapper kills it.
 ALARM_GRACE_SECONDS = 0.5
 #: How long a zygote may take to begin what it is told: it does nothing else, but for importing at its start.
-OBEY_SECONDS = 5.0
+OBEY_SECONDS = 10.0
 IMPORT_SECONDS = 60.0
 
 Answer = tuple[int, dict]
@@ -102,6 +102,8 @@ class Function:
         self._serial = 0
         self._epoch: Epoch | None = None
         self._past: OrderedDict[str, Epoch] = OrderedDict()
+        #: The model that was being loaded when a zygote ended; None when another was loaded since.
+        self._lost_loading: dict | None = None
 
     # -- operations ------------------------------------------------------------------------------------------------
 
@@ -290,8 +292,11 @@ class Function:
         if child.loading is not None:
             until = child.loading["until"] + ALARM_GRACE_SECONDS
         else:
-            until = child.asked_at + (
-                IMPORT_SECONDS if self._zygote.imports_seconds is None else OBEY_SECONDS
+            ready_at = self._zygote.ready_at
+            until = (
+                child.asked_at + IMPORT_SECONDS
+                if ready_at is None
+                else max(child.asked_at, ready_at) + OBEY_SECONDS
             )
         if time.monotonic() > until:
             if processes.is_stopped(self._zygote.pid):
@@ -325,6 +330,7 @@ class Function:
         event = message["event"]
         if event == "ready":
             self._zygote.imports_seconds = message["imports_seconds"]
+            self._zygote.ready_at = time.monotonic()
             return
         child = self._child
         if child is None or message["serial"] != child.serial:
@@ -333,6 +339,7 @@ class Function:
             child.loading = message
         elif event == "forked":
             child.pid, child.loading = message["pid"], None
+            self._lost_loading = None
         elif event == "failed":
             self._fail(TrainingError(message["reason"], message["message"]))
             self._drop_child()
@@ -377,9 +384,14 @@ class Function:
             elif time.monotonic() > loading["until"]:
                 self._fail(TrainingError(loading["reason"], loading["message"]))
             else:
-                reason = "ModelInvalid" if loading["what"] == "model" else "PeerLost"
+                # Somebody may have killed it at that moment; a model file that ends its process does so again.
+                again = loading["what"] == "model" and self._lost_loading == child.request.model
+                self._lost_loading = child.request.model if loading["what"] == "model" else None
+                words = f"the function's process ended while loading the {loading['what']}"
                 self._fail(
-                    TrainingError(reason, f"the function's process ended while loading the {loading['what']}")
+                    TrainingError("ModelInvalid", f"{words}, twice")
+                    if again
+                    else TrainingError("PeerLost", words)
                 )
         self._replace_zygote()
 

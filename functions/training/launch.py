@@ -25,6 +25,7 @@ class ZygoteHandle:
         self.socket = end
         self.pid = pid
         self.imports_seconds: float | None = None  # None until it is ready
+        self.ready_at: float | None = None  # on the machine's monotonic clock, as far as was heard
         self.from_template = process is None
         self._lifeline: int | None = lifeline
         self._process = process

@@ -203,7 +203,11 @@ def loss(): return lambda out, y: gluon.loss.SoftmaxCrossEntropyLoss()(out, y).m
 def test_a_broken_model_file_is_the_users_to_mend(gang: Gang, tmp_path: Path, name: str) -> None:
     text, reason, words = MODELS[name]
     (tmp_path / "broken.py").write_text(text)
-    error = fail(gang, **epoch(tmp_path, model={"uri": str(tmp_path / "broken.py")}, model_seconds=1))
+    message = {"model": {"uri": str(tmp_path / "broken.py")}, "model_seconds": 1}
+    error = fail(gang, **epoch(tmp_path, **message))
+    if error["reason"] == "PeerLost":  # it ended its process, as anybody could have done once
+        gang.fresh_group()
+        error = fail(gang, **epoch(tmp_path, **message))
     assert error["reason"] == reason, error
     assert words in error["message"], error
     gang.fresh_group()
@@ -302,3 +306,30 @@ def test_an_unknown_epoch_is_unknown_and_bodies_are_checked(gang: Gang) -> None:
     ):
         status, answer = worker.post(**body)
         assert status == 400 and answer["error"]["reason"] == "BadRequest"
+
+
+def test_a_zygote_that_is_stopped_is_replaced_and_blames_nobody(gang: Gang, tmp_path: Path) -> None:
+    first = gang.epoch(1, 1, **epoch(tmp_path))
+    pid = gang.worker.health()["zygote_pid"]
+    os.kill(pid, signal.SIGSTOP)
+    gang.fresh_group()
+    error = fail(gang, **epoch(tmp_path, first))
+    assert error["reason"] == "PeerLost", error
+    eventually(lambda: not is_alive(pid))
+    gang.fresh_group()
+    assert gang.epoch(1, 1, **epoch(tmp_path, first))["loss"] < first["loss"]
+
+
+def test_a_zygote_that_is_killed_while_it_loads_the_model_does_not_make_the_model_invalid(
+    gang: Gang, tmp_path: Path
+) -> None:
+    model = model_file(tmp_path / "slow.py", SLOW_MODEL)
+    file = tmp_path / "slow.py"
+    file.write_text("import time\ntime.sleep(3)\n" + file.read_text())
+    message = epoch(tmp_path, model=model)
+    gang.start(1, 1, **message)
+    pid = gang.worker.health()["zygote_pid"]
+    os.kill(pid, signal.SIGKILL)
+    answer = gang.worker.wait(message["epoch"])
+    gang.stop()
+    assert answer["error"]["reason"] == "PeerLost" and "loading the model" in answer["error"]["message"]
