@@ -66,8 +66,7 @@ class Handler:
         return self._clock.now()
 
     async def __aenter__(self) -> Handler:
-        for _, record in self._journal.records():
-            self._reducer.apply(record)
+        self._reducer.jobs.update(self._journal.jobs())
         nodes = await self._platform.open(self._pod_lost)
         self._loop = asyncio.create_task(self._run(), name="handler")
         left_at = self._journal.left_at
@@ -143,6 +142,8 @@ class Handler:
             for event, actions in reactions:
                 for action in actions:
                     self._carry_out(action)
+                    if isinstance(action, act.Enter) and self.jobs[action.job].ended:
+                        self._journal.remember(self.jobs[action.job])
                 for observer in self.observers:
                     observer(event, actions)
             self._changed.set()

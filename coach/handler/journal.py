@@ -7,11 +7,15 @@ locks mean nothing.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
+import heapq
+import logging
 import os
 import sqlite3
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
 from pathlib import Path
 from typing import IO
 
@@ -20,6 +24,9 @@ from coach.core.jobs import job as jobs
 from coach.core.jobs.events import JobSubmitted
 from coach.core.jobs.job import Job
 from coach.handler.codec import Record, decode, encode
+from coach.handler.snapshots import freeze, shape, thaw
+
+log = logging.getLogger(__name__)
 
 SCHEMA_VERSION = 1
 
@@ -33,6 +40,27 @@ CREATE TABLE IF NOT EXISTS records (
     body TEXT NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS records_of_job ON records (job, seq);
+CREATE INDEX IF NOT EXISTS records_of_handlers ON records (seq) WHERE {handling};
+CREATE TABLE IF NOT EXISTS snapshots (
+    job   TEXT PRIMARY KEY,
+    born  INTEGER NOT NULL,
+    seq   INTEGER NOT NULL,
+    shape TEXT NOT NULL,
+    body  TEXT NOT NULL
+) STRICT;
+"""
+
+#: Records that say which handler had which job when; few, so they have an index of their own.
+_HANDLING = "type IN ('HandlerStarted', 'JobSubmitted', 'ResumeAsked', 'InterruptAsked')"
+
+#: All names, without looking at every record.
+_NAMES = """
+WITH RECURSIVE names (job) AS (
+    SELECT min(job) FROM records
+    UNION ALL
+    SELECT (SELECT min(job) FROM records WHERE records.job > names.job) FROM names WHERE names.job IS NOT NULL
+)
+SELECT job FROM names WHERE job > ''
 """
 
 
@@ -116,6 +144,16 @@ class Journal:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
+    def remember(self, job: Job) -> None:
+        """Keep an ended job as it is after the last record, so that nobody needs to fold its records again."""
+        query = "SELECT max(seq), (SELECT min(seq) FROM records WHERE job = ?) FROM records"
+        seq, born = self._connection.execute(query, (job.name,)).fetchone()
+        row = (job.name, born, seq, shape(), freeze(job))
+        try:
+            self._connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
+        except sqlite3.Error as error:
+            log.warning("%s: %s is not remembered, starting will take longer: %s", self.path, job.name, error)
+
     def records(self, job: str | None = None, after: int = 0) -> Iterator[tuple[int, Record]]:
         """(seq, record) in order, of all jobs or one, later than `after`.
 
@@ -151,7 +189,36 @@ class Journal:
 
     def jobs(self) -> dict[str, Job]:
         """All jobs, as their records make them, in the order of their submission."""
-        return fold(record for _, record in self.records())
+        starts = list(self.records(""))
+        found: list[tuple[int, Job]] = []
+        snapshots = self._snapshots()
+        for (name,) in self._connection.execute(_NAMES).fetchall():
+            born, seq, job = snapshots.get(name, (0, 0, None))
+            later = heapq.merge(self.records(name, seq), (s for s in starts if s[0] > seq), key=itemgetter(0))
+            for number, record in later:
+                if isinstance(record, JobSubmitted):
+                    born, job = (number, jobs.submitted(record)) if job is None else (born, job)
+                elif job is not None:
+                    jobs.apply(job, record)
+            if job is not None:
+                found.append((born, job))
+        return {job.name: job for _, job in sorted(found, key=itemgetter(0))}
+
+    def _snapshots(self) -> dict[str, tuple[int, int, Job]]:
+        """Of each remembered job: the record it was born in, the last one it knows, and the job itself."""
+        found = {}
+        query = "SELECT job, born, seq, body FROM snapshots WHERE shape = ?"
+        with contextlib.suppress(sqlite3.OperationalError):  # a journal that no handler has opened since
+            for name, born, seq, body in self._connection.execute(query, (shape(),)):
+                with contextlib.suppress(ValueError):
+                    found[name] = born, seq, thaw(body)
+        return found
+
+    def handling(self) -> Iterator[Record]:
+        """The records that say which handler had which job when, in order."""
+        query = f"SELECT seq, type, body FROM records WHERE {_HANDLING} ORDER BY seq"  # noqa: S608
+        for row in self._connection.execute(query):
+            yield self._decoded(*row)
 
     def last_at(self) -> float:
         """Time of the last record, seconds since 1970; 0 for an empty journal."""
@@ -210,7 +277,7 @@ def _take_over(path: Path, connection: sqlite3.Connection) -> int:
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        connection.executescript(_SCHEMA)
+        connection.executescript(_SCHEMA.format(handling=_HANDLING))
         _check_version(path, connection)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(

@@ -1,0 +1,121 @@
+"""A job that ended is read from its snapshot; what it is stays the fold of its records."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.handler import snapshots
+from coach.handler.journal import Journal, fold
+from tests.core.lives import SeededDice, draw, play
+from tests.core.world import Truth, World, nodes, spec
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "journal.db"
+
+
+def lived(*names: str) -> World:
+    world = World.of(nodes(2, 4.0))
+    for name in names:
+        world.submit(spec(name, maxEpochs=9, target={"loss": 0.01}))
+    world.run()
+    return world
+
+
+@pytest.mark.parametrize("number", range(12))
+def test_an_ended_job_comes_back_as_it_was(number: int) -> None:
+    world = play(draw(SeededDice(f"snapshot {number}")), shadow=False)
+    for job in world.reducer.jobs.values():
+        again = snapshots.thaw(snapshots.freeze(job))
+        assert again == job
+        assert (again.in_a_row, again.hopeless, again.last_x()) == (job.in_a_row, job.hopeless, job.last_x())
+        assert again.speed_points() == job.speed_points()
+
+
+def test_every_field_of_a_job_is_in_its_snapshot() -> None:
+    names = {field.name for field in dataclasses.fields(Job)}
+    assert names - set(snapshots._types()) == {"pods", "running"}
+
+
+def test_jobs_are_the_same_with_and_without_snapshots_and_in_the_same_order(path: Path) -> None:
+    world = lived("b", "a", "c")
+    journal = Journal.write(path)
+    journal.append(world.history)
+    assert list(journal.jobs()) == ["b", "a", "c"]
+    for name in ("a", "b"):
+        journal.remember(world.reducer.jobs[name])
+    journal._connection.execute("UPDATE records SET body = '{' WHERE job = 'a'")  # nobody reads them any more
+    assert journal.jobs() == world.reducer.jobs == fold(world.history)
+    assert list(journal.jobs()) == ["b", "a", "c"]
+    journal.close()
+    reader = Journal.read(path)
+    assert reader.jobs() == world.reducer.jobs
+    reader.close()
+
+
+def test_what_happens_after_a_snapshot_counts(path: Path) -> None:
+    world = lived("a")
+    journal = Journal.write(path)
+    journal.append(world.history)
+    journal.remember(world.reducer.jobs["a"])
+    known = len(world.history)
+    world.truths["a"] = Truth(loss=lambda x: 0.001)
+    world.resume("a")
+    world.restart()
+    world.run()
+    journal.append(world.history[known:])
+    assert journal.jobs() == world.reducer.jobs
+    assert journal.jobs()["a"].submitted_at < world.history[known].at
+    journal.remember(world.reducer.jobs["a"])
+    assert journal.jobs() == world.reducer.jobs
+    journal.close()
+
+
+@pytest.mark.parametrize("column", ["shape", "body"])
+def test_a_snapshot_of_another_version_is_passed_over(path: Path, column: str) -> None:
+    world = lived("a")
+    journal = Journal.write(path)
+    journal.append(world.history)
+    journal.remember(world.reducer.jobs["a"])
+    journal._connection.execute(f"UPDATE snapshots SET {column} = 'other'")
+    assert journal.jobs() == world.reducer.jobs
+    journal.close()
+
+
+def test_a_journal_of_an_earlier_coach_is_read_without_snapshots_and_gets_them(path: Path) -> None:
+    world = lived("a")
+    journal = Journal.write(path)
+    journal.append(world.history)
+    journal._connection.execute("DROP TABLE snapshots")
+    journal._connection.execute("DROP INDEX records_of_handlers")
+    journal.close()
+    reader = Journal.read(path)
+    assert reader.jobs() == world.reducer.jobs
+    reader.close()
+    journal = Journal.write(path)
+    journal.remember(world.reducer.jobs["a"])
+    assert journal.jobs() == world.reducer.jobs
+    journal.close()
+
+
+def test_the_records_that_say_which_handler_had_which_job_are_read_alone(path: Path) -> None:
+    world = lived("a", "b")
+    world.restart()
+    world.resume("a")
+    journal = Journal.write(path)
+    journal.append(world.history)
+    told = list(journal.handling())
+    kinds = (ev.HandlerStarted, ev.JobSubmitted, ev.ResumeAsked, ev.InterruptAsked)
+    assert told == [record for record in world.history if isinstance(record, kinds)]
+    plan = journal._connection.execute(
+        "EXPLAIN QUERY PLAN SELECT seq FROM records WHERE type IN "
+        "('HandlerStarted', 'JobSubmitted', 'ResumeAsked', 'InterruptAsked') ORDER BY seq"
+    ).fetchall()
+    assert "records_of_handlers" in str(plan)
+    journal.close()
