@@ -5,7 +5,7 @@ import math
 import socket
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -71,6 +71,7 @@ class Worker:
         self._dataset: DataSet | None = None
         self._stream: Stream | None = None
         self._forming: _Background | None = None
+        self._progress: dict = {}
         self._at: tuple[str | None, int] | None = (
             None  # the checkpoint and position that the learner holds now
         )
@@ -114,7 +115,7 @@ class Worker:
         form_seconds = time.perf_counter() - began
 
         self._reporter.state("training")
-        trained, train_loss, started_at, ended_at = self._train()
+        trained, train_loss, started_at, warm_at, ended_at = self._train(first=is_new)
 
         loss = accuracy = None
         began = time.perf_counter()
@@ -145,6 +146,8 @@ class Worker:
             "form_seconds": form_seconds,
             "load_seconds": load_seconds,
             "train_seconds": ended_at - started_at,
+            "warm_up_seconds": warm_at - started_at,
+            "warm_up_samples": request.batch_size if is_new else 0,
             "evaluate_seconds": evaluate_seconds,
             "checkpoint_seconds": time.perf_counter() - began,
             "train_started_at": started_at,
@@ -208,14 +211,17 @@ class Worker:
                 raise model_file.invalid(uri, error) from error
         return DataSet(*splits).first(spec.get("size"))
 
-    def _train(self) -> tuple[int, float | None, float, float]:
-        """Samples trained on by the group, mean training loss, time of the first forward and after the last update."""
+    def _train(self, *, first: bool) -> tuple[int, float | None, float, float, float]:
+        """Samples trained on by the group, mean training loss, and three times: of the first forward, of the end of
+        the warm-up (the `first` step of a new learner: memory is allocated, kernels are chosen), after the last update.
+        """
         request, learner, batch = self._request, self._learner, self._request.batch_size
         total = math.ceil(self._samples() / batch) * batch
         mine = share(batch, request.rank, request.workers)
         trained, losses, counted = 0, 0.0, 0
+        self._progress = {"samples": 0, "total": total}
         started_at, began = time.time(), time.perf_counter()
-        told = began
+        told = warm = began
         while trained < total:
             rows = self._stream.rows(request.position + trained, batch)[mine]
             x, y = self._dataset.train.rows(rows)
@@ -224,24 +230,29 @@ class Worker:
             trained += batch
             now = time.perf_counter()
             out_of_time = request.seconds is not None and now - began >= request.seconds
-            if out_of_time or now - told >= PROGRESS_SECONDS or trained >= total:
+            is_first = first and trained == batch
+            if is_first or out_of_time or now - told >= PROGRESS_SECONDS or trained >= total:
                 loss, count = learner.take_loss()
                 losses, counted = losses + loss, counted + count
                 if not math.isfinite(loss):
                     where = f"samples {request.position} to {request.position + trained}"
                     raise TrainingError("LossNotFinite", f"the training loss became {loss} within {where}")
                 now = time.perf_counter()
+                if is_first:
+                    warm = now
                 if now - told >= PROGRESS_SECONDS:
                     told = now
-                    self._reporter.progress(samples=trained, total=total, loss=losses / counted)
+                    self._progress = {"samples": trained, "total": total, "loss": losses / counted}
+                    self._reporter.progress(**self._progress)
             if out_of_time:
                 break
         self._group.settle(learner)
         ended_at = started_at + time.perf_counter() - began
+        warm_at = started_at + warm - began
         if not counted:
-            return trained, None, started_at, ended_at
+            return trained, None, started_at, warm_at, ended_at
         mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
-        return trained, mean, started_at, ended_at
+        return trained, mean, started_at, warm_at, ended_at
 
     def _samples(self) -> int:
         """How many samples the epoch asks for: a number, or a part of a data set whose size only we know."""
@@ -260,12 +271,19 @@ class Worker:
         can_add = request.workers > 1 and self._group.can_add
         part = share(len(split), request.rank, request.workers) if can_add else slice(0, len(split))
         starts = range(part.start, part.stop, EVALUATION_BATCH)
-        sums = self._learner.evaluate(
-            split.rows(slice(start, min(start + EVALUATION_BATCH, part.stop))) for start in starts
-        )
+        sums = self._learner.evaluate(self._told(starts, part.stop))
         if can_add:
             sums = self._group.total(list(sums))
         loss, right = sums[0] / len(split), sums[1] / len(split)
         if not math.isfinite(loss):
             raise TrainingError("LossNotFinite", f"the test loss is {loss}")
         return loss, (None if math.isnan(right) else right)
+
+    def _told(self, starts: range, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The batches to evaluate; now and then it is told that the last one is done."""
+        split, told = self._dataset.test, time.perf_counter()
+        for start in starts:
+            if time.perf_counter() - told >= PROGRESS_SECONDS:
+                told = time.perf_counter()
+                self._reporter.progress(**self._progress, evaluated=start - starts.start)
+            yield split.rows(slice(start, min(start + EVALUATION_BATCH, stop)))

@@ -151,6 +151,64 @@ def test_what_was_measured_or_is_known_or_never_came_is_not_measured_again() -> 
     assert life.probes_left(job, lambda _: True) == [(2, 1), (3, 3)]
 
 
+#: (w,s) and epochs/s of the first probes; that of 2x1 fell into a slow minute.
+PROBES = (((1, 1), 0.05), ((1, 2), 0.05), ((2, 1), 0.02), ((2, 2), 0.09))
+SMALL = {"workers": {"min": 1, "max": 2}, "servers": {"min": 1, "max": 2}}
+
+
+def lived(
+    *epochs: tuple[tuple[int, int], float], probes: Any = PROBES, more: Any = None, **changes: Any
+) -> Job:
+    """A job of limits 2x2 after its four first probes and whole `epochs`, with the speeds fitted to them."""
+    job = job_of(more, **{**SMALL, **changes})
+    for at, speed in probes:
+        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=0.2 / speed)
+    for at, speed in epochs:
+        add(job, at=at, seconds=1.0 / speed)
+    return measured(job, *job.speed_points())
+
+
+def test_a_point_that_one_slow_minute_made_look_bad_is_measured_again() -> None:
+    assert life.probes_left(lived(), lambda _: True) == [(2, 1)]
+
+
+def _with_all_probing_done() -> Job:
+    return add(lived(), kind=EpochKind.MINI, fraction=1.2, seconds=1.2 / 0.08)
+
+
+def _never_came() -> Job:
+    job = lived()
+    job.missed = (Allocation(2, 1),)
+    return job
+
+
+@pytest.mark.parametrize(
+    ("job", "fits"),
+    [
+        pytest.param(lived(((2, 1), 0.02)), (2, 1), id="it was measured twice"),
+        pytest.param(lived(probes=[*PROBES[:2], ((2, 1), 0.085), PROBES[3]]), (2, 1), id="it looks as it should"),
+        pytest.param(lived(), (9, 9), id="the cluster cannot hold it"),
+        pytest.param(_with_all_probing_done(), (2, 1), id="probes trained their tenth"),
+        pytest.param(lived(maxEpochs=1), (2, 1), id="too few epochs are left to gain from it"),
+        pytest.param(_never_came(), (2, 1), id="its gang never came"),
+        pytest.param(lived(more={"known_points": ((9, 9, 0.02),)}), (9, 9), id="beyond the job's limits"),
+        pytest.param(lived(budget=usd(25 * 20.0), prices=PRICES), (2, 1), id="beyond the epoch budget"),
+    ],
+)
+def test_what_cannot_pay_for_itself_is_not_measured_again(job: Job, fits: tuple[int, int]) -> None:
+    assert life.probes_left(job, lambda at: at == fits) == []
+
+
+def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners() -> None:
+    job = job_of(workers={"min": 1, "max": 4}, servers={"min": 1, "max": 4})
+    speed = {(1, 1): 0.05, (1, 2): 0.052, (2, 1): 0.09, (2, 2): 0.1, (4, 4): 0.16}
+    for at, v in speed.items():
+        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=0.2 / v)
+    (more,) = life.probes_left(measured(job, *job.speed_points()), lambda _: True)
+    assert more not in speed
+    assert more.workers >= 3, "few workers were slow"
+
+
 # -- how large a mini-epoch is ----------------------------------------------------------------------------
 
 
@@ -398,11 +456,11 @@ def test_the_epoch_budget_is_what_is_left_over_what_remains() -> None:
 def test_fixed_and_restart_seconds_are_medians_of_what_epochs_showed() -> None:
     job = job_of()
     assert life.fixed_seconds(job) == life.PRIOR_FIXED_SECONDS
-    assert life.restart_seconds(job, 0.5) == 0.5
+    assert life.restart_seconds(job) == 0.5
     for group, outside in (("a", 3.0), ("a", 1.0), ("a", 1.2), ("b", 2.0), ("b", 1.0), ("c", 4.0)):
         add(job, group=group, outside=outside)
     assert life.fixed_seconds(job) == pytest.approx(1.2)
-    assert life.restart_seconds(job, 0.5) == pytest.approx(3.0 - 1.0)
+    assert life.restart_seconds(job) == pytest.approx(3.0 - 1.0)
 
 
 # -- when it ends -----------------------------------------------------------------------------------------

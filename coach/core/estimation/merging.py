@@ -1,11 +1,8 @@
-"""Several measurements of one configuration made one, with the doubt that their disagreement leaves.
+"""Several measurements of one configuration made one.
 
-A slow minute of a machine that others use too makes an epoch as slow as a bad choice of servers would. Measured once,
-the two cannot be told apart; measured again, they can: so measurements of one configuration are taken to scatter
-around its speed by NOISE² / weight, as any does, plus a variance tau² that their own disagreement shows (the
-random-effects model of DerSimonian and Laird, Controlled Clinical Trials 7, 1986). Where they agree, tau² is 0 and
-weights count as they are; where they do not, a short measurement says almost as much as a long one, and all of
-them together say little.
+On a machine that others use too, an epoch may fall into a slow minute; nothing makes one faster than it can be. So
+the median counts, not the mean, and of two that disagree the faster one: where that is wrong, the next epoch there
+says so, and where the slower one is wrong, nothing else would ever find out.
 """
 
 from __future__ import annotations
@@ -16,38 +13,29 @@ from collections.abc import Sequence
 from coach.core.estimation.kriging import NOISE
 from coach.core.estimation.points import SpeedPoint
 
-#: A measurement: ln speed, and the inverse of the variance of its noise.
-Measurement = tuple[float, float]
+#: A deviation beyond this, in ln speed, is a slow minute and says no more of ordinary noise than this much would.
+MOST_DEVIATION = 3 * NOISE
 
 
 def merged(points: Sequence[SpeedPoint]) -> tuple[tuple[SpeedPoint, ...], float]:
-    """One point a configuration, usable ones only, and the variance of ln speed beyond NOISE over all of them.
-
-    The scatter of all configurations together is the least that each of them is given: who was measured once knows
-    of the machine's bad minutes from the others.
-    """
-    groups: dict[tuple[int, int], list[Measurement]] = {}
+    """One point a configuration, usable ones only, and the variance of ln speed beyond NOISE that repetitions show."""
+    groups: dict[tuple[int, int], list[SpeedPoint]] = {}
     for p in points:
         if p.epochs_per_second > 0 and math.isfinite(p.epochs_per_second) and p.weight > 0:
-            measurement = math.log(p.epochs_per_second), p.weight / NOISE**2
-            groups.setdefault((p.workers, p.servers), []).append(measurement)
-    scatter = _scatter(list(groups.values()))
+            groups.setdefault((p.workers, p.servers), []).append(p)
     found = []
+    squares, noise, repetitions = 0.0, 0.0, 0
     for (workers, servers), group in groups.items():
-        variance = max(scatter, _scatter([group]))
-        precisions = [1.0 / (1.0 / precision + variance) for _, precision in group]
-        total = sum(precisions)
-        mean = sum(x * p for (x, _), p in zip(group, precisions, strict=True)) / total
-        found.append(SpeedPoint(workers, servers, math.exp(mean), total * NOISE**2))
-    return tuple(found), scatter
+        speed = upper_median([p.epochs_per_second for p in group])
+        found.append(SpeedPoint(workers, servers, speed, sum(p.weight for p in group)))
+        if len(group) > 1:
+            deviations = (abs(math.log(p.epochs_per_second / speed)) for p in group)
+            squares += sum(min(deviation, MOST_DEVIATION) ** 2 for deviation in deviations)
+            noise += sum(min(NOISE**2 / p.weight, MOST_DEVIATION**2) for p in group) * (1 - 1 / len(group))
+            repetitions += len(group) - 1
+    return tuple(found), max(0.0, squares - noise) / max(repetitions, 1)
 
 
-def _scatter(groups: Sequence[Sequence[Measurement]]) -> float:
-    """tau² by the method of moments, pooled over `groups`; 0 where nothing was measured twice."""
-    excess = scale = 0.0
-    for group in groups:
-        total = sum(precision for _, precision in group)
-        mean = sum(x * precision for x, precision in group) / total
-        excess += sum(precision * (x - mean) ** 2 for x, precision in group) - (len(group) - 1)
-        scale += total - sum(precision * precision for _, precision in group) / total
-    return max(0.0, excess / scale) if scale > 1e-9 else 0.0
+def upper_median(values: Sequence[float]) -> float:
+    """The middle one of `values`, of two in the middle the larger."""
+    return sorted(values)[len(values) // 2]

@@ -35,6 +35,9 @@ MOST_FOLDS = 8
 #: The variance is that of coefficients that might be negative too; that they cannot makes the truth this much less
 #: uncertain (on the models of tests/data/ps-speed, with 5 to 12 points, 80 % intervals so hold 80-87 % of truths).
 CALIBRATION = 0.85
+#: Share of measurements that fall into a slow minute of the machine, and by what factor that may slow them down.
+SLOW_MINUTES = 0.1
+MOST_SLOWED = 4.0
 #: Least relative gain in speed that a probe must promise.
 LEAST_GAIN = 0.002
 #: Configurations that `next_probe` compares at most: its work grows with their square.
@@ -89,11 +92,29 @@ class SpeedModel:
         return [log_normal(math.exp(m), float(sd)) for m, sd in zip(mean, spread, strict=True)]
 
     def improvement(self, where: Sequence[tuple[int, int]], above: float) -> FloatArray:
-        """By what share a measurement at each of `where` is expected to show a speed above `above` epochs/s, [m].
-
-        Counted in ln speed; a configuration that was measured has one too where its measurements disagree.
-        """
+        """By how much a measurement at each of `where` is expected to show ln speed above ln `above` (epochs/s), [m]."""
         return expected_improvement(self.fit, *_places(where), math.log(above))
+
+    def improvement_again(self, workers: int, servers: int, above: float) -> float:
+        """`improvement` by measuring a configuration once more, for its one measurement may have been a mistake.
+
+        A mistake is a measurement in a slow minute: with probability SLOW_MINUTES it is up to MOST_SLOWED slower than the
+        truth, anything alike. How likely that is follows from what the other measurements say of the place alone.
+        """
+        there = next((p for p in self.points if (p.workers, p.servers) == (workers, servers)), None)
+        others = tuple(p for p in self.points if p is not there)
+        if there is None or not others:
+            return 0.0
+        fit = fit_form(self.fit.form, *_columns(others))
+        place = _places([(workers, servers)])
+        mean, spread = float(fit.log_mean(*place)[0]), math.sqrt(float(fit.log_variance(*place)[0]))
+        off = (math.log(there.epochs_per_second) - mean) / spread
+        slowed = float(ndtr(off + math.log(MOST_SLOWED) / spread) - ndtr(off)) / math.log(MOST_SLOWED)
+        noisy = math.sqrt(spread**2 + NOISE**2 / there.weight)
+        plain = math.exp(-0.5 * (off * spread / noisy) ** 2) / (noisy * math.sqrt(2.0 * math.pi))
+        mistaken = SLOW_MINUTES * slowed
+        share = mistaken / max(mistaken + (1.0 - SLOW_MINUTES) * plain, 1e-300)
+        return share * float(expected_improvement(fit, *place, math.log(above))[0])
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""

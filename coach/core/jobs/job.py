@@ -35,6 +35,16 @@ KEPT_CURVES = 3
 RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
 
 
+#: A speed measured for so many seconds is worth half as much as one measured for very long. More time averages the
+#: noise of single steps away; that of the machine's hours stays.
+HALF_WEIGHT_SECONDS = 2.0
+
+
+def weight_of(seconds: float) -> float:
+    """How much a speed that was measured for `seconds` is worth, from 0 to 1 (`SpeedPoint.weight`)."""
+    return max(seconds, 1e-3) / (max(seconds, 1e-3) + HALF_WEIGHT_SECONDS)
+
+
 class Phase(StrEnum):
     """What a live job is waiting for."""
 
@@ -86,8 +96,17 @@ class Epoch:
 
     @property
     def epochs_per_second(self) -> float:
-        """Speed while training, in whole data sets a second (thesis section 4.2: epochs/s)."""
-        return self.fraction / max(self.report.train_seconds, 1e-6)
+        """Speed while training, in whole data sets a second (thesis section 4.2: epochs/s); without the warm-up."""
+        samples, seconds = self.report.samples, self.report.train_seconds
+        if samples > self.report.warm_up_samples and seconds > self.report.warm_up_seconds:
+            samples -= self.report.warm_up_samples
+            seconds -= self.report.warm_up_seconds
+        return samples / self.report.data_size / max(seconds, 1e-6)
+
+    @property
+    def other_seconds(self) -> float:
+        """Seconds beside training at that speed: start, warm-up, evaluation, checkpoint."""
+        return max(0.0, self.seconds - self.fraction / self.epochs_per_second)
 
 
 @dataclass(slots=True)
@@ -208,7 +227,10 @@ class Job:
     def speed_points(self) -> list[SpeedPoint]:
         """Measured speeds as they would be measured now: this job's, and those of earlier jobs like it."""
         known = [SpeedPoint(w, s, v) for w, s, v in self.known_points]
-        own = [SpeedPoint(*e.allocation, e.epochs_per_second, e.fraction) for e in self.epochs]
+        own = [
+            SpeedPoint(*e.allocation, e.epochs_per_second, weight_of(e.report.train_seconds))
+            for e in self.epochs
+        ]
         return at_present_level(known + own)
 
     def curve_points(self) -> list[CurvePoint]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import statistics
 from bisect import bisect_left
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 
@@ -37,6 +38,8 @@ FIRST_SECONDS = 300.0
 LONGEST_EPOCH_SECONDS = 7200.0
 #: Seconds outside training taken for an epoch before one has been measured.
 PRIOR_FIXED_SECONDS = 2.0
+#: Seconds of training lost by changing an allocation, until the job's own epochs have shown it.
+PRIOR_RESTART_SECONDS = 0.5
 #: An epoch is not started with less time paid for than its predicted upper bound plus this many seconds.
 START_SECONDS = 1.0
 #: Calls a pod may need: a few to start and stop, and two polls a second. The driver keeps to it.
@@ -80,10 +83,10 @@ def corner(job: Job, fits: Callable[[Allocation], bool]) -> Allocation:
 
 
 def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
-    """Points still to measure: (1,1) (1,2) (2,1) (2,2) from the minimum on, and the far corner.
+    """Points still to measure: (1,1) (1,2) (2,1) (2,2) from the minimum on, and the far corner; then what is doubtful.
 
-    A point is left out when it was measured, is known from earlier jobs, no cluster state could hold it, or its
-    gang did not come PROBE_TRIES times.
+    One of the first is left out when it was measured, is known from earlier jobs, no cluster state could hold it, or
+    its gang did not come PROBE_TRIES times. For what follows them see `worth_measuring`.
     """
     w, s = job.minimum
     points = [Allocation(w, s), Allocation(w, s + 1), Allocation(w + 1, s), Allocation(w + 1, s + 1)]
@@ -93,10 +96,62 @@ def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation
     measured |= {point for point in job.missed if job.missed.count(point) >= PROBE_TRIES}
     left = []
     for point in dict.fromkeys(points):
-        inside = point.workers <= job.maximum.workers and point.servers <= job.maximum.servers
-        if inside and point not in measured and fits(point):
+        if _inside(job, point) and point not in measured and fits(point):
             left.append(point)
+    if not left and (doubtful := worth_measuring(job, fits)):
+        left.append(doubtful)
     return left
+
+
+def _inside(job: Job, point: Allocation) -> bool:
+    least, most = job.minimum, job.maximum
+    return least.workers <= point.workers <= most.workers and least.servers <= point.servers <= most.servers
+
+
+def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Allocation | None:
+    """The allocation whose measurement is expected to save most time, more than it takes; None: there is none.
+
+    What it saves: the expected improvement over the fastest allocation that was measured, for the rest of the job. Asked
+    of those never measured, and of those measured once, for that may have been in a slow minute. What it takes: two
+    restarts, an evaluation, and training at its speed meanwhile.
+    """
+    share, model = probe_share(job), job.speed
+    if model is None or share < SMALLEST_PROBE:
+        return None
+    budget = epoch_budget(job)
+
+    def payable(point: Allocation) -> bool:
+        return budget is None or least_cost(job, point) <= budget
+
+    measured = (Allocation(p.workers, p.servers) for p in job.speed_points())
+    times = Counter(point for point in measured if _inside(job, point))
+    seen = {point: model.predict(*point) for point in times if payable(point)}
+    if not seen:
+        return None
+    best = max(seen, key=lambda point: seen[point])
+    fastest = seen[best]
+    gains: dict[Allocation, float] = {}
+    if new := [point for point in allocations(job) if not times[point]]:
+        gains |= zip(new, model.improvement(new, fastest).tolist(), strict=True)
+    for point, count in times.items():
+        if count == 1 and point != best:
+            gains[point] = model.improvement_again(*point, fastest)
+    rest = remaining_epochs(job).expected / fastest
+    price = 2 * restart_seconds(job) + fixed_seconds(job)
+    fraction = min(share, job.spec.spec.mini_epoch.max_fraction)
+    worth = []
+    for point, gain in gains.items():
+        if gain * rest > price and point not in job.missed:
+            slower = max(0.0, fraction / model.predict(*point) - fraction / fastest)
+            worth.append((gain * rest - price - slower, point))
+    worth.sort(reverse=True)
+    return next((point for net, point in worth if net > 0 and payable(point) and fits(point)), None)
+
+
+def probe_share(job: Job) -> float:
+    """Epochs that probes may still train."""
+    trained = sum(epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.MINI)
+    return PROBE_SHARE * total_epochs(job) - trained
 
 
 def total_epochs(job: Job) -> float:
@@ -116,10 +171,7 @@ def probe_size(job: Job, left: int) -> tuple[float, float | None] | None:
     the job is used up.
     """
     bounds = job.spec.spec.mini_epoch
-    share = PROBE_SHARE * total_epochs(job) - sum(
-        epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.MINI
-    )
-    fraction = min(bounds.max_fraction, share / left)
+    fraction = min(bounds.max_fraction, probe_share(job) / left)
     least = min(SMALLEST_PROBE, bounds.max_fraction)
     middle = (bounds.min_seconds + bounds.max_seconds) / 2
     if job.speed is None:
@@ -148,19 +200,18 @@ def remaining_epochs(job: Job) -> Interval:
 
 def fixed_seconds(job: Job) -> float:
     """Seconds of an epoch outside training (start, evaluation, checkpoint), as recent epochs had them."""
-    recent = [epoch.seconds - epoch.report.train_seconds for epoch in job.epochs[-5:]]
-    return max(0.0, statistics.median(recent)) if recent else PRIOR_FIXED_SECONDS
+    recent = [epoch.other_seconds for epoch in job.epochs[-5:]]
+    return statistics.median(recent) if recent else PRIOR_FIXED_SECONDS
 
 
-def restart_seconds(job: Job, prior: float) -> float:
-    """Seconds that a new group costs over one that stays formed, as the job's epochs show it; else `prior`."""
+def restart_seconds(job: Job) -> float:
+    """Seconds that a new group costs over one that stays formed, as the job's epochs show it; else the prior."""
     fresh: list[float] = []
     kept: list[float] = []
     for before, epoch in zip([None, *job.epochs], job.epochs, strict=False):
-        outside = epoch.seconds - epoch.report.train_seconds
-        (kept if before is not None and before.group == epoch.group else fresh).append(outside)
+        (kept if before is not None and before.group == epoch.group else fresh).append(epoch.other_seconds)
     if len(fresh) < 2 or not kept:
-        return prior
+        return PRIOR_RESTART_SECONDS
     return max(0.0, statistics.median(fresh) - statistics.median(kept))
 
 
@@ -179,6 +230,14 @@ def predicted_cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> f
     return to_amount(
         job.spec.spec.price_book.cost(job.spec.spec.resources.total(allocation), seconds.expected)
     )
+
+
+def least_cost(job: Job, allocation: Allocation) -> float:
+    """Currency units of an epoch with `allocation` if it is as fast as it may be; 0 while no speed is known."""
+    seconds = predicted_seconds(job, allocation, 1.0)
+    if seconds is None:
+        return 0.0
+    return to_amount(job.spec.spec.price_book.cost(job.spec.spec.resources.total(allocation), seconds.low))
 
 
 def epoch_budget(job: Job) -> float | None:
@@ -243,13 +302,17 @@ def affordable(job: Job, allocation: Allocation) -> bool:
 
 
 def others_affordable(job: Job) -> list[Allocation]:
-    """Allocations above the smallest that the money left covers: a faster one can cost less. Of wide limits a part."""
+    """Allocations above the smallest that the money left covers: a faster one can cost less."""
+    return [point for point in allocations(job) if point != job.minimum and affordable(job, point)]
+
+
+def allocations(job: Job) -> list[Allocation]:
+    """All allocations within the job's limits; of wide limits a part."""
     least, most = job.minimum, job.maximum
     return [
-        allocation
+        Allocation(workers, servers)
         for workers in _counts(least.workers, most.workers)
         for servers in _counts(least.servers, most.servers)
-        if (allocation := Allocation(workers, servers)) != least and affordable(job, allocation)
     ]
 
 

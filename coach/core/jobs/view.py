@@ -10,9 +10,7 @@ from coach.core.estimation.interval import Interval
 from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job, Phase
-
-#: Seconds of training lost by changing an allocation, until the job's own epochs have shown it.
-PRIOR_RESTART_SECONDS = 0.5
+from coach.core.policies.base import Objective
 
 
 class View:
@@ -60,10 +58,15 @@ class View:
         limit = self._job.spec.spec.time_limit
         return None if limit is None else max(0.0, limit - self._job.run_seconds)
 
+    @property
+    def objective(self) -> Objective:
+        """As its file says."""
+        return Objective(self._job.spec.spec.objective)
+
     @cached_property
     def restart_seconds(self) -> float:
         """What a change has cost this job so far: the median epoch with a new group against the others."""
-        return life.restart_seconds(self._job, PRIOR_RESTART_SECONDS)
+        return life.restart_seconds(self._job)
 
     def speed(self, allocation: Allocation, /) -> float:
         """Epochs/s as fitted, evaluation and checkpoint included."""

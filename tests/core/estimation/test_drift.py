@@ -41,6 +41,16 @@ def test_a_mini_epoch_does_not_move_the_level():
     assert at_present_level(mini) == mini
 
 
+def test_one_slow_minute_is_not_the_hour():
+    slow_once = points(((1, 1), 1), ((2, 1), 1), ((2, 1), 0.5), ((2, 1), 1), ((2, 1), 1), ((1, 1), 1))
+    assert at_present_level(slow_once) == slow_once
+
+
+def test_an_allocation_that_was_first_measured_in_a_slow_minute_does_not_raise_the_level_when_it_recovers():
+    slow_first = points(((1, 1), 1), ((2, 1), 0.5), ((2, 1), 1), ((2, 1), 1), ((2, 1), 1))
+    assert at_present_level(slow_first) == slow_first
+
+
 @given(
     st.lists(
         st.tuples(st.sampled_from(sorted(TRUE)), st.floats(0.01, 100), st.floats(0.01, 1)),
