@@ -16,6 +16,7 @@ import difflib
 import fcntl
 import os
 import statistics
+from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -24,12 +25,12 @@ from typing import Any
 from coach.core.cluster import Allocation, Node
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind, RunEpoch
+from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
 from coach.handler.codec import Record
-from coach.handler.journal import Journal, JournalBusyError, fold
+from coach.handler.journal import Journal, JournalBusyError
 
 #: Handlers at the same time in one state folder; more is a mistake in a script.
 MOST_JOURNALS = 64
@@ -59,26 +60,29 @@ class Past:
 
 @dataclass(slots=True)
 class _Handlers:
-    """Which handlers and clusters jobs had, read off the records in passing."""
+    """Which handlers and clusters jobs had."""
 
-    now: tuple[Node, ...] = ()
-    started_at: float = 0.0
-    nodes: dict[str, set[tuple[Node, ...]]] = field(default_factory=dict)
+    starts: list[ev.HandlerStarted] = field(default_factory=list)
     asked_at: dict[str, float] = field(default_factory=dict)
     stopped: set[str] = field(default_factory=set)
 
-    def watch(self, records: Iterable[Record]) -> Iterator[Record]:
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> _Handlers:
+        found = cls()
         for record in records:
             if isinstance(record, ev.HandlerStarted):
-                self.now, self.started_at = record.nodes, record.at
+                found.starts.append(record)
             elif isinstance(record, ev.JobSubmitted | ev.ResumeAsked):
-                self.asked_at[record.job] = self.started_at
-                self.stopped.discard(record.job)
+                found.asked_at[record.job] = found.starts[-1].at if found.starts else 0.0
+                found.stopped.discard(record.job)
             elif isinstance(record, ev.InterruptAsked) and record.by_user:
-                self.stopped.add(record.job)
-            elif isinstance(record, RunEpoch):
-                self.nodes.setdefault(record.job, set()).add(self.now)
-            yield record
+                found.stopped.add(record.job)
+        return found
+
+    def nodes(self, job: Job) -> frozenset[tuple[Node, ...]]:
+        """Every cluster that the job's epochs ran on."""
+        before = [bisect_right(self.starts, epoch.started_at, key=lambda start: start.at) for epoch in job.epochs]
+        return frozenset(self.starts[number - 1].nodes for number in before if number)
 
 
 class Home:
@@ -119,8 +123,7 @@ class Home:
         for path in self.journals():
             journal = Journal.read(path)
             try:
-                handlers = _Handlers()
-                jobs = fold(handlers.watch(record for _, record in journal.records()))
+                jobs, handlers = journal.jobs(), _Handlers.of(journal.handling())
                 held = journal.held
             except (LookupError, TypeError, ValueError) as error:
                 raise PermanentError(
@@ -130,9 +133,8 @@ class Home:
             finally:
                 journal.close()
             for name, job in jobs.items():
-                nodes = frozenset(handlers.nodes.get(name, ()))
                 asked_at, stopped = handlers.asked_at.get(name, 0.0), name in handlers.stopped
-                found.append(Past(job, path, held, nodes, asked_at, stopped))
+                found.append(Past(job, path, held, handlers.nodes(job), asked_at, stopped))
         return {past.job.name: past for past in sorted(found, key=lambda past: past.job.submitted_at)}
 
     def records(self, past: Past) -> list[Record]:
