@@ -14,18 +14,27 @@ from typing import Any
 import typer
 
 from coach.cli import (
+    cancel,
     convert,
     deploy,
+    doctor,
     estimators,
+    events,
+    experiment,
     export,
+    logs,
+    plan,
     plot,
     ps,
+    resume,
     run,
     serve,
     show,
+    simulate,
     submit,
     validate,
     version,
+    why,
 )
 from coach.core.errors import CoachError
 from coach.jobfiles.problems import JobFileError
@@ -43,7 +52,16 @@ app = typer.Typer(
     epilog="Exit codes: 0 done, 1 a job failed, 2 usage or a bad file, 3 budget exhausted, 4 target unreachable, "
     "5 platform, 130 interrupted.",
 )
-for command in (run, serve, submit, validate, convert, ps, show, export, plot, estimators, deploy, version):
+#: In the order of the help: running jobs, looking at them, files, figures, the rest.
+COMMANDS = (
+    *(run, serve, submit, resume, cancel),
+    *(ps, show, why, events, logs),
+    *(simulate, experiment),
+    *(plan, validate, convert, deploy),
+    *(export, plot, estimators),
+    *(doctor, version),
+)
+for command in COMMANDS:
     app.command(name=command.__name__.rpartition(".")[2])(command.command)
 
 

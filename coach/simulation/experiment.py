@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +36,9 @@ class Comparison:
     within: bool | None
     calibrated: bool
     source: str
+
+
+COLUMNS = tuple(field.name for field in fields(Comparison))
 
 
 @dataclass(frozen=True)
@@ -115,6 +118,22 @@ def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
             path = place / f"{name}.svg"
             figure.savefig(path, metadata={"Date": None})
             written.append(path)
+    return written
+
+
+def write_summary(rows: Sequence[Comparison], folder: Path) -> list[Path]:
+    """`summary.csv` and `summary.md` of all experiments. Raises OSError."""
+    text = io.StringIO()
+    out = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    out.writeheader()
+    out.writerows(asdict(row) for row in rows)
+    parts = ["# Paper and ours", ""]
+    for name in dict.fromkeys(row.scenario for row in rows):
+        parts += [f"## {name}", "", comparison_table([row for row in rows if row.scenario == name]), ""]
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "summary.csv", folder / "summary.md"]
+    written[0].write_text(text.getvalue())
+    written[1].write_text("\n".join(parts))
     return written
 
 

@@ -1,0 +1,112 @@
+"""`coach experiment`."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coach.cli.output import Format, Output, console, fields, print_csv, print_json, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coach.simulation.experiment import Comparison
+
+
+def command(  # noqa: PLR0917 - they are options
+    names: Annotated[
+        list[str] | None, typer.Argument(metavar="[NAME]...", help="Experiments, or scenario files of yours.")
+    ] = None,
+    every: Annotated[bool, typer.Option("--all", help="All experiments that come with Coach.")] = False,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Few seeds and small sizes: minutes, not hours.")
+    ] = False,
+    folder: Annotated[
+        Path, typer.Option(help="Where the results go: a folder for each experiment.", metavar="FOLDER")
+    ] = Path("results/experiments"),
+    processes: Annotated[
+        int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")
+    ] = 0,
+    output: Output = Format.TABLE,
+) -> None:
+    """Run the papers' experiments in virtual time, and set our numbers beside theirs.
+
+    Without a name, lists the experiments. Ctrl-C keeps what is done.
+
+    \b
+    Examples:
+      coach experiment
+      coach experiment coach-table-2 --quick
+      coach experiment --all --folder results/experiments
+    """
+    from coach.cli.simulate import progress
+    from coach.simulation import scenario as scenarios
+    from coach.simulation.experiment import run_scenario, write_outcome, write_summary
+
+    if not names and not every:
+        _list(output)
+        return
+    chosen = [scenarios.load(name) for name in (scenarios.names() if every else names or [])]
+    screen = console(stderr=True)
+    rows: list[Comparison] = []
+    for one in chosen:
+        with progress(len(one.settings(quick)[1]), one.name) as advance:
+            outcome = run_scenario(one, quick=quick, processes=processes or None, done=lambda *_: advance())
+        rows += outcome.comparisons()
+        written = write_outcome(outcome, folder)
+        screen.print(f"{one.name}: {len(outcome.seeds)} runs; {written[1]}", soft_wrap=True)
+        if outcome.interrupted:
+            _show(rows, output)
+            raise KeyboardInterrupt
+    if every:
+        write_summary(rows, folder)
+    _show(rows, output)
+
+
+def _list(output: Format) -> None:
+    from coach.simulation import scenario as scenarios
+
+    known = [scenarios.load(name) for name in scenarios.names()]
+    rows = [
+        {"name": one.name, "paper": one.paper, "title": one.title, "targets": len(one.targets)}
+        for one in known
+    ]
+    if output is Format.JSON:
+        print_json(rows)
+    elif output is Format.CSV:
+        print_csv(["name", "paper", "title", "targets"], rows)
+    else:
+        made = table("NAME", ("PAPER", "wrap"), ("WHAT", "wrap"))
+        for one in known:
+            made.add_row(one.name, one.paper, one.title)
+        console().print(made)
+
+
+def _show(rows: Sequence[Comparison], output: Format) -> None:
+    if output is Format.JSON:
+        print_json(
+            [
+                {
+                    key: None if isinstance(value, float) and math.isnan(value) else value
+                    for key, value in fields(row).items()
+                }
+                for row in rows
+            ]
+        )
+    elif output is Format.CSV:
+        from coach.simulation.experiment import COLUMNS
+
+        print_csv(COLUMNS, [fields(row) for row in rows])
+    else:
+        right = "right"
+        made = table("EXPERIMENT", ("MEASURE", "wrap"), ("PAPER", right), ("OURS", right), ("OUR RANGE", right),
+                     ("DIFFERENCE", right), "PAPER INSIDE", "")  # fmt: skip
+        for row in rows:
+            made.add_row(
+                row.scenario, row.measure, f"{row.paper:g}", f"{row.ours:.4g}", f"{row.low:.4g} .. {row.high:.4g}",
+                f"{row.difference:+.3g}", "yes" if row.inside else "no", "calibrated" if row.calibrated else "",
+            )  # fmt: skip
+        console().print(made)

@@ -1,0 +1,284 @@
+"""`coach simulate`."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from coach.cli.output import Format, Output, console, fields, print_csv, print_json, table
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from coach.core.cluster import Node
+    from coach.core.jobs.spec import TrainingJob
+    from coach.simulation.metrics import Result
+    from coach.simulation.truth import Training
+
+Files = Annotated[
+    list[Path] | None, typer.Argument(metavar="[FILE]...", help="Job files; each may have several jobs.")
+]
+Nodes = Annotated[
+    str,
+    typer.Option(
+        metavar="COUNTxCORES[xGIB[xGPUS]]|FILE",
+        help="Nodes such as 10x32 or 84x32x256x8 (4 GiB a core, no GPU if not said), or a cluster file.",
+    ),
+]
+Policies = Annotated[
+    str,
+    typer.Option(
+        "--policy", metavar="NAMES", help="Policies to compare, a comma between; see docs/policies.md."
+    ),
+]
+Arrivals = Annotated[
+    str, typer.Option(metavar="HOW", help="When jobs come: 0 (all at once), every:60, poisson:120 (seconds).")
+]
+Speeds = Annotated[
+    str,
+    typer.Option(
+        metavar="MODEL|FILE:MODEL",
+        help="Measured speeds for jobs that no journal knows: a model of the table that comes with Coach, or of yours.",
+    ),
+]
+Figure = Annotated[
+    str,
+    typer.Option(metavar="FILE", help="Where the figure goes (png, svg, pdf); the word none for no figure."),
+]
+
+
+def command(  # noqa: PLR0917 - they are options
+    files: Files = None,
+    nodes: Nodes = "4x8",
+    policy: Policies = "coach",
+    seeds: Annotated[int, typer.Option(min=1, help="Runs of each policy, with other noise and faults.")] = 1,
+    seed: Annotated[int, typer.Option(help="The first of them; arrivals are drawn from it.")] = 1,
+    arrivals: Arrivals = "0",
+    trace: Annotated[
+        str,
+        typer.Option(
+            metavar="[KIND:]FILE", help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:."
+        ),
+    ] = "",
+    speeds: Speeds = "resnet-50",
+    epoch_seconds: Annotated[
+        float,
+        typer.Option(
+            min=0.001, help="An epoch with one worker and one server, for jobs that no journal knows."
+        ),
+    ] = 60.0,
+    epochs: Annotated[
+        float, typer.Option(min=1, help="Epochs to the target, for jobs that no journal knows.")
+    ] = 20.0,
+    assume: Annotated[
+        bool, typer.Option("--assume", help="Do not look into the journals of real runs.")
+    ] = False,
+    function_lost: Annotated[
+        float, typer.Option(min=0, help="Mean seconds of training until a function dies; 0: none dies.")
+    ] = 0.0,
+    processes: Annotated[
+        int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")
+    ] = 0,
+    figure: Figure = "simulation.png",
+    output: Output = Format.TABLE,
+) -> None:
+    """Ask what would happen: job files on any cluster, under any policies, in virtual time.
+
+    Speeds and learning curves are those that the journals have of the same model and data; for jobs that never ran,
+    those of --speeds, --epoch-seconds and --epochs. Ctrl-C keeps the runs that are done.
+
+    \b
+    Examples:
+      coach simulate jobs/*.yaml --nodes 10x32 --policy coach,drf,static:2x2
+      coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp --seeds 4
+    """
+    from coach.core.errors import UserError
+    from coach.simulation.parallel import gather
+
+    names = [name.strip() for name in policy.split(",") if name.strip()]
+    if not names or bool(files) == bool(trace):
+        raise UserError(
+            "simulate needs job files or a --trace, and at least one --policy; nothing was simulated"
+        )
+    cluster = parse_cluster(nodes)
+    lost = function_lost or float("inf")
+    screen = console(stderr=True)
+    runs = [(name, seed + number) for name in names for number in range(seeds)]
+    if trace:
+        from coach.simulation.traces import replay
+
+        tasks: list[tuple[Any, tuple[Any, ...]]] = [
+            (replay, (trace, cluster, name, one, lost)) for name, one in runs
+        ]
+    else:
+        from coach.jobfiles.load import load_jobs
+        from coach.simulation.whatif import Question, answer, arrival_times
+
+        jobs = _distinct([one.spec for one in load_jobs(files or [], check_files=False)])
+        truths, origins = _truths(jobs, speeds, epoch_seconds, epochs, assume)
+        for words, called in origins.items():
+            screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
+        question = Question(
+            tuple(jobs), tuple(truths), arrival_times(arrivals, len(jobs), seed), cluster, function_lost=lost
+        )
+        tasks = [(answer, (question, name, one)) for name, one in runs]
+    with progress(len(tasks)) as advance:
+        results, interrupted = gather(tasks, processes=processes or None, done=lambda *_: advance())
+    by_policy: dict[str, list[Result]] = {name: [] for name in names}
+    for (name, _), result in zip(runs, results, strict=True):
+        if result is not None:
+            by_policy[name].append(result)
+    by_policy = {name: done for name, done in by_policy.items() if done}
+    _show(by_policy, output)
+    if by_policy and figure != "none":
+        from coach.report.simulated import plot_simulated
+
+        screen.print(f"figure: {plot_simulated(by_policy, Path(figure))}", soft_wrap=True)
+    if interrupted:
+        raise KeyboardInterrupt
+
+
+def parse_cluster(text: str) -> tuple[Node, ...]:
+    """Nodes that need not exist. Raises UserError."""
+    import re
+
+    from coach.core.cluster import Node, Resources
+    from coach.core.errors import UserError
+    from coach.platforms.local.cluster import parse_nodes
+
+    found = re.fullmatch(
+        r"([1-9][0-9]*)x([0-9]+(?:\.[0-9]+)?)(?:x([0-9]+(?:\.[0-9]+)?))?(?:x([0-9]+))?", text
+    )
+    if not found:
+        if "x" in text and not Path(text).exists():
+            raise UserError(
+                f"--nodes {text}: right would be COUNTxCORES, COUNTxCORESxGIB, COUNTxCORESxGIBxGPUS or a cluster file"
+            )
+        return parse_nodes(text)
+    count, cores = int(found[1]), float(found[2])
+    if not (count <= 10_000 and cores > 0):
+        raise UserError(f"--nodes {text}: 1 to 10000 nodes with more than no core each, such as 10x32")
+    each = Resources(cores, float(found[3] or 4 * cores), float(found[4] or 0))
+    return tuple(Node(f"node-{n:04d}", each) for n in range(count))
+
+
+def _distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
+    """The same jobs; of those with one name the later ones are numbered."""
+    seen: dict[str, int] = {}
+    distinct = []
+    for job in jobs:
+        seen[job.name] = seen.get(job.name, 0) + 1
+        name = job.name if seen[job.name] == 1 else f"{job.name[:34]}-{seen[job.name]}"
+        distinct.append(job.model_copy(update={"metadata": job.metadata.model_copy(update={"name": name})}))
+    return distinct
+
+
+def _truths(
+    jobs: Sequence[TrainingJob], speeds: str, epoch_seconds: float, epochs: float, assume: bool
+) -> tuple[list[Training], dict[str, list[str]]]:
+    """The truth of each job, and where it comes from: words -> jobs."""
+    from coach.handler.home import Home
+    from coach.handler.journal import Journal
+    from coach.simulation.assumed import assumed
+    from coach.simulation.measured import Run, learn, runs_of
+    from coach.simulation.speeds import find_speed
+
+    shape = find_speed(speeds)
+    known: list[Run] = []
+    if not assume:
+        for path in Home.default().journals():
+            journal = Journal.read(path)
+            known += runs_of(record for _, record in journal.records()).values()
+            journal.close()
+    truths: list[Training] = []
+    origins: dict[str, list[str]] = {}
+    for job in jobs:
+        alike = [run for run in known if _alike(run.job.spec, job) and run.job.real_epochs]
+        if alike:
+            truths.append(learn(alike))
+            words = f"speed and curve as measured in {len(alike)} real run{'s' * (len(alike) > 1)}"
+        else:
+            truths.append(assumed(job, shape, epoch_seconds, epochs))
+            words = (
+                f"never ran here; assumed: speeds as of {speeds}, {epoch_seconds:g} s an epoch at 1x1, "
+                f"{epochs:g} epochs to the target"
+            )
+        origins.setdefault(words, []).append(job.name)
+    return truths, origins
+
+
+def _alike(one: TrainingJob, other: TrainingJob) -> bool:
+    """Whether they train the same: then they have one speed and one curve."""
+    a, b = one.spec, other.spec
+    return (a.model.file, a.data, a.batch_size, a.optimizer, a.resources) == (
+        b.model.file, b.data, b.batch_size, b.optimizer, b.resources,
+    )  # fmt: skip
+
+
+def progress(total: int, words: str = "simulating") -> Any:
+    """A bar on the terminal, if there is one: a context that gives what advances it."""
+    import contextlib
+
+    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    @contextlib.contextmanager
+    def bar() -> Any:
+        screen = console(stderr=True)
+        with Progress(*Progress.get_default_columns()[:3], MofNCompleteColumn(), TimeRemainingColumn(),
+                      console=screen, transient=True, disable=not screen.is_terminal) as live:  # fmt: skip
+            task = live.add_task(words, total=total)
+            yield lambda: live.advance(task)
+
+    return bar()
+
+
+def _show(results: dict[str, list[Result]], output: Format) -> None:
+    """The metrics of each policy: means over its runs; better and worse against the first policy."""
+    from coach.report import words
+    from coach.simulation.metrics import beside, mean_of, measure
+
+    rows: list[dict[str, Any]] = []
+    first = next(iter(results.values()), [])
+    for policy, runs in results.items():
+        measured = [measure(run) for run in runs]
+        row: dict[str, Any] = {"policy": policy, "runs": len(runs)}
+        for name in fields(measured[0]):
+            value = mean_of(measured, name)
+            row[name] = None if math.isnan(value) else value
+        pairs = [beside(run, base) for run in runs for base in first if base.seed == run.seed]
+        row["jobs_better"] = sum(pair.better for pair in pairs) / len(pairs) if pairs else None
+        row["jobs_worse"] = sum(pair.worse for pair in pairs) / len(pairs) if pairs else None
+        rows.append(row)
+    if output is Format.JSON:
+        print_json(rows)
+    elif output is Format.CSV:
+        print_csv(list(rows[0]) if rows else ["policy"], rows)
+    else:
+        moved = any(row["migrations"] for row in rows)
+        right = "right"
+        made = table(
+            "POLICY", ("REACHED", right), ("MEAN S", right), ("P50 S", right), ("P95 S", right), ("ALL S", right),
+            ("SLOWED", right), ("CPU", right), ("CHANGED", right), ("TAKEN OFF", right),
+            *([("MOVED", right)] if moved else []), ("COST", right), ("BETTER/WORSE", right),
+        )  # fmt: skip
+        for row in rows:
+            made.add_row(
+                row["policy"], f"{words.number(row['reached'])}/{words.number(row['jobs'])}",
+                *(words.number(row[name], 4) for name in
+                  ("completion_mean", "completion_p50", "completion_p95", "makespan")),
+                words.number(row["slowdown_mean"]), words.percent(row["cpu_used"] or 0.0),
+                words.number(row["resizes"]), words.number(row["preemptions"]),
+                *([words.number(row["migrations"])] if moved else []), words.amount(row["money"]),
+                f"{words.number(row['jobs_better'])}/{words.number(row['jobs_worse'])}",
+            )  # fmt: skip
+        screen = console()
+        screen.print(made)
+        for policy, runs in results.items():
+            ends = Counter(reason for run in runs for reason in (run.reasons or {}).values())
+            if ends.keys() - {"TargetReached"}:
+                told = ", ".join(f"{count} {reason}" for reason, count in ends.most_common())
+                screen.print(f"{policy}: of {ends.total()} jobs in all runs: {told}", soft_wrap=True)

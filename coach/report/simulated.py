@@ -1,0 +1,67 @@
+"""The figure of a simulation: when jobs end under each policy, and how full the cluster is meanwhile."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from coach.report.export import write
+from coach.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, STYLE, rendered, time_unit
+from coach.simulation.metrics import Result
+
+COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
+LINES = ("-", "--", "-.", ":")
+
+
+def plot_simulated(results: Mapping[str, Sequence[Result]], path: Path) -> Path:
+    """Write the figure; its kind is that of the path's ending (png, svg, pdf). Raises OSError, ValueError."""
+    with mpl.rc_context(cast(Any, STYLE)):
+        figure = simulated(results)
+        return write(path, rendered(figure, path.suffix.removeprefix(".") or "png"))
+
+
+def simulated(results: Mapping[str, Sequence[Result]]) -> Figure:
+    """Left: the share of all jobs that took at most so long. Right: cores held over time, in the first run of each."""
+    longest = max((float(run.completion[~np.isnan(run.completion)].max(initial=0.0))
+                   for runs in results.values() for run in runs), default=0.0)  # fmt: skip
+    end = max((run.ended for runs in results.values() for run in runs), default=0.0)
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2)
+    for number, (policy, runs) in enumerate(results.items()):
+        look = {
+            "color": COLOURS[number % len(COLOURS)],
+            "linestyle": LINES[number // len(COLOURS) % len(LINES)],
+        }
+        _distribution(left, policy, runs, time_unit(longest)[1], look)
+        if runs:
+            scale = time_unit(end)[1]
+            right.step(runs[0].times / scale, 100 * runs[0].used[:, 0], where="post", label=policy, **look)
+    left.set(
+        xlabel=f"completion time, {time_unit(longest)[0]}",
+        ylabel="share of jobs, %",
+        ylim=(0, 101),
+        title="Jobs",
+    )
+    right.set(xlabel=f"time, {time_unit(end)[0]}", ylabel="cores held, %", title="Cluster")
+    right.set_ylim(bottom=0)
+    left.set_xlim(left=0)
+    left.legend()
+    return figure
+
+
+def _distribution(
+    axes: Axes, policy: str, runs: Sequence[Result], scale: float, look: dict[str, Any]
+) -> None:
+    times = np.concatenate([run.completion for run in runs]) if runs else np.zeros(0)
+    done = np.sort(times[~np.isnan(times)]) / scale
+    if len(done):
+        share = 100 * np.arange(1, len(done) + 1) / len(times)
+        axes.step(
+            np.concatenate([[0.0], done]), np.concatenate([[0.0], share]), where="post", label=policy, **look
+        )

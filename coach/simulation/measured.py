@@ -1,0 +1,177 @@
+"""Truths from reality: what a journal of real runs says of a job's speed, its curve, and all that lies between epochs.
+
+Speeds: the median of what each allocation measured; the model fitted to all of them for allocations that never ran.
+The curve: the mean of the runs at each number of passes, straight lines between, and the fitted curve behind the last.
+"""
+
+from __future__ import annotations
+
+import itertools
+import statistics
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from coach.core.cluster import Allocation
+from coach.core.estimation.convergence import ConvergenceModel, CurvePoint, Metric, fit_convergence
+from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs import job as jobs
+from coach.core.jobs.job import Epoch, Job
+from coach.simulation.truth import Training
+
+#: Passes over the data that are the same up to this are averaged.
+SAME_PASSES = 1e-6
+
+
+@dataclass
+class MeasuredSpeeds:
+    """Epochs/s by allocation: as measured, else as fitted."""
+
+    measured: dict[Allocation, float]
+    model: dict[str, Any]
+    _fitted: SpeedModel | None = field(default=None, repr=False, compare=False)
+
+    def __call__(self, workers: int, servers: int) -> float:
+        """Epochs/s."""
+        known = self.measured.get(Allocation(workers, servers))
+        if known is not None:
+            return known
+        if self._fitted is None:
+            self._fitted = SpeedModel.from_dict(self.model)
+        return self._fitted.predict(workers, servers)
+
+
+@dataclass
+class MeasuredCurve:
+    """A metric by passes over the data."""
+
+    passes: tuple[float, ...]
+    values: tuple[float, ...]
+    model: dict[str, Any]
+    _fitted: ConvergenceModel | None = field(default=None, repr=False, compare=False)
+
+    def __call__(self, x: float) -> float:
+        """The metric after `x` passes."""
+        if x <= self.passes[-1]:
+            return float(np.interp(x, self.passes, self.values))
+        if self._fitted is None:
+            self._fitted = ConvergenceModel.from_dict(self.model)
+        # From the last measured value on, as the fitted curve goes on.
+        return self.values[-1] + self._fitted.predict(x) - self._fitted.predict(self.passes[-1])
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """One job of a journal, with the seconds that its records alone know."""
+
+    job: Job
+    pod_seconds: tuple[float, ...]
+    release_seconds: tuple[float, ...]
+    fit_seconds: tuple[float, ...]
+
+
+def runs_of(records: Iterable[Any]) -> dict[str, Run]:
+    """The jobs of a journal, folded, by name."""
+    folded: dict[str, Job] = {}
+    opened: dict[tuple[str, Any], float] = {}
+    waits: dict[tuple[str, str], list[float]] = {}
+
+    def close(kind: str, job: str, key: Any, at: float) -> None:
+        began = opened.pop((kind, key), None)
+        if began is not None:
+            waits.setdefault((kind, job), []).append(at - began)
+
+    for record in records:
+        if isinstance(record, ev.HandlerStarted):
+            for job in folded.values():
+                jobs.apply(job, record)
+            continue
+        if isinstance(record, ev.JobSubmitted):
+            folded.setdefault(record.job, jobs.submitted(record))
+        elif record.job in folded:
+            jobs.apply(folded[record.job], record)
+        match record:
+            case act.DeployPods():
+                opened.update({("pod", pod.id): record.at for pod in record.pods})
+            case ev.PodReady():
+                close("pod", record.job, record.pod, record.at)
+            case act.ReleasePods():
+                opened["release", record.pods] = record.at
+            case ev.PodsReleased():
+                close("release", record.job, record.pods, record.at)
+            case act.FitModels():
+                opened["fit", record.token] = record.at
+            case ev.ModelsFitted():
+                close("fit", record.job, record.token, record.at)
+    return {
+        name: Run(job, *(tuple(waits.get((kind, name), ())) for kind in ("pod", "release", "fit")))
+        for name, job in folded.items()
+    }
+
+
+def learn(runs: Sequence[Run]) -> Training:
+    """The truth behind runs of one job (the same model, data and batch). Raises ValueError without an epoch."""
+    epochs = [epoch for run in runs for epoch in run.job.epochs]
+    if not epochs:
+        raise ValueError("no epoch was measured")
+    speeds: dict[Allocation, list[float]] = {}
+    for epoch in epochs:
+        speeds.setdefault(Allocation(*epoch.allocation), []).append(epoch.epochs_per_second)
+    fitted = fit_speed([SpeedPoint(*e.allocation, e.epochs_per_second) for e in epochs])
+    middle = {at: statistics.median(values) for at, values in speeds.items()}
+    spread = [
+        np.log(value / middle[at]) for at, values in speeds.items() for value in values if len(values) > 1
+    ]
+    same, fresh = _beside(runs)
+    with_accuracy = all(epoch.report.accuracy is not None for epoch in epochs)
+    used = [epoch.report.cpu_seconds / epoch.seconds / sum(epoch.allocation) for epoch in epochs]
+    return Training(
+        MeasuredSpeeds(middle, fitted.to_dict()),
+        _curve(runs, "loss"),
+        _curve(runs, "accuracy") if with_accuracy else None,
+        data_size=epochs[-1].report.data_size,
+        new_group_seconds=_median(fresh, _median(same, 0.5)),
+        same_group_seconds=_median(same, 0.05),
+        evaluate_seconds=statistics.median(epoch.report.evaluate_seconds for epoch in epochs),
+        pod_seconds=_median([s for run in runs for s in run.pod_seconds], 0.3),
+        release_seconds=_median([s for run in runs for s in run.release_seconds], 0.02),
+        fit_seconds=_median([s for run in runs for s in run.fit_seconds], 0.05),
+        speed_noise=float(np.std(spread)) if spread else 0.0,
+        worker_cores=statistics.median(used),
+        server_cores=statistics.median(used),
+    )
+
+
+def _beside(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
+    """Seconds of epochs outside training and evaluation: of those whose group stayed formed, and of the others."""
+    same: list[float] = []
+    fresh: list[float] = []
+    for run in runs:
+        before: Epoch | None = None
+        for epoch in run.job.epochs:
+            seconds = max(0.0, epoch.other_seconds - epoch.report.evaluate_seconds)
+            (same if before is not None and before.group == epoch.group else fresh).append(seconds)
+            before = epoch
+    return same, fresh
+
+
+def _curve(runs: Sequence[Run], metric: Metric) -> MeasuredCurve:
+    points = sorted(
+        (epoch.passes, float(getattr(epoch.report, metric))) for run in runs for epoch in run.job.epochs
+    )
+    means = [
+        (x, statistics.fmean(value for _, value in group))
+        for x, group in itertools.groupby(
+            points, key=lambda point: round(point[0] / SAME_PASSES) * SAME_PASSES
+        )
+    ]
+    model = fit_convergence([CurvePoint(x, value) for x, value in means], metric)
+    return MeasuredCurve(tuple(x for x, _ in means), tuple(value for _, value in means), model.to_dict())
+
+
+def _median(values: Sequence[float], otherwise: float) -> float:
+    return statistics.median(values) if values else otherwise

@@ -1,0 +1,181 @@
+"""Workloads from files: our own CSV of jobs, and readers of published traces. None of those is copied into Coach.
+
+Our schema, one job a row, in any order; only the first three columns are needed:
+
+    job             name
+    arrival         seconds
+    work            seconds of a task; epochs where `model` is given
+    kind            a word for the sort of job, such as trial-and-error
+    cpu, memory, gpu              request of one worker: cores, GiB, devices (1, 0, 0)
+    server_cpu, server_memory     request of one server (0, 0)
+    min_workers, max_workers, min_servers, max_servers    (1, 1, 0, 0)
+    model, epoch_seconds          measured speeds of this model (`coach simulate --speeds`), an epoch at 1x1 in seconds
+    priority, grace               (0, 0): grace in seconds
+
+`philly:`, `helios:` and `pai:` before a file's name read those traces as they were published: tasks that hold their
+devices for as long as they ran there.
+"""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import time
+from collections.abc import Callable, Iterable, Iterator
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from coach.core.cluster import Allocation, Node
+from coach.core.errors import UserError
+from coach.core.policies.react import Plan, totals
+from coach.core.policies.registry import reactive
+from coach.simulation.cluster import Cluster
+from coach.simulation.engine import Engine
+from coach.simulation.faults import Faults
+from coach.simulation.metrics import Result
+from coach.simulation.speeds import find_speed
+from coach.simulation.workload import NOTHING, Speed, Work
+
+#: What a Philly task is taken to request for each device: the trace says nothing of cores and memory.
+CORES_PER_GPU = 4.0
+
+TIME = "%Y-%m-%d %H:%M:%S"
+
+
+def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, function_lost: float) -> Result:
+    """One run of a trace under a policy. Raises UserError."""
+    began = time.perf_counter()
+    faults = Faults(seed, function_lost=function_lost) if function_lost < math.inf else None
+    made = reactive(policy, np.random.default_rng([seed, 1]))
+    engine = Engine(Cluster.of(nodes), read_trace(trace), made, seed=seed, faults=faults)
+    record = engine.run()
+    return Result.of(record, policy, seed, engine.events, time.perf_counter() - began)
+
+
+def read_trace(trace: str) -> list[Work]:
+    """The jobs of `[KIND:]FILE`, by arrival, the first at 0 s. Raises UserError."""
+    kind, _, name = trace.rpartition(":")
+    path = Path(name)
+    readers: dict[str, Callable[[Path], Iterable[Work]]] = {
+        "": _own, "philly": _philly, "helios": _helios, "pai": _pai,
+    }  # fmt: skip
+    if kind not in readers:
+        raise UserError(
+            f"--trace {trace}: there is no kind {kind!r}; right would be philly:, helios:, pai: or none"
+        )
+    if not path.is_file():
+        raise UserError(f"--trace {trace}: there is no file {name}")
+    try:
+        works = sorted(readers[kind](path), key=lambda work: work.arrival)
+    except (KeyError, ValueError, TypeError) as error:
+        words = f"{type(error).__name__} {error}"
+        raise UserError(
+            f"--trace {trace} cannot be read ({words}); docs/simulation.md has the columns of each kind"
+        ) from error
+    if not works:
+        raise UserError(f"--trace {trace} has no job that ran")
+    first = works[0].arrival
+    for work in works:
+        work.arrival -= first
+    return works
+
+
+def _rows(path: Path) -> Iterator[dict[str, str]]:
+    with path.open(newline="") as file:
+        yield from csv.DictReader(file)
+
+
+def _vector(*values: float) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array(values, float)
+
+
+def _own(path: Path) -> Iterator[Work]:
+    for row in _rows(path):
+
+        def number(name: str, otherwise: float, row: dict[str, str] = row) -> float:
+            return float(row.get(name) or otherwise)
+
+        model, servers = row.get("model", ""), number("min_servers", 0)
+        if float(row["work"]) <= 0:
+            raise ValueError(f"job {row['job']} has no work")
+        yield Work(
+            arrival=float(row["arrival"]),
+            work=float(row["work"]),
+            worker=_vector(number("cpu", 1), number("memory", 0), number("gpu", 0)),
+            server=_vector(number("server_cpu", 0), number("server_memory", 0), 0) if servers else NOTHING,
+            name=row["job"],
+            kind=row.get("kind", ""),
+            priority=int(number("priority", 0)),
+            minimum=Allocation(int(number("min_workers", 1)), int(servers)),
+            maximum=Allocation(
+                int(number("max_workers", number("min_workers", 1))), int(number("max_servers", servers))
+            ),
+            speed=_measured(model, number("epoch_seconds", 60)) if model else None,
+            grace=number("grace", 0),
+        )
+
+
+def _measured(model: str, epoch_seconds: float) -> Speed:
+    shape = find_speed(model)
+
+    def speed(plan: Plan) -> float:
+        return shape(*totals(plan)) / epoch_seconds
+
+    return speed
+
+
+def _task(  # noqa: PLR0917
+    name: str, kind: str, arrival: float, seconds: float, tasks: int, worker: Any
+) -> Work:
+    """A job of `tasks` equal tasks that start together and run for `seconds`."""
+    count = Allocation(max(1, tasks), 0)
+    return Work(arrival, seconds * count.workers, worker, name=name, kind=kind, minimum=count, maximum=count)
+
+
+def _philly(path: Path) -> Iterator[Work]:
+    """`cluster_job_log` of the Philly traces: JSON, attempts with start and end, devices by machine."""
+    for job in json.loads(path.read_text()):
+        gpus: list[int] = []
+        seconds = 0.0
+        for attempt in job["attempts"]:
+            if attempt.get("start_time") and attempt.get("end_time"):
+                seconds += _stamp(attempt["end_time"]) - _stamp(attempt["start_time"])
+                gpus = [len(machine["gpus"]) for machine in attempt.get("detail", [])] or gpus
+        if seconds > 0 and gpus:
+            each = min(gpus)  # devices of one of the job's equal parts
+            yield _task(
+                job["jobid"], job["status"], _stamp(job["submitted_time"]), seconds, sum(gpus) // max(1, each),
+                _vector(each * CORES_PER_GPU, 0, each),
+            )  # fmt: skip
+
+
+def _helios(path: Path) -> Iterator[Work]:
+    """`cluster_log.csv` of the Helios traces."""
+    for row in _rows(path):
+        nodes = max(1, int(float(row["node_num"] or 1)))
+        seconds = float(row["duration"] or 0)
+        if seconds > 0:
+            yield _task(
+                row["job_id"], row["state"], _stamp(row["submit_time"]), seconds, nodes,
+                _vector(float(row["cpu_num"] or 0) / nodes, 0, float(row["gpu_num"] or 0) / nodes),
+            )  # fmt: skip
+
+
+def _pai(path: Path) -> Iterator[Work]:
+    """The job table of the simulator that came with Alibaba's GPU trace of 2020; requests taken as each instance's."""
+    for row in _rows(path):
+        seconds = float(row["duration"] or 0)
+        if seconds > 0:
+            yield _task(
+                row["job_id"], row.get("user", ""), float(row["submit_time"]), seconds,
+                int(float(row["num_inst"] or 1)),
+                _vector(float(row["num_cpu"] or 0), 0, float(row["num_gpu"] or 0)),
+            )  # fmt: skip
+
+
+def _stamp(text: str) -> float:
+    return datetime.strptime(text[:19], TIME).timestamp()

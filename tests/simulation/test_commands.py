@@ -1,0 +1,162 @@
+"""`coach simulate` and `coach experiment`: what a user asks and gets."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from coach.cli.main import invoke
+from coach.core.errors import UserError
+from coach.simulation import scenario
+from coach.simulation.experiment import run_scenario, write_outcome
+from coach.simulation.traces import read_trace
+from coach.simulation.whatif import arrival_times
+
+TRACES = Path("tests/data/traces")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COACH_HOME", str(tmp_path / "home"))
+
+
+def simulate(*arguments: str) -> int:
+    return invoke(["simulate", *arguments, "--processes", "1"])
+
+
+def test_a_what_if_answers_with_a_row_a_policy_and_a_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "answer.svg"
+    code = simulate(
+        "jobs/a.yaml", "jobs/b.yaml", "--nodes", "10x32", "--policy", "coach,drf,static:2x2", "--epoch-seconds", "5",
+        "--epochs", "8", "--figure", str(figure), "-o", "json",
+    )  # fmt: skip
+    shown = capsys.readouterr()
+    rows = json.loads(shown.out)
+    assert code == 0
+    assert [row["policy"] for row in rows] == ["coach", "drf", "static:2x2"]
+    assert all(row["reached"] == 2 and row["completion_mean"] > 0 and 0 < row["cpu_used"] < 1 for row in rows)
+    assert rows[0]["jobs_better"] == rows[0]["jobs_worse"] == 0
+    assert "assumed: speeds as of resnet-50, 5 s an epoch" in shown.err
+    assert figure.read_text().startswith("<?xml")
+
+
+def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for _ in range(2):
+        simulate(
+            "--trace",
+            str(TRACES / "own.csv"),
+            "--nodes",
+            "2x8x32x2",
+            "--policy",
+            "fifo",
+            "--figure",
+            "none",
+            "-o",
+            "csv",
+        )
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1]
+    (row,) = csv.DictReader(answers[0].splitlines())
+    assert (row["policy"], row["reached"], row["killed"]) == ("fifo", "3.0", "0.0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "fifo"], "needs job files or a --trace"),
+        (["jobs/a.yaml", "--policy", "best"], "there is no policy 'best'"),
+        (["jobs/a.yaml", "--nodes", "0x3"], "COUNTxCORES"),
+        (["jobs/a.yaml", "--speeds", "vgg"], "no speeds of 'vgg'"),
+        (["jobs/a.yaml", "--arrivals", "often"], "every:60"),
+        (["--trace", "no.csv", "--policy", "fifo"], "there is no file"),
+        (["--trace", "slurm:no.csv", "--policy", "fifo"], "there is no kind 'slurm'"),
+        (["jobs/a.yaml", "--policy", "static:9x9"], "outside the limits of job a"),
+    ],
+)
+def test_a_wrong_question_gets_one_clear_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*arguments, "--figure", "none") == 2
+    assert words in capsys.readouterr().err
+
+
+def test_our_own_trace_is_read_with_its_defaults() -> None:
+    early, gang, late = read_trace(str(TRACES / "own.csv"))
+    assert [work.arrival for work in (early, gang, late)] == [0, 10, 30]
+    assert (early.name, early.kind, early.work, early.worker.tolist()) == (
+        "early",
+        "trial-and-error",
+        30,
+        [1, 1, 0],
+    )
+    assert (gang.minimum, gang.maximum, gang.server.tolist()) == ((1, 1), (2, 2), [0.5, 0, 0])
+    assert gang.speed is not None
+    assert gang.speed(((0, 1, 1),)) == pytest.approx(0.1)
+
+
+def test_published_traces_become_tasks() -> None:
+    first, second = read_trace(f"philly:{TRACES / 'philly.json'}")
+    assert (first.minimum, first.worker.tolist(), first.work) == ((2, 0), [8, 0, 2], 2 * 600)
+    assert (second.arrival, second.work, second.kind) == (120, 60, "Failed")
+    first, second = read_trace(f"helios:{TRACES / 'helios.csv'}")
+    assert (first.minimum, first.worker.tolist(), first.work) == ((2, 0), [32, 0, 8], 2 * 600)
+    first, second = read_trace(f"pai:{TRACES / 'pai.csv'}")
+    assert (first.minimum, first.worker.tolist(), second.arrival) == ((2, 0), [6, 0, 0.5], 60)
+
+
+def test_a_trace_with_a_wrong_number_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("job,arrival,work\na,0,soon\n")
+    with pytest.raises(UserError, match="could not convert"):
+        read_trace(str(tmp_path / "t.csv"))
+
+
+def test_arrivals() -> None:
+    assert arrival_times("every:60", 3, 1) == (0, 60, 120)
+    assert arrival_times("0", 2, 1) == (0, 0)
+    drawn = arrival_times("poisson:10", 2000, 1)
+    assert drawn[0] == 0
+    assert np.mean(np.diff(drawn)) == pytest.approx(10, rel=0.1)
+
+
+def test_every_scenario_can_be_read_and_has_its_module() -> None:
+    for name in scenario.names():
+        one = scenario.load(name)
+        assert one.name == name
+        assert callable(one.module().replicate)
+
+
+def test_a_scenario_compares_its_runs_with_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coach.simulation import experiments
+
+    module = type(
+        "Module", (), {"replicate": staticmethod(lambda parameters, seed: {"m": parameters["x"] + seed})}
+    )
+    monkeypatch.setitem(__import__("sys").modules, f"{experiments.__name__}.toy", module)
+    (tmp_path / "toy.yaml").write_text(
+        "{name: toy, title: T, paper: P, experiment: toy, parameters: {x: 10}, seeds: 3, quick_seeds: 2,"
+        " targets: [{measure: m, paper: 12.5, tolerance: 1}, {measure: m, paper: 20}]}"
+    )
+    outcome = run_scenario(scenario.load(str(tmp_path / "toy.yaml")), processes=1)
+    near, far = outcome.comparisons()
+    assert (near.ours, near.low, near.high, near.runs) == (12, 11, 13, 3)
+    assert (near.inside, near.within, far.inside, far.within) == (True, True, False, None)
+    assert near.half_width == pytest.approx(2.484, abs=1e-3)  # t(0.975, 2) / sqrt(3)
+    write_outcome(outcome, tmp_path)
+    assert (
+        "| m | 12.5 | 12 ± 2.5 | 11 .. 13 | -0.5 | yes |" in (tmp_path / "toy" / "comparison.md").read_text()
+    )
+    assert (tmp_path / "toy" / "measures.csv").read_text().splitlines() == [
+        "measure,seed,value", "m,1,11.0", "m,2,12.0", "m,3,13.0",
+    ]  # fmt: skip
+
+
+def test_an_unknown_experiment_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["experiment", "nothing"]) == 2
+    assert "there is no experiment 'nothing'" in capsys.readouterr().err

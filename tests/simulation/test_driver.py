@@ -1,0 +1,104 @@
+"""Coach in virtual time is the reducer itself, with its money, its probes and its answers to failures."""
+
+from __future__ import annotations
+
+import pytest
+
+from coach.core.cluster import Node, Resources
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.reasons import Reason, State
+from coach.core.policies import policy
+from coach.core.reducer import Reducer
+from coach.handler.codec import encode
+from coach.simulation.driver import Driver
+from coach.simulation.truth import Training
+from tests.core.world import nodes, spec, usd
+
+TRUTH = Training(
+    lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s),
+    lambda x: 1 / (0.4 * x + 0.5) + 0.1,
+    speed_noise=0.02,
+)
+
+
+def life(seed: int = 1, jobs: int = 2, **more: object) -> tuple[Driver, list[object]]:
+    records: list[object] = []
+    driver = Driver(nodes(2, 4), policy("coach"), seed=seed, journal=records.append, **more)  # type: ignore[arg-type]
+    for number in range(jobs):
+        driver.submit(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
+    driver.run()
+    return driver, records
+
+
+def test_jobs_come_to_their_targets_within_their_budgets() -> None:
+    driver, _ = life()
+    for ended in driver.ended.values():
+        assert (ended.state, ended.reason) == (State.SUCCEEDED, Reason.TARGET_REACHED)
+        assert 0 < ended.spent <= 1.0
+        assert ended.overshoot == 0
+        assert ended.probes > 0
+        assert TRUTH.loss(ended.passes) <= 0.3
+
+
+def test_the_same_seed_gives_the_same_journal_to_the_byte() -> None:
+    one, two, other = (
+        [encode(record) for record in life(seed)[1]]  # type: ignore[arg-type]
+        for seed in (1, 1, 2)
+    )
+    assert one == two != other
+
+
+def test_what_a_job_pays_is_what_its_pods_held() -> None:
+    driver, _ = life(jobs=1)
+    ended = driver.ended["job-0"]
+    book = ended.final.spec.spec.price_book
+    # Billed from the first epoch to the release, and each call: less than what the pods held, and nearly that.
+    held = book.rate(ended.held)
+    calls = sum(50 for _ in ended.final.epochs) * 4 * book.invocation
+    assert 0.9 * held < ended.spent < held + calls + 1e-6
+
+
+def test_a_function_that_dies_costs_an_attempt_and_not_the_job() -> None:
+    driver, records = life(function_lost=60.0)
+    lost = [record for record in records if isinstance(record, ev.PodLost)]
+    assert lost
+    for ended in driver.ended.values():
+        assert ended.state is State.SUCCEEDED
+    assert sum(ended.attempts - ended.epochs - ended.probes for ended in driver.ended.values()) == len(
+        [record for record in records if isinstance(record, ev.EpochFailed)]
+    )
+
+
+def test_two_jobs_on_one_machine_slow_each_other_down() -> None:
+    alone, _ = life(jobs=1)
+    together, _ = life(jobs=2, machine_cores=1.0)
+    assert together.ended["job-0"].trained > 1.3 * alone.ended["job-0"].trained
+
+
+def test_a_journal_fed_to_the_reducer_again_gives_the_same_actions() -> None:
+    _, records = life()
+    reducer = Reducer(policy("coach"))
+    actions: list[object] = []
+    for record in records:
+        if isinstance(record, ev.Event):
+            actions += reducer.react(record)
+    assert actions == [record for record in records if isinstance(record, act.Action)]
+
+
+def test_an_epoch_that_needs_more_than_its_deadline_is_stopped_there() -> None:
+    slow = Training(lambda w, s: 1e-6, TRUTH.loss)
+    driver = Driver((Node("n", Resources(8.0, 64.0)),), policy("coach"))
+    driver.submit(0.0, "job", spec(budget=usd(0.001)), slow)
+    driver.run()
+    assert driver.ended["job"].state is not State.SUCCEEDED
+    assert driver.ended["job"].spent <= 0.001
+
+
+@pytest.mark.parametrize("name", ["drf", "srtf", "static:2x2"])
+def test_the_baselines_run_in_the_reducer_too(name: str) -> None:
+    driver = Driver(nodes(2, 4), policy(name))
+    for number in range(3):
+        driver.submit(5.0 * number, f"job-{number}", spec(f"job-{number}"), TRUTH)
+    driver.run()
+    assert {ended.state for ended in driver.ended.values()} == {State.SUCCEEDED}
