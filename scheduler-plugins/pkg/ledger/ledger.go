@@ -48,7 +48,7 @@ type Seat struct {
 	Wanted   bool // beyond the needed members: it waits for nobody and nobody waits for it
 	Draining bool // victims still hold the room
 	State    State
-	Since    time.Time
+	Since    time.Time // of the plan, or of the release
 }
 
 // Ledger is empty as its zero value is not: use New.
@@ -59,7 +59,8 @@ type Ledger struct {
 	seats   map[string]*Seat                 // by UID
 	planned map[string]map[string]*Seat      // by node, then UID: the seats whose room this ledger keeps
 	jobs    map[string]map[identity.Key]int  // members on each node, bound or seated; inner maps are never changed in place
-	unbound float64                          // core-seconds of seats that are gone
+	held    float64                          // core-seconds of seats until they were released, or dropped before
+	binding float64                          // core-seconds of seats from their release to their binding
 	kept    atomic.Int64                     // how many seats are planned, readable without the lock
 }
 
@@ -194,7 +195,7 @@ func (l *Ledger) Reserve(uid, node string) bool {
 
 // Release the needed seats of a gang once all of them are reserved, and return their UIDs. complete is false, and nothing
 // is released, while a sibling is still on its way.
-func (l *Ledger) Release(gang identity.Key) (released []string, complete bool) {
+func (l *Ledger) Release(gang identity.Key, now time.Time) (released []string, complete bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for uid := range l.gangs[gang] {
@@ -208,16 +209,24 @@ func (l *Ledger) Release(gang identity.Key) (released []string, complete bool) {
 		released = append(released, uid)
 	}
 	for _, uid := range released {
-		l.seats[uid].State = Released
+		l.release(l.seats[uid], now)
 	}
 	return released, true
 }
 
 // ReleaseOne lets a single wanted pod go.
-func (l *Ledger) ReleaseOne(uid string) {
+func (l *Ledger) ReleaseOne(uid string, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if seat := l.seats[uid]; seat != nil {
+		l.release(seat, now)
+	}
+}
+
+// release assumes the lock.
+func (l *Ledger) release(seat *Seat, now time.Time) {
+	if seat.State != Released {
+		l.account(seat, now)
 		seat.State = Released
 	}
 }
@@ -309,19 +318,47 @@ func (l *Ledger) Holding(gang identity.Key) map[string][]Amount {
 	return held
 }
 
-// Unbound is how many core-seconds were kept or reserved so far for pods before they were bound or their plan was dropped.
-func (l *Ledger) Unbound(now time.Time) float64 {
+// Unbound is for how many core-seconds room was taken so far by pods that were not bound: held for the plan, until the gang was let
+// go or the plan dropped, and then while the API server was told.
+func (l *Ledger) Unbound(now time.Time) (held, binding float64) {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	sum := l.unbound
+	held, binding = l.held, l.binding
 	for _, seat := range l.seats {
-		sum += seat.coreSeconds(now)
+		if seat.State == Released {
+			binding += seat.coreSeconds(now)
+		} else {
+			held += seat.coreSeconds(now)
+		}
 	}
-	return sum
+	return held, binding
 }
 
 func (s *Seat) coreSeconds(now time.Time) float64 {
 	return float64(s.Pod.Request["cpu"]) / 1000 * now.Sub(s.Since).Seconds()
+}
+
+// account adds what a seat took since the last time; it assumes the lock.
+func (l *Ledger) account(seat *Seat, now time.Time) {
+	if seat.State == Released {
+		l.binding += seat.coreSeconds(now)
+	} else {
+		l.held += seat.coreSeconds(now)
+	}
+	seat.Since = now
+}
+
+// OnTheWay is how many pods have a seat and are not bound yet, without those that wait for victims.
+func (l *Ledger) OnTheWay() int {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	count := 0
+	for _, seat := range l.seats {
+		if !seat.Draining {
+			count++
+		}
+	}
+	return count
 }
 
 // Stale lists gangs with a seat that is older than the limit and not released. A seat whose victims take their time is not stale.
@@ -345,7 +382,7 @@ func (l *Ledger) unseat(uid string, now time.Time) {
 	if seat == nil {
 		return
 	}
-	l.unbound += seat.coreSeconds(now)
+	l.account(seat, now)
 	if seat.State == Planned {
 		l.letGo(seat)
 	}

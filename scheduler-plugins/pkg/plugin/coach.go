@@ -244,10 +244,10 @@ func (g *Gang) Permit(_ context.Context, cycle fwk.CycleState, pod *v1.Pod, _ st
 	}
 	seat := data.(planned).seat
 	if seat.Wanted {
-		g.state.ledger.ReleaseOne(string(pod.UID))
+		g.state.ledger.ReleaseOne(string(pod.UID), g.state.clock.Now())
 		return nil, 0
 	}
-	released, complete := g.state.ledger.Release(seat.Pod.Gang)
+	released, complete := g.state.ledger.Release(seat.Pod.Gang, g.state.clock.Now())
 	if !complete {
 		return fwk.NewStatus(fwk.Wait, string(reason.Placing)+": waits for its siblings to be reserved"),
 			time.Duration(g.state.knobs.PermitSeconds * float64(time.Second))

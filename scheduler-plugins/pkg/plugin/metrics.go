@@ -34,23 +34,26 @@ var metrics = struct {
 
 var registerOnce sync.Once
 
-// register the metrics; unbound gives the core-seconds that were kept or reserved before they were bound.
-func register(unbound func() float64) {
+// register the metrics; unbound gives the core-seconds for which room was taken by pods that were not bound.
+func register(unbound func() (held, binding float64)) {
 	registerOnce.Do(func() {
 		legacyregistry.MustRegister(metrics.verdicts, metrics.planning, metrics.placed, metrics.bypasses, metrics.preempted, metrics.dropped)
 		legacyregistry.CustomMustRegister(&unboundCollector{desc: basemetrics.NewDesc("coach_reserved_unbound_core_seconds_total",
-			"Core-seconds that plans kept or reserved for pods before they were bound.", nil, nil, basemetrics.ALPHA, ""), read: unbound})
+			"Core-seconds of room taken by pods that were not bound: held for the plan, or while the API server was told of the binding.",
+			[]string{"phase"}, nil, basemetrics.ALPHA, ""), read: unbound})
 	})
 }
 
 type unboundCollector struct {
 	basemetrics.BaseStableCollector
 	desc *basemetrics.Desc
-	read func() float64
+	read func() (held, binding float64)
 }
 
 func (c *unboundCollector) DescribeWithStability(ch chan<- *basemetrics.Desc) { ch <- c.desc }
 
 func (c *unboundCollector) CollectWithStability(ch chan<- basemetrics.Metric) {
-	ch <- basemetrics.NewLazyConstMetric(c.desc, basemetrics.CounterValue, c.read())
+	held, binding := c.read()
+	ch <- basemetrics.NewLazyConstMetric(c.desc, basemetrics.CounterValue, held, "held")
+	ch <- basemetrics.NewLazyConstMetric(c.desc, basemetrics.CounterValue, binding, "binding")
 }

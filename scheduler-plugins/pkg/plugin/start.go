@@ -32,7 +32,7 @@ func (s *State) start(ctx context.Context, handle fwk.Handle, kind profile) erro
 	if !first {
 		return nil
 	}
-	register(func() float64 { return s.ledger.Unbound(s.clock.Now()) })
+	register(func() (held, binding float64) { return s.ledger.Unbound(s.clock.Now()) })
 	s.handle = handle
 	s.pods = handle.SharedInformerFactory().Core().V1().Pods().Lister()
 	watching, err := handle.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{

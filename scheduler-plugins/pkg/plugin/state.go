@@ -47,7 +47,8 @@ type State struct {
 	mu       sync.RWMutex
 	gangs    map[identity.Key]*api.Gang // the objects; they are never changed in place
 	records  map[identity.Key]*record
-	untried  map[identity.Key]bool      // gangs whose needed members are on their way to a plan
+	untried  map[identity.Key]turn      // gangs whose needed members are on their way to a plan
+	paced    map[identity.Key]order.Key // gangs that come next, when the bindings under way are through
 	keys     map[types.UID]*order.Key   // made before a pod enters the queue, never changed
 	since    map[identity.Key]time.Time // when a job under the thesis's rules was first seen
 	profiles map[string]profile         // by scheduler name
@@ -75,12 +76,15 @@ type record struct {
 	barred   map[identity.Role]map[string]bool
 	failures int  // plans in a row that other plugins refused
 	hungry   bool // some wanted member found no room
+	present  int  // pods when some last came or went while needed ones were missing
+	arrived  time.Time
 }
 
 // NewState of a scheduler that has seen nothing yet.
 func NewState(clock clock.WithTicker) *State {
 	s := &State{clock: clock, ledger: ledger.New(), knobs: config.Default(), gangs: map[identity.Key]*api.Gang{},
-		records: map[identity.Key]*record{}, keys: map[types.UID]*order.Key{}, untried: map[identity.Key]bool{}, since: map[identity.Key]time.Time{}, profiles: map[string]profile{}}
+		records: map[identity.Key]*record{}, keys: map[types.UID]*order.Key{}, untried: map[identity.Key]turn{}, paced: map[identity.Key]order.Key{},
+		since: map[identity.Key]time.Time{}, profiles: map[string]profile{}}
 	s.wake, s.drains = newWaker(s), newDrainer(s)
 	return s
 }
@@ -156,6 +160,9 @@ func (s *State) gate(v *view, uid string) *reason.Reason {
 	if _, seated := v.seats[uid]; seated {
 		return nil
 	}
+	if v.object == nil || v.object.Status.Draining != nil || v.mistake != "" || v.lacking().Total() > 0 || v.missing.Total() == 0 {
+		s.yield(v.key)
+	}
 	hold := func(token reason.Token, text string) *reason.Reason { return &reason.Reason{Token: token, Text: text} }
 	switch {
 	case v.object == nil:
@@ -181,9 +188,9 @@ func (s *State) gate(v *view, uid string) *reason.Reason {
 	if first := v.first(); first.UID != uid {
 		return hold(reason.Placing, "goes when "+first.Name+" has planned for the gang")
 	}
-	s.mu.Lock()
-	s.untried[v.key] = true
-	s.mu.Unlock()
+	if !s.admit(v) {
+		return hold(reason.Placing, "comes next, when the bindings under way are through")
+	}
 	return nil
 }
 
@@ -215,13 +222,6 @@ func (v *view) gang() *planner.Gang {
 		add(pod, &g.Members, planner.NoNode)
 	}
 	return g
-}
-
-// someoneNeeds reports whether another gang is on its way to a plan for its needed members.
-func (s *State) someoneNeeds(but identity.Key) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	return len(s.untried) > 1 || (len(s.untried) == 1 && !s.untried[but])
 }
 
 // order of a gang among those that wait: the priority of its first pod, then trial-and-error gangs where they may preempt others, then
@@ -353,6 +353,7 @@ func (s *State) drop(ctx context.Context, handle fwk.Handle, key identity.Key, a
 	}
 	if dropped > 0 {
 		metrics.dropped.Inc()
+		s.wake.turn()
 	}
 	s.wake.gang(key, after)
 }

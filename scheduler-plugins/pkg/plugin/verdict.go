@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
 	"k8s.io/klog/v2"
@@ -31,7 +32,10 @@ func (s *State) settle(key identity.Key, at order.Key, verdict reason.Reason, po
 	case !before.Token.Claims():
 		r.since = s.clock.Now()
 	}
-	delete(s.untried, key)
+	if _, in := s.untried[key]; in {
+		delete(s.untried, key)
+		defer s.wake.turn()
+	}
 	news := !verdict.Same(r.told)
 	if news {
 		r.told = verdict
@@ -80,6 +84,9 @@ func (s *State) explainGate(ctx context.Context, v *view) {
 	if why == nil || (why.Token != reason.WaitingMembers && why.Token != reason.Misconfigured && why.Token != reason.Draining) {
 		return
 	}
+	if why.Token == reason.WaitingMembers && s.stillArriving(v) {
+		return
+	}
 	pod, err := s.pods.Pods(first.Gang.Namespace).Get(first.Name)
 	if err != nil || string(pod.UID) != first.UID || !s.settle(v.key, s.order(v), *why, pod) {
 		return
@@ -90,6 +97,25 @@ func (s *State) explainGate(ctx context.Context, v *view) {
 	if err := util.PatchPodStatus(ctx, s.handle.ClientSet(), pod.Name, pod.Namespace, &pod.Status, status); err != nil {
 		klog.FromContext(ctx).Error(err, "Could not write why a gang waits", "gang", v.key)
 	}
+}
+
+// arrival is for how long members may arrive one after the other before anybody is told that some are missing: an event and a write
+// for every gang that is just being created would tell nobody anything.
+const arrival = 500 * time.Millisecond
+
+// stillArriving reports whether a gang has lacked members for a moment only, and looks again when that is over.
+func (s *State) stillArriving(v *view) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r := s.record(v.key)
+	if present := len(v.bound) + len(v.asking); present != r.present {
+		r.present, r.arrived = present, s.clock.Now()
+	}
+	left := arrival - s.clock.Since(r.arrived)
+	if left > 0 {
+		s.wake.gang(v.key, left)
+	}
+	return left > 0
 }
 
 // Report is one gang on /debug/gangs.

@@ -27,6 +27,7 @@ type waker struct {
 var (
 	roomCameFree = identity.Key{Job: "room"}
 	nodeChanged  = identity.Key{Job: "node"} // even a gang that no node could hold may have a place now
+	bindingsDone = identity.Key{Job: "turn"} // the next gang may be planned
 )
 
 func newWaker(s *State) *waker {
@@ -40,6 +41,9 @@ func (w *waker) room() { w.queue.AddAfter(roomCameFree, burst) }
 
 func (w *waker) node() { w.queue.AddAfter(nodeChanged, burst) }
 
+// turn comes to the next gang when pods are bound or plans are given up.
+func (w *waker) turn() { w.queue.AddAfter(bindingsDone, burst) }
+
 const burst = 10 * time.Millisecond
 
 func (w *waker) run(ctx context.Context) {
@@ -52,11 +56,16 @@ func (w *waker) run(ctx context.Context) {
 		if shutdown {
 			return
 		}
-		if key == roomCameFree || key == nodeChanged {
+		switch key {
+		case roomCameFree, nodeChanged:
 			for _, waiting := range w.state.waiters(key == nodeChanged) {
 				w.activate(ctx, waiting)
 			}
-		} else {
+		case bindingsDone:
+			for next, waits := w.state.next(); waits; next, waits = w.state.next() {
+				w.activate(ctx, next)
+			}
+		default:
 			w.activate(ctx, key)
 		}
 		w.queue.Done(key)
@@ -161,6 +170,7 @@ func (s *State) heal(ctx context.Context) {
 		for _, key := range s.ledger.Gangs() {
 			s.wake.gang(key, 0)
 		}
+		s.wake.turn()
 		gone = s.sweep(gone)
 	}
 }
@@ -191,11 +201,12 @@ func (s *State) observe(pod *v1.Pod) {
 	s.mu.RLock()
 	_, scheduled := s.profiles[pod.Spec.SchedulerName]
 	s.mu.RUnlock()
-	if entry.Node == "" && !scheduled {
-		return // somebody else will place it; until then it is nobody here
+	if entry.Node == "" && (!scheduled || len(pod.Spec.SchedulingGates) > 0) {
+		return // somebody else will place it, or open its gates; until then it is nobody here
 	}
 	if s.ledger.Observe(entry, s.clock.Now()) { // a change of its status alone, such as our own verdict, is no news
 		s.wake.gang(entry.Gang, 0)
+		s.wake.turn()
 	}
 }
 
@@ -213,6 +224,7 @@ func (s *State) forget(ctx context.Context, pod *v1.Pod) {
 	}
 	if pod.Spec.NodeName != "" || ours {
 		s.wake.room()
+		s.wake.turn()
 	}
 }
 
@@ -226,4 +238,5 @@ func (s *State) clear(key identity.Key) {
 	delete(s.records, key)
 	delete(s.since, key)
 	delete(s.untried, key)
+	delete(s.paced, key)
 }

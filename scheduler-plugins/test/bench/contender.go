@@ -143,13 +143,16 @@ func (s *scheduler) get(path string) (string, error) {
 	return body(request)
 }
 
-// reserved gives the core-seconds so far for which room was reserved for pods that were not bound.
-func (s *scheduler) reserved() float64 {
+// reserved gives the core-seconds so far of room taken by pods that were not bound: held until they might go, and while they were bound.
+func (s *scheduler) reserved() (held, binding float64) {
 	text, err := s.get("/metrics")
 	if err != nil {
-		return -1
+		return -1, -1
 	}
-	return sum(text, s.unbound, func(string) bool { return true })
+	phase := func(name string) func(string) bool {
+		return func(labels string) bool { return strings.Contains(labels, `"`+name+`"`) }
+	}
+	return sum(text, s.unbound, phase("held")), sum(text, s.unbound, phase("binding"))
 }
 
 // peak gives the largest resident memory of the process so far, in MiB, and the CPU seconds that it used.

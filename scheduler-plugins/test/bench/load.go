@@ -118,12 +118,15 @@ func (c *cluster) seen() (bound, present int) {
 	return len(c.bound), c.present
 }
 
-// verdictAfter gives the first word after an instant. Of coach only the word on the whole gang counts.
+// verdictAfter gives the first word after an instant that could be on a gang that is complete: of coach, the one on the whole gang; of
+// coscheduling, none that still speaks of siblings to come.
 func (c *cluster) verdictAfter(of contender, after time.Time) (word, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for _, w := range c.words {
-		if w.at.After(after) && (of.name != "coach" || strings.HasPrefix(w.message, string(reason.NeverFits))) {
+		stale := of.name == "coach" && !strings.Contains(w.message, string(reason.NeverFits)) ||
+			of.name == "coscheduling" && strings.Contains(w.message, "cannot find enough sibling pods")
+		if w.at.After(after) && !stale {
 			return w, true
 		}
 	}

@@ -12,19 +12,19 @@ import (
 )
 
 var speedColumns = []string{"nodes", "gang", "contender", "round", "way", "pods", "seconds", "pods_per_second", "gang_p50_seconds", "gang_p99_seconds",
-	"writes_per_pod", "unbound_core_seconds_per_pod", "memory_mib", "cpu_seconds"}
+	"writes_per_pod", "held_core_seconds_per_pod", "binding_core_seconds_per_pod", "memory_mib", "cpu_seconds"}
 
 // speed of placing gangs that all fit.
 type speed struct {
-	way      string // live: gangs are created while they are placed; backlog: all were there when the scheduler started
-	pods     int
-	took     time.Duration // live: first creation to last binding; backlog: first binding to last
-	gangs    []time.Duration
-	writes   float64
-	unbound  float64
-	memory   float64
-	cpu      float64
-	measured bool
+	way     string // live: gangs are created while they are placed; backlog: all were there when the scheduler started
+	pods    int
+	took    time.Duration // live: first creation to last binding; backlog: first binding to last
+	gangs   []time.Duration
+	writes  float64
+	held    float64
+	binding float64
+	memory  float64
+	cpu     float64
 }
 
 func (s *speed) row(contender string, round int) []string {
@@ -36,7 +36,7 @@ func (s *speed) row(contender string, round int) []string {
 		return seconds(s.gangs[min(int(share*float64(len(s.gangs))), len(s.gangs)-1)])
 	}
 	row := []string{strconv.Itoa(*nodes), strconv.Itoa(*size), contender, strconv.Itoa(round), s.way, strconv.Itoa(s.pods), seconds(s.took),
-		number(float64(s.pods)/s.took.Seconds(), 1), at(0.5), at(0.99), number(s.writes/float64(s.pods), 3), number(s.unbound/float64(s.pods), 4),
+		number(float64(s.pods)/s.took.Seconds(), 1), at(0.5), at(0.99), number(s.writes/float64(s.pods), 3), number(s.held/float64(s.pods), 4), number(s.binding/float64(s.pods), 4),
 		number(s.memory, 0), number(s.cpu, 2)}
 	fmt.Println(strings.Join(row, ","))
 	return row
@@ -79,7 +79,7 @@ func (c *cluster) live(ctx context.Context, s *scheduler) (*speed, error) {
 	if err != nil {
 		return nil, err
 	}
-	unbound := s.reserved()
+	held, binding := s.reserved()
 	_, before := s.peak()
 	done := s.record()
 	begin, created, err := c.fill(ctx, s.contender)
@@ -109,7 +109,9 @@ func (c *cluster) live(ctx context.Context, s *scheduler) (*speed, error) {
 	if err != nil {
 		return nil, err
 	}
-	result.writes, result.unbound = after-writes, s.reserved()-unbound
+	result.writes = after - writes
+	result.held, result.binding = s.reserved()
+	result.held, result.binding = result.held-held, result.binding-binding
 	result.memory, result.cpu = s.peak()
 	result.cpu -= before
 	return result, c.clear(ctx)
@@ -141,7 +143,8 @@ func (c *cluster) backlog(ctx context.Context, of contender) (*speed, *scheduler
 	if err != nil {
 		return nil, s, err
 	}
-	result.writes, result.unbound = after-writes, s.reserved()
+	result.writes = after - writes
+	result.held, result.binding = s.reserved()
 	result.memory, result.cpu = s.peak()
 	return result, s, c.clear(ctx)
 }
@@ -162,7 +165,7 @@ func (s *scheduler) record() func() {
 	return func() { _ = os.WriteFile(*profile, []byte(<-result), 0o644) }
 }
 
-var verdictColumns = []string{"nodes", "gang", "contender", "round", "kind", "verdict_seconds", "bound_after", "unbound_core_seconds", "writes"}
+var verdictColumns = []string{"nodes", "gang", "contender", "round", "kind", "verdict_seconds", "bound_after", "held_core_seconds", "writes"}
 
 // impossible gangs. fragmented: the sum of what is free is enough, and no placement exists.
 var impossible = []struct {
@@ -183,15 +186,15 @@ const watched = 8 * time.Second
 
 // refusal is what became of a gang that cannot start.
 type refusal struct {
-	word    time.Duration // from the creation of the last member to the first condition after it that says why a pod is not scheduled
-	bound   int
-	unbound float64
-	writes  float64
+	word   time.Duration // from the creation of the last member to the first condition after it that says why a pod is not scheduled
+	bound  int
+	held   float64
+	writes float64
 }
 
 func (r *refusal) row(contender, kind string, round int) []string {
 	row := []string{strconv.Itoa(*nodes), strconv.Itoa(*size), contender, strconv.Itoa(round), kind, seconds(r.word), strconv.Itoa(r.bound),
-		number(r.unbound, 2), number(r.writes, 0)}
+		number(r.held, 2), number(r.writes, 0)}
 	fmt.Println(strings.Join(row, ","))
 	return row
 }
@@ -204,7 +207,7 @@ func (c *cluster) verdict(ctx context.Context, s *scheduler, kind struct {
 	if err != nil {
 		return nil, err
 	}
-	unbound := s.reserved()
+	held, _ := s.reserved()
 	created, err := c.create(ctx, s.contender, kind.gang)
 	if err != nil {
 		return nil, err
@@ -222,6 +225,8 @@ func (c *cluster) verdict(ctx context.Context, s *scheduler, kind struct {
 	if err != nil {
 		return nil, err
 	}
-	result.writes, result.unbound = after-writes, s.reserved()-unbound
+	result.writes = after - writes
+	result.held, _ = s.reserved()
+	result.held -= held
 	return result, c.clear(ctx)
 }

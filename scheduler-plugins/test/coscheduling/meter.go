@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"maps"
 	"sync"
 	"time"
 
@@ -13,30 +14,34 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// meter measures what neither contender tells itself: for how many core-seconds room is reserved for pods that are not bound yet.
-// It answers nothing and so changes no decision.
+// meter measures what neither contender tells itself: for how many core-seconds room is reserved for pods that are not bound yet, held
+// until they may go, and then while the API server is told of the binding. It answers nothing and so changes no decision.
 type meter struct {
 	basemetrics.BaseStableCollector
 	desc *basemetrics.Desc
 
 	mu    sync.Mutex
 	since map[types.UID]reserved
-	sum   float64 // of the reservations that ended
+	sums  map[string]float64 // of the reservations that ended, by phase
 }
 
 type reserved struct {
 	at    time.Time
 	cores float64
+	phase string
 }
+
+func (r *reserved) coreSeconds() float64 { return r.cores * time.Since(r.at).Seconds() }
 
 var (
 	_ fwk.ReservePlugin  = &meter{}
+	_ fwk.PreBindPlugin  = &meter{}
 	_ fwk.PostBindPlugin = &meter{}
 )
 
 func newMeter(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
-	m := &meter{since: map[types.UID]reserved{}, desc: basemetrics.NewDesc("bench_reserved_unbound_core_seconds_total",
-		"Core-seconds reserved for pods before they were bound.", nil, nil, basemetrics.ALPHA, "")}
+	m := &meter{since: map[types.UID]reserved{}, sums: map[string]float64{"held": 0, "binding": 0}, desc: basemetrics.NewDesc("bench_reserved_unbound_core_seconds_total",
+		"Core-seconds reserved for pods before they were bound.", []string{"phase"}, nil, basemetrics.ALPHA, "")}
 	legacyregistry.CustomMustRegister(m)
 	return m, nil
 }
@@ -46,11 +51,13 @@ func (m *meter) DescribeWithStability(ch chan<- *basemetrics.Desc) { ch <- m.des
 func (m *meter) CollectWithStability(ch chan<- basemetrics.Metric) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	sum := m.sum
+	sums := maps.Clone(m.sums)
 	for _, r := range m.since {
-		sum += r.cores * time.Since(r.at).Seconds()
+		sums[r.phase] += r.coreSeconds()
 	}
-	ch <- basemetrics.NewLazyConstMetric(m.desc, basemetrics.CounterValue, sum)
+	for phase, sum := range sums {
+		ch <- basemetrics.NewLazyConstMetric(m.desc, basemetrics.CounterValue, sum, phase)
+	}
 }
 
 func (m *meter) Name() string { return "Meter" }
@@ -58,7 +65,7 @@ func (m *meter) Name() string { return "Meter" }
 func (m *meter) Reserve(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) *fwk.Status {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	r := reserved{at: time.Now()}
+	r := reserved{at: time.Now(), phase: "held"}
 	for _, c := range pod.Spec.Containers {
 		r.cores += c.Resources.Requests.Cpu().AsApproximateFloat64()
 	}
@@ -75,6 +82,21 @@ func (m *meter) end(pod *v1.Pod) {
 	r := m.since[pod.UID]
 	delete(m.since, pod.UID)
 	if r.cores > 0 {
-		m.sum += r.cores * time.Since(r.at).Seconds()
+		m.sums[r.phase] += r.coreSeconds()
 	}
+}
+
+func (m *meter) PreBindPreFlight(context.Context, fwk.CycleState, *v1.Pod, string) *fwk.Status {
+	return nil
+}
+
+func (m *meter) PreBind(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ string) *fwk.Status {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if r, known := m.since[pod.UID]; known {
+		m.sums[r.phase] += r.coreSeconds()
+		r.at, r.phase = time.Now(), "binding"
+		m.since[pod.UID] = r
+	}
+	return nil
 }
