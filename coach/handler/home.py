@@ -81,7 +81,9 @@ class _Handlers:
 
     def nodes(self, job: Job) -> frozenset[tuple[Node, ...]]:
         """Every cluster that the job's epochs ran on."""
-        before = [bisect_right(self.starts, epoch.started_at, key=lambda start: start.at) for epoch in job.epochs]
+        before = [
+            bisect_right(self.starts, epoch.started_at, key=lambda start: start.at) for epoch in job.epochs
+        ]
         return frozenset(self.starts[number - 1].nodes for number in before if number)
 
 
