@@ -114,12 +114,15 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def processes_of(folder: Path) -> list[str]:
-    """Processes whose environment or command line names `folder`."""
+    """Processes whose environment or command line names `folder`, or that have a file open in it or work there."""
     found = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit() and int(entry.name) != os.getpid():
             with contextlib.suppress(OSError):
                 text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                for link in (entry / "cwd", *(entry / "fd").iterdir()):
+                    with contextlib.suppress(OSError):
+                        text += os.readlink(link).encode()  # noqa: PTH115 - a pipe has no path
                 if str(folder).encode() in text:
                     found.append(text[:200].decode(errors="replace"))
     return found
@@ -150,6 +153,35 @@ def test_a_job_reaches_its_target_on_real_groups_of_two_workers_and_two_servers(
     assert finished.ledger.spent <= finished.ledger.budget
     assert Path(finished.weights.removeprefix("file://")).is_file()
     assert len(list((tmp_path / "checkpoints" / "real").iterdir())) <= 2
+
+
+@pytest.mark.parametrize("wanted", [4, 0])
+def test_pods_are_spare_hosts_where_there_are_some_and_nothing_is_left_of_either(tmp_path, wanted):
+    async def main():
+        async with handler_on(tmp_path, spares=wanted) as handler:
+            platform = handler._platform
+            spares = {host.pid for host in platform._spares._waiting}
+            pods = set()
+
+            def watch(event, actions):
+                if isinstance(event, ev.PodReady):
+                    pods.add(platform._hosts[event.pod].pid)
+
+            handler.observers.append(watch)
+            spec = job("spare", tmp_path, policy={"name": "static", "workers": 2, "servers": 1}, maxEpochs=3)
+            submit(handler, spec, tmp_path)
+            await handler.wait(ended(handler, "spare"))
+            family = descendants(os.getpid())
+        return handler.jobs["spare"], spares, pods, family
+
+    finished, spares, pods, family = asyncio.run(main())
+    assert finished.reason in (Reason.EPOCH_LIMIT, Reason.TARGET_REACHED)
+    assert len(pods) == 4
+    # Of those that were not started yet when MXNet was there, none is: from then on the jobs have the machine.
+    assert spares <= pods
+    assert (len(spares) > 0) == (wanted > 0)
+    assert gone(lambda: [pid for pid in family if Path(f"/proc/{pid}").exists()])
+    assert not processes_of(tmp_path)
 
 
 def test_a_group_that_does_not_change_stays_formed(tmp_path):
