@@ -67,6 +67,7 @@ class Job:
     fixed: Allocation | None = None
     busy: bool = False
     restart_seconds: float = 0.0
+    objective: Objective = Objective.SOONEST
 
     def speed(self, allocation: Allocation) -> float:
         """Epochs/s."""

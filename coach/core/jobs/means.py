@@ -34,6 +34,13 @@ class PolicyName(StrEnum):
     STATIC = "static"
 
 
+class JobObjective(StrEnum):
+    """What the job is after, within its limits."""
+
+    SOONEST = "soonest"
+    CHEAPEST = "cheapest"
+
+
 class Budget(Part):
     """What may be spent, at most."""
 

@@ -18,6 +18,7 @@ from coach.core.jobs.means import (
     Budget,
     BudgetOrNone,
     InlinePrices,
+    JobObjective,
     Policy,
     PolicyName,
     Range,
@@ -49,6 +50,7 @@ __all__ = [
     "ErrorFactors",
     "InlinePrices",
     "JobClass",
+    "JobObjective",
     "JobSpec",
     "Limits",
     "Metadata",
@@ -148,6 +150,11 @@ class JobSpec(Part):
         default="cloud-functions",
         description="What is billed: the name of a shipped price book, or a book of one's own.",
         examples=["flat"],
+    )
+    objective: JobObjective = Field(
+        default=JobObjective.SOONEST,
+        description="`soonest`: the target as soon as the budget allows; "
+        "`cheapest`: for the least money, within `timeLimit` where there is one.",
     )
     policy: Policy = Field(
         default=Policy(), description="Who chooses how many workers and servers an epoch gets."

@@ -8,10 +8,10 @@ from coach.core.policies.base import (
     ClusterView,
     Estimate,
     JobView,
+    Objective,
     Reason,
     Step,
 )
-from coach.core.policies.climb import Objective
 from coach.core.policies.coach import CoachPolicy
 from coach.core.policies.registry import policy, reactive
 from coach.core.policies.static import StaticPolicy

@@ -42,6 +42,14 @@ class Estimate(Protocol):
         """Upper end."""
 
 
+class Objective(StrEnum):
+    """What a job, or a whole policy, is after."""
+
+    SOONEST = "soonest"  #: the target as soon as the budget allows
+    CHEAPEST = "cheapest"  #: the target for the least money, within the deadline where there is one
+    MEAN_COMPLETION = "mean-completion"  #: alone as `SOONEST`; together the shortest mean completion time
+
+
 class JobView(Protocol):
     """One job, read only, as it stands when the policy is asked. Cheap to read: policies read it often."""
 
@@ -95,6 +103,10 @@ class JobView(Protocol):
     @property
     def deadline(self) -> float | None:
         """Seconds from now in which the job should end; None without a deadline."""
+
+    @property
+    def objective(self) -> Objective:
+        """What the job itself asks for: `SOONEST` or `CHEAPEST`."""
 
     @property
     def restart_seconds(self) -> float:

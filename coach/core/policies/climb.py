@@ -9,20 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from enum import StrEnum
 from functools import lru_cache
 
 from coach.core.cluster import Allocation
-from coach.core.policies.base import JobView, Reason, Step
-
-
-class Objective(StrEnum):
-    """What the jobs want."""
-
-    SOONEST = "soonest"  #: the target as soon as the budget allows
-    CHEAPEST = "cheapest"  #: the target for the least money, within the deadline where there is one
-    MEAN_COMPLETION = "mean-completion"  #: alone as `SOONEST`; together the shortest mean completion time
-
+from coach.core.policies.base import JobView, Objective, Reason, Step
 
 #: (workers, servers) added by one step: a worker or a server; where neither helps, both; where that does not help
 #: either (a plateau, a ripple in the prediction), a step further or back.
@@ -48,17 +38,21 @@ class Climb:
     #: it bounds the waste, and keeps the climb from chasing noise.
     least_efficiency: float = 0.02
 
+    def cheapest(self, job: JobView) -> bool:
+        """Whether `job` is to reach its target for the least money: it asks for that, or all do."""
+        return self.objective is Objective.CHEAPEST or job.objective is Objective.CHEAPEST
+
     def level(self, job: JobView, allocation: Allocation) -> Level:
         """How good `allocation` is for `job` alone.
 
-        Tier 1 keeps the limit - the epoch budget, or for `CHEAPEST` the deadline - and is worth its speed, or its
+        Tier 1 keeps the limit - the epoch budget, or for the cheapest the deadline - and is worth its speed, or its
         cost with the sign turned. Tier 0 breaks the limit and is worth what leads back to it: its cost with the
         sign turned, or its speed. Below is what the money left cannot pay.
         """
         if not job.affordable(allocation):
             return -1, -job.epoch_cost(allocation)
         speed = job.speed(allocation)
-        if self.objective is Objective.CHEAPEST:
+        if self.cheapest(job):
             late = (
                 job.deadline is not None
                 and job.remaining_epochs is not None
@@ -79,7 +73,7 @@ class Climb:
     def _best(self, job: JobView, at: Allocation, here: Level) -> tuple[Level, Allocation] | None:
         """The move of the nearest ring that gains most for each pod it moves, if any gains enough."""
         tier, value = here
-        by_speed = tier == 1 and self.objective is not Objective.CHEAPEST
+        by_speed = tier == 1 and not self.cheapest(job)
         least = value / sum(at) * self.least_efficiency if by_speed else abs(value) * ROUNDING
         (least_workers, least_servers), (most_workers, most_servers) = job.minimum, job.maximum
         for ring in _around(at):
@@ -111,11 +105,12 @@ class Climb:
         (at, here), (to, there) = before, after
         cost = job.epoch_cost(to)
         inside = here[0] == there[0] == 1
-        if self.objective is Objective.CHEAPEST and inside:
+        cheapest = self.cheapest(job)
+        if cheapest and inside:
             return Step(job.id, at, to, Reason.COST, there[1] - here[1], "an epoch", cost)
         if inside:
             return Step(job.id, at, to, Reason.SPEED, there[1] - here[1], "epochs/s", cost)
-        if self.objective is Objective.CHEAPEST:
+        if cheapest:
             return Step(job.id, at, to, Reason.DEADLINE, job.speed(to) - job.speed(at), "epochs/s", cost)
         return Step(job.id, at, to, Reason.EPOCH_BUDGET, job.epoch_cost(at) - cost, "an epoch", cost)
 

@@ -18,8 +18,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coach.core.cluster import Allocation
-from coach.core.policies.base import AllocationDecision, ClusterView, JobView, Reason, Step, queue_order
-from coach.core.policies.climb import Climb, Objective
+from coach.core.policies.base import (
+    AllocationDecision,
+    ClusterView,
+    JobView,
+    Objective,
+    Reason,
+    Step,
+    queue_order,
+)
+from coach.core.policies.climb import Climb
 from coach.core.policies.room import Claim, Room
 from coach.core.policies.together import Together, admit
 
@@ -43,7 +51,8 @@ class CoachPolicy:
         steps: list[Step] = []
         room = Room(cluster.nodes)
         claims = self._alone(sorted(jobs, key=queue_order), room, steps)
-        together = Together(claims, room, self.objective, steps)
+        shared = self._shared(jobs)
+        together = Together(claims, room, shared, steps)
         movable = [claim for claim in claims if not claim.settled]
         admit(claims, room, steps)
         together.fit(movable)
@@ -51,9 +60,15 @@ class CoachPolicy:
             together.fit(movable)
         decided = {claim.job.id: claim.at for claim in claims}
         if any(claim.job.busy for claim in claims):
-            self._hold(claims, cluster, steps)
+            self._hold(claims, cluster, shared, steps)
             decided.update((claim.job.id, claim.at) for claim in claims if not claim.job.busy)
         return AllocationDecision({job.id: decided[job.id] for job in jobs}, tuple(steps))
+
+    def _shared(self, jobs: Sequence[JobView]) -> Objective:
+        """What is compared between the jobs: money where all of them want to be cheap, else time."""
+        if jobs and all(job.objective is Objective.CHEAPEST for job in jobs):
+            return Objective.CHEAPEST
+        return self.objective
 
     def _alone(self, jobs: Sequence[JobView], room: Room, steps: list[Step]) -> list[Claim]:
         """What each job would like to have, in queue order."""
@@ -95,21 +110,19 @@ class CoachPolicy:
         changing.sort(key=lambda change: change[0].share(*change[2]) - change[0].share(*change[1]))
         kept = len(together.steps)
         for claim, at, current in changing:
-            saved, price, unit = self._worth(claim, together, current, at)
+            saved, price, unit = self._worth(claim, current, at)
             if saved <= price and together.room.fits(claim, current):
                 together.room.change(claim, current)
                 unit += f" by changing, and a restart costs {price:.4g}"
                 together.steps.append(Step(claim.job.id, at, current, Reason.RESTART, saved, unit))
         return len(together.steps) > kept
 
-    def _worth(
-        self, claim: Claim, together: Together, current: Allocation, to: Allocation
-    ) -> tuple[float, float, str]:
+    def _worth(self, claim: Claim, current: Allocation, to: Allocation) -> tuple[float, float, str]:
         """What changing from `current` `to` saves over the rest of the job, what its restart costs, and the unit."""
         job = claim.job
-        if self.objective is Objective.CHEAPEST:
+        if Climb(self.objective).cheapest(job):
             rate = job.epoch_cost(to) * job.speed(to)
-            saved = together.worth(claim, to)[1] - together.worth(claim, current)[1]
+            saved = claim.remaining * (job.epoch_cost(current) - job.epoch_cost(to))
             return saved, job.restart_seconds * rate, "money saved"
         return claim.seconds(current) - claim.seconds(to), job.restart_seconds, "s saved"
 
@@ -123,7 +136,9 @@ class CoachPolicy:
         climb = Climb(self.objective, self.least_efficiency)
         return inside and at is not None and climb.level(job, current)[0] >= climb.level(job, at)[0]
 
-    def _hold(self, claims: Sequence[Claim], cluster: ClusterView, steps: list[Step]) -> None:
+    def _hold(
+        self, claims: Sequence[Claim], cluster: ClusterView, shared: Objective, steps: list[Step]
+    ) -> None:
         """Let the jobs that are not busy have no more than fits beside what the busy ones hold."""
         room = Room(cluster.nodes)
         for claim in claims:
@@ -131,7 +146,7 @@ class CoachPolicy:
             claim.goal = ideal
             room.change(claim, claim.job.current if claim.job.busy else ideal)
         movable = [claim for claim in claims if not claim.job.busy]
-        together = Together(claims, room, self.objective, steps)
+        together = Together(claims, room, shared, steps)
         together.fit(movable, held=True)
         # What is left of a change may not pay any more; the rest of it can wait for the next boundary.
         if self._keep(movable, together):

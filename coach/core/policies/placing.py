@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.policies.base import AllocationPolicy, ClusterView
+from coach.core.policies.base import AllocationPolicy, ClusterView, Objective
 from coach.core.policies.react import (
     TOLERANCE,
     Action,
@@ -45,6 +45,7 @@ class Placed:
     fixed = None
     epoch_budget = None
     deadline = None
+    objective = Objective.SOONEST
 
     def __init__(self, job: JobState, busy: bool) -> None:
         self.id = f"{job.id:08d}"

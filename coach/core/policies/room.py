@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.policies.base import JobView, Reason
+from coach.core.policies.base import JobView, Objective, Reason
 
 #: What to say when this resource is short, in the order cpu, memory, gpu.
 RESOURCES = (Reason.CPU, Reason.MEMORY, Reason.GPU)
@@ -29,10 +29,12 @@ BoolArray = NDArray[np.bool_]
 class Claim:
     """What one job asks for while a decision is made; `at` moves, the rest stays."""
 
-    __slots__ = ("at", "floor", "goal", "job", "parts", "rank", "remaining", "shares")
+    __slots__ = ("at", "cheapest", "floor", "goal", "job", "parts", "rank", "remaining", "shares")
 
     def __init__(self, job: JobView, goal: Allocation | None, remaining: float, room: Room) -> None:
         self.job = job
+        #: It asks for its target for the least money.
+        self.cheapest = job.objective is Objective.CHEAPEST
         #: What it would like to have; None where it cannot pay for anything.
         self.goal = goal
         #: The least it can do with. The smallest allocation may cost more an epoch than a larger one.

@@ -40,7 +40,12 @@ Useful = Callable[[Claim, int, int], bool]
 
 @dataclass(slots=True)
 class Together:
-    """Jobs' claims on one room. Only `movable` claims change; `steps` tells what was done."""
+    """Jobs' claims on one room. Only `movable` claims change; `steps` tells what was done.
+
+    `objective` is what is compared between the jobs. `CHEAPEST`, which counts money, is for jobs that all want that:
+    money and seconds do not compare, so among jobs of both kinds those that want to be cheap defend their pods in
+    seconds like the others.
+    """
 
     claims: Sequence[Claim]
     room: Room
@@ -50,17 +55,19 @@ class Together:
     def worth(self, claim: Claim, allocation: Allocation) -> Level:
         """How good `allocation` is for the rest of the job, comparable between jobs: (tier, value), larger is better.
 
-        Tier 1 keeps the epoch budget, or for `CHEAPEST` the deadline; with fewer workers the same epoch can cost more.
+        Tier 1 keeps the epoch budget, or for the cheapest the deadline; with fewer workers an epoch can cost more.
         The value is the remaining time with its sign turned, in seconds; for `CHEAPEST` the money of the rest with its
         sign turned; for `MEAN_COMPLETION` the rate of completion, 1 / remaining time, which favours the job that ends
         first, as that leaves its room to the others.
         """
         job, remaining = claim.job, claim.remaining
         speed = job.speed(allocation)
+        if self.objective is Objective.CHEAPEST or claim.cheapest:
+            kept = job.deadline is None or remaining <= job.deadline * speed
+        else:
+            kept = within_epoch_budget(job, allocation)
         if self.objective is Objective.CHEAPEST:
-            in_time = job.deadline is None or remaining <= job.deadline * speed
-            return int(in_time), -remaining * job.epoch_cost(allocation)
-        kept = within_epoch_budget(job, allocation)
+            return int(kept), -remaining * job.epoch_cost(allocation)
         if self.objective is Objective.MEAN_COMPLETION:
             return int(kept), speed / remaining
         return int(kept), -remaining / speed

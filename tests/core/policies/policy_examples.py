@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.policies import AllocationPolicy, ClusterView
+from coach.core.policies import AllocationPolicy, ClusterView, Objective
 
 ONE_CPU = {role: Resources(1.0, 1.0) for role in Role}
 
@@ -52,6 +52,7 @@ class Job:
     epoch_budget: float | None = None
     deadline: float | None = None
     restart_seconds: float = 0.0
+    objective: Objective = Objective.SOONEST
     price: float = 1.0
     money: float = float("inf")
 

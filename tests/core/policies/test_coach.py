@@ -308,6 +308,60 @@ def test_cheapest_takes_no_worker_that_a_deadline_needs() -> None:
     assert decided(CoachPolicy(Objective.CHEAPEST), jobs, cluster(5.0)) == {"a": "2x1", "b": "1x1"}
 
 
+CHEAP = Objective.CHEAPEST
+FIXED_HALF = server_speed(
+    50.0, fixed=50.0
+)  #: 1x1 is the cheapest: 100 s; 2x1 takes 75 s and costs an eighth more
+
+
+@pytest.mark.parametrize(
+    ("what", "jobs", "cores", "expected"),
+    [
+        (
+            "each job gets what its own file asks for",
+            [Job("fast", FIXED_HALF), Job("thrifty", FIXED_HALF, 1.0, objective=CHEAP)],
+            100.0,
+            {"fast": "4x1", "thrifty": "1x1"},
+        ),
+        (
+            "a cheap one still takes what its deadline needs",
+            [Job("fast", FIXED_HALF), Job("thrifty", FIXED_HALF, 1.0, objective=CHEAP, deadline=800.0)],
+            100.0,
+            {"fast": "4x1", "thrifty": "2x1"},
+        ),
+        (
+            "pods that its deadline needs are the last to be taken back",
+            [Job("fast", LINEAR), Job("thrifty", LINEAR, 1.0, objective=CHEAP, deadline=510.0)],
+            5.0,
+            {"fast": "1x1", "thrifty": "2x1"},
+        ),
+        (
+            "where all want to be cheap, money decides",
+            [
+                Job("a", LINEAR, objective=CHEAP, deadline=510.0),
+                Job("b", LINEAR, 1.0, objective=CHEAP, remaining_epochs=LONG),
+            ],
+            5.0,
+            {"a": "2x1", "b": "1x1"},
+        ),
+    ],
+)
+def test_jobs_of_both_objectives_share_a_cluster(what, jobs, cores, expected) -> None:
+    assert decided(CoachPolicy(), jobs, cluster(cores)) == expected
+
+
+def test_the_policy_cheapest_overrides_what_jobs_ask_for() -> None:
+    jobs = [Job("fast", FIXED_HALF), Job("thrifty", FIXED_HALF, 1.0, objective=CHEAP)]
+    assert decided(CoachPolicy(CHEAP), jobs, cluster(100.0)) == {"fast": "1x1", "thrifty": "1x1"}
+
+
+def test_a_cheap_job_keeps_what_it_has_unless_changing_saves_more_money_than_the_restart_costs() -> None:
+    held = Job("a", FIXED_HALF, current=Allocation(2, 1), objective=CHEAP, restart_seconds=1e9)
+    assert decided(CoachPolicy(), [held], cluster(100.0)) == {"a": "2x1"}
+    cheap = Job("a", FIXED_HALF, current=Allocation(4, 4), objective=CHEAP, restart_seconds=1.0)
+    assert decided(CoachPolicy(), [cheap], cluster(100.0)) == {"a": "1x1"}
+
+
 @st.composite
 def contests(draw: st.DrawFn) -> tuple[list[Job], ClusterView]:
     """2 or 3 jobs, each able to keep its epoch budget alone, on 1 to 3 nodes."""
