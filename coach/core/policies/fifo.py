@@ -1,25 +1,57 @@
-"""First come, first served: as an allocation policy, and as the strict queue of tasks that FitGpp is built on."""
+"""First come, first served."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+
+import numpy as np
 
 from coach.core.policies.base import AllocationDecision, ClusterView, JobView, Reason
 from coach.core.policies.filling import Filling, Share, one_by_one
+from coach.core.policies.placing import grow
+from coach.core.policies.react import (
+    Action,
+    Arrived,
+    Drained,
+    Event,
+    Finished,
+    FloatArray,
+    JobId,
+    NodeChanged,
+    Resize,
+    Start,
+    View,
+)
 from coach.core.policies.spelling import spelled
+from coach.core.policies.tasks import best_fit, single, still_fits, weights
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass
 class FifoPolicy:
     """Each job in its turn gets all it asks for, its maximum; behind the first that gets less nobody gets anything.
 
-    DL² (section 1) on FIFO schedulers: they "allocate resources according to user specification". Where the papers are
-    silent: jobs that hold something keep their turn before those that wait; the last one served takes what there is,
-    its minimum at least, and the rest when that comes free (as DL²'s published simulator does).
+    DL² (section 1) on FIFO schedulers: they "allocate resources according to user specification". FitGpp (section
+    3) compares with "(non-preemptive) vanilla FIFO". Where the papers are silent: jobs that hold something keep
+    their turn before those that wait; the last one served takes what there is, its minimum at least, and the rest
+    when that comes free (as DL²'s published simulator does); single tasks go to the node on which the least is
+    left over, others to few nodes.
+
+    `allocate` is asked for all jobs at once; `react` does the same event by event, for very many.
     """
 
     cadence: float | None = None
+    wants = frozenset[type]()
+
+    #: A heap: jobs are numbered in order of arrival.
+    _line: list[JobId] = field(default_factory=list, init=False, repr=False)
+    #: The head that was found to fit nowhere: only where room comes free it is tried again.
+    _stuck: JobId | None = field(default=None, init=False, repr=False)
+    #: The last one served, where it has less than it asks for.
+    _short: JobId | None = field(default=None, init=False, repr=False)
+
+    _weight: FloatArray | None = field(default=None, init=False, repr=False)
 
     @property
     def name(self) -> str:
@@ -33,6 +65,57 @@ class FifoPolicy:
         filling.fill(lambda filling: one_by_one(line, filling, in_line=True), in_line=True)
         place = {id(share): n for n, share in enumerate(line, 1)}
         return filling.decision(Reason.QUEUE, lambda share: place[id(share)], "in line")
+
+    def react(self, event: Event, view: View) -> Iterator[Action]:
+        """See `Policy`."""
+        if self._weight is None:
+            self._weight = weights(view.capacity)
+        freed: tuple[int, ...] = ()
+        match event:
+            case Arrived(number):
+                heappush(self._line, number)
+                if self._short is not None or self._line[0] != number:
+                    return
+            case Finished(number, plan, _, killed):
+                freed = tuple(part[0] for part in plan)
+                if killed:
+                    self._line = sorted(waiting for waiting in self._line if waiting != number)
+                if self._short == number:
+                    self._short = None
+            case Drained(number, plan):
+                heappush(self._line, number)
+                freed = tuple(part[0] for part in plan)
+            case NodeChanged(_, _, lost):
+                self._line = sorted([*self._line, *lost])
+                self._stuck = None
+                if self._short in lost:
+                    self._short = None
+            case _:
+                return
+        if self._short is not None:
+            job = view.jobs[self._short]
+            plan = grow(view.free, job, job.plan, job.maximum, whole=False)
+            if plan != job.plan:
+                yield Resize(job.id, plan)
+            if (job.workers, job.servers) != job.maximum:
+                return
+            self._short = None
+        while self._line:
+            job = view.jobs[self._line[0]]
+            if single(job):
+                tried = job.id == self._stuck
+                plan = still_fits(view.free, job, freed) if tried else best_fit(view.free, job, self._weight)
+            else:
+                plan = grow(view.free, job, (), job.maximum, whole=False)
+            counts = np.sum([part[1:] for part in plan], axis=0) if plan else (0, 0)
+            if counts[0] < job.minimum.workers or counts[1] < job.minimum.servers or not plan:
+                self._stuck = job.id
+                return
+            heappop(self._line)
+            yield Start(job.id, plan)
+            if (job.workers, job.servers) != job.maximum:
+                self._short = job.id
+                return
 
 
 def _turn(share: Share) -> tuple[bool, bool, int]:

@@ -1,0 +1,43 @@
+"""FitGpp: Fitting Grace Period Preemption (Yabuuchi, Taniwaki and Omura, OpML 2019)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from coach.core.policies.best_effort import BestEffort
+from coach.core.policies.preemption import Fits, Rule, Running, choose
+from coach.core.policies.react import FloatArray, JobId, JobState
+from coach.core.policies.spelling import spelled
+from coach.core.policies.trial_first import TrialFirst
+
+
+@dataclass
+class FitGpp(TrialFirst):
+    """Preempt the small best-effort job with a short grace period that makes room by itself.
+
+    Equation 1: `Score(j) = |D_j| / max |D| + s GP_j / max GP`; equation 2: preempt `argmin {Score(j) | D_TE <=
+    D_j + N and PC_j < P}`. It needs no prediction of how long anything takes. See `preemption.scores`,
+    `BestEffort.alone` and, for the queues, `TrialFirst`. Choice: where no job makes room by itself, those with
+    the least scores on the way to enough room go together (`BestEffort.together`).
+    """
+
+    #: s: how much the grace period counts beside the size.
+    grace_weight: float = field(default=4.0, metadata={"symbol": "s"})
+
+    @property
+    def name(self) -> str:
+        """As the registry reads it."""
+        return spelled("fitgpp", self)
+
+    def _tasks(self, job: JobState, room: FloatArray, running: BestEffort) -> list[JobId]:
+        score = running.score(self.grace_weight)
+        alone = running.alone(job.worker, room, job.priority, score)
+        if alone is not None:
+            return [alone]
+        return running.together(job.worker, room, job.priority, score, trim=True)
+
+    def _choice(self, candidates: Sequence[Running], fits: Fits, priority: int) -> list[Running]:
+        return choose(
+            candidates, fits, rule=Rule.FITGPP, most=self.most, priority=priority, s=self.grace_weight
+        )

@@ -1,0 +1,42 @@
+"""RAND: preemption of randomly chosen jobs, with which FitGpp (section 3, appendix A) compares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+
+from coach.core.policies.best_effort import BestEffort
+from coach.core.policies.preemption import Fits, Rule, Running, choose
+from coach.core.policies.react import FloatArray, JobId, JobState
+from coach.core.policies.spelling import spelled
+from coach.core.policies.trial_first import TrialFirst
+
+
+@dataclass
+class RandomPreemption(TrialFirst):
+    """Preempt randomly chosen best-effort jobs, cluster-wide, until there is enough room on a node.
+
+    Choices: as those of LRTP. It draws from `rng` alone, so that the workload is that of all policies of a
+    comparison.
+    """
+
+    trim: bool = True
+    rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0), repr=False)
+
+    @property
+    def name(self) -> str:
+        """As the registry reads it."""
+        return spelled("rand", self)
+
+    def _tasks(self, job: JobState, room: FloatArray, running: BestEffort) -> list[JobId]:
+        lots = self.rng.random(len(running))
+        return running.together(job.worker, room, job.priority, lots, trim=self.trim)
+
+    def _lots(self, count: int) -> Sequence[float]:
+        lots: list[float] = self.rng.random(count).tolist()
+        return lots
+
+    def _choice(self, candidates: Sequence[Running], fits: Fits, priority: int) -> list[Running]:
+        return choose(candidates, fits, rule=Rule.RANDOM, most=self.most, priority=priority, trim=self.trim)
