@@ -13,7 +13,8 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -98,13 +99,23 @@ class Engine:
         self._coming: Work | None = None
         self._closed = closed_load
         self._per_unit = [1.0 / total if total > 0 else 0.0 for total in self.capacity.sum(axis=0).tolist()]
-        self._demand = [0.0, 0.0, 0.0]
+        self._demand = (0.0, 0.0, 0.0)
         self._slot = slot
         self._boundaries = Boundary in policy.wants
         self._faults = faults
         self._seed = seed
         self._log = log
         self.events = 0
+        waits, runs = frozenset((Phase.WAITING, Phase.HOLDING)), frozenset((Phase.RUNNING,))
+        #: For each order to a job: in which phases it is right, and what carries it out.
+        self._orders: dict[type, tuple[frozenset[Phase], Callable[[SimJob, Any], None]]] = {
+            Start: (waits, self._start),
+            Hold: (waits, self._hold),
+            Resize: (runs, self._change),
+            Migrate: (runs, self._change),
+            Preempt: (runs, self._preempt),
+            Kill: (frozenset(Phase), self._kill),
+        }
 
     # -- the view ----------------------------------------------------------------------------------------------
 
@@ -168,7 +179,10 @@ class Engine:
             self._push(due, ARRIVAL, 0, 0)
 
     def _below_load(self) -> bool:
-        return max(map(float.__mul__, self._demand, self._per_unit)) < (self._closed or 0.0)
+        cpu, memory, gpu = self._demand
+        a, b, c = self._per_unit
+        load = self._closed or 0.0
+        return cpu * a < load and memory * b < load and gpu * c < load
 
     def _tell(self, event: Event) -> None:
         self.events += 1
@@ -189,17 +203,12 @@ class Engine:
         self._next_job += 1
         self.jobs[job.id] = self.waiting[job.id] = job
         if self._closed is not None:
-            self._count_demand(job, 1.0)
+            smallest = job.minimum.workers * job.worker + job.minimum.servers * job.server + job.scheduler
+            cpu, memory, gpu = job.smallest = tuple(smallest.tolist())
+            self._demand = (self._demand[0] + cpu, self._demand[1] + memory, self._demand[2] + gpu)
         else:
             self._fetch()
         self._tell(Arrived(job.id))
-
-    def _count_demand(self, job: SimJob, sign: float) -> None:
-        smallest = job.minimum.workers * job.worker
-        if job.minimum.servers:
-            smallest = smallest + job.minimum.servers * job.server
-        for at, value in enumerate((smallest + job.scheduler).tolist()):
-            self._demand[at] += sign * value
 
     def _finish(self, number: int) -> None:
         job = self.jobs[number]
@@ -215,7 +224,8 @@ class Engine:
         self.waiting.pop(job.id, None)
         job.version += 1
         if self._closed is not None:
-            self._count_demand(job, -1.0)
+            cpu, memory, gpu = job.smallest
+            self._demand = (self._demand[0] - cpu, self._demand[1] - memory, self._demand[2] - gpu)
         self.record.finished(job, self.now, killed)
         self._tell(Finished(job.id, plan, job, killed))
 
@@ -288,35 +298,15 @@ class Engine:
         job = self.jobs.get(action.job)
         if job is None:
             raise PolicyError(f"{action}: there is no such job at {self.now} s")
-        match action:
-            case Start():
-                if job.phase is not Phase.WAITING and job.phase is not Phase.HOLDING:
-                    raise self._wrong(action, job)
-                self._start(job, action)
-            case Preempt():
-                if job.phase is not Phase.RUNNING:
-                    raise self._wrong(action, job)
-                self._preempt(job)
-            case Resize() | Migrate():
-                if job.phase is not Phase.RUNNING:
-                    raise self._wrong(action, job)
-                if action.plan != job.plan:
-                    self._change(job, action)
-            case Hold():
-                if job.phase is not Phase.WAITING and job.phase is not Phase.HOLDING:
-                    raise self._wrong(action, job)
-                self._hold(job, action)
-            case Kill():
-                job.settle(self.now)
-                self._leave(job, killed=True)
-
-    def _wrong(self, action: Action, job: SimJob) -> PolicyError:
-        return PolicyError(f"{action}: job {job.id} is {job.phase} at {self.now} s and holds {job.plan}")
+        allowed, carry_out = self._orders[type(action)]
+        if job.phase not in allowed:
+            raise PolicyError(f"{action}: job {job.id} is {job.phase} at {self.now} s and holds {job.plan}")
+        carry_out(job, action)
 
     def _start(self, job: SimJob, action: Start) -> None:
-        if job.phase is Phase.HOLDING:
-            self._vacate(job)
         self._check_counts(job, action)
+        if job.plan:
+            self._vacate(job)
         self._occupy(job, action.plan, action)
         self.waiting.pop(job.id, None)
         self.running[job.id] = job
@@ -330,6 +320,8 @@ class Engine:
         self._pause(job, 0.0)
 
     def _change(self, job: SimJob, action: Resize | Migrate) -> None:
+        if action.plan == job.plan:
+            return
         self._check_counts(job, action)
         job.settle(self.now)
         self._vacate(job)
@@ -341,7 +333,7 @@ class Engine:
             job.resizes += 1
             self._pause(job, job.rescale_seconds)
 
-    def _preempt(self, job: SimJob) -> None:
+    def _preempt(self, job: SimJob, _: Preempt) -> None:
         job.settle(self.now)
         job.preemptions += 1
         job.phase = Phase.DRAINING
@@ -362,6 +354,10 @@ class Engine:
             job.since = self.now
         elif job.phase is Phase.HOLDING:
             self._queue(job)
+
+    def _kill(self, job: SimJob, _: Kill) -> None:
+        job.settle(self.now)
+        self._leave(job, killed=True)
 
     def _queue(self, job: SimJob) -> None:
         self.running.pop(job.id, None)
@@ -385,22 +381,29 @@ class Engine:
             node, workers, servers = plan[0]
             need = job.worker if workers == 1 else workers * job.worker
             self._take(job, node, need, action)
-            held = need
         else:
             workers, servers = totals(plan)
             held = NOTHING
-            for node, need in demand(job, plan).items():
-                self._take(job, node, need, action)
-                held = held + need
+            taken: list[NodeId] = []
+            for node, part in demand(job, plan).items():
+                self._take(job, node, part, action, taken)
+                taken.append(node)
+                held = held + part
+            need = held
         job.plan, job.workers, job.servers = plan, workers, servers
-        job.held, job.held_since = held, self.now
-        self.record.took(self.now, held)
+        cpu, memory, gpu = need.tolist()
+        job.need, job.held, job.held_since = need, (cpu, memory, gpu), self.now
+        self.record.took(self.now, job.held)
 
-    def _take(self, job: SimJob, node: NodeId, need: FloatArray, action: Action) -> None:
+    def _take(
+        self, job: SimJob, node: NodeId, need: FloatArray, action: Action, taken: Sequence[NodeId] = ()
+    ) -> None:
         row = self.free[node]
         row -= need
-        if row.min() < -TOLERANCE:
+        if min(row.tolist()) < -TOLERANCE:
             row += need
+            for other in taken:
+                del self._on[other][job.id]
             raise PolicyError(f"{action}: node {node} has {row.tolist()} free, {need.tolist()} are asked for")
         self._on[node][job.id] = job
 
@@ -411,15 +414,19 @@ class Engine:
             return
         if len(plan) == 1:
             node = plan[0][0]
-            self.free[node] += job.held
+            self.free[node] += job.need
             del self._on[node][job.id]
         else:
             for node, need in demand(job, plan).items():
                 self.free[node] += need
                 del self._on[node][job.id]
-        job.resource_seconds = job.resource_seconds + job.held * (self.now - job.held_since)
-        self.record.gave(self.now, job.held)
-        job.plan, job.workers, job.servers, job.held = (), 0, 0, NOTHING
+        cpu, memory, gpu = job.held
+        seconds = self.now - job.held_since
+        job.cpu_seconds += cpu * seconds
+        job.memory_seconds += memory * seconds
+        job.gpu_seconds += gpu * seconds
+        self.record.took(self.now, job.held, -1.0)
+        job.plan, job.workers, job.servers, job.need = (), 0, 0, NOTHING
         if self._shared:
             self._rerate(plan)
 

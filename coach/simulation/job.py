@@ -19,9 +19,11 @@ class SimJob:
         "_noise_at",
         "_noise_value",
         "arrived",
+        "cpu_seconds",
         "done_at_mark",
         "engine",
         "executed",
+        "gpu_seconds",
         "grace",
         "held",
         "held_since",
@@ -29,10 +31,12 @@ class SimJob:
         "kind",
         "mark",
         "maximum",
+        "memory_seconds",
         "migration_seconds",
         "migrations",
         "minimum",
         "name",
+        "need",
         "phase",
         "plan",
         "preemptions",
@@ -40,11 +44,11 @@ class SimJob:
         "rate",
         "rescale_seconds",
         "resizes",
-        "resource_seconds",
         "scheduler",
         "server",
         "servers",
         "since",
+        "smallest",
         "solo",
         "started",
         "truth",
@@ -86,10 +90,13 @@ class SimJob:
         self.executed = 0.0
         #: Counts the changes of `rate`: a finish or boundary stamped with another version is stale.
         self.version = 0
-        #: What it holds now (sum over nodes), since when, and what it held so far, in resource-seconds.
-        self.held: FloatArray = NOTHING
+        #: What it holds now (sum over nodes; as numbers too), since when, and what it held so far, in resource-seconds.
+        self.need: FloatArray = NOTHING
+        self.held = (0.0, 0.0, 0.0)
         self.held_since = 0.0
-        self.resource_seconds: FloatArray = NOTHING
+        self.cpu_seconds = self.memory_seconds = self.gpu_seconds = 0.0
+        #: Demand of its minimum: counted where a closed loop keeps the load.
+        self.smallest = (0.0, 0.0, 0.0)
         #: When a preemption took its room; NaN when it was not preempted since it last ran.
         self.vacated = math.nan
         self._noise_at = math.nan

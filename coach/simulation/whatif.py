@@ -77,7 +77,7 @@ def _reduce(question: Question, made: Placing, seed: int, record: Record) -> tup
         )
 
     def use(at: float, more: Resources) -> None:
-        record.took(at, np.array([more.cpu, more.memory, more.gpu]))
+        record.took(at, (more.cpu, more.memory, more.gpu))
 
     driver = Driver(question.nodes, made.policy, seed=seed, function_lost=question.function_lost, usage=use)
     names = {}
