@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import ast
+import re
+from pathlib import Path
+
 import pytest
 
 from coach.core.gang import WaitReason
 from coach.core.jobs.reasons import ENDED, EXIT_CODE, MEANING, Reason, Retry, State
 
+ROOT = Path(__file__).parents[3]
+
 #: What a function, a platform or the handler can say of an attempt, and what is done about it.
 ATTEMPTS = {
     Reason.BAD_REQUEST: Retry.NEVER,
+    Reason.BUSY: Retry.BOUNDED,
     Reason.MODEL_INVALID: Retry.NEVER,
     Reason.MODEL_TIMEOUT: Retry.NEVER,
     Reason.DATA_MISSING: Retry.NEVER,
@@ -22,6 +29,7 @@ ATTEMPTS = {
     Reason.PEER_LOST: Retry.BOUNDED,
     Reason.FUNCTION_LOST: Retry.BOUNDED,
     Reason.START_TIMED_OUT: Retry.BOUNDED,
+    Reason.STALLED: Retry.BOUNDED,
     Reason.DEADLINE_EXCEEDED: Retry.BOUNDED,
     Reason.INTERNAL: Retry.BOUNDED,
     Reason.HANDLER_RESTARTED: Retry.FREE,
@@ -49,6 +57,28 @@ def test_every_state_has_an_exit_code_and_only_ends_have_one_of_their_own() -> N
     assert {EXIT_CODE[state] for state in State if not state.ended} == {130}
     assert [EXIT_CODE[s] for s in (State.SUCCEEDED, State.FAILED, State.BUDGET_EXHAUSTED)] == [0, 1, 3]
     assert EXIT_CODE[State.TARGET_UNREACHABLE] == 4
+
+
+@pytest.mark.parametrize("reason", list(Reason))
+def test_a_job_that_ends_or_stands_for_a_reason_has_an_exit_code(reason: Reason) -> None:
+    """A job that is given up for the reason of an attempt has failed (`coach.core.jobs.job`)."""
+    state = MEANING[reason].state or State.FAILED
+    assert EXIT_CODE[state] in (0, 1, 3, 4, 130)
+    assert (EXIT_CODE[state] == 130) == (not state.ended)
+
+
+def test_every_reason_of_a_function_is_a_reason_of_coach_and_is_documented() -> None:
+    tree = ast.parse((ROOT / "functions/training/errors.py").read_text())
+    (told,) = (
+        node
+        for node in tree.body
+        if isinstance(node, ast.AnnAssign | ast.Assign) and "REASONS" in ast.dump(node)
+    )
+    reasons = {node.value for node in ast.walk(told) if isinstance(node, ast.Constant)}
+    assert len(reasons) > 10
+    assert {Reason(reason) for reason in reasons} <= set(ATTEMPTS)
+    table = (ROOT / "docs/functions.md").read_text().partition("## Reasons of errors")[2].partition("## ")[0]
+    assert reasons == set(re.findall(r"`([A-Z][A-Za-z]+)`", "".join(re.findall(r"^\| `.*?\|", table, re.M))))
 
 
 @pytest.mark.parametrize("state", list(State))
