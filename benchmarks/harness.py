@@ -16,11 +16,13 @@ from typing import Any
 from coach.core.jobs.job import Epoch, Job
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies import policy
+from coach.handler.codec import Record
 from coach.handler.handler import Handler
 from coach.handler.journal import Journal
 from coach.jobfiles.load import load_jobs
 from coach.platforms.local.cluster import parse_nodes
 from coach.platforms.local.environment import Functions
+from coach.platforms.local.network import Bandwidth
 from coach.platforms.local.platform import LocalPlatform
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -43,24 +45,44 @@ def static(job: TrainingJob, workers: int, servers: int) -> TrainingJob:
     return changed(job, policy={"name": "static", "workers": workers, "servers": servers})
 
 
-def run(jobs: Sequence[TrainingJob], nodes: str | None = None) -> list[Job]:
-    """Run jobs together to their ends; the finished jobs, in the same order."""
+def run(
+    jobs: Sequence[TrainingJob],
+    nodes: str | None = None,
+    bandwidth: str = "",
+    allocator: str = "coach",
+    history: list[Record] | None = None,
+) -> list[Job]:
+    """Run jobs together to their ends; the finished jobs, in the same order.
+
+    `nodes` and `bandwidth` as `coach run` takes them, `allocator` as its `--policy`. Events and actions are added to
+    `history`.
+    """
     home = Path(tempfile.mkdtemp(prefix="coach-bench-"))
     try:
-        return asyncio.run(_run(jobs, nodes, home))
+        limit = Bandwidth.parse(bandwidth) if bandwidth else None
+        return asyncio.run(_run(jobs, nodes, limit, allocator, home, [] if history is None else history))
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
 
-async def _run(jobs: Sequence[TrainingJob], nodes: str | None, home: Path) -> list[Job]:
+async def _run(  # noqa: PLR0917 - `run` has the same
+    jobs: Sequence[TrainingJob],
+    nodes: str | None,
+    bandwidth: Bandwidth | None,
+    allocator: str,
+    home: Path,
+    history: list[Record],
+) -> list[Job]:
     journal = Journal.write(home / "journal.db")
     local = LocalPlatform(
         parse_nodes(nodes),
         Functions.find(),
         lambda name: home / "logs" / name,
         lambda: handler.now(),  # noqa: PLW0108 (not there yet)
+        bandwidth,
     )
-    handler = Handler(local, journal, policy("coach"))
+    handler = Handler(local, journal, policy(allocator))
+    handler.observers.append(lambda event, actions: history.extend((event, *actions)))
     async with handler:
         for job in jobs:
             handler.submit(job, (home / "checkpoints" / job.name).as_uri())
@@ -83,6 +105,31 @@ def outside(job: Job) -> list[tuple[Epoch, float]]:
         busy_until = before.report.train_ended_at + before.report.evaluate_seconds
         found.append((epoch, max(0.0, epoch.report.train_started_at - busy_until)))
     return found
+
+
+class Rows:
+    """The finished runs of a benchmark, a row of a CSV file each, which is written at once: a run is never lost."""
+
+    def __init__(self, path: Path, keys: Sequence[str]) -> None:
+        self.path = path
+        self._keys = keys
+        self.rows: list[dict[str, Any]] = []
+        if path.exists():
+            with path.open(newline="") as file:
+                self.rows = list(csv.DictReader(file))
+
+    def has(self, *key: Any) -> bool:
+        """Whether the run of this key is there."""
+        return any(all(row[k] == str(v) for k, v in zip(self._keys, key, strict=True)) for row in self.rows)
+
+    def add(self, *rows: Mapping[str, Any]) -> None:
+        """Add finished runs."""
+        self.rows += [{key: str(value) for key, value in row.items()} for row in rows]
+        write_csv(self.path, self.rows)
+
+    def of(self, **values: Any) -> list[dict[str, Any]]:
+        """The rows with these values."""
+        return [row for row in self.rows if all(row[k] == str(v) for k, v in values.items())]
 
 
 def medians(rows: Iterable[Mapping[str, Any]], by: str, values: Sequence[str]) -> list[dict[str, Any]]:

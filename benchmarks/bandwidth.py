@@ -1,0 +1,175 @@
+"""Workers and servers of a job bound by computing and of one bound by the network, behind links of limited bandwidth.
+
+    sudo python -m benchmarks.bandwidth [--next]
+
+Six virtual nodes of one core, each with a link of its own; no two pods that train fit on one. The surface is measured
+point by point (the best of some epochs each), then Coach runs the job to its target. What Coach's model said of the
+surface at the end, and the path of allocations it took, stand beside the measurements. Each run is a row of
+results/bandwidth/runs.csv and is skipped when it is there.
+"""
+
+from __future__ import annotations
+
+import argparse
+import itertools
+import sys
+from typing import Any
+
+from benchmarks import harness
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job
+
+COMMAND = "python -m benchmarks.bandwidth"
+FOLDER = harness.RESULTS / "bandwidth"
+NODES, RATE = "6x1", "500mbit"
+JOBS = {"lenet": "bound by computing", "mlp": "bound by the network"}
+MOST = 3
+GRID = list(itertools.product(range(1, MOST + 1), range(1, MOST + 1)))
+#: Epochs measured at each point, after one that also forms the group.
+EPOCHS = 3
+COACH = "coach"
+KEYS = ("job", "at")
+
+
+def run(rows: harness.Rows, job: str, at: str) -> None:
+    """Measure one point, or run the job under Coach."""
+    (spec,) = harness.load(f"jobs/bench/{job}.yaml")
+    spec = harness.changed(spec, workers={"min": 1, "max": MOST}, servers={"min": 1, "max": MOST})
+    if at != COACH:
+        workers, servers = map(int, at.split("x"))
+        target = {"accuracy": 1.0}
+        spec = harness.static(harness.changed(spec, maxEpochs=EPOCHS + 1, target=target), workers, servers)
+    (finished,) = harness.run([spec], NODES, RATE)
+    row: dict[str, Any] = {"job": job, "at": at, "epochs_per_second": "", "state": finished.state.value}
+    row |= {"completion_seconds": round(harness.completion(finished), 2), "path": "", "fitted": ""}
+    if at == COACH:
+        assert finished.speed is not None
+        row["path"] = " ".join(_step(epoch) for epoch in finished.epochs)
+        row["fitted"] = " ".join(f"{finished.speed.predict(w, s):.5g}" for w, s in GRID)
+    else:
+        row["epochs_per_second"] = round(max(_speeds(finished)), 5)
+    rows.add(row)
+    print(rows.rows[-1], file=sys.stderr, flush=True)
+
+
+def _step(epoch: Any) -> str:
+    return f"{epoch.allocation}{'?' if epoch.kind is EpochKind.MINI else ''}"
+
+
+def _speeds(job: Job) -> list[float]:
+    """Training speeds of the epochs after the first, in epochs/s."""
+    return [epoch.epochs_per_second for epoch in job.epochs[1:]]
+
+
+def surfaces(
+    rows: harness.Rows, job: str
+) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
+    """(measured, fitted) speeds in epochs/s by (workers, servers), as far as they are there."""
+    measured = {
+        (int(row["at"][0]), int(row["at"][2])): float(row["epochs_per_second"])
+        for row in rows.of(job=job)
+        if row["at"] != COACH
+    }
+    coach = rows.of(job=job, at=COACH)
+    fitted = dict(zip(GRID, map(float, coach[0]["fitted"].split()), strict=True)) if coach else {}
+    return measured, fitted
+
+
+def write(rows: harness.Rows) -> None:
+    """Write the table and the figure of what there is so far."""
+    table = []
+    for job, bound in JOBS.items():
+        measured, _ = surfaces(rows, job)
+        coach = rows.of(job=job, at=COACH)
+        if not measured or not coach:
+            continue
+        path = coach[0]["path"].split()
+        real = [step for step in path if not step.endswith("?")]
+        usual = max(set(real), key=real.count)
+        at = int(usual[0]), int(usual[2])
+        best = max(measured, key=lambda point: measured[point])
+        table.append(
+            {
+                "job": job,
+                "": bound,
+                "fastest measured": "{}x{}".format(*best),
+                "most epochs of Coach": usual,
+                "workers : servers": f"{at[0] / at[1]:.2g}",
+                "its speed against the fastest": f"{measured.get(at, 0.0) / measured[best]:.0%}",
+                "speed by servers 1, 2, 3 (1 worker)": _row(measured, [(1, s) for s in (1, 2, 3)]),
+                "by workers 1, 2, 3 (1 server)": _row(measured, [(w, 1) for w in (1, 2, 3)]),
+                "path": " ".join(f"{k}*{len(list(g))}" for k, g in itertools.groupby(path)),
+            }
+        )
+    if table:
+        harness.write_table(
+            FOLDER / "bandwidth.md",
+            f"Two jobs on {NODES} virtual nodes behind links of {RATE}",
+            COMMAND,
+            table,
+            "Speeds in epochs/s while training. `?` is a mini-epoch. The nodes share this machine's cores, so a third "
+            "worker adds traffic and no computing.",
+        )
+    _figure(rows)
+
+
+def _row(measured: dict[tuple[int, int], float], points: list[tuple[int, int]]) -> str:
+    return ", ".join(f"{measured[point]:.3g}" if point in measured else "-" for point in points)
+
+
+def _figure(rows: harness.Rows) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(len(JOBS), 2, figsize=(8, 7), squeeze=False)
+    for line, (job, bound) in zip(axes, JOBS.items(), strict=True):
+        for axis, surface, what in zip(
+            line, surfaces(rows, job), ("measured", "fitted, and Coach's path"), strict=True
+        ):
+            axis.set_title(f"{job} ({bound}): {what}", fontsize=9)
+            if not surface:
+                continue
+            cells = [
+                [surface.get((w, s), float("nan")) for w in range(1, MOST + 1)] for s in range(1, MOST + 1)
+            ]
+            axis.imshow(cells, origin="lower", cmap="viridis", extent=(0.5, MOST + 0.5, 0.5, MOST + 0.5))
+            for (w, s), speed in surface.items():
+                axis.text(w, s - 0.3, f"{speed:.3g}", ha="center", color="white", fontsize=9)
+            axis.set_xticks(range(1, MOST + 1))
+            axis.set_yticks(range(1, MOST + 1))
+            axis.set_xlabel("workers")
+            axis.set_ylabel("servers")
+        coach = rows.of(job=job, at=COACH)
+        if coach:
+            steps = [step.rstrip("?") for step in coach[0]["path"].split()]
+            points = [(int(at[0]), int(at[2])) for at, _ in itertools.groupby(steps)]
+            for before, after in itertools.pairwise(points):
+                line[1].annotate(
+                    "", after, before, arrowprops={"arrowstyle": "->", "color": "red", "alpha": 0.7}
+                )
+            line[1].plot(*points[-1], "r*", markersize=14)
+    figure.suptitle(f"epochs/s behind links of {RATE}; red: Coach's path, its end a star", fontsize=10)
+    figure.tight_layout()
+    figure.savefig(FOLDER / "surfaces.png", dpi=120)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--next", action="store_true", help="one run; exit code 3 when none is left")
+    options = parser.parse_args()
+    rows = harness.Rows(FOLDER / "runs.csv", KEYS)
+    points = ["{}x{}".format(*point) for point in GRID]
+    missing = [(job, at) for at in (*points, COACH) for job in JOBS if not rows.has(job, at)]
+    if options.next and not missing:
+        raise SystemExit(3)
+    for job, at in missing[:1] if options.next else missing:
+        run(rows, job, at)
+        write(rows)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,185 @@
+"""Completion time, probing included, of Coach against every static (workers, servers), on three jobs and two networks.
+
+    python -m benchmarks.static [--repeats 3] [--next]
+
+Each run is a row of results/static/runs.csv and is skipped when it is there; `--next` does one run and ends, with exit
+code 3 when none is left. In each case (job, network) the static choices come first, then Coach, then Coach with a
+budget of 1.2 times what the cheapest static choice cost so far. Tables and figure are written anew after each run.
+
+Four virtual nodes of one core share this machine's cores; no two pods that train fit on one node. The limited network
+needs root.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import sys
+from typing import Any
+
+from benchmarks import harness, reservations, static_grid
+from coach.core.jobs.spec import TrainingJob
+from coach.handler.codec import Record
+
+COMMAND = "python -m benchmarks.static"
+FOLDER = harness.RESULTS / "static"
+NODES = "4x1"
+JOBS = ("lenet", "mlp", "resnet18")
+NETWORKS = ("loopback", "500mbit")
+COACH, BUDGET = "coach", "coach, 1.2x cheapest"
+BUDGET_FACTOR = 1.2
+KEYS = ("job", "network", "policy", "repeat")
+VALUES = ("epochs", "completion_seconds", "cost", "probing_share")
+
+
+def spec_of(job: str) -> TrainingJob:
+    """The job of jobs/bench with that name."""
+    (spec,) = harness.load(f"jobs/bench/{job}.yaml")
+    return spec
+
+
+def statics(spec: TrainingJob) -> dict[str, tuple[int, int]]:
+    """Every static choice, by name."""
+    return {f"static:{w}x{s}": (w, s) for w, s in static_grid.points(spec)}
+
+
+def wanted(repeats: int) -> list[tuple[str, str, str, int]]:
+    """All runs, in their order: repeats interleaved, a case at a time."""
+    return [
+        (job, network, policy, repeat)
+        for repeat in range(repeats)
+        for network in NETWORKS
+        for job in JOBS
+        for policy in (*statics(spec_of(job)), COACH, BUDGET)
+    ]
+
+
+def run(rows: harness.Rows, job: str, network: str, policy: str, repeat: int) -> None:
+    """Do one run and keep its row."""
+    spec = spec_of(job)
+    choices = statics(spec)
+    budget = ""
+    if policy in choices:
+        spec = harness.static(spec, *choices[policy])
+    elif policy == BUDGET:
+        costs = [_median(rows.of(job=job, network=network, policy=choice), "cost") for choice in choices]
+        budget = round(BUDGET_FACTOR * min(costs), 6)
+        spec = harness.changed(spec, budget={"amount": budget, "currency": "USD"})
+    history: list[Record] = []
+    (finished,) = harness.run([spec], NODES, "" if network == "loopback" else network, history=history)
+    row = static_grid.row_of(policy, repeat, finished)
+    rows.add({"job": job, "network": network, **row, "budget": budget})
+    reservations.keep(history, job=job, network=network, policy=policy, repeat=repeat)
+    print(rows.rows[-1], file=sys.stderr, flush=True)
+
+
+def _median(rows: list[dict[str, Any]], value: str) -> float:
+    return statistics.median(float(row[value]) for row in rows)
+
+
+def write(rows: harness.Rows) -> None:
+    """Write the tables and the figure of what there is so far."""
+    table, summary = [], []
+    for job in JOBS:
+        for network in NETWORKS:
+            case = rows.of(job=job, network=network)
+            if not case:
+                continue
+            medians = {row["policy"]: row for row in harness.medians(case, "policy", VALUES)}
+            fixed = [row for name, row in medians.items() if name.startswith("static")]
+            best = min(row["completion_seconds"] for row in fixed)
+            for name, row in medians.items():
+                ended = {r["state"] for r in case if r["policy"] == name}
+                table.append(
+                    {"job": job, "network": network, **row}
+                    | {
+                        "ended": "/".join(sorted(ended)),
+                        "against best": f"{row['completion_seconds'] / best:.2f}x",
+                    }
+                )
+            if COACH in medians:
+                summary.append(_summary(job, network, medians, case))
+    harness.write_table(
+        FOLDER / "runs.md",
+        "Coach and every static (workers, servers): completion time, probing included (medians)",
+        COMMAND,
+        table,
+        f"`runs` is how many repeats a median is of. Virtual nodes: {NODES}. Cost in USD.",
+    )
+    if summary:
+        harness.write_table(
+            FOLDER / "summary.md",
+            "Coach against the best, the median and the cheapest static choice",
+            COMMAND,
+            summary,
+            "Goals: at most 1.10x the best static choice; less than the median one; at most 10 % probing; with a budget "
+            "of 1.2x the cheapest static choice's cost: the target reached, nothing overspent.",
+        )
+    _figure(rows)
+
+
+def _summary(job: str, network: str, medians: dict[str, Any], case: list[dict[str, Any]]) -> dict[str, Any]:
+    fixed = {name: row for name, row in medians.items() if name.startswith("static")}
+    seconds = [row["completion_seconds"] for row in fixed.values()]
+    coach = medians[COACH]
+    best = min(fixed, key=lambda name: fixed[name]["completion_seconds"])
+    tight = [row for row in case if row["policy"] == BUDGET]
+    return {
+        "job": job,
+        "network": network,
+        "runs": coach["runs"],
+        "best static": best.removeprefix("static:"),
+        "seconds": min(seconds),
+        "Coach": coach["completion_seconds"],
+        "against best": f"{coach['completion_seconds'] / min(seconds):.2f}x",
+        "against median": f"{coach['completion_seconds'] / statistics.median(seconds):.2f}x",
+        "probing": f"{coach['probing_share']:.1%}",
+        "with budget": "/".join(sorted({row["state"] for row in tight})) or "-",
+        "spent of it": " ".join(f"{float(row['cost']) / float(row['budget']):.0%}" for row in tight) or "-",
+    }
+
+
+def _figure(rows: harness.Rows) -> None:
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    figure, axes = pyplot.subplots(len(NETWORKS), len(JOBS), figsize=(11, 5), squeeze=False)
+    for line, network in zip(axes, NETWORKS, strict=True):
+        for axis, job in zip(line, JOBS, strict=True):
+            case = rows.of(job=job, network=network)
+            names = list(dict.fromkeys(row["policy"] for row in case))
+            for place, name in enumerate(names):
+                seconds = [float(row["completion_seconds"]) for row in case if row["policy"] == name]
+                colour = (
+                    "tab:gray" if name.startswith("static") else "tab:blue" if name == COACH else "tab:cyan"
+                )
+                axis.barh(place, statistics.median(seconds), color=colour)
+                axis.plot(seconds, [place] * len(seconds), "k.", markersize=4)
+            axis.set_yticks(range(len(names)), [name.removeprefix("static:") for name in names])
+            axis.invert_yaxis()
+            axis.set_title(f"{job}, {network}", fontsize=10)
+            axis.set_xlabel("seconds to the target")
+    figure.tight_layout()
+    figure.savefig(FOLDER / "static.png", dpi=120)
+    pyplot.close(figure)
+
+
+def main() -> None:
+    """Run what is missing."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=3)
+    parser.add_argument("--next", action="store_true", help="one run; exit code 3 when none is left")
+    options = parser.parse_args()
+    rows = harness.Rows(FOLDER / "runs.csv", KEYS)
+    missing = [key for key in wanted(options.repeats) if not rows.has(*key)]
+    if options.next and not missing:
+        raise SystemExit(3)
+    for key in missing[:1] if options.next else missing:
+        run(rows, *key)
+        write(rows)
+
+
+if __name__ == "__main__":
+    main()
