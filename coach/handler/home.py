@@ -15,17 +15,14 @@ import contextlib
 import difflib
 import fcntl
 import os
-import statistics
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
 
-from coach.core.cluster import Allocation, Node
+from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
@@ -151,6 +148,22 @@ class Home:
         finally:
             journal.close()
 
+    def nodes(self, past: Past) -> tuple[Node, ...]:
+        """The cluster of the handler that has the job's journal, or had it last."""
+        journal = Journal.read(past.journal)
+        try:
+            return journal.nodes()
+        finally:
+            journal.close()
+
+    def held(self, past: Past) -> bool:
+        """Whether a handler has the job's journal now."""
+        journal = Journal.read(past.journal)
+        try:
+            return journal.held
+        finally:
+            journal.close()
+
     @contextlib.contextmanager
     def planning(self, busy: Callable[[], None] = lambda: None) -> Iterator[None]:
         """Keep other handlers from choosing names and journals meanwhile; `busy` is called when one does so now.
@@ -260,52 +273,3 @@ def _ended_how(state: State) -> str:
         State.BUDGET_EXHAUSTED: "used up its budget",
         State.TARGET_UNREACHABLE: "not been able to reach its target",
     }[state]
-
-
-# -- what earlier jobs measured ---------------------------------------------------------------------------
-
-
-def known_points(
-    past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]
-) -> tuple[tuple[int, int, float], ...]:
-    """(workers, servers, median epochs/s) that earlier jobs like `spec` measured on these very nodes.
-
-    Alike are jobs with the same model (by hash), data, batch size, mode and resources: what an epoch's work is.
-    """
-    speeds: dict[Allocation, list[float]] = {}
-    for one in past:
-        if (
-            one.job.epochs
-            and one.nodes == {nodes}
-            and _work(one.job.spec) == _work(spec)
-            and spec.spec.model.sha256
-        ):
-            for epoch in one.job.epochs:
-                speeds.setdefault(epoch.allocation, []).append(epoch.epochs_per_second)
-    return tuple((*at, statistics.median(values)) for at, values in sorted(speeds.items()))
-
-
-def known_epochs(past: Iterable[Past], spec: TrainingJob) -> float | None:
-    """Median passes over the data of earlier jobs like `spec` that reached the same target; None: there is none.
-
-    How fast a job learns also depends on its optimizer, but neither on its resources nor on the nodes.
-    """
-    passes = [
-        one.job.passes
-        for one in past
-        if one.job.state is State.SUCCEEDED
-        and spec.spec.model.sha256
-        and _learning(one.job.spec) == _learning(spec)
-        and any(epoch.kind is EpochKind.REAL for epoch in one.job.epochs)
-    ]
-    return statistics.median(passes) if passes else None
-
-
-def _work(spec: TrainingJob) -> tuple[Any, ...]:
-    of = spec.spec
-    return of.model.sha256, of.data, of.batch_size, of.mode, of.resources
-
-
-def _learning(spec: TrainingJob) -> tuple[Any, ...]:
-    of = spec.spec
-    return of.model.sha256, of.data, of.batch_size, of.mode, of.target, of.optimizer

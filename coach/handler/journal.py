@@ -19,10 +19,12 @@ from operator import itemgetter
 from pathlib import Path
 from typing import IO
 
+from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import job as jobs
-from coach.core.jobs.events import JobSubmitted
+from coach.core.jobs.events import HandlerStarted, JobSubmitted
 from coach.core.jobs.job import Job
+from coach.handler.clock import Clock
 from coach.handler.codec import Record, decode, encode
 from coach.handler.snapshots import freeze, shape, thaw
 
@@ -102,7 +104,7 @@ class Journal:
             raise
         journal = cls(path, connection, lock, token)
         journal.left_at = left_at
-        journal.beat()
+        journal.beat(Clock(journal.last_at()).now())
         return journal
 
     @classmethod
@@ -118,10 +120,10 @@ class Journal:
             raise
         return cls(path, connection, None, 0)
 
-    def beat(self) -> None:
-        """Give a sign of life, for the handler that comes after this one."""
+    def beat(self, at: float) -> None:
+        """Give a sign of life, for the handler that comes after this one; `at` is on the clock of its records."""
         if self._lock:
-            os.utime(self._lock.fileno())
+            os.utime(self._lock.fileno(), (at, at))
 
     def append(self, records: Iterable[Record]) -> None:
         """Write records in one transaction, on disk when it returns.
@@ -219,6 +221,13 @@ class Journal:
         query = f"SELECT seq, type, body FROM records WHERE {_HANDLING} ORDER BY seq"  # noqa: S608
         for row in self._connection.execute(query):
             yield self._decoded(*row)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The cluster of the handler that started last; none for an empty journal."""
+        query = "SELECT seq, type, body FROM records WHERE job = '' AND type = ? ORDER BY seq DESC LIMIT 1"
+        row = self._connection.execute(query, (HandlerStarted.__name__,)).fetchone()
+        started = row and self._decoded(*row)
+        return started.nodes if isinstance(started, HandlerStarted) else ()
 
     def last_at(self) -> float:
         """Time of the last record, seconds since 1970; 0 for an empty journal."""

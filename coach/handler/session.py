@@ -27,8 +27,9 @@ from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.base import AllocationPolicy
 from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
+from coach.handler.experience import known_epochs, known_points
 from coach.handler.handler import Handler
-from coach.handler.home import Chosen, Home, Past, choose, known_epochs, known_points
+from coach.handler.home import Chosen, Home, Past, choose
 from coach.handler.journal import Journal
 from coach.platforms.base import Platform, Progress
 

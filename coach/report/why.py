@@ -13,7 +13,7 @@ from coach.core.jobs.reasons import MEANING, Reason, State
 from coach.core.scene import queue_key
 from coach.report import words
 from coach.report.models import curve_words, speed_words
-from coach.report.status import eta, shown_allocation
+from coach.report.status import ORPHAN, eta, shown_allocation
 
 #: Reasons to wait that another job's end, or a larger cluster, would change.
 _FOR_ROOM = (Reason.WAITING_CAPACITY, Reason.SHADOW_RESERVED, Reason.DRAINING, Reason.PLACING)
@@ -21,8 +21,16 @@ _FOR_ROOM = (Reason.WAITING_CAPACITY, Reason.SHADOW_RESERVED, Reason.DRAINING, R
 _MOST_NAMED = 5
 
 
-def why(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float) -> list[str]:
-    """Lines about `job`, one of `jobs`, on a cluster of `nodes`; the most important first."""
+def why(
+    job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node], now: float, *, orphan: bool = False
+) -> list[str]:
+    """Lines about `job`, one of `jobs`, on a cluster of `nodes`; the most important first.
+
+    `orphan`: it lives, but no handler has its journal.
+    """
+    if orphan and job.reason is not Reason.INTERRUPTED:
+        state = f"{job.name} is Waiting: {ORPHAN}, after {words.count(len(job.epochs), 'epoch')}"
+        return [state, *_next_command(job), _money(job)]
     lines = [_state(job)]
     if job.ended:
         lines += _next_command(job)
@@ -54,9 +62,9 @@ def _what(job: Job) -> str:
 def _next_command(job: Job) -> Iterator[str]:
     if job.state is State.BUDGET_EXHAUSTED:
         yield f"Go on with more money: coach resume {job.name} --add-budget AMOUNT"
-    elif job.state in (State.FAILED, State.WAITING, State.CANCELLED):
+    elif job.state is not State.SUCCEEDED:
         yield f"Go on from {_from(job)}: coach resume {job.name}"
-    yield f"All of it: coach events {job.name}, coach logs {job.name}"
+    yield f"What happened: coach events {job.name}, coach logs {job.name}"
 
 
 def _from(job: Job) -> str:
@@ -99,10 +107,7 @@ def _alternatives(job: Job) -> Iterator[str]:
     if at is None or seconds is None:
         return
     currency = job.spec.spec.price_book.currency
-    yield (
-        f"An epoch with {at} is predicted to take {words.duration_interval(seconds)} "
-        f"and to cost {words.amount(life.predicted_cost(job, at))} {currency}; instead,"
-    )
+    lines = []
     low, high = job.minimum, job.maximum
     for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)):
         other = Allocation(at.workers + workers, at.servers + servers)
@@ -114,7 +119,12 @@ def _alternatives(job: Job) -> Iterator[str]:
         faster = f"{words.percent(abs(pace))} {'faster' if pace >= 0 else 'slower'}"
         cost = words.amount(life.predicted_cost(job, other))
         no = "" if life.affordable(job, other) else "; the money left does not cover it"
-        yield f"  {other}: {words.duration_interval(time)}, {faster}, {cost} {currency}{no}"
+        lines.append(f"  {other}: {words.duration_interval(time)}, {faster}, {cost} {currency}{no}")
+    yield (
+        f"An epoch with {at} is predicted to take {words.duration_interval(seconds)} "
+        f"and to cost {words.amount(life.predicted_cost(job, at))} {currency}{'; instead,' if lines else ''}"
+    )
+    yield from lines
 
 
 def _known(job: Job, now: float) -> Iterator[str]:

@@ -9,7 +9,7 @@ from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import FastAPI, Query, Request, Response, Security
+from fastapi import Depends, FastAPI, Query, Request, Response, Security
 from fastapi import Path as InPath
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse, PlainTextResponse
@@ -19,7 +19,7 @@ from starlette.exceptions import HTTPException
 
 from coach.core.budget import to_money
 from coach.core.errors import CoachError, UserError
-from coach.handler.journal import Journal
+from coach.handler.resuming import NotNowError
 from coach.jobfiles.problems import JobFileError, dotted, plain, show
 from coach.report.history import numbered_history
 from coach.report.replay import ledger, pauses
@@ -28,9 +28,9 @@ from coach.report.why import why
 from coach.report.words import iso
 from coach.service import answers
 from coach.service.function_logs import log_files, read
-from coach.service.guard import Guard
+from coach.service.guard import Guard, remember_route
 from coach.service.metrics import Metrics
-from coach.service.service import NoSuchJobError, NotNowError, Service, StoppingError
+from coach.service.service import NoSuchJobError, Service, StoppingError
 
 log = logging.getLogger("coach.http")
 
@@ -75,10 +75,13 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         description="Train to a target within a budget. Everything but /health and /openapi.json wants the token.",
         docs_url=None,
         redoc_url=None,
-        dependencies=[Security(HTTPBearer(auto_error=False, description="The token of the service."))],
+        dependencies=[
+            Security(HTTPBearer(auto_error=False, description="The token of the service.")),
+            Depends(remember_route),
+        ],
     )
     app.add_middleware(Guard, token=token, note=metrics.answered)
-    reader = Journal.read(service.journal)
+    reader = service.reader
 
     async def wait_for_news(after: int, seconds: float, names: Sequence[str] | None = None) -> None:
         """Until a record later than `after` is there, of these jobs or of any."""

@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 
+from coach.core.cluster import Node, Resources
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.handler.endpoint import Endpoint, find
 from coach.handler.home import Home
@@ -43,6 +44,10 @@ class Client:
     def cluster(self) -> dict[str, Any]:
         """What it runs jobs on."""
         return self._ask("GET", "/cluster")
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes it runs jobs on."""
+        return tuple(Node(n["name"], Resources(n["cpu"], n["memory"])) for n in self.cluster()["nodes"])
 
     def submit(self, files: Sequence[Path], policy: str = "") -> dict[str, Any]:
         """Send job files. Raises JobFileError with every mistake, UserError, TemporaryError."""

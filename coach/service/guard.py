@@ -8,6 +8,7 @@ import secrets
 import time
 from collections.abc import Callable
 
+from fastapi import HTTPException, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coach.service.answers import MOST_BODY
@@ -21,8 +22,13 @@ OPEN_PATHS = frozenset({"/health", "/openapi.json"})
 Note = Callable[[str, str, int, float], None]
 
 
-class _TooLargeError(Exception):
-    pass
+_TOO_LARGE = f"a body of more than {MOST_BODY >> 20} MiB; send fewer files at once"
+
+
+def remember_route(request: Request) -> None:
+    """Tell the guard which route answers: a dependency of the whole application."""
+    route = request.scope.get("route")
+    request.scope["coach"]["route"] = getattr(route, "path", "")
 
 
 class Guard:
@@ -38,13 +44,13 @@ class Guard:
         if scope["type"] != "http":
             return  # no websockets here
         began = time.monotonic()
+        scope["coach"] = {}
         status = 500
-        started = False
 
         async def noting(message: Message) -> None:
-            nonlocal status, started
+            nonlocal status
             if message["type"] == "http.response.start":
-                status, started = message["status"], True
+                status = message["status"]
             await send(message)
 
         size = 0
@@ -54,7 +60,7 @@ class Guard:
             message = await receive()
             size += len(message.get("body", b""))
             if size > MOST_BODY:
-                raise _TooLargeError
+                raise HTTPException(413, _TOO_LARGE)
             return message
 
         try:
@@ -66,19 +72,15 @@ class Guard:
                     "show the service's token: Authorization: Bearer TOKEN; it is in the file `token` of COACH_HOME",
                 )
             elif _declared(headers) > MOST_BODY:
-                raise _TooLargeError
+                await _refuse(noting, 413, _TOO_LARGE)
             else:
                 await self._app(scope, bounded, noting)
-        except _TooLargeError:
-            if not started:
-                await _refuse(
-                    noting, 413, f"a body of more than {MOST_BODY >> 20} MiB; send fewer files at once"
-                )
         finally:
             seconds = time.monotonic() - began
-            route = getattr(scope.get("route"), "path", "") or "other"
+            route = scope["coach"].get("route") or "other"
             self._note(scope["method"], route, status, seconds)
-            log.info("%s %s %d %.1f ms", scope["method"], _shown(scope), status, seconds * 1000)
+            level = logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO
+            log.log(level, "%s %s %d %.1f ms", scope["method"], _shown(scope), status, seconds * 1000)
 
     def _knows(self, header: bytes) -> bool:
         """Whether this is our token, found out in the same time for every wrong one."""

@@ -57,6 +57,7 @@ def begin_logging(chosen: LogFormat, *, debug: bool = False) -> logging.Handler:
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.INFO)
+    logging.getLogger("uvicorn").setLevel(logging.WARNING)
     # These tell every request that Coach itself makes: twice a second for each function.
     for chatty in ("httpx", "httpcore", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)

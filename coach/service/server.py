@@ -194,12 +194,17 @@ class _Running:
         )
         narrator = Narrator(lambda: handler.jobs)
         handler.observers.append(lambda event, actions: _tell(narrator, event, actions))
-        async with handler:
-            left = service.begin()
-            if left:
-                log.info("going on with %s: %s", words.count(len(left), "job"), ", ".join(left[:20]))
-            await self._serve(service, make_app(service, endpoint.read_token(self._token)))
+        with contextlib.closing(service):
+            async with handler:
+                await self._begin(service)
         return 0
+
+    async def _begin(self, service: Service) -> None:
+        """Go on with what was left, and answer from now on."""
+        left = service.begin()
+        if left:
+            log.info("going on with %s: %s", words.count(len(left), "job"), ", ".join(left[:20]))
+        await self._serve(service, make_app(service, endpoint.read_token(self._token)))
 
     async def _serve(self, service: Service, app: ASGIApp) -> None:
         config = uvicorn.Config(

@@ -16,12 +16,14 @@ from coach.core.errors import CoachError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import MEANING, Reason, State
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.base import AllocationPolicy
+from coach.handler.experience import known_epochs, known_points
 from coach.handler.handler import Handler
-from coach.handler.home import Chosen, Home, Past, choose, known_epochs, known_points, unknown_job
+from coach.handler.home import Chosen, Home, Past, choose, unknown_job
+from coach.handler.journal import Journal
 from coach.handler.policies import with_policy
+from coach.handler.resuming import NotNowError, refuse_resume
 from coach.handler.session import checkpoints_uri, over
 from coach.jobfiles.load import load_contents
 from coach.report.rows import Rows
@@ -30,10 +32,6 @@ from coach.report.status import JobRow
 
 class NoSuchJobError(UserError):
     """No job has that name."""
-
-
-class NotNowError(UserError):
-    """It cannot be done to this job as it stands."""
 
 
 class StoppingError(CoachError):
@@ -78,7 +76,13 @@ class Service:
         self._asked: dict[tuple[type, str], list[asyncio.Future[None]]] = {}
         self._rows = Rows()
         self._changed = asyncio.Event()
+        #: For looking into the journal on the event loop.
+        self.reader = Journal.read(journal)
         handler.observers.append(self._observe)
+
+    def close(self) -> None:
+        """Let go of the journal."""
+        self.reader.close()
 
     def begin(self) -> list[str]:
         """Go on with the jobs that no user stopped, once the handler runs; their names."""
@@ -227,27 +231,3 @@ class Service:
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked.setdefault((kind, name), []).append(answer)
         return answer
-
-
-#: Ends that a resumed job would come to again at once.
-_FINAL = {
-    Reason.TARGET_REACHED: "there is nothing left to do",
-    Reason.TIME_LIMIT: "give it a new name and another spec.timeLimit, and submit it",
-    Reason.EPOCH_LIMIT: "give it a new name and another spec.maxEpochs, and submit it",
-}
-
-
-def refuse_resume(job: Job, added: Money) -> None:
-    """Raises NotNowError where resuming the job, with `added` nano-units, makes no sense; with what would."""
-    if added and job.ledger.budget is None:
-        raise NotNowError(f"{job.name} has no budget, so none can be added; resume it without --add-budget")
-    if job.ended and job.reason in _FINAL:
-        words = MEANING[job.reason].words
-        raise NotNowError(f"{job.name} has ended ({words}): {_FINAL[job.reason]}")
-    if job.state is State.BUDGET_EXHAUSTED and not added:
-        raise NotNowError(
-            f"{job.name} has used up its budget ({job.message}); go on with more: "
-            f"coach resume {job.name} --add-budget AMOUNT"
-        )
-    if not job.ended and not job.interrupt and not added:
-        raise NotNowError(f"{job.name} was not stopped: {MEANING[job.reason].words}")

@@ -14,7 +14,8 @@ from coach.core.jobs import job as jobs
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
-from coach.handler.home import Home, Past, choose, known_epochs, known_points, renamed
+from coach.handler.experience import known_epochs, known_points
+from coach.handler.home import Home, Past, choose, renamed
 from coach.handler.journal import Journal, JournalBusyError
 from tests.cli.conftest import keep
 from tests.core.world import World, nodes, spec

@@ -1,0 +1,57 @@
+"""What can be done to a job while no handler has its journal."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+
+from coach.core.cluster import Node, Pod, PodId
+from coach.core.errors import PermanentError
+from coach.core.jobs.events import EpochReport
+from coach.core.jobs.reasons import Reason
+from coach.core.jobs.spec import TrainingJob
+from coach.core.policies import policy
+from coach.handler.handler import Handler
+from coach.handler.journal import Journal
+from coach.handler.session import interrupt_orphans
+from coach.platforms.base import EpochOrder, Progress
+
+
+class _Nowhere:
+    """A platform without nodes: every job stands still, and nothing is asked of it."""
+
+    #: As long as the local platform's functions, which are all there ever were.
+    linger_seconds = 0.5
+
+    async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
+        return ()
+
+    async def close(self) -> None:
+        """Nothing was started."""
+
+    async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
+        raise PermanentError(f"{pod.id.name}: there is no platform to start it on")
+
+    async def release(self, pods: Sequence[PodId]) -> None:
+        """There are none."""
+
+    async def run_epoch(
+        self, order: EpochOrder, progress: Callable[[Progress], None]
+    ) -> tuple[EpochReport, int]:
+        raise PermanentError("there is no platform to run an epoch on")
+
+    async def stop_epoch(self, token: str, reason: Reason) -> None:
+        """None runs."""
+
+
+def cancel(journal: Journal, names: Sequence[str]) -> None:
+    """End jobs of a journal for good. Other jobs that were left in the middle count as interrupted."""
+    asyncio.run(_cancel(journal, names))
+
+
+async def _cancel(journal: Journal, names: Sequence[str]) -> None:
+    interrupt_orphans(journal)
+    async with Handler(_Nowhere(), journal, policy("coach")) as handler:
+        for name in names:
+            handler.cancel(name)
+        await handler.wait(lambda: all(handler.jobs[name].ended for name in names))

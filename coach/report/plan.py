@@ -1,0 +1,215 @@
+"""What a job would take and cost, before it is started: per allocation, with intervals, and what is not known.
+
+The estimates are those that the job would begin with, from what earlier jobs of the same model measured.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from coach.core.budget import to_amount
+from coach.core.cluster import Allocation, Node
+from coach.core.estimation.cost import epoch_seconds
+from coach.core.estimation.fit import fit_models
+from coach.core.estimation.interval import Interval
+from coach.core.gang import Wait
+from coach.core.jobs import events as ev
+from coach.core.jobs import job as jobs
+from coach.core.jobs import life
+from coach.core.jobs.fits import Surface
+from coach.core.jobs.job import Job
+from coach.core.jobs.spec import TrainingJob
+from coach.core.scene import plan_alone
+from coach.handler.experience import alike, known_epochs, known_points
+from coach.handler.home import Past
+from coach.report import words
+
+#: Allocations in the table, at most: those measured, the smallest and the largest, then the fastest.
+MOST_ROWS = 16
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """An allocation. Seconds and currency units; None: not known before the job has measured its speed."""
+
+    workers: int
+    servers: int
+    measured: bool
+    fits: bool  #: whether the empty cluster can hold it
+    cost_per_hour: float
+    hours_within_budget: float | None  #: how long the whole budget pays for it; None without a budget
+    seconds: float | None  #: of an epoch
+    seconds_low: float | None
+    seconds_high: float | None
+    cost: float | None  #: of an epoch
+    job_seconds: float | None  #: of all epochs, with this allocation throughout
+    job_seconds_low: float | None
+    job_seconds_high: float | None
+    job_cost: float | None
+    job_cost_low: float | None
+    job_cost_high: float | None
+    within_budget: bool | None  #: whether the budget covers the expected cost
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """What is foreseen of a job. `unknown` says in words what is not."""
+
+    name: str
+    currency: str
+    prices: str
+    budget: float | None
+    epochs_low: float
+    epochs: float
+    epochs_high: float
+    epochs_known: bool  #: from earlier jobs; else a guess that every job begins with
+    probes: tuple[str, ...]  #: allocations that would be measured first
+    known: tuple[str, ...]
+    unknown: tuple[str, ...]
+    refusal: str  #: why it would end at once; "" where it would not
+    rows: tuple[PlanRow, ...]
+
+
+def plan(spec: TrainingJob, past: Mapping[str, Past], nodes: tuple[Node, ...]) -> Plan:
+    """The plan of a job that is not submitted, on the empty cluster `nodes`."""
+    points = known_points(past.values(), spec, nodes)
+    passes = known_epochs(past.values(), spec)
+    job = jobs.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, passes))
+    if points:
+        surface, _ = fit_models(job.speed_points(), (), job.metric)
+        job.surface = None if surface is None else Surface(surface)
+    fixed = _fixed_seconds(past.values(), spec, nodes)
+    epochs = life.remaining_epochs(job)
+    measured = {Allocation(workers, servers) for workers, servers, _ in points}
+    rows = tuple(_row(job, at, epochs, fixed, at in measured, nodes) for at in _allocations(job, measured))
+    book = spec.spec.price_book
+    money = spec.spec.budget_money
+    return Plan(
+        name=spec.name,
+        currency=book.currency,
+        prices=f"{book.name}: {words.number(book.vcpu_second * 3600)} {book.currency} a vCPU and hour, "
+        f"{words.number(book.gib_second * 3600)} a GiB and hour, {words.number(book.invocation * 1e6)} a million calls",
+        budget=None if money is None else to_amount(money),
+        epochs_low=epochs.low,
+        epochs=epochs.expected,
+        epochs_high=epochs.high,
+        epochs_known=passes is not None,
+        probes=tuple(map(str, _probes(job, nodes))),
+        known=tuple(_known(points, passes)),
+        unknown=tuple(_unknown(spec, points, passes)),
+        refusal=_refusal(job, nodes),
+        rows=rows,
+    )
+
+
+def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
+    low, high = job.minimum, job.maximum
+    every = [
+        Allocation(w, s)
+        for w in range(low.workers, min(high.workers, low.workers + 63) + 1)
+        for s in range(low.servers, min(high.servers, low.servers + 63) + 1)
+    ]
+    if len(every) > MOST_ROWS:
+        if (speed := job.speed) is not None:
+            every.sort(key=lambda at: -speed.predict(*at))
+        inside = [at for at in measured if job.spec.spec.limits.allows(at)]
+        every = list(dict.fromkeys([low, high, *inside, *every]))[:MOST_ROWS]
+    return sorted(every)
+
+
+def _row(  # noqa: PLR0917
+    job: Job, at: Allocation, epochs: Interval, fixed: float, measured: bool, nodes: tuple[Node, ...]
+) -> PlanRow:
+    book = job.spec.spec.price_book
+    rate = book.rate(job.spec.spec.resources.total(at))
+    budget = job.ledger.budget
+    seconds = None if job.speed is None else epoch_seconds(job.speed, *at, fixed)
+    total = None if seconds is None else _times(epochs, seconds)
+    return PlanRow(
+        *at,
+        measured=measured,
+        fits=not isinstance(plan_alone(job, at, nodes), Wait),
+        cost_per_hour=rate * 3600,
+        hours_within_budget=None if budget is None or not rate else to_amount(budget) / rate / 3600,
+        seconds=_expected(seconds),
+        seconds_low=_low(seconds),
+        seconds_high=_high(seconds),
+        cost=_expected(seconds, rate),
+        job_seconds=_expected(total),
+        job_seconds_low=_low(total),
+        job_seconds_high=_high(total),
+        job_cost=_expected(total, rate),
+        job_cost_low=_low(total, rate),
+        job_cost_high=_high(total, rate),
+        within_budget=None if budget is None or total is None else total.expected * rate <= to_amount(budget),
+    )
+
+
+def _low(interval: Interval | None, factor: float = 1.0) -> float | None:
+    return None if interval is None else interval.low * factor
+
+
+def _expected(interval: Interval | None, factor: float = 1.0) -> float | None:
+    return None if interval is None else interval.expected * factor
+
+
+def _high(interval: Interval | None, factor: float = 1.0) -> float | None:
+    return None if interval is None else interval.high * factor
+
+
+def _times(one: Interval, other: Interval) -> Interval:
+    """The product of two independent estimates: their relative spreads add in quadrature."""
+
+    def spread(bound: str) -> float:
+        pairs = ((getattr(each, bound), each.expected) for each in (one, other))
+        return math.hypot(*(math.log(at / middle) if at > 0 and middle > 0 else 0.0 for at, middle in pairs))
+
+    expected = one.expected * other.expected
+    return Interval(expected * math.exp(-spread("low")), expected, expected * math.exp(spread("high")))
+
+
+def _fixed_seconds(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]) -> float:
+    """Seconds of an epoch outside training, as earlier jobs like this one had them."""
+    found = [epoch.other_seconds for one in alike(past, spec, nodes) for epoch in one.job.epochs]
+    return statistics.median(found) if found else life.PRIOR_FIXED_SECONDS
+
+
+def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
+    if job.spec.spec.policy.allocation is not None:
+        return []
+    return life.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Wait))
+
+
+def _known(points: tuple[tuple[int, int, float], ...], passes: float | None) -> Iterable[str]:
+    if points:
+        yield f"speed: earlier jobs like it measured {words.count(len(points), 'allocation')} on these nodes"
+    if passes is not None:
+        yield f"epochs: earlier jobs like it reached this target after {passes:.0f} passes over the data"
+
+
+def _unknown(
+    spec: TrainingJob, points: tuple[tuple[int, int, float], ...], passes: float | None
+) -> Iterable[str]:
+    if not spec.spec.model.sha256:
+        yield "the model's file cannot be read here, so nothing says which earlier jobs are like this one"
+    if not points:
+        yield "speed: no earlier job with this model, data, batch size and resources ran on these nodes"
+    if passes is None:
+        guess = f"{life.PRIOR_EPOCHS:.0f} epochs is a guess"
+        yield f"epochs: no earlier job with this model and data reached this target; {guess}"
+
+
+def _refusal(job: Job, nodes: tuple[Node, ...]) -> str:
+    alone = plan_alone(job, job.minimum, nodes)
+    if isinstance(alone, Wait):
+        return alone.message
+    if not life.affordable(job, job.minimum):
+        seconds, cost = life.least_needed(job, job.minimum)
+        return (
+            f"the budget does not cover one epoch: at {job.minimum} it may take {words.duration(seconds)} and cost "
+            f"{words.money(cost, job.spec.spec.price_book.currency)}"
+        )
+    return ""

@@ -1,0 +1,10 @@
+"""Parts of Coach that not everybody needs."""
+
+from enum import StrEnum
+
+
+class Also(StrEnum):
+    """What only some need."""
+
+    GO = "go"
+    KUBERNETES = "kubernetes"

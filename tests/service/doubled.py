@@ -1,0 +1,42 @@
+"""`coach serve` on a platform in memory: what the service does by itself, without waiting for MXNet.
+
+python -m tests.service.doubled PORT [SECONDS_AN_EPOCH]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from coach.core.errors import CoachError
+from coach.core.policies import policy
+from coach.handler.home import Home
+from coach.service.logging import LogFormat, begin_logging
+from coach.service.server import Serving, serve
+from tests.handler.double import CLUSTER, Memory
+
+
+def main() -> int:
+    begin_logging(LogFormat.JSON)
+    port, seconds = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
+    home = Home.default()
+    platform = Memory(nodes=CLUSTER, epoch_seconds=seconds, linger_seconds=0.0)
+    try:
+        return serve(
+            Serving(
+                home,
+                CLUSTER,
+                policy("coach"),
+                lambda home, now: platform,
+                port=port,
+                folders=(Path.cwd(),),
+            ),
+            lambda endpoint: print(f"ready {endpoint.url}", flush=True),
+        )
+    except CoachError as error:
+        print(f"coach: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())

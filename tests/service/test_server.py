@@ -1,0 +1,407 @@
+"""The service as a process: it is found, there is one of it, it stops cleanly, and a killed one loses nothing."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import signal
+import socket
+import stat
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from coach.cli.main import invoke
+from coach.core.errors import PermanentError, TemporaryError, UserError
+from coach.handler import endpoint
+from coach.handler.endpoint import ServiceRunsError
+from coach.handler.home import Home
+from coach.handler.journal import Journal
+from coach.service.client import Client, service_of
+from tests.cli.conftest import ROOT
+from tests.service.conftest import job_text
+from tests.service.test_api import ENDLESS
+
+PATIENCE = 60.0
+
+
+class Served:
+    """A service on a platform in memory, and what it has said."""
+
+    def __init__(self, folder: Path, *words: str) -> None:
+        environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "tests.service.doubled", "0", *words],
+            cwd=folder,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        assert self.process.stdout is not None
+        self.ready = self.process.stdout.readline()
+
+    def end(self, number: int | None = signal.SIGINT) -> tuple[int, list[dict[str, Any]]]:
+        """Its exit code and its log, after this signal."""
+        if number is not None:
+            self.process.send_signal(number)
+        _, log = self.process.communicate(timeout=PATIENCE)
+        return self.process.returncode, [json.loads(line) for line in log.splitlines()]
+
+
+@contextlib.contextmanager
+def served(folder: Path, *words: str) -> Iterator[Served]:
+    service = Served(folder, *words)
+    try:
+        yield service
+    finally:
+        service.process.kill()
+        service.process.communicate()
+
+
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    file = tmp_path / "job.yaml"
+    file.write_text(job_text("job", maxEpochs=100_000, **ENDLESS, workers={"min": 1, "max": 1}))
+    return file
+
+
+def coach(*words: str) -> tuple[int, str, str]:
+    """A command in this process: exit code, stdout, stderr."""
+    with contextlib.redirect_stdout(io.StringIO()) as out, contextlib.redirect_stderr(io.StringIO()) as err:
+        code = invoke(words)
+    return code, out.getvalue(), err.getvalue()
+
+
+def rows() -> dict[str, dict[str, Any]]:
+    code, out, _ = coach("ps", "-o", "json")
+    assert code == 0
+    return {row["name"]: row for row in json.loads(out)}
+
+
+def until(done: Any) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not done():
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+
+
+# -- one of it, and found -------------------------------------------------------------------------------
+
+
+def test_a_service_is_found_by_the_other_commands_and_gone_afterwards(
+    home: Home, tmp_path: Path, job: Path
+) -> None:
+    code, _, err = coach("submit", str(job))
+    assert (code, "no service runs" in err, "coach serve" in err) == (2, True, True)
+    with served(tmp_path) as service:
+        found = endpoint.find(home)
+        assert found is not None
+        assert (service.ready.strip(), found.pid) == (f"ready {found.url}", service.process.pid)
+        for name in ("token", "service.json"):
+            assert stat.S_IMODE((home.path / name).stat().st_mode) == 0o600
+        code, out, _ = coach("submit", str(job), "-o", "json")
+        assert (code, [row["name"] for row in json.loads(out)]) == (0, ["job"])
+        until(lambda: rows()["job"]["epoch"] >= 2)
+        code, log = service.end()
+    assert code == 0
+    assert endpoint.find(home) is None
+    assert not (home.path / "service.json").exists()
+    assert any("stopping at the end of the running epochs" in line["message"] for line in log)
+    assert {"job"} <= {line.get("job") for line in log}
+    row = rows()["job"]
+    assert (row["reason"], row["reserved"]) == ("Interrupted", 0)
+
+
+def test_a_second_service_and_a_second_run_are_refused_or_join(home: Home, tmp_path: Path) -> None:
+    with served(tmp_path) as first:
+        with served(tmp_path) as second:
+            code = second.process.wait(PATIENCE)
+            assert second.process.stderr is not None
+            said = second.process.stderr.read()
+        assert code == 2
+        (line,) = said.splitlines()
+        assert "a service runs already, at http://127.0.0.1:" in line
+        assert f"(process {first.process.pid})" in line
+        first.end()
+
+
+def test_a_service_is_refused_where_a_run_has_the_journal(home: Home, tmp_path: Path) -> None:
+    journal = Journal.write(home.journal(1))
+    try:
+        with served(tmp_path) as service:
+            assert service.process.wait(PATIENCE) == 2
+            assert service.process.stderr is not None
+            assert "`coach run` runs there now" in service.process.stderr.read()
+    finally:
+        journal.close()
+
+
+def test_a_port_that_is_taken_is_one_clear_error(home: Home, tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        code, _, err = coach("serve", "--port", str(port))
+    assert code == 2
+    assert f"coach: cannot listen at 127.0.0.1:{port}: Address already in use; give another --port" in err
+    assert endpoint.find(home) is None
+
+
+@pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
+def test_it_listens_elsewhere_only_with_a_token_that_somebody_chose(host: str) -> None:
+    code, _, err = coach("serve", "--host", host)
+    assert code == 2
+    assert "give them a token of their own with --token FILE" in err
+
+
+@pytest.mark.parametrize(
+    ("content", "mode", "said"),
+    [
+        ("short", 0o600, "at least 20 characters"),
+        ("with a space in it, and so no token", 0o600, "without spaces"),
+        ("x" * 40, 0o644, "others may read this token (mode 644); chmod 600"),
+        (None, 0o600, "cannot be read as a token"),
+    ],
+)
+def test_a_token_that_is_none_is_refused(tmp_path: Path, content: str | None, mode: int, said: str) -> None:
+    file = tmp_path / "token"
+    if content is not None:
+        file.write_text(content)
+        file.chmod(mode)
+    code, _, err = coach("serve", "--token", str(file), "--port", "0")
+    assert code in (2, 5)
+    assert said in err
+    assert content is None or content not in err
+
+
+def test_what_a_killed_service_left_is_not_taken_for_one(home: Home, tmp_path: Path) -> None:
+    with served(tmp_path) as service:
+        code, _ = service.end(signal.SIGKILL)
+    assert code == -signal.SIGKILL
+    assert (home.path / "service.json").exists()
+    assert endpoint.find(home) is None
+    with served(tmp_path) as service:
+        assert service.ready
+        assert service.end()[0] == 0
+
+
+def test_of_two_claims_one_is_refused(home: Home) -> None:
+    with home.planning(), endpoint.claimed(home), pytest.raises(ServiceRunsError, match="just starting"):
+        endpoint.claimed(home).__enter__()
+    with endpoint.claimed(home):
+        pass
+
+
+# -- stopping, dying, going on --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_after_every_end_the_next_service_goes_on(home: Home, tmp_path: Path, job: Path, number: int) -> None:
+    with served(tmp_path) as service:
+        assert coach("submit", str(job))[0] == 0
+        until(lambda: rows()["job"]["epoch"] >= 3)
+        assert service.end(number)[0] == (0 if number != signal.SIGKILL else -signal.SIGKILL)
+    before = rows()["job"]
+    with served(tmp_path) as service:
+        until(lambda: rows()["job"]["epoch"] >= before["epoch"] + 2)
+        service.end()
+    _, out, _ = coach("show", "job", "-o", "json")
+    shown = json.loads(out)
+    assert [epoch["epoch"] for epoch in shown["epochs"]] == list(range(1, shown["epoch"] + 1))
+    assert shown["ledger"][-1]["spent"] == pytest.approx(shown["spent"])
+
+
+def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(home: Home, tmp_path: Path, job: Path) -> None:
+    with served(tmp_path, "3600") as service:
+        assert coach("submit", str(job))[0] == 0
+        until(lambda: rows()["job"]["state"] in ("Probing", "Training"))
+        service.process.send_signal(signal.SIGINT)
+        with service_of(home) as client:
+            until(lambda: client.cluster()["stopping"])
+            with pytest.raises(TemporaryError, match="the service is stopping"):
+                client.submit([job])
+        assert service.end(signal.SIGINT)[0] == 0
+    assert rows()["job"]["reason"] == "Interrupted"
+
+
+def test_a_client_is_told_when_the_service_goes_away(home: Home, tmp_path: Path) -> None:
+    with served(tmp_path) as service, service_of(home) as client:
+        client.cluster()
+        service.end(signal.SIGKILL)
+        with pytest.raises(TemporaryError, match="does not answer"):
+            client.cluster()
+
+
+def test_another_program_on_the_port_is_not_taken_for_the_service(home: Home, tmp_path: Path) -> None:
+    home.path.mkdir()
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.recv(65536)
+                connection.sendall(
+                    b"HTTP/1.1 200 OK\r\nContent-Type: text/html\r\nContent-Length: 2\r\n\r\nhi"
+                )
+
+        threading.Thread(target=answer, daemon=True).start()
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+        other = endpoint.Endpoint(url, 1, str(endpoint.own_token(home)), "0")
+        with Client(other) as client, pytest.raises(PermanentError, match="is another program on that port"):
+            client.cluster()
+
+
+# -- commands that ask it -------------------------------------------------------------------------------
+
+
+def test_commands_do_their_work_through_the_service(home: Home, tmp_path: Path, job: Path) -> None:
+    with served(tmp_path) as service:
+        assert coach("submit", str(job))[0] == 0
+        until(lambda: rows()["job"]["epoch"] >= 2)
+        code, _, err = coach("resume", "job")
+        assert (code, "was not stopped" in err) == (2, True)
+        code, out, _ = coach("cancel", "job")
+        assert (code, "job is cancelled; its checkpoint stays: file://" in out) == (0, True)
+        until(lambda: rows()["job"]["state"] == "Cancelled")
+        code, out, _ = coach("resume", "job")
+        assert (code, "coach events job -f" in out) == (0, True)
+        until(lambda: rows()["job"]["state"] == "Training")
+        code, _, err = coach("run", str(job), "--nodes", "3x2")
+        assert (code, "has its nodes already" in err) == (2, True)
+        code, out, _ = coach("doctor", "-o", "json")
+        (found,) = [check for check in json.loads(out) if check["name"] == "service"]
+        assert (found["status"], f"process {service.process.pid}" in found["found"]) == ("ok", True)
+        service.end()
+
+
+def test_the_mistakes_of_a_file_are_told_by_the_service_as_by_run(
+    home: Home, tmp_path: Path, job: Path
+) -> None:
+    other = tmp_path.parent / f"{tmp_path.name}-other"
+    other.mkdir()
+    (other / "model.py").write_text("")
+    outside = other / "job.yaml"
+    outside.write_text(job.read_text())
+    with served(tmp_path) as service:
+        code, out, err = coach("submit", str(job), str(outside))
+        lines = err.splitlines()
+        assert (code, out) == (2, "")
+        assert f"{outside}:1:" not in lines[0]
+        assert any("outside of what is allowed" in line for line in lines) or "second job of this name" in err
+        outside.write_text(job_text("other"))
+        code, _, err = coach("submit", str(job), str(outside))
+        first, last = err.splitlines()
+        assert first.startswith(f"{outside}:")
+        assert f"a path inside of {tmp_path}" in first
+        assert last == "coach: 1 mistake; nothing was started"
+        assert rows() == {}
+        service.end()
+
+
+def test_coach_run_joins_a_service_and_its_ctrl_c_stops_only_its_jobs(
+    home: Home, tmp_path: Path, job: Path
+) -> None:
+    (tmp_path / "own.yaml").write_text(
+        job_text("own", maxEpochs=100_000, **ENDLESS, workers={"min": 1, "max": 1})
+    )
+    run = [sys.executable, "-m", "coach.cli.main", "run", str(tmp_path / "own.yaml")]
+    with served(tmp_path) as service:
+        assert coach("submit", str(job))[0] == 0
+        with subprocess.Popen(
+            run, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as joined:
+            assert joined.stdout is not None
+            said = ""
+            while "own: epoch 3" not in said:
+                said += joined.stdout.readline()
+            joined.send_signal(signal.SIGINT)
+            said += joined.stdout.read()
+            assert joined.wait(PATIENCE) == 130
+        assert "1 job on 2 nodes (8 cores, 32.0 GiB), policy coach" in said
+        assert f"by the service at {service.ready.split()[1]}" in said
+        assert "own: submitted" in said
+        assert "job:" not in said
+        assert f"coach run {tmp_path}/own.yaml" in said
+        now = rows()
+        assert (now["own"]["reason"], now["job"]["state"]) == ("Interrupted", "Training")
+        with subprocess.Popen(
+            run, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        ) as again:
+            assert again.stdout is not None
+            said = ""
+            while "own: epoch" not in said:
+                said += again.stdout.readline()
+            again.send_signal(signal.SIGTERM)
+            said += again.stdout.read()
+            assert again.wait(PATIENCE) == 130
+        assert f"resumed from the checkpoint of epoch {now['own']['epoch']}" in said
+        assert "own: epoch 1:" not in said
+        service.end()
+
+
+def test_a_run_whose_service_dies_says_so(home: Home, tmp_path: Path, job: Path) -> None:
+    with (
+        served(tmp_path) as service,
+        subprocess.Popen(
+            [sys.executable, "-m", "coach.cli.main", "run", str(job)],
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        ) as joined,
+    ):
+        assert joined.stdout is not None
+        while "job: epoch 2" not in joined.stdout.readline():
+            pass
+        service.end(signal.SIGKILL)
+        said = joined.stdout.read()
+        assert joined.wait(PATIENCE) == 5
+    assert "does not answer" in said
+    assert "go on when it runs again (coach serve)" in said
+    assert "Traceback" not in said
+
+
+def test_a_thousand_submissions_at_once_are_accepted_and_listed(home: Home, tmp_path: Path) -> None:
+    with served(tmp_path, "3600") as service:
+        found = endpoint.find(home)
+        assert found is not None
+        limits = httpx.Limits(max_connections=64)
+        headers = {"Authorization": f"Bearer {found.token}"}
+        with httpx.Client(
+            base_url=found.url, headers=headers, limits=limits, timeout=120, trust_env=False
+        ) as http:
+
+            def submit(number: int) -> int:
+                file = {"path": f"{tmp_path}/job.yaml", "text": job_text(f"job-{number % 900}")}
+                return http.post("/jobs", json={"files": [file]}).status_code
+
+            with ThreadPoolExecutor(64) as pool:
+                assert set(pool.map(submit, range(1000))) == {201}
+            listed = http.get("/jobs").json()["jobs"]
+        names = {row["name"] for row in listed}
+        assert len(names) == len(listed) == 1000
+        assert {"job-0", "job-0-2", "job-99-2", "job-899"} <= names
+        assert {row["state"] for row in listed} <= {"Queued", "Probing", "Waiting"}
+        assert len(rows()) == 1000
+        service.end(signal.SIGTERM)
+
+
+def test_a_user_error_is_a_user_error_on_both_sides(home: Home, tmp_path: Path) -> None:
+    with served(tmp_path) as service:
+        with service_of(home) as client, pytest.raises(UserError, match="there is no job 'nobody'"):
+            client.job("nobody")
+        wrong = endpoint.Endpoint(service.ready.split()[1], 1, str(tmp_path / "wrong"), "0")
+        (tmp_path / "wrong").write_text("w" * 30)
+        (tmp_path / "wrong").chmod(0o600)
+        with Client(wrong) as client, pytest.raises(PermanentError, match="does not know this token"):
+            client.cluster()
+        service.end()
