@@ -150,7 +150,7 @@ class Handler:
 
     async def _beat(self) -> None:
         while True:
-            self._journal.beat()
+            self._journal.beat(self.now())
             await asyncio.sleep(BEAT_SECONDS)
 
     def _carry_out(self, action: act.Action) -> None:
