@@ -186,7 +186,9 @@ def _never_came() -> Job:
     ("job", "fits"),
     [
         pytest.param(lived(((2, 1), 0.02)), (2, 1), id="it was measured twice"),
-        pytest.param(lived(probes=[*PROBES[:2], ((2, 1), 0.085), PROBES[3]]), (2, 1), id="it looks as it should"),
+        pytest.param(
+            lived(probes=[*PROBES[:2], ((2, 1), 0.085), PROBES[3]]), (2, 1), id="it looks as it should"
+        ),
         pytest.param(lived(), (9, 9), id="the cluster cannot hold it"),
         pytest.param(_with_all_probing_done(), (2, 1), id="probes trained their tenth"),
         pytest.param(lived(maxEpochs=1), (2, 1), id="too few epochs are left to gain from it"),

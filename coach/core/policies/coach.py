@@ -61,7 +61,7 @@ class CoachPolicy:
         decided = {claim.job.id: claim.at for claim in claims}
         if any(claim.job.busy for claim in claims):
             self._hold(claims, cluster, shared, steps)
-            decided.update((claim.job.id, claim.at) for claim in claims if not claim.job.busy)
+            decided = {claim.job.id: claim.at for claim in claims}
         return AllocationDecision({job.id: decided[job.id] for job in jobs}, tuple(steps))
 
     def _shared(self, jobs: Sequence[JobView]) -> Objective:
@@ -151,3 +151,4 @@ class CoachPolicy:
         # What is left of a change may not pay any more; the rest of it can wait for the next boundary.
         if self._keep(movable, together):
             together.fit(movable, held=True)
+        together.promise([claim for claim in claims if claim.job.busy])

@@ -184,7 +184,9 @@ class Together:
             moves = self._give_back(movable, out)
             if not moves or not self.room.misfits(self.claims).pods:
                 return
-            out.add(self._undo_what_does_not_pack(moves))
+            good = self._undo_what_does_not_pack(moves)
+            del self.steps[len(self.steps) - (len(moves) - good) :]
+            out.add(moves[good][0])
 
     def _give_back(self, movable: Sequence[Claim], out: set[int]) -> list[Move]:
         moves = []
@@ -204,7 +206,7 @@ class Together:
         return moves
 
     def _undo_what_does_not_pack(self, moves: list[Move]) -> int:
-        """Undo the last of `moves` until the pods fit on the nodes, by halving; whose move was the first undone."""
+        """Undo the last of `moves` until the pods fit on the nodes, by halving; how many stay."""
         good, bad = 0, len(moves)
         at = bad
         while bad - good > 1:
@@ -212,8 +214,40 @@ class Together:
             at = self._replay(moves, at, middle)
             good, bad = (good, middle) if self.room.misfits(self.claims).pods else (middle, bad)
         self._replay(moves, at, good)
-        del self.steps[len(self.steps) - (len(moves) - good) :]
-        return moves[good][0]
+        return good
+
+    def promise(self, claims: Sequence[Claim]) -> None:
+        """Let `claims` have their goals beside all others, as far as that fits; those who would have less come first.
+
+        What does not fit is not promised: such a claim stays as it is where it may, else nothing is promised to it.
+        """
+        wishes = [claim for claim in claims if claim.goal != claim.at]
+        wishes.sort(key=lambda claim: (not self._is_less(claim), claim.rank))
+        moves: list[Move] = []
+        for claim in wishes:
+            if claim.goal is not None and self.room.fits(claim, claim.goal):
+                moves.append((claim.rank, claim, claim.at, claim.goal))
+                self.room.change(claim, claim.goal)
+        if moves and self.room.misfits(self.claims).pods:
+            self._undo_what_does_not_pack(moves)
+        for claim in wishes:
+            if claim.at != claim.goal:
+                at = claim.at if claim.goal is not None and self._may_stay(claim) else None
+                self.steps.append(Step(claim.job.id, claim.goal, at, Reason.HELD))
+                self.room.change(claim, at)
+
+    @staticmethod
+    def _may_stay(claim: Claim) -> bool:
+        job, at = claim.job, claim.at
+        if at is None or job.fixed is not None:
+            return at == job.fixed
+        inside = job.minimum.workers <= at.workers <= job.maximum.workers
+        return inside and job.minimum.servers <= at.servers <= job.maximum.servers and job.affordable(at)
+
+    @staticmethod
+    def _is_less(claim: Claim) -> bool:
+        at, goal = claim.at, claim.goal
+        return at is not None and goal is not None and goal[0] <= at[0] and goal[1] <= at[1]
 
     def _replay(self, moves: list[Move], at: int, to: int) -> int:
         for _, claim, _, after in moves[at:to]:

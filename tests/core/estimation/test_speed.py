@@ -54,7 +54,7 @@ def test_a_model_survives_json(known, workers, servers):
 @given(points, st.floats(1e-4, 1e4))
 def test_the_unit_of_speed_does_not_matter(known, unit):
     scaled = [SpeedPoint(p.workers, p.servers, p.epochs_per_second * unit, p.weight) for p in known]
-    assert fit_speed(scaled).predict(3, 2) == pytest.approx(fit_speed(known).predict(3, 2) * unit, rel=1e-6)
+    assert fit_speed(scaled).predict(3, 2) == pytest.approx(fit_speed(known).predict(3, 2) * unit, rel=1e-4)
 
 
 @given(points)
@@ -159,7 +159,9 @@ def test_one_slow_minute_among_many_measurements_changes_little():
 
 
 def test_what_was_never_measured_may_improve_and_what_was_measured_may_if_that_was_a_mistake():
-    model = fit_speed([SpeedPoint(1, 1, 0.8), SpeedPoint(2, 1, 0.5), SpeedPoint(1, 2, 0.8), SpeedPoint(2, 2, 1.5)])
+    model = fit_speed(
+        [SpeedPoint(1, 1, 0.8), SpeedPoint(2, 1, 0.5), SpeedPoint(1, 2, 0.8), SpeedPoint(2, 2, 1.5)]
+    )
     known, unknown = model.improvement([(2, 1), (3, 2)], 0.8)
     assert known < 1e-3 < unknown
     assert model.improvement_again(2, 1, 0.8) > 0.01
