@@ -92,14 +92,14 @@ class SpeedModel:
         return [log_normal(math.exp(m), float(sd)) for m, sd in zip(mean, spread, strict=True)]
 
     def improvement(self, where: Sequence[tuple[int, int]], above: float) -> FloatArray:
-        """By how much a measurement at each of `where` is expected to show ln speed above ln `above` (epochs/s), [m]."""
+        """By how much a measurement at each of `where` is expected to exceed ln `above` (epochs/s) in ln speed, [m]."""
         return expected_improvement(self.fit, *_places(where), math.log(above))
 
     def improvement_again(self, workers: int, servers: int, above: float) -> float:
         """`improvement` by measuring a configuration once more, for its one measurement may have been a mistake.
 
-        A mistake is a measurement in a slow minute: with probability SLOW_MINUTES it is up to MOST_SLOWED slower than the
-        truth, anything alike. How likely that is follows from what the other measurements say of the place alone.
+        A mistake is a measurement in a slow minute: with probability SLOW_MINUTES it is slower than the truth by up to
+        MOST_SLOWED, any factor alike. How likely that is follows from what the other measurements say of the place.
         """
         there = next((p for p in self.points if (p.workers, p.servers) == (workers, servers)), None)
         others = tuple(p for p in self.points if p is not there)

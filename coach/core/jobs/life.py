@@ -111,9 +111,9 @@ def _inside(job: Job, point: Allocation) -> bool:
 def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Allocation | None:
     """The allocation whose measurement is expected to save most time, more than it takes; None: there is none.
 
-    What it saves: the expected improvement over the fastest allocation that was measured, for the rest of the job. Asked
-    of those never measured, and of those measured once, for that may have been in a slow minute. What it takes: two
-    restarts, an evaluation, and training at its speed meanwhile.
+    What it saves: the expected improvement over the fastest allocation that was measured, for the rest of the job.
+    Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
+    two restarts, an evaluation, and training at its speed meanwhile.
     """
     share, model = probe_share(job), job.speed
     if model is None or share < SMALLEST_PROBE:
