@@ -78,10 +78,15 @@ class _Handlers:
 
     def nodes(self, job: Job) -> frozenset[tuple[Node, ...]]:
         """Every cluster that the job's epochs ran on."""
-        before = [
-            bisect_right(self.starts, epoch.started_at, key=lambda start: start.at) for epoch in job.epochs
-        ]
+        if job.started_at is None:
+            return frozenset()
+        first, last = self._before(job.started_at), self._before(job.ended_at or float("inf"))
+        # Mostly one handler had it all the time; else it depends on when its epochs were.
+        before = {first} if first == last else {self._before(epoch.started_at) for epoch in job.epochs}
         return frozenset(self.starts[number - 1].nodes for number in before if number)
+
+    def _before(self, at: float) -> int:
+        return bisect_right(self.starts, at, key=lambda start: start.at)
 
 
 class Home:

@@ -44,11 +44,13 @@ CREATE TABLE IF NOT EXISTS records (
 CREATE INDEX IF NOT EXISTS records_of_job ON records (job, seq);
 CREATE INDEX IF NOT EXISTS records_of_handlers ON records (seq) WHERE {handling};
 CREATE TABLE IF NOT EXISTS snapshots (
-    job   TEXT PRIMARY KEY,
-    born  INTEGER NOT NULL,
-    seq   INTEGER NOT NULL,
-    shape TEXT NOT NULL,
-    body  TEXT NOT NULL
+    job    TEXT PRIMARY KEY,
+    born   INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    shape  TEXT NOT NULL,
+    body   TEXT NOT NULL,
+    count  INTEGER NOT NULL,
+    epochs BLOB NOT NULL
 ) STRICT;
 """
 
@@ -150,9 +152,9 @@ class Journal:
         """Keep an ended job as it is after the last record, so that nobody needs to fold its records again."""
         query = "SELECT max(seq), (SELECT min(seq) FROM records WHERE job = ?) FROM records"
         seq, born = self._connection.execute(query, (job.name,)).fetchone()
-        row = (job.name, born, seq, shape(), freeze(job))
+        row = (job.name, born, seq, shape(), *freeze(job))
         try:
-            self._connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?)", row)
+            self._connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?)", row)
         except sqlite3.Error as error:
             log.warning("%s: %s is not remembered, starting will take longer: %s", self.path, job.name, error)
 
@@ -209,11 +211,11 @@ class Journal:
     def _snapshots(self) -> dict[str, tuple[int, int, Job]]:
         """Of each remembered job: the record it was born in, the last one it knows, and the job itself."""
         found = {}
-        query = "SELECT job, born, seq, body FROM snapshots WHERE shape = ?"
+        query = "SELECT job, born, seq, body, count, epochs FROM snapshots WHERE shape = ?"
         with contextlib.suppress(sqlite3.OperationalError):  # a journal that no handler has opened since
-            for name, born, seq, body in self._connection.execute(query, (shape(),)):
+            for name, born, seq, *frozen in self._connection.execute(query, (shape(),)):
                 with contextlib.suppress(ValueError):
-                    found[name] = born, seq, thaw(body)
+                    found[name] = born, seq, thaw(*frozen)
         return found
 
     def handling(self) -> Iterator[Record]:

@@ -1,13 +1,15 @@
-"""A job at rest as one JSON text, so that a journal need not be folded from its first record again.
+"""A job at rest as two JSON texts, so that a journal need not be folded from its first record again.
 
-A snapshot is a shortcut and never the truth: one that this version of Coach cannot read is passed over, and the job is
-the fold of its records as ever.
+The second has its epochs, which are most of it: they are packed, and unpacked where somebody looks at them. A snapshot
+is a shortcut and never the truth: one that this version of Coach cannot read is passed over, and the job is the fold of
+its records as ever.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
+import zlib
 from functools import cache
 from typing import Any, get_type_hints
 
@@ -17,9 +19,10 @@ from coach.core.jobs.events import EpochReport
 from coach.core.jobs.fits import Curve, Surface
 from coach.core.jobs.job import Epoch, Job
 from coach.core.jobs.spec import TrainingJob
+from coach.handler.later import Later
 
-#: What an ended job does not have.
-_ABSENT = ("pods", "running")
+#: What an ended job does not have, and what is kept apart.
+_ABSENT = ("pods", "running", "epochs")
 #: Fields that are kept as plain JSON, and made again where somebody looks at them.
 _PLAIN: dict[str, Any] = {
     "spec": dict[str, Any],
@@ -28,18 +31,21 @@ _PLAIN: dict[str, Any] = {
     "real_curves": tuple[tuple[dict[str, Any], float], ...],
 }
 
+_EPOCHS: TypeAdapter[list[Epoch]] = TypeAdapter(list[Epoch])
 
-def freeze(job: Job) -> str:
-    """A job that has ended, as JSON."""
+
+def freeze(job: Job) -> tuple[str, int, bytes]:
+    """A job that has ended: itself, how many epochs it has, and these."""
     values = {name: getattr(job, name) for name in _types()}
     values["spec"] = job.spec.to_json()
     values["surface"] = job.surface and job.surface.data
     values["curve"] = job.curve and (job.curve.data, job.curve.passes)
     values["real_curves"] = tuple((curve.data, curve.passes) for curve in job.real_curves)
-    return _adapter().dump_json(_mirror()(**values)).decode()
+    packed = zlib.compress(_EPOCHS.dump_json(list(job.epochs)), 1)
+    return _adapter().dump_json(_mirror()(**values)).decode(), len(job.epochs), packed
 
 
-def thaw(body: str) -> Job:
+def thaw(body: str, count: int, packed: bytes) -> Job:
     """The job that `freeze` wrote. Raises ValueError for what is none."""
     mirror = _adapter().validate_json(body)
     values = {name: getattr(mirror, name) for name in _types()}
@@ -47,7 +53,7 @@ def thaw(body: str) -> Job:
     values["surface"] = None if mirror.surface is None else Surface(mirror.surface)
     values["curve"] = None if mirror.curve is None else Curve(*mirror.curve)
     values["real_curves"] = tuple(Curve(*curve) for curve in mirror.real_curves)
-    return Job(**values)
+    return Job(**values, epochs=Later(count, lambda: _EPOCHS.validate_json(zlib.decompress(packed))))
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.handler import snapshots
 from coach.handler.journal import Journal, fold
+from coach.handler.later import Later
 from tests.core.lives import SeededDice, draw, play
 from tests.core.world import Truth, World, nodes, spec
 
@@ -32,7 +34,7 @@ def lived(*names: str) -> World:
 def test_an_ended_job_comes_back_as_it_was(number: int) -> None:
     world = play(draw(SeededDice(f"snapshot {number}")), shadow=False)
     for job in world.reducer.jobs.values():
-        again = snapshots.thaw(snapshots.freeze(job))
+        again = snapshots.thaw(*snapshots.freeze(job))
         assert again == job
         assert (again.in_a_row, again.hopeless, again.last_x()) == (job.in_a_row, job.hopeless, job.last_x())
         assert again.speed_points() == job.speed_points()
@@ -40,7 +42,7 @@ def test_an_ended_job_comes_back_as_it_was(number: int) -> None:
 
 def test_every_field_of_a_job_is_in_its_snapshot() -> None:
     names = {field.name for field in dataclasses.fields(Job)}
-    assert names - set(snapshots._types()) == {"pods", "running"}
+    assert names - set(snapshots._types()) == {"pods", "running", "epochs"}
 
 
 def test_jobs_are_the_same_with_and_without_snapshots_and_in_the_same_order(path: Path) -> None:
@@ -119,3 +121,32 @@ def test_the_records_that_say_which_handler_had_which_job_are_read_alone(path: P
     ).fetchall()
     assert "records_of_handlers" in str(plan)
     journal.close()
+
+
+def test_epochs_are_unpacked_where_somebody_looks_and_their_number_is_known_before() -> None:
+    looks = []
+
+    def make() -> list[int]:
+        looks.append(1)
+        return [1, 2, 3]
+
+    later = Later(3, make)
+    assert len(later) == 3 and later and not looks
+    assert not Later(0, list)
+    assert [*later] == [1, 2, 3] and later[-1] == 3 and later == [1, 2, 3]
+    assert Later(3, make) == Later(3, make) and Later(3, make) != [1]
+    assert (
+        list(reversed(Later(3, make))) == [3, 2, 1] and Later(3, make)[1:] == [2, 3] and 2 in Later(3, make)
+    )
+    assert (
+        sum(Later(3, make)) == 6
+        and [0, *Later(3, make)] == [0, 1, 2, 3]
+        and sorted(Later(3, make)) == [1, 2, 3]
+    )
+    assert operator.add([0], Later(3, make)) == [0, 1, 2, 3] == operator.add(Later(3, lambda: [0, 1, 2]), [3])
+    grown = Later(3, make)
+    grown.append(4)
+    del grown[0]
+    assert grown == [2, 3, 4] and len(grown) == 3 and repr(grown) == "[2, 3, 4]"
+    looks.clear()
+    assert [*later, *later] and not looks, "made once"
