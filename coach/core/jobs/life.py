@@ -155,9 +155,12 @@ def probe_share(job: Job) -> float:
 
 
 def total_epochs(job: Job) -> float:
-    """Epochs the whole job is predicted to take: by its curve, else by earlier jobs, else the prior."""
+    """Epochs the whole job is predicted to take: by its curve, else by earlier jobs, else the prior.
+
+    A few mini-epochs at the start of a curve say little of its end: the curve counts from the third real epoch on.
+    """
     limit = job.spec.spec.max_epochs or float("inf")
-    last = job.last_x() if len(job.epochs) >= HOPELESS_FITS else None
+    last = job.last_x() if len(job.real_epochs) >= HOPELESS_FITS else None
     predicted = last.expected if last is not None else job.known_epochs or PRIOR_EPOCHS
     return min(limit, max(predicted, 1.0))
 

@@ -21,8 +21,7 @@ import numpy as np
 
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
-from coach.core.policies.base import AllocationPolicy
-from coach.core.policies.climb import Objective
+from coach.core.policies.base import AllocationPolicy, Objective
 from coach.core.policies.coach import CoachPolicy
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.fifo import FifoPolicy

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from coach.core.cluster import Allocation
-from coach.core.policies.base import Reason, Step
-from coach.core.policies.climb import Level, Objective, within_epoch_budget
+from coach.core.policies.base import Objective, Reason, Step
+from coach.core.policies.climb import Level, within_epoch_budget
 from coach.core.policies.room import RESOURCES, Claim, Misfits, Room
 
 #: (workers, servers) moved by one step. Both at once where neither is of use without the other.
