@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coach.core.budget import to_amount, to_money
@@ -323,6 +323,7 @@ def test_the_first_epoch_of_all_may_also_fetch_data_and_load_the_model() -> None
     timed=st.sampled_from([None, 5.0]),
     known=st.booleans(),
 )
+@example(budget=1.0, spent=1.0, rate=0.0, call=0.0, seconds=1.0, workers=1, timed=None, known=False)
 def test_what_is_reserved_pays_for_all_that_may_happen_until_the_lease_ends(
     budget: float,
     spent: float,

@@ -286,6 +286,8 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
         deadline = min(deadline, paid)
     calls = int(pods * (CALLS_TO_START + CALLS_PER_SECOND * deadline))
     reservation = book.cost(held, deadline + LEASE_SECONDS, calls) + ROUNDING
+    if job.ledger.budget is not None and job.ledger.spent + reservation > job.ledger.budget:
+        return None  # not even what is free of charge, whose rounding is held too, once all is spent
     return Terms(deadline, reservation, budget_bound, predicted)
 
 
