@@ -155,10 +155,23 @@ def _text(outcome: Outcome) -> str:
         f"{len(scenario.free_parameters)} free parameters"
         + (f" ({', '.join(scenario.free_parameters)})." if scenario.free_parameters else "."),
         "",
-        comparison_table(outcome.comparisons()),
-        "",
+        *([comparison_table(outcome.comparisons()), ""] if scenario.targets else []),
         scenario.notes.strip(),
+        "",
     ]
+    told = {target.measure for target in scenario.targets}
+    others = {measure: values for measure, values in outcome.results.items() if measure not in told}
+    if others:
+        lines += [
+            "## Without a number in the paper",
+            "",
+            "| measure | mean | range |",
+            "| --- | ---: | ---: |",
+        ]
+        for measure, values in others.items():
+            known = values[~np.isnan(values)]
+            if len(known):
+                lines.append(f"| {measure} | {known.mean():.4g} | {known.min():.4g} .. {known.max():.4g} |")
     return "\n".join(lines).strip() + "\n"
 
 

@@ -1,0 +1,99 @@
+"""With the budget on: Coach's dynamic allocation against every static grid point, on measured speeds.
+
+One job a model of the speed table, alone on its cluster; its budget is a factor on what the cheapest static allocation
+costs (without noise). Both live in the reducer: the dynamic job has to find out what the static one was told.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+
+from coach.core.cluster import Node, Resources
+from coach.core.jobs.reasons import State
+from coach.core.jobs.spec import TrainingJob
+from coach.core.policies.coach import CoachPolicy
+from coach.simulation.assumed import assumed
+from coach.simulation.driver import Driver, Ended
+from coach.simulation.speeds import shipped
+
+NODES = tuple(Node(f"node-{n}", Resources(32.0, 128.0)) for n in range(3))
+
+
+def job_file(most: int, budget: float | None, static: tuple[int, int] | None) -> dict[str, Any]:
+    """A job with up to `most` workers and servers."""
+    policy = (
+        {"name": "coach"}
+        if static is None
+        else {"name": "static", "workers": static[0], "servers": static[1]}
+    )
+    return {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "job"},
+        "spec": {
+            "model": {"file": "file:///model.py"},
+            "data": {"format": "digits8x8"},
+            "target": {"loss": 0.3},
+            "budget": "none" if budget is None else {"amount": budget, "currency": "USD"},
+            "workers": {"min": 1, "max": most},
+            "servers": {"min": 1, "max": most},
+            "resources": {
+                "scheduler": {"cpu": "100m", "memory": "100Mi"},
+                "server": {"cpu": "1", "memory": "1Gi"},
+                "worker": {"cpu": "2", "memory": "2Gi"},
+            },
+            "policy": policy,
+        },
+    }
+
+
+def live(document: dict[str, Any], model: str, parameters: dict[str, Any], seed: int) -> Ended:
+    """One life of the job."""
+    job = TrainingJob.from_json(document)
+    truth = assumed(job, shipped()[model], parameters["epoch_seconds"], parameters["epochs"])
+    driver = Driver(NODES, CoachPolicy(), seed=seed)
+    driver.submit(0.0, "job", document, truth)
+    driver.run()
+    return driver.ended["job"]
+
+
+def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
+    """For each model: the dynamic job against the grid."""
+    most = parameters["most"]
+    measures: dict[str, float] = {}
+    lost, ranks = [], []
+    for model in parameters.get("models") or shipped():
+        grid = list(itertools.product(range(1, most + 1), repeat=2))
+        free = {at: live(job_file(most, None, at), model, parameters, seed) for at in grid}
+        budget = parameters["budget"] * min(ended.spent for ended in free.values())
+        within = {
+            at: ended.ended
+            for at, ended in free.items()
+            if ended.state is State.SUCCEEDED and ended.spent <= budget
+        }
+        dynamic = live(job_file(most, budget, None), model, parameters, seed)
+        best = min(within.values())
+        reached = dynamic.state is State.SUCCEEDED
+        change = 100 * (dynamic.ended / best - 1) if reached else math.nan
+        measures[f"{model}: dynamic against the best static point within the budget, %"] = change
+        measures[f"{model}: static points within the budget"] = float(len(within))
+        measures[f"{model}: static points that are sooner than dynamic"] = float(
+            sum(time < dynamic.ended for time in within.values())
+        )
+        measures[f"{model}: budget overshoot, USD"] = dynamic.overshoot
+        measures[f"{model}: dynamic reached the target"] = float(reached)
+        lost.append(change)
+        ranks.append(
+            100 * (dynamic.ended / float(np.mean(list(within.values()))) - 1) if reached else math.nan
+        )
+    measures["mean over models: dynamic against the best static point within the budget, %"] = float(
+        np.nanmean(lost)
+    )
+    measures["mean over models: dynamic against the mean static point within the budget, %"] = float(
+        np.nanmean(ranks)
+    )
+    return measures
