@@ -69,7 +69,7 @@ class Zygote:
             self._wrapper, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds}
         )
         while True:
-            left = self._deadline - time.monotonic()
+            left = float("inf") if self._child is None else self._deadline - time.monotonic()
             ready, _, _ = select.select([self._wrapper, self._wake], [], [], min(max(left, 0), 3600))
             self._drain_wakeups()
             self._reap(os.WNOHANG)
