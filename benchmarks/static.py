@@ -112,8 +112,8 @@ def write(rows: harness.Rows) -> None:
             "Coach against the best, the median and the cheapest static choice",
             COMMAND,
             summary,
-            "Goals: at most 1.10x the best static choice; less than the median one; at most 10 % probing; with a budget "
-            "of 1.2x the cheapest static choice's cost: the target reached, nothing overspent.",
+            "Goals: at most 1.10x the best static choice; less than the median one; at most 10 % probing; with a "
+            "budget of 1.2x the cheapest static choice's cost: the target reached, nothing overspent.",
         )
     _figure(rows)
 

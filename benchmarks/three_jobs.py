@@ -2,9 +2,9 @@
 
     python -m benchmarks.three_jobs [--repeats 3] [--next]
 
-The jobs of jobs/bench, with requests small enough that the smallest gang of each fits. FIFO runs one job after the other with
-the best static choice so far. Each run is a row of results/three-jobs/runs.csv and is skipped when it is there;
-`--next` does one run and ends, with exit code 3 when none is left.
+The jobs of jobs/bench, with requests small enough that the smallest gang of each fits. FIFO runs one job after the
+other with the best static choice so far. Each run is a row of results/three-jobs/runs.csv and is skipped when it is
+there; `--next` does one run and ends, with exit code 3 when none is left.
 """
 
 from __future__ import annotations
@@ -94,8 +94,8 @@ def write(rows: harness.Rows) -> None:
         "Three different jobs at once: completion times, probing included (medians, seconds)",
         COMMAND,
         table,
-        f"`runs` is how many repeats a median is of. FIFO: one job after the other, in the order of the columns, with the best "
-        f"static choice so far ({choices or 'not run yet'}). Goal for Coach: a mean shorter than both.",
+        f"`runs` is how many repeats a median is of. FIFO: one job after the other, in the order of the columns, with "
+        f"the best static choice so far ({choices or 'not run yet'}). Goal for Coach: a mean shorter than both.",
     )
     _figure(rows, table)
 
