@@ -106,13 +106,36 @@ STORIES: list[tuple[str, list[Work], list[float], list[str]]] = [
         "where no job makes room by itself, several go together",
         [be(0, 9, 2, grace=1), be(0, 9, 2), te(1, 3, 4)],
         [4],
-        ["0 j0 start 0", "0 j1 start 0", "1 j0 preempt", "1 j1 preempt", "3 j2 start 0", "6 j0 start 0", "6 j1 start 0"],
+        [
+            "0 j0 start 0",
+            "0 j1 start 0",
+            "1 j0 preempt",
+            "1 j1 preempt",
+            "3 j2 start 0",
+            "6 j0 start 0",
+            "6 j1 start 0",
+        ],
     ),
-    ("best-effort jobs wait in line: none passes", [be(0, 9, 3), be(1, 5, 4), be(2, 5, 1)], [4], ["0 j0 start 0", "9 j1 start 0", "14 j2 start 0"]),
+    (
+        "best-effort jobs wait in line: none passes",
+        [be(0, 9, 3), be(1, 5, 4), be(2, 5, 1)],
+        [4],
+        ["0 j0 start 0", "9 j1 start 0", "14 j2 start 0"],
+    ),
     ("the tightest node first", [be(0, 9, 2), be(1, 9, 2)], [8, 4, 2], ["0 j0 start 2", "1 j1 start 1"]),
-    ("no grace, no wait", [be(0, 9, 4, grace=0), te(1, 3, 4)], [4], ["0 j0 start 0", "1 j0 preempt", "1 j1 start 0", "4 j0 start 0"]),
-    ("a higher priority is spared", [be(0, 9, 4, priority=1), te(1, 3, 4)], [4], ["0 j0 start 0", "9 j1 start 0"]),
-]  # fmt: skip
+    (
+        "no grace, no wait",
+        [be(0, 9, 4, grace=0), te(1, 3, 4)],
+        [4],
+        ["0 j0 start 0", "1 j0 preempt", "1 j1 start 0", "4 j0 start 0"],
+    ),
+    (
+        "a higher priority is spared",
+        [be(0, 9, 4, priority=1), te(1, 3, 4)],
+        [4],
+        ["0 j0 start 0", "9 j1 start 0"],
+    ),
+]
 
 
 @pytest.mark.parametrize(
