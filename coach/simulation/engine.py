@@ -13,20 +13,18 @@ from __future__ import annotations
 
 import heapq
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 import numpy as np
 
 from coach.core.policies.react import (
-    TOLERANCE,
     Action,
     Arrived,
     Boundary,
     Drained,
     Event,
     Finished,
-    FloatArray,
     Hold,
     JobId,
     Kill,
@@ -42,15 +40,15 @@ from coach.core.policies.react import (
     Start,
     Tick,
     Wake,
-    demand,
     totals,
 )
 from coach.simulation.belief import Belief, Truth
 from coach.simulation.cluster import Cluster
 from coach.simulation.faults import Faults
+from coach.simulation.floor import Floor
 from coach.simulation.job import SimJob
 from coach.simulation.record import Record
-from coach.simulation.workload import NOTHING, Work, Workload
+from coach.simulation.workload import Work, Workload
 
 #: Kinds of what is to come, in the order in which they happen at one time.
 FINISH, DRAIN, EPOCH, RESUME, FAULT, NODE, ARRIVAL, TICK = range(8)
@@ -85,12 +83,13 @@ class Engine:
         self.belief = belief or Truth()
         self.record = record or Record(cluster)
         self.now = 0.0
-        self.capacity = cluster.capacity.copy()
-        self.free = cluster.capacity.copy()
+        self._floor = Floor(cluster, self.record)
+        self.capacity = self._floor.capacity
+        self.free = self._floor.free
         self.jobs: dict[JobId, SimJob] = {}
         self.waiting: dict[JobId, SimJob] = {}
         self.running: dict[JobId, SimJob] = {}
-        self._on: list[dict[JobId, SimJob]] = [{} for _ in range(len(self.free))]
+        self._on = self._floor.jobs
         self._shared = cluster.contention is not None
         self._heap: list[tuple[float, int, int, int, int]] = []
         self._sequence = 0
@@ -261,8 +260,7 @@ class Engine:
         assert self._faults is not None
         up = not self.capacity[node].any()
         if up:
-            self.capacity[node] = self.cluster.capacity[node]
-            self.free[node] = self.capacity[node]
+            self._floor.restore(node)
             self._push(self.now + self._faults.lost_after(node), NODE, node, 0)
             self._tell(NodeChanged(node, True))
             return
@@ -274,8 +272,7 @@ class Engine:
             self._vacate(job)
             self._queue(job)
             job.vacated = self.now
-        self.capacity[node] = 0.0
-        self.free[node] = 0.0
+        self._floor.lose(node)
         self.record.nodes_lost += 1
         self._tell(NodeChanged(node, False, tuple(job.id for job in lost)))
 
@@ -307,7 +304,7 @@ class Engine:
         self._check_counts(job, action)
         if job.plan:
             self._vacate(job)
-        self._occupy(job, action.plan, action)
+        self._floor.occupy(job, action.plan, action, self.now)
         self.waiting.pop(job.id, None)
         self.running[job.id] = job
         job.phase = Phase.RUNNING
@@ -325,7 +322,7 @@ class Engine:
         self._check_counts(job, action)
         job.settle(self.now)
         self._vacate(job)
-        self._occupy(job, action.plan, action)
+        self._floor.occupy(job, action.plan, action, self.now)
         if isinstance(action, Migrate):
             job.migrations += 1
             self._pause(job, job.migration_seconds)
@@ -348,7 +345,7 @@ class Engine:
     def _hold(self, job: SimJob, action: Hold) -> None:
         self._vacate(job)
         if action.plan:
-            self._occupy(job, action.plan, action)
+            self._floor.occupy(job, action.plan, action, self.now)
             self.waiting.pop(job.id, None)
             job.phase = Phase.HOLDING
             job.since = self.now
@@ -373,62 +370,12 @@ class Engine:
         if not (low.workers <= workers <= high.workers and low.servers <= servers <= high.servers):
             raise PolicyError(f"{action}: {workers}x{servers} is not within {low}..{high} of job {job.id}")
 
-    # -- room --------------------------------------------------------------------------------------------------
-
-    def _occupy(self, job: SimJob, plan: Plan, action: Action) -> None:
-        """Take the room of `plan`."""
-        if len(plan) == 1 and job.server is NOTHING and job.scheduler is NOTHING:
-            node, workers, servers = plan[0]
-            need = job.worker if workers == 1 else workers * job.worker
-            self._take(job, node, need, action)
-        else:
-            workers, servers = totals(plan)
-            held = NOTHING
-            taken: list[NodeId] = []
-            for node, part in demand(job, plan).items():
-                self._take(job, node, part, action, taken)
-                taken.append(node)
-                held = held + part
-            need = held
-        job.plan, job.workers, job.servers = plan, workers, servers
-        cpu, memory, gpu = need.tolist()
-        job.need, job.held, job.held_since = need, (cpu, memory, gpu), self.now
-        self.record.took(self.now, job.held)
-
-    def _take(
-        self, job: SimJob, node: NodeId, need: FloatArray, action: Action, taken: Sequence[NodeId] = ()
-    ) -> None:
-        row = self.free[node]
-        row -= need
-        if min(row.tolist()) < -TOLERANCE:
-            row += need
-            for other in taken:
-                del self._on[other][job.id]
-            raise PolicyError(f"{action}: node {node} has {row.tolist()} free, {need.tolist()} are asked for")
-        self._on[node][job.id] = job
-
     def _vacate(self, job: SimJob) -> None:
-        """Give back all that a job holds; its work is settled before."""
         plan = job.plan
-        if not plan:
-            return
-        if len(plan) == 1:
-            node = plan[0][0]
-            self.free[node] += job.need
-            del self._on[node][job.id]
-        else:
-            for node, need in demand(job, plan).items():
-                self.free[node] += need
-                del self._on[node][job.id]
-        cpu, memory, gpu = job.held
-        seconds = self.now - job.held_since
-        job.cpu_seconds += cpu * seconds
-        job.memory_seconds += memory * seconds
-        job.gpu_seconds += gpu * seconds
-        self.record.took(self.now, job.held, -1.0)
-        job.plan, job.workers, job.servers, job.need = (), 0, 0, NOTHING
-        if self._shared:
-            self._rerate(plan)
+        if plan:
+            self._floor.vacate(job, self.now)
+            if self._shared:
+                self._rerate(plan)
 
     # -- rates -------------------------------------------------------------------------------------------------
 

@@ -25,6 +25,7 @@ from coach.core.policies.react import (
     Tick,
     View,
     Wake,
+    demand,
 )
 from coach.simulation.cluster import Cluster
 from coach.simulation.engine import Engine
@@ -159,8 +160,8 @@ class Watch:
         assert (view.free >= -1e-6).all()
         held = np.zeros_like(view.free)
         for job in view.jobs.values():
-            for node, workers, servers in job.plan:
-                held[node] += workers * job.worker + servers * job.server
+            for node, need in demand(job, job.plan).items():
+                held[node] += need
             assert (job.id in view.waiting) == (job.phase == "waiting")
             assert (job.id in view.running) == (job.phase == "running")
             assert bool(job.plan) == (job.phase != "waiting")

@@ -6,7 +6,6 @@ costs (without noise). Both live in the reducer: the dynamic job has to find out
 
 from __future__ import annotations
 
-import itertools
 import math
 from typing import Any
 
@@ -67,7 +66,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     measures: dict[str, float] = {}
     lost, ranks = [], []
     for model in parameters.get("models") or shipped():
-        grid = list(itertools.product(range(1, most + 1), repeat=2))
+        grid = [(workers, servers) for workers in range(1, most + 1) for servers in range(1, most + 1)]
         free = {at: live(job_file(most, None, at), model, parameters, seed) for at in grid}
         budget = parameters["budget"] * min(ended.spent for ended in free.values())
         within = {

@@ -1,0 +1,71 @@
+"""Truths learned from journals: a run in virtual time is predicted from the journals of others."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from benchmarks.fidelity import read
+from coach.core.cluster import Allocation
+from coach.core.policies import policy
+from coach.simulation.driver import Driver
+from coach.simulation.measured import learn, runs_of
+from coach.simulation.truth import Training
+from tests.core.world import nodes, spec
+
+TRUTH = Training(
+    lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s),
+    lambda x: 1 / (0.4 * x + 0.5) + 0.1,
+    pod_seconds=0.7,
+    new_group_seconds=1.1,
+    same_group_seconds=0.2,
+    evaluate_seconds=0.5,
+    speed_noise=0.05,
+)
+
+
+def lived(truth: Training, seed: int) -> tuple[float, list[object]]:
+    records: list[object] = []
+    driver = Driver(nodes(2, 4), policy("coach"), seed=seed, journal=records.append)
+    driver.submit(0.0, "job", spec(), truth)
+    driver.run()
+    return driver.ended["job"].ended, records
+
+
+def test_a_journal_gives_back_the_truth_behind_it() -> None:
+    learned = learn([runs_of(lived(TRUTH, seed)[1])["job"] for seed in (1, 2, 3)])
+    for at in (Allocation(1, 1), Allocation(2, 2), Allocation(3, 3)):
+        assert learned.speed(*at) == pytest.approx(TRUTH.speed(*at), rel=0.1)
+    assert learned.loss(5.0) == pytest.approx(TRUTH.loss(5.0), rel=0.02)
+    assert learned.pod_seconds == pytest.approx(0.7)
+    assert learned.new_group_seconds == pytest.approx(1.1, rel=0.02)
+    assert learned.same_group_seconds == pytest.approx(0.2, rel=0.02)
+    assert 0.02 < learned.speed_noise < 0.08
+
+
+def test_a_run_is_predicted_from_the_journals_of_others() -> None:
+    took, _ = lived(TRUTH, 4)
+    learned = learn([runs_of(lived(TRUTH, seed)[1])["job"] for seed in (1, 2, 3)])
+    predicted, _ = lived(learned, 0)
+    assert predicted == pytest.approx(took, rel=0.05)
+
+
+JOURNALS = read(Path("results/simulation/journals"))
+
+
+def test_journals_of_real_runs_are_there() -> None:
+    assert len(JOURNALS) >= 5
+    assert any(len(recorded.runs) > 1 for recorded in JOURNALS)
+
+
+@pytest.mark.parametrize("recorded", JOURNALS, ids=lambda recorded: recorded.name)
+def test_the_curve_and_the_seconds_of_a_real_run_are_learned(recorded: object) -> None:
+    for run in recorded.runs.values():  # type: ignore[attr-defined]
+        learned = learn([run])
+        for epoch in run.job.epochs:
+            assert learned.accuracy is not None
+            assert learned.accuracy(epoch.passes) == pytest.approx(epoch.report.accuracy)
+            assert learned.speed(*epoch.allocation) > 0
+        assert 0 < learned.pod_seconds < 10
+        assert 0 <= learned.same_group_seconds <= learned.new_group_seconds + 1
