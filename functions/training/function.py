@@ -340,6 +340,9 @@ class Function:
         elif event == "forked":
             child.pid, child.loading = message["pid"], None
             self._lost_loading = None
+            # The child says so too, unless it is stopped before it can say anything.
+            if self._epoch is not None and self._epoch.state == "starting":
+                self._epoch.become("forming")
         elif event == "failed":
             self._fail(TrainingError(message["reason"], message["message"]))
             self._drop_child()

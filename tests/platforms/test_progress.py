@@ -1,0 +1,111 @@
+"""A hang is noticed by what does not happen any more, and nobody else is taken for hanging."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+
+from coach.core.jobs.actions import Patience
+from coach.core.jobs.patience import (
+    LONGER,
+    STALL_FACTOR,
+    STALL_SECONDS,
+    UNKNOWN_LOADING_SECONDS,
+    UNKNOWN_SECONDS,
+    patience,
+)
+from coach.core.jobs.reasons import Reason
+from coach.platforms.functions import POLL_SECONDS, Progressing
+from tests.core.world import Truth, World, nodes, spec
+
+STATIC = {"name": "static", "workers": 1, "servers": 1}
+
+
+def lived(epochs: int, **changes: object) -> World:
+    world = World.of(nodes(1, 4.0))
+    truth = Truth(data_size=6400, evaluate=0.7)
+    world.submit(spec(maxEpochs=epochs + 1, policy=STATIC, target={"loss": 0.01}, **changes), truth)
+    world.run(until=lambda: len(world.orders()) == epochs + 1)
+    return world
+
+
+def note_all(progressing: Progressing, answers: Iterable[tuple[float, str, int]]) -> list[str]:
+    return [words for at, state, version in answers if (words := progressing.note(state, version, at))]
+
+
+# -- what is expected -------------------------------------------------------------------------------------
+
+
+def test_of_a_first_epoch_nothing_is_known() -> None:
+    (order,) = lived(0).orders()
+    assert order.patience == Patience(
+        UNKNOWN_LOADING_SECONDS, UNKNOWN_SECONDS, UNKNOWN_SECONDS, UNKNOWN_SECONDS
+    )
+    own = lived(0, data={"format": "custom"}).orders()[0]
+    assert own.patience and own.patience.forming == UNKNOWN_LOADING_SECONDS, "members read their own data"
+
+
+def test_later_epochs_are_expected_to_be_like_the_earlier_ones() -> None:
+    world = lived(3)
+    job = world.job()
+    expected = world.orders()[-1].patience
+    assert expected is not None
+    step = max(epoch.report.train_seconds for epoch in job.epochs) * job.spec.spec.batch_size / 6400
+    assert expected.training == pytest.approx(STALL_SECONDS + STALL_FACTOR * step)
+    assert expected.evaluating == pytest.approx(STALL_SECONDS + STALL_FACTOR * 0.7)
+    assert expected.training < job.epochs[-1].seconds * 3 + 10, "sooner than the deadline"
+
+
+def test_each_further_attempt_may_take_longer() -> None:
+    world = World.of(nodes(1, 4.0))
+    truth = Truth(fault=lambda order: (Reason.STALLED, 0.5) if order.number == 3 else None)
+    world.submit(spec(maxEpochs=5, policy=STATIC, target={"loss": 0.01}), truth)
+    world.run()
+    first, second, third = (order.patience for order in world.orders() if order.number == 3)
+    assert first and second and third
+    assert second.training == pytest.approx(first.training * LONGER)
+    assert third.evaluating == pytest.approx(first.evaluating * LONGER**2)
+    assert world.job().reason is Reason.STALLED
+    assert patience(world.job()).training == pytest.approx(first.training * LONGER**2)
+
+
+# -- what is seen -----------------------------------------------------------------------------------------
+
+USUAL = Patience(30.0, 20.0, 10.0, 12.0)
+
+
+@pytest.mark.parametrize(
+    ("state", "most"), [("starting", 30.0), ("forming", 20.0), ("training", 10.0), ("evaluating", 12.0)]
+)
+def test_a_version_that_stands_still_for_too_long_is_a_hang_in_any_state(state: str, most: float) -> None:
+    progressing = Progressing(USUAL, 0.0)
+    polls = [(POLL_SECONDS * n, state, 7) for n in range(1, 200)]
+    found = note_all(progressing, polls)
+    seconds = float(found[0].removeprefix("no progress for ").partition(" ")[0])
+    assert found[0].endswith(f"while {state}") and most < seconds <= most + 3 * POLL_SECONDS
+
+
+def test_progress_now_and_then_is_enough() -> None:
+    progressing = Progressing(USUAL, 0.0)
+    assert not note_all(progressing, ((0.5 * n, "training", n // 15) for n in range(1, 1000)))
+
+
+def test_steps_that_are_slower_than_ever_before_are_waited_for_once_one_was_seen() -> None:
+    progressing = Progressing(USUAL, 0.0)
+    polls = [(0.5 * n, "training", n // 18) for n in range(1, 54)]  # nine seconds a step
+    assert not note_all(progressing, polls)
+    at = polls[-1][0]
+    patient = STALL_SECONDS + STALL_FACTOR * 8.0
+    assert not note_all(progressing, ((at + 0.5 * n, "training", 99) for n in range(1, int(patient))))
+
+
+def test_a_handler_that_stood_still_blames_nobody() -> None:
+    progressing = Progressing(USUAL, 0.0)
+    assert not progressing.note("training", 3, 1.0)
+    assert not progressing.note("training", 3, 3600.0), "it was we who did not look"
+    assert not progressing.note("training", 4, 3600.5)
+
+
+def test_states_without_a_limit_have_none() -> None:
+    assert not note_all(Progressing(USUAL, 0.0), ((float(n), "idle", 1) for n in range(500)))
