@@ -173,7 +173,7 @@ def month(jobs: int = 5000, epochs: float = 30.0, nodes: int = 500) -> dict[str,
     dice = np.random.default_rng([1, 0])
     models = list(shipped().values())
     arrivals = np.sort(dice.uniform(0, 30 * 24 * 3600.0, jobs)).tolist()
-    worker, server = np.array([4.0, 16.0, 0.0]), np.array([2.0, 8.0, 0.0])
+    worker, server = np.array([8.0, 16.0, 0.0]), np.array([4.0, 8.0, 0.0])
 
     def works() -> Iterator[Work]:
         for arrival, which, seconds in zip(
@@ -189,19 +189,25 @@ def month(jobs: int = 5000, epochs: float = 30.0, nodes: int = 500) -> dict[str,
 
             yield Work(
                 arrival, epochs, worker, server, name=shape.model, speed=speed, minimum=Allocation(1, 1),
-                maximum=Allocation(8, 8), rescale_seconds=20.0, checkpoint=1.0,
+                maximum=Allocation(12, 12), rescale_seconds=20.0, checkpoint=1.0,
             )  # fmt: skip
 
     began = time.perf_counter()
     engine = Engine(Cluster.uniform(nodes, 32, 128), works(), reactive("coach"))
     record = engine.run()
+    seconds = time.perf_counter() - began
+    _, used = record.utilisation()
+    print(
+        f"month: {used[:, 0].mean():.0%} of the cores held on average, {used[:, 0].max():.0%} at most",
+        flush=True,
+    )
     return {
         "benchmark": "month",
         "what": "coach",
         "jobs": len(record.column("job")),
         "epochs": float(record.column("work").sum()),
         "events": engine.events,
-        "seconds": time.perf_counter() - began,
+        "seconds": seconds,
         "rss_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }
 

@@ -96,3 +96,34 @@ def test_a_policy_with_a_cadence_is_asked_at_its_slots_alone() -> None:
     assert record.column("started").tolist() == [0.0, 20.0]
     assert record.column("finished").tolist() == [4.0, 21.0]
     assert policy.asked == [1, 1]
+
+
+def test_with_room_for_all_a_policy_that_says_so_is_asked_for_the_moving_jobs_alone() -> None:
+    works = [work(0.7 * number, 3.0 + number % 3) for number in range(8)]
+
+    def times(nodes: int, separable: bool) -> tuple[list[float], int]:
+        made = reactive("coach")
+        assert isinstance(made, Placing)
+        asked = []
+
+        @dataclass
+        class Counting:
+            name: str = "counting"
+            cadence: float | None = None
+            separable: bool = True
+
+            def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+                asked.append(len(jobs))
+                return made.policy.allocate(jobs, cluster)
+
+        record = Engine(
+            Cluster.uniform(nodes, 40, 80), works, Watch(Placing(Counting(separable=separable)))
+        ).run()
+        return record.column("finished").tolist(), sum(asked)
+
+    wide, asked_wide = times(8, True)
+    every, asked_every = times(8, False)
+    assert wide == every
+    assert asked_wide < asked_every
+    narrow = [times(1, separable)[0] for separable in (True, False)]
+    assert narrow[0] == narrow[1]

@@ -16,6 +16,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 from coach.core.cluster import Allocation
 from coach.core.policies.base import (
@@ -40,6 +41,8 @@ class CoachPolicy:
     #: See `Climb.least_efficiency`.
     least_efficiency: float = 0.02
     cadence: float | None = None
+    #: With room for all, each job gets what it would get alone (`Placing`).
+    separable: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

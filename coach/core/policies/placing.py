@@ -18,8 +18,10 @@ from coach.core.policies.base import AllocationPolicy, ClusterView, Objective
 from coach.core.policies.react import (
     TOLERANCE,
     Action,
+    Arrived,
     Boundary,
     Event,
+    Finished,
     FloatArray,
     IntArray,
     JobId,
@@ -97,6 +99,10 @@ class Placing:
 
     policy: AllocationPolicy
     wants: frozenset[type] = field(init=False)
+    #: Demand of each live job's maximum, and its largest pod: what `_ample` sums up.
+    _most: dict[JobId, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)
+    _sum: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
+    _largest: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
     #: Whether a Tick is under way.
     _ticking: bool = field(default=False, init=False)
     _nodes: tuple[Node, ...] = field(default=(), init=False)
@@ -108,6 +114,7 @@ class Placing:
     def react(self, event: Event, view: View) -> Iterator[Action]:
         """See `Policy`."""
         cadence = self.policy.cadence
+        self._count(event, view)
         if cadence is None:
             yield from self.decide(view, event.job if isinstance(event, Boundary) else None)
         elif isinstance(event, Tick):
@@ -123,6 +130,9 @@ class Placing:
         """Ask the policy, and do what it says. Without a cadence only the job at its boundary and the waiting move."""
         free = self.policy.cadence is not None
         jobs = [job for job in view.jobs.values() if job.phase is not Phase.DRAINING]
+        if not free and self._ample(view):
+            # Each job's answer depends on itself alone, and only these can move now.
+            jobs = [job for job in jobs if job.phase is not Phase.RUNNING or job.id == at_boundary]
         if not jobs:
             return
         views = [
@@ -162,6 +172,29 @@ class Placing:
                     yield Start(job.id, plan)
             elif plan != job.plan:
                 yield Resize(job.id, plan)
+
+    def _count(self, event: Event, view: View) -> None:
+        if isinstance(event, Arrived):
+            job = view.jobs[event.job]
+            pods = np.stack([job.worker, job.server, job.scheduler])
+            most = np.array([job.maximum.workers, job.maximum.servers, 1]) @ pods
+            self._most[job.id] = most, pods.max(axis=0)
+            self._sum += most
+            self._largest = np.maximum(self._largest, self._most[job.id][1])
+        elif isinstance(event, Finished) and event.job in self._most:
+            self._sum -= self._most.pop(event.job)[0]
+
+    def _ample(self, view: View) -> bool:
+        """Whether all jobs could have their maximum at once, wherever their pods stand.
+
+        As long as less than a node's room less one pod is held of every node on average, some node has room for a pod.
+        Asked only of policies that say (`separable`) that the jobs do not concern one another then: it spares them
+        looking at all jobs whenever one comes to the end of an epoch.
+        """
+        if not getattr(self.policy, "separable", False) or len(self._most) != len(view.jobs):
+            return False
+        usable: FloatArray = np.maximum(0.0, view.capacity - self._largest).sum(axis=0)
+        return bool((self._sum <= usable + TOLERANCE).all())
 
     def _cluster(self, view: View) -> ClusterView:
         if self._capacity is None or not np.array_equal(self._capacity, view.capacity):
