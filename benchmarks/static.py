@@ -1,6 +1,6 @@
 """Completion time, probing included, of Coach against every static (workers, servers), on three jobs and two networks.
 
-    python -m benchmarks.static [--repeats 3] [--next]
+    python -m benchmarks.static [--repeats 3] [--jobs lenet mlp] [--next]
 
 Each run is a row of results/static/runs.csv and is skipped when it is there; `--next` does one run and ends, with exit
 code 3 when none is left. In each case (job, network) the static choices come first, then Coach, then Coach with a
@@ -171,9 +171,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--next", action="store_true", help="one run; exit code 3 when none is left")
+    parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, metavar="JOB", help="only these")
     options = parser.parse_args()
     rows = harness.Rows(FOLDER / "runs.csv", KEYS)
-    missing = [key for key in wanted(options.repeats) if not rows.has(*key)]
+    missing = [key for key in wanted(options.repeats) if key[0] in options.jobs and not rows.has(*key)]
     if options.next and not missing:
         raise SystemExit(3)
     for key in missing[:1] if options.next else missing:
