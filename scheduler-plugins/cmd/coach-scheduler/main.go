@@ -1,5 +1,5 @@
-// Command coach-scheduler is kube-scheduler with Coach's plugins: CoachQueue (all profiles), CoachGang (profile coach), CoachThesis
-// (profile coach-thesis) and CoachRoom (any other profile). All flags are kube-scheduler's own.
+// Command coach-scheduler is kube-scheduler with Coach's plugins: CoachQueue (all profiles), CoachGate and CoachGang (profile
+// coach), CoachThesis (profile coach-thesis) and CoachRoom (any other profile). All flags are kube-scheduler's own.
 package main
 
 import (
@@ -16,6 +16,7 @@ func main() {
 	state := plugin.NewState(clock.RealClock{})
 	os.Exit(cli.Run(app.NewSchedulerCommand(
 		app.WithPlugin(plugin.QueueName, state.NewQueue),
+		app.WithPlugin(plugin.GateName, state.NewGate),
 		app.WithPlugin(plugin.GangName, state.NewGang),
 		app.WithPlugin(plugin.ThesisName, state.NewThesis),
 		app.WithPlugin(plugin.RoomName, state.NewRoom),

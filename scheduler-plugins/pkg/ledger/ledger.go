@@ -290,6 +290,16 @@ func (l *Ledger) Kept(node string, gang identity.Key, priority int32) Amount {
 	return sum
 }
 
+// Keeping lists the nodes on which plans keep room, by name.
+func (l *Ledger) Keeping() []string {
+	if !l.KeepsAny() {
+		return nil
+	}
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	return slices.Sorted(maps.Keys(l.planned))
+}
+
 // Jobs gives for each of the nodes how many members of each job stand there or are on their way. The maps must not be changed.
 func (l *Ledger) Jobs(nodes []string) []map[identity.Key]int {
 	l.mu.RLock()

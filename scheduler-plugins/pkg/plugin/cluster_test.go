@@ -78,7 +78,7 @@ func (c *cluster) start(ctx context.Context, configuration *schedulerconfig.Kube
 		scheduler.WithProfiles(configuration.Profiles...),
 		scheduler.WithPodInitialBackoffSeconds(1), scheduler.WithPodMaxBackoffSeconds(2),
 		scheduler.WithFrameworkOutOfTreeRegistry(frameworkruntime.Registry{
-			QueueName: c.state.NewQueue, GangName: c.state.NewGang, ThesisName: c.state.NewThesis, RoomName: c.state.NewRoom}))
+			QueueName: c.state.NewQueue, GateName: c.state.NewGate, GangName: c.state.NewGang, ThesisName: c.state.NewThesis, RoomName: c.state.NewRoom}))
 	if err != nil {
 		c.t.Fatal(err)
 	}

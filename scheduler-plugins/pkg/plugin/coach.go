@@ -28,7 +28,6 @@ type Gang struct {
 }
 
 var (
-	_ fwk.PreEnqueuePlugin  = &Gang{}
 	_ fwk.PreFilterPlugin   = &Gang{}
 	_ fwk.FilterPlugin      = &Gang{}
 	_ fwk.PostFilterPlugin  = &Gang{}
@@ -54,28 +53,6 @@ func (s *State) NewGang(ctx context.Context, args runtime.Object, handle fwk.Han
 
 // Name of the plugin.
 func (g *Gang) Name() string { return GangName }
-
-// PreEnqueue holds a member back until the needed members are there, and then all but the one that plans for the gang.
-func (g *Gang) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
-	member, ours, err := identity.Of(pod.Namespace, pod.Labels)
-	if !ours {
-		return nil
-	}
-	if err != nil {
-		return reject(reason.Reason{Token: reason.Misconfigured, Text: err.Error()})
-	}
-	if !g.state.ready.Load() {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, starting)
-	}
-	v := g.state.view(member.Gang)
-	if why := g.state.gate(&v, string(pod.UID)); why != nil {
-		return reject(*why)
-	}
-	key := g.state.order(&v)
-	key.Priority, key.BestEffort, key.Name = priority(pod), false, pod.Name // pods that are not ours stand in the same queue
-	g.state.freeze(pod, key)
-	return nil
-}
 
 // reject gives the status that stands in the pod's condition. Unresolvable: no preemption by others could mend it.
 func reject(why reason.Reason) *fwk.Status {
@@ -133,6 +110,9 @@ func (p planned) Clone() fwk.StateData { return p }
 // PreFilter sends a pod with a seat to its node, and plans the whole gang for one without.
 func (g *Gang) PreFilter(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod, nodes []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	member, ours, err := identity.Of(pod.Namespace, pod.Labels)
+	if ours && !g.state.gated.Load() {
+		return nil, reject(reason.Reason{Token: reason.Misconfigured, Text: "profile " + pod.Spec.SchedulerName + " enables " + GangName + " without " + GateName})
+	}
 	if !ours {
 		if !g.state.ledger.KeepsAny() {
 			return nil, fwk.NewStatus(fwk.Skip)

@@ -54,35 +54,13 @@ type room struct {
 
 // snapshot turns the scheduler's own snapshot into the planner's, with the room that plans keep taken away.
 func (s *State) snapshot(nodes []fwk.NodeInfo) *room {
-	infos := slices.Clone(nodes)
-	slices.SortFunc(infos, func(a, b fwk.NodeInfo) int { return strings.Compare(a.Node().Name, b.Node().Name) })
-	extended := map[string]bool{}
-	for _, info := range infos {
-		for name := range info.GetAllocatable().GetScalarResources() {
-			extended[string(name)] = true
-		}
-	}
-	r := &room{infos: infos, dimensions: slices.Concat([]string{cpu, memory}, slices.Sorted(maps.Keys(extended)), []string{storage, pods})}
-	names := make([]string, len(infos))
-	width := len(r.dimensions)
-	slab := make([]int64, 2*width*len(infos))
-	capacity, free := make([][]int64, len(infos)), make([][]int64, len(infos))
-	for i, info := range infos {
-		names[i] = info.Node().Name
-		capacity[i], slab = slab[:width:width], slab[width:]
-		free[i], slab = slab[:width:width], slab[width:]
-		allocatable, requested := info.GetAllocatable(), info.GetRequested()
-		set := func(d int, whole, used int64) { capacity[i][d], free[i][d] = whole, whole-used }
-		set(0, allocatable.GetMilliCPU(), requested.GetMilliCPU())
-		set(1, allocatable.GetMemory(), requested.GetMemory())
-		for d := 2; d < width-2; d++ {
-			name := v1.ResourceName(r.dimensions[d])
-			set(d, allocatable.GetScalarResources()[name], requested.GetScalarResources()[name])
-		}
-		set(width-2, allocatable.GetEphemeralStorage(), requested.GetEphemeralStorage())
-		set(width-1, int64(allocatable.GetAllowedPodNumber()), int64(len(info.GetPods())))
-		if s.ledger.KeepsAny() {
-			for d, amount := range r.vector(s.ledger.Kept(names[i], identity.Key{}, lowest)) {
+	p := s.picture.of(nodes)
+	r := &room{infos: p.infos, dimensions: p.dimensions}
+	names, capacity, free := p.names, p.capacity, p.vectors()
+	width := len(p.dimensions)
+	for _, node := range s.ledger.Keeping() {
+		if i, there := slices.BinarySearch(names, node); there {
+			for d, amount := range r.vector(s.ledger.Kept(node, identity.Key{}, lowest)) {
 				free[i][d] -= amount
 			}
 		}
@@ -90,8 +68,8 @@ func (s *State) snapshot(nodes []fwk.NodeInfo) *room {
 	r.Snapshot = planner.NewSnapshot(names, capacity, free, width-2)
 	r.Words = r.words
 	r.Jobs = s.ledger.Jobs(names)
-	r.Strangers = make([]int, len(infos))
-	for i, info := range infos {
+	r.Strangers = make([]int, len(p.infos))
+	for i, info := range p.infos {
 		r.Strangers[i] = len(info.GetPods())
 		for _, members := range r.Jobs[i] {
 			r.Strangers[i] = max(r.Strangers[i]-members, 0)

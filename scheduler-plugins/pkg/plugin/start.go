@@ -36,8 +36,8 @@ func (s *State) start(ctx context.Context, handle fwk.Handle, kind profile) erro
 	s.handle = handle
 	s.pods = handle.SharedInformerFactory().Core().V1().Pods().Lister()
 	watching, err := handle.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { s.observe(object.(*v1.Pod)) },
-		UpdateFunc: func(_, object any) { s.observe(object.(*v1.Pod)) },
+		AddFunc:    func(object any) { s.observe(ctx, object.(*v1.Pod)) },
+		UpdateFunc: func(_, object any) { s.observe(ctx, object.(*v1.Pod)) },
 		DeleteFunc: func(object any) {
 			if lost, ok := object.(cache.DeletedFinalStateUnknown); ok {
 				object = lost.Obj

@@ -34,15 +34,17 @@ import (
 
 // State is what the plugins of all profiles of one scheduler share.
 type State struct {
-	clock  clock.WithTicker
-	ledger *ledger.Ledger
-	wake   *waker
-	drains *drainer
-	pods   listersv1.PodLister
-	handle fwk.Handle        // of the first profile
-	client dynamic.Interface // for Gang objects; nil where there is no API server
-	knobs  config.Gang
-	ready  atomic.Bool // everything that exists was seen
+	clock   clock.WithTicker
+	ledger  *ledger.Ledger
+	wake    *waker
+	drains  *drainer
+	picture picture
+	pods    listersv1.PodLister
+	handle  fwk.Handle        // of the first profile
+	client  dynamic.Interface // for Gang objects; nil where there is no API server
+	knobs   config.Gang
+	ready   atomic.Bool // everything that exists was seen
+	gated   atomic.Bool // there is a plugin that holds pods before the queue
 
 	mu       sync.RWMutex
 	gangs    map[identity.Key]*api.Gang // the objects; they are never changed in place

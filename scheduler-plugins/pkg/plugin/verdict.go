@@ -91,12 +91,30 @@ func (s *State) explainGate(ctx context.Context, v *view) {
 	if err != nil || string(pod.UID) != first.UID || !s.settle(v.key, s.order(v), *why, pod) {
 		return
 	}
+	s.tell(ctx, pod, why.Message())
+}
+
+// tell a pod that never comes into the queue why, in its condition.
+func (s *State) tell(ctx context.Context, pod *v1.Pod, message string) {
 	status := pod.Status.DeepCopy()
 	podutil.UpdatePodCondition(status, &v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable,
-		Message: why.Message()})
+		Message: message})
 	if err := util.PatchPodStatus(ctx, s.handle.ClientSet(), pod.Name, pod.Namespace, &pod.Status, status); err != nil {
-		klog.FromContext(ctx).Error(err, "Could not write why a gang waits", "gang", v.key)
+		klog.FromContext(ctx).Error(err, "Could not write why a pod waits", "pod", klog.KObj(pod))
 	}
+}
+
+// explainLabels tells a pod whose labels name no member of a gang that it is held, once. It counts for no gang.
+func (s *State) explainLabels(ctx context.Context, pod *v1.Pod, mistake error) {
+	why := reason.Reason{Token: reason.Misconfigured, Text: mistake.Error()}
+	if _, condition := podutil.GetPodCondition(&pod.Status, v1.PodScheduled); condition != nil && condition.Message == why.Message() {
+		return
+	}
+	metrics.verdicts.WithLabelValues(string(why.Token)).Inc()
+	if recorder := s.handle.EventRecorder(); recorder != nil {
+		recorder.Eventf(pod, nil, v1.EventTypeWarning, string(why.Token), "Scheduling", "%s", why.Message())
+	}
+	s.tell(ctx, pod, why.Message())
 }
 
 // arrival is for how long members may arrive one after the other before anybody is told that some are missing: an event and a write

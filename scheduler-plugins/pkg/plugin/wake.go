@@ -193,14 +193,17 @@ func (s *State) sweep(before map[string]bool) map[string]bool {
 }
 
 // observe a pod that was added or changed.
-func (s *State) observe(pod *v1.Pod) {
+func (s *State) observe(ctx context.Context, pod *v1.Pod) {
+	s.mu.RLock()
+	kind, scheduled := s.profiles[pod.Spec.SchedulerName]
+	s.mu.RUnlock()
 	entry, ours := podOf(pod)
 	if !ours {
+		if _, meant, mistake := identity.Of(pod.Namespace, pod.Labels); meant && mistake != nil && kind == coachProfile && pod.Spec.NodeName == "" {
+			go s.explainLabels(ctx, pod, mistake)
+		}
 		return
 	}
-	s.mu.RLock()
-	_, scheduled := s.profiles[pod.Spec.SchedulerName]
-	s.mu.RUnlock()
 	if entry.Node == "" && (!scheduled || len(pod.Spec.SchedulingGates) > 0) {
 		return // somebody else will place it, or open its gates; until then it is nobody here
 	}

@@ -1,6 +1,7 @@
 // Command bench measures the scheduler beside the stock one and beside coscheduling, one after the other against one real API server.
 //
-//	bench -nodes 1000 -gang 4        one piece: its rows are added to results/scheduler/speed.csv and verdicts.csv
+//	bench -nodes 1000 -gang 4        one piece: its rows are added to results/scheduler/speed.csv
+//	bench -nodes 1000 -verdicts      one piece, for verdicts.csv
 //	bench -report                    the table of all pieces
 //
 // Nodes are objects and nobody runs the pods, so all that is measured is the scheduler, the API server and the load, which share the
@@ -14,6 +15,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,8 +27,8 @@ var (
 	nodes    = flag.Int("nodes", 1000, "nodes of eight cores")
 	size     = flag.Int("gang", 4, "members of a gang, of one core each")
 	pods     = flag.Int("pods", 2000, "pods of one repetition")
-	repeat   = flag.Int("repeat", 3, "repetitions; contenders take turns")
-	refusals = flag.Bool("verdicts", true, "measure gangs that cannot start as well")
+	repeat   = flag.Int("repeat", 2, "rounds; contenders take turns")
+	verdicts = flag.Bool("verdicts", false, "measure gangs that cannot start, instead of the speed with those that can")
 	only     = flag.String("only", "", "contenders, separated by commas; all if empty")
 	out      = flag.String("out", "../results/scheduler", "folder of the tables")
 	deploy   = flag.String("deploy", "../deploy/scheduler", "folder of the scheduler's own objects")
@@ -76,61 +78,35 @@ func measure() error {
 			turns = append(turns, one)
 		}
 	}
-	var speeds, verdicts [][]string
+	turn, table, columns, key := c.speed, "speed.csv", speedColumns, []int{*nodes, *size}
+	if *verdicts {
+		turn, table, columns, key = c.verdicts, "verdicts.csv", verdictColumns, []int{*nodes}
+	}
+	var rows [][]string
 	for round := range *repeat {
 		for i := range turns {
 			one := turns[(i+round)%len(turns)]
-			rows, verdict, err := c.turn(ctx, one, round)
+			measured, err := turn(ctx, one, round)
 			if err != nil {
 				return fmt.Errorf("%s, round %d: %w", one.name, round, err)
 			}
-			speeds, verdicts = append(speeds, rows...), append(verdicts, verdict...)
+			for _, row := range measured {
+				for at := len(key) - 1; at >= 0; at-- {
+					row = append([]string{strconv.Itoa(key[at])}, row...)
+				}
+				fmt.Println(strings.Join(row, ","))
+				rows = append(rows, row)
+			}
 		}
 	}
 	if *profile != "" {
 		return nil
 	}
-	if err := add(filepath.Join(*out, "speed.csv"), speedColumns, speeds); err != nil {
-		return err
-	}
-	return add(filepath.Join(*out, "verdicts.csv"), verdictColumns, verdicts)
+	return add(filepath.Join(*out, table), columns, rows, len(key))
 }
 
-// turn of one contender: under load, on a backlog, and with gangs that cannot start.
-func (c *cluster) turn(ctx context.Context, of contender, round int) (speeds, verdicts [][]string, err error) {
-	s, err := of.start(c.Plane, *deploy)
-	if err != nil {
-		return nil, nil, err
-	}
-	defer func() { s.stop() }()
-	live, err := c.live(ctx, s)
-	if err != nil {
-		return nil, nil, err
-	}
-	speeds = append(speeds, live.row(of.name, round))
-	for _, kind := range impossible {
-		if !*refusals {
-			break
-		}
-		verdict, err := c.verdict(ctx, s, kind)
-		if err != nil {
-			return nil, nil, err
-		}
-		verdicts = append(verdicts, verdict.row(of.name, kind.name, round))
-	}
-	s.stop()
-	backlog, next, err := c.backlog(ctx, of)
-	if next != nil {
-		s = next
-	}
-	if err != nil {
-		return nil, nil, err
-	}
-	return append(speeds, backlog.row(of.name, round)), verdicts, nil
-}
-
-// add rows to a table; those of an earlier run of the same piece go.
-func add(path string, columns []string, rows [][]string) error {
+// add rows to a table; those of an earlier run of the same piece, which have the same key in front, go.
+func add(path string, columns []string, rows [][]string, key int) error {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return err
 	}
@@ -142,7 +118,7 @@ func add(path string, columns []string, rows [][]string) error {
 			return fmt.Errorf("%s: %w", path, err)
 		}
 		for _, row := range before[1:] {
-			if row[0] != strconv.Itoa(*nodes) || row[1] != strconv.Itoa(*size) {
+			if !slices.Equal(row[:key], rows[0][:key]) {
 				kept = append(kept, row)
 			}
 		}

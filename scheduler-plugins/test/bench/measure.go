@@ -35,11 +35,27 @@ func (s *speed) row(contender string, round int) []string {
 		}
 		return seconds(s.gangs[min(int(share*float64(len(s.gangs))), len(s.gangs)-1)])
 	}
-	row := []string{strconv.Itoa(*nodes), strconv.Itoa(*size), contender, strconv.Itoa(round), s.way, strconv.Itoa(s.pods), seconds(s.took),
+	return []string{contender, strconv.Itoa(round), s.way, strconv.Itoa(s.pods), seconds(s.took),
 		number(float64(s.pods)/s.took.Seconds(), 1), at(0.5), at(0.99), number(s.writes/float64(s.pods), 3), number(s.held/float64(s.pods), 4), number(s.binding/float64(s.pods), 4),
 		number(s.memory, 0), number(s.cpu, 2)}
-	fmt.Println(strings.Join(row, ","))
-	return row
+}
+
+// speed of one contender: under load, and on a backlog.
+func (c *cluster) speed(ctx context.Context, of contender, round int) ([][]string, error) {
+	s, err := of.start(c.Plane, *deploy)
+	if err != nil {
+		return nil, err
+	}
+	live, err := c.live(ctx, s)
+	s.stop()
+	if err != nil {
+		return nil, err
+	}
+	backlog, err := c.backlog(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+	return [][]string{live.row(of.name, round), backlog.row(of.name, round)}, nil
 }
 
 func (c *cluster) fill(ctx context.Context, of contender) (begin time.Time, last map[string]time.Time, err error) {
@@ -118,35 +134,36 @@ func (c *cluster) live(ctx context.Context, s *scheduler) (*speed, error) {
 }
 
 // backlog starts the scheduler on gangs that are all there. The clock runs from the first binding to the last.
-func (c *cluster) backlog(ctx context.Context, of contender) (*speed, *scheduler, error) {
+func (c *cluster) backlog(ctx context.Context, of contender) (*speed, error) {
 	if _, _, err := c.fill(ctx, of); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	writes, err := c.writes(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	s, err := of.start(c.Plane, *deploy)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	defer s.stop()
 	done := s.record()
 	result := &speed{way: "backlog", pods: *pods / *size * *size}
 	first, last, err := c.allBound(result.pods)
 	if err != nil {
-		return nil, s, err
+		return nil, err
 	}
 	done()
 	result.took = last.Sub(first)
 	time.Sleep(2 * time.Second)
 	after, err := c.writes(ctx)
 	if err != nil {
-		return nil, s, err
+		return nil, err
 	}
 	result.writes = after - writes
 	result.held, result.binding = s.reserved()
 	result.memory, result.cpu = s.peak()
-	return result, s, c.clear(ctx)
+	return result, c.clear(ctx)
 }
 
 // record a CPU profile of this scheduler, where one is asked for, until the returned function is called.
@@ -165,7 +182,7 @@ func (s *scheduler) record() func() {
 	return func() { _ = os.WriteFile(*profile, []byte(<-result), 0o644) }
 }
 
-var verdictColumns = []string{"nodes", "gang", "contender", "round", "kind", "verdict_seconds", "bound_after", "held_core_seconds", "writes"}
+var verdictColumns = []string{"nodes", "contender", "round", "kind", "verdict_seconds", "bound_after", "held_core_seconds", "writes"}
 
 // impossible gangs. fragmented: the sum of what is free is enough, and no placement exists.
 var impossible = []struct {
@@ -193,10 +210,25 @@ type refusal struct {
 }
 
 func (r *refusal) row(contender, kind string, round int) []string {
-	row := []string{strconv.Itoa(*nodes), strconv.Itoa(*size), contender, strconv.Itoa(round), kind, seconds(r.word), strconv.Itoa(r.bound),
-		number(r.held, 2), number(r.writes, 0)}
-	fmt.Println(strings.Join(row, ","))
-	return row
+	return []string{contender, strconv.Itoa(round), kind, seconds(r.word), strconv.Itoa(r.bound), number(r.held, 2), number(r.writes, 0)}
+}
+
+// verdicts of one contender on the gangs that cannot start.
+func (c *cluster) verdicts(ctx context.Context, of contender, round int) ([][]string, error) {
+	s, err := of.start(c.Plane, *deploy)
+	if err != nil {
+		return nil, err
+	}
+	defer s.stop()
+	var rows [][]string
+	for _, kind := range impossible {
+		one, err := c.verdict(ctx, s, kind)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, one.row(of.name, kind.name, round))
+	}
+	return rows, nil
 }
 
 func (c *cluster) verdict(ctx context.Context, s *scheduler, kind struct {

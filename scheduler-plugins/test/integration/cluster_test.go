@@ -4,8 +4,10 @@ package integration
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"os/exec"
@@ -20,6 +22,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/yaml"
 
 	"coach.dev/scheduler-plugins/pkg/api"
@@ -43,6 +46,7 @@ type cluster struct {
 	scheduler *exec.Cmd
 	knobs     map[string]any
 	debug     string
+	secure    string
 }
 
 // newCluster starts the scheduler's binary with deploy/scheduler/only-scheduler.yaml, in which knobs replace arguments of CoachGang.
@@ -53,6 +57,7 @@ func newCluster(t *testing.T, knobs map[string]any, nodes map[string]string) *cl
 		c.node(name, cores)
 	}
 	t.Cleanup(c.clear)
+	c.kubelets()
 	c.start()
 	t.Cleanup(c.kill)
 	return c
@@ -70,7 +75,7 @@ func (c *cluster) start() {
 	folder := c.t.TempDir()
 	ports, err := plane.FreePorts(2)
 	c.must(err)
-	c.debug = fmt.Sprintf("127.0.0.1:%d", ports[0])
+	c.debug, c.secure = fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("https://127.0.0.1:%d", ports[1])
 	kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
 clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {token: scheduler}}]}`, shared.URL)
 	c.must(os.WriteFile(filepath.Join(folder, "kubeconfig"), []byte(kubeconfig), 0o600))
@@ -97,7 +102,8 @@ clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], us
 	program, err := plane.Binary("coach-scheduler")
 	c.must(err)
 	log := filepath.Join(folder, "scheduler.log")
-	c.scheduler, err = plane.Spawn(program, log, "--config", filepath.Join(folder, "config.yaml"), "--secure-port", fmt.Sprint(ports[1]), "--bind-address", "127.0.0.1", "-v", "2")
+	c.scheduler, err = plane.Spawn(program, log, "--config", filepath.Join(folder, "config.yaml"), "--secure-port", fmt.Sprint(ports[1]), "--bind-address", "127.0.0.1",
+		"--cert-dir", folder, "--authorization-always-allow-paths", "/metrics", "-v", "2")
 	c.must(err)
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
@@ -105,6 +111,33 @@ clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], us
 			c.t.Logf("end of the scheduler's log:\n%s", text[max(0, len(text)-6000):])
 		}
 	})
+}
+
+// kubelets do the one thing that the scheduler waits for: they confirm that a pod which is to be deleted has stopped.
+func (c *cluster) kubelets() {
+	ctx, cancel := context.WithCancel(c.ctx)
+	watching, err := shared.Client.CoreV1().Pods("default").Watch(ctx, metav1.ListOptions{})
+	c.must(err)
+	c.t.Cleanup(cancel)
+	go func() {
+		for event := range watching.ResultChan() {
+			if pod, ok := event.Object.(*v1.Pod); ok && event.Type == watch.Modified && pod.DeletionTimestamp != nil && pod.Spec.NodeName != "" {
+				this := immediately
+				this.Preconditions = metav1.NewUIDPreconditions(string(pod.UID)) // a new one may have its name by now
+				_ = shared.Client.CoreV1().Pods("default").Delete(ctx, pod.Name, this)
+			}
+		}
+	}()
+}
+
+// status of a Gang object: how often it was preempted, and for whom it drains.
+func (c *cluster) status(job string) (preemptions int64, drainsFor string) {
+	c.t.Helper()
+	object, err := shared.Dynamic.Resource(gangs).Namespace("default").Get(c.ctx, job, metav1.GetOptions{})
+	c.must(err)
+	preemptions, _, _ = unstructured.NestedInt64(object.Object, "status", "preemptions")
+	drainsFor, _, _ = unstructured.NestedString(object.Object, "status", "draining", "by")
+	return preemptions, drainsFor
 }
 
 // kill the scheduler, as a crash does.
@@ -255,7 +288,20 @@ func (c *cluster) reports() string {
 	return fmt.Sprint(reports)
 }
 
-// eventuallyWaits until some pod of a job says so in its condition, and an event as well.
+var insecure = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // loopback, own certificates
+
+// verdicts that the metric has counted of a token.
+func (c *cluster) verdicts(token string) bool {
+	response, err := insecure.Get(c.secure + "/metrics")
+	if err != nil {
+		return false
+	}
+	defer response.Body.Close()
+	text, err := io.ReadAll(response.Body)
+	return err == nil && strings.Contains(string(text), fmt.Sprintf("coach_gang_verdicts_total{reason=%q} ", token))
+}
+
+// eventuallyWaits until some pod of a job says so in its condition, and an event, the metric and /debug/gangs as well.
 func (c *cluster) eventuallyWaits(job, token string) string {
 	c.t.Helper()
 	var message string
@@ -281,6 +327,10 @@ func (c *cluster) eventuallyWaits(job, token string) string {
 			}
 		}
 		return false
+	})
+	c.eventually("a count of "+token, func() bool { return c.verdicts(token) })
+	c.eventually(token+" on /debug/gangs", func() bool {
+		return strings.Contains(c.reports(), fmt.Sprintf("gang:default/%s message:%s: ", job, token))
 	})
 	return message
 }

@@ -9,6 +9,7 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"coach.dev/scheduler-plugins/pkg/identity"
 )
@@ -210,12 +211,109 @@ func TestFitGppPreemptsAWholeGangAndCountsIt(t *testing.T) {
 	if small, large := len(c.pods("small")), c.placed("large"); small != 0 || large != 3 {
 		t.Errorf("%d pods of the smaller gang are left, and %d of the larger", small, large)
 	}
-	c.eventually("the preemption is counted", func() bool {
-		object, err := shared.Dynamic.Resource(gangs).Namespace("default").Get(c.ctx, "small", metav1.GetOptions{})
-		c.must(err)
-		status, _ := object.Object["status"].(map[string]any)
-		return status["preemptions"] == int64(1)
+	c.eventually("the preemption is counted, and over", func() bool {
+		preemptions, drainsFor := c.status("small")
+		return preemptions == 1 && drainsFor == ""
 	})
+	c.job("small", 1, "3500m") // its functions make new pods
+	c.eventuallyWaits("small", "WaitingCapacity")
+	c.remove("trial")
+	c.eventuallyPlaced("small", 3)
+}
+
+// victim is a job that would need half a minute to stop, in the middle of an epoch, and a trial that needs its room.
+func victim(t *testing.T) *cluster {
+	c := newCluster(t, map[string]any{"preemption": "fitgpp"}, map[string]string{"n1": "4"})
+	c.gang("victim", 1, 1, func(spec map[string]any) { spec["gracePeriodSeconds"] = int64(30) })
+	c.job("victim", 1, "3500m")
+	c.eventuallyPlaced("victim", 3)
+	c.gang("trial", 1, 1, func(spec map[string]any) { spec["trialAndError"] = true })
+	c.job("trial", 1, "3")
+	c.eventually("the victim is told", func() bool { _, drainsFor := c.status("victim"); return drainsFor == "default/trial" })
+	c.eventuallyWaits("trial", "Draining")
+	return c
+}
+
+func betweenEpochs(spec map[string]any) {
+	spec["gracePeriodSeconds"], spec["betweenEpochs"] = int64(30), true
+}
+
+func TestAVictimGoesWhenItsHandlerHasEndedTheEpoch(t *testing.T) {
+	c := victim(t)
+	c.never("a pod of it goes before", func() bool { return c.placed("victim") != 3 })
+	c.gang("victim", 1, 1, betweenEpochs)
+	c.eventuallyPlaced("trial", 3)
+	if n := len(c.pods("victim")); n != 0 {
+		t.Errorf("%d pods of the victim are left", n)
+	}
+}
+
+func TestAVictimWhoseHandlerDoesNothingGoesWhenItsTimeIsOver(t *testing.T) {
+	c := newCluster(t, map[string]any{"preemption": "fitgpp"}, map[string]string{"n1": "4"})
+	c.gang("victim", 1, 1, func(spec map[string]any) { spec["gracePeriodSeconds"] = int64(3) })
+	c.job("victim", 1, "3500m")
+	c.eventuallyPlaced("victim", 3)
+	c.gang("trial", 1, 1, func(spec map[string]any) { spec["trialAndError"] = true })
+	c.job("trial", 1, "3")
+	c.never("a pod of it goes before", func() bool { return c.placed("victim") != 3 })
+	c.eventuallyPlaced("trial", 3)
+}
+
+func TestARestartOfTheSchedulerWhileAVictimDrains(t *testing.T) {
+	c := victim(t)
+	c.kill()
+	c.start()
+	c.never("a pod of it goes before", func() bool { return c.placed("victim") != 3 })
+	c.gang("young", 1, 1) // would fit into what comes free
+	c.job("young", 1, "100m")
+	c.gang("victim", 1, 1, betweenEpochs)
+	c.eventuallyPlaced("trial", 3)
+	if preemptions, _ := c.status("victim"); preemptions != 1 {
+		t.Errorf("one preemption is counted %d times", preemptions)
+	}
+}
+
+func TestAPreemptionIsCalledOffWhenNobodyNeedsTheRoomAnyMore(t *testing.T) {
+	c := victim(t)
+	c.remove("trial")
+	c.eventually("the victim may stay, and nothing is counted", func() bool {
+		preemptions, drainsFor := c.status("victim")
+		return preemptions == 0 && drainsFor == ""
+	})
+	if n := c.placed("victim"); n != 3 {
+		t.Errorf("%d of 3", n)
+	}
+}
+
+func TestMistakesAreToldToThePodsThatTheyHold(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "8"})
+	c.gang("a", 1, 1)
+	c.job("a", 1, "1")
+	c.eventuallyPlaced("a", 3)
+	c.pod("a", identity.Worker, 1, "1") // one more than the job wants
+	c.eventuallyWaits("a", "Misconfigured")
+	c.pod("b", identity.Worker, 0, "1", func(p *v1.Pod) { p.Labels[identity.RoleLabel] = "wroker" })
+	c.eventually("the misspelt role is named", func() bool {
+		pod, err := shared.Client.CoreV1().Pods("default").Get(c.ctx, "b-worker-0", metav1.GetOptions{})
+		c.must(err)
+		return len(pod.Status.Conditions) == 1 && strings.Contains(pod.Status.Conditions[0].Message, `label coach/role is "wroker"`)
+	})
+}
+
+func TestAPodBehindASchedulingGateIsNotThereYet(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "8"})
+	c.gang("a", 1, 1)
+	c.job("a", 1, "1", func(p *v1.Pod) {
+		if p.Labels[identity.RoleLabel] == "worker" {
+			p.Spec.SchedulingGates = []v1.PodSchedulingGate{{Name: "example.com/later"}}
+		}
+	})
+	c.eventuallyWaits("a", "WaitingMembers")
+	c.never("a part of it", func() bool { return c.placed("a") != 0 })
+	patch := []byte(`[{"op":"remove","path":"/spec/schedulingGates"}]`)
+	_, err := shared.Client.CoreV1().Pods("default").Patch(c.ctx, "a-worker-0", types.JSONPatchType, patch, metav1.PatchOptions{})
+	c.must(err)
+	c.eventuallyPlaced("a", 3)
 }
 
 func TestTheThesisProfilePlacesPartOfAJob(t *testing.T) {
