@@ -17,19 +17,21 @@ from coach.handler.session import interrupt_orphans
 from coach.platforms.base import EpochOrder, Progress
 
 
-class _Nowhere:
+class Nowhere:
     """A platform without nodes: every job stands still, and nothing is asked of it."""
 
     #: As long as the local platform's functions, which are all there ever were.
     linger_seconds = 0.5
 
     async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
+        """No nodes."""
         return ()
 
     async def close(self) -> None:
         """Nothing was started."""
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
+        """Nothing can be started. Raises PermanentError."""
         raise PermanentError(f"{pod.id.name}: there is no platform to start it on")
 
     async def release(self, pods: Sequence[PodId]) -> None:
@@ -38,6 +40,7 @@ class _Nowhere:
     async def run_epoch(
         self, order: EpochOrder, progress: Callable[[Progress], None]
     ) -> tuple[EpochReport, int]:
+        """Nothing can run. Raises PermanentError."""
         raise PermanentError("there is no platform to run an epoch on")
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
@@ -51,7 +54,7 @@ def cancel(journal: Journal, names: Sequence[str]) -> None:
 
 async def _cancel(journal: Journal, names: Sequence[str]) -> None:
     interrupt_orphans(journal)
-    async with Handler(_Nowhere(), journal, policy("coach")) as handler:
+    async with Handler(Nowhere(), journal, policy("coach")) as handler:
         for name in names:
             handler.cancel(name)
         await handler.wait(lambda: all(handler.jobs[name].ended for name in names))

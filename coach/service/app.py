@@ -94,7 +94,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         if seconds > 0 and not news():
             await service.changed(min(seconds, longest_wait), news)
 
-    @app.get("/health", tags=["service"])
+    @app.get("/health", tags=["service"], openapi_extra={"security": []})
     async def health() -> answers.Health:
         """Say that the service lives."""
         return answers.Health(status="stopping" if service.stopping else "ok", version=app.version)
@@ -278,6 +278,8 @@ def _answer_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
+        if error.status_code == 400:  # what FastAPI says of a body in another encoding, or nested too deep
+            return _error(422, "the body is no JSON that can be read")
         words = {404: "no such page; see /openapi.json", 405: "another method is meant; see /openapi.json"}
         said = words.get(error.status_code, error.detail)
         return _error(error.status_code, said, headers=dict(error.headers or {}))

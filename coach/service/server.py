@@ -34,6 +34,7 @@ from coach.handler.journal import Journal, JournalBusyError
 from coach.handler.session import INTERRUPTED, MakePlatform, over
 from coach.report import words
 from coach.report.history import Narrator
+from coach.service.answers import LONGEST_WAIT
 from coach.service.app import make_app
 from coach.service.service import Service
 
@@ -47,7 +48,10 @@ BACKLOG = 2048
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How to serve. `token` None: the state folder's own. `folders`: what job files may name paths in."""
+    """How to serve. `token` None: the state folder's own. `folders`: what job files may name paths in.
+
+    `longest_wait` bounds how long a request may wait for news (seconds).
+    """
 
     home: Home
     nodes: tuple[Node, ...]
@@ -57,6 +61,7 @@ class Serving:
     port: int = DEFAULT_PORT
     token: Path | None = None
     folders: tuple[Path, ...] = ()
+    longest_wait: float = LONGEST_WAIT
 
 
 def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda _: None) -> int:
@@ -204,7 +209,8 @@ class _Running:
         left = service.begin()
         if left:
             log.info("going on with %s: %s", words.count(len(left), "job"), ", ".join(left[:20]))
-        await self._serve(service, make_app(service, endpoint.read_token(self._token)))
+        token = endpoint.read_token(self._token)
+        await self._serve(service, make_app(service, token, longest_wait=self._serving.longest_wait))
 
     async def _serve(self, service: Service, app: ASGIApp) -> None:
         config = uvicorn.Config(

@@ -1,0 +1,37 @@
+"""Writes the API's OpenAPI document: `python -m coach.service.openapi [FILE]`."""
+
+from __future__ import annotations
+
+import json
+import sys
+import tempfile
+from contextlib import closing
+from pathlib import Path
+
+from coach.core.policies import policy
+from coach.handler.handler import Handler
+from coach.handler.home import Home
+from coach.handler.offline import Nowhere
+from coach.service.app import make_app
+from coach.service.service import Service
+
+PAGE = Path("docs/openapi.json")
+
+
+def document() -> str:
+    """The document as JSON."""
+    with tempfile.TemporaryDirectory() as folder:
+        home = Home(Path(folder))
+        with closing(home.open_journal()) as journal:
+            allocator = policy("coach")
+            handler = Handler(Nowhere(), journal, allocator)
+            service = Service(
+                home, handler, journal=journal.path, past={}, nodes=(), policy=allocator, folders=()
+            )
+            with closing(service):
+                return json.dumps(make_app(service, "").openapi(), indent=1, ensure_ascii=False) + "\n"
+
+
+if __name__ == "__main__":
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
+    path.write_text(document(), encoding="utf-8")

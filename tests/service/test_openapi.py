@@ -1,0 +1,84 @@
+"""The API's document is that of the code, and no request that it allows or forbids breaks the service."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+import schemathesis
+from hypothesis import HealthCheck, settings
+from schemathesis.checks import not_a_server_error
+from schemathesis.specs.openapi.checks import (
+    content_type_conformance,
+    ignored_auth,
+    negative_data_rejection,
+    response_headers_conformance,
+    response_schema_conformance,
+    status_code_conformance,
+    unsupported_method,
+)
+
+from coach.handler import endpoint
+from coach.handler.endpoint import Endpoint
+from coach.handler.home import Home
+from coach.service import openapi
+from tests.cli.conftest import ROOT
+from tests.service.conftest import job_text
+from tests.service.test_api import ENDLESS
+from tests.service.test_server import served
+
+CHECKS = [
+    not_a_server_error,
+    status_code_conformance,
+    content_type_conformance,
+    response_schema_conformance,
+    response_headers_conformance,
+    negative_data_rejection,
+    unsupported_method,
+    ignored_auth,
+]
+schema = schemathesis.openapi.from_path(ROOT / openapi.PAGE)
+
+
+def test_the_document_is_that_of_the_code() -> None:
+    page = (ROOT / openapi.PAGE).read_text(encoding="utf-8")
+    assert page == openapi.document(), "run: python -m coach.service.openapi"
+
+
+@pytest.fixture(scope="module")
+def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
+    """A service with a job that runs and one that has ended. Nobody waits for long."""
+    folder = tmp_path_factory.mktemp("fuzzed")
+    (folder / "model.py").write_text("")
+    home = Home(folder / "home")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("COACH_HOME", str(home.path))
+        with served(folder, "1", "0.05") as running:
+            found = endpoint.find(home)
+            assert found is not None
+            for text in (job_text("a", maxEpochs=100_000, **ENDLESS), job_text("b", maxEpochs=1)):
+                body = {"files": [{"path": f"{folder}/job.yaml", "text": text}]}
+                headers = {"Authorization": f"Bearer {found.token}"}
+                assert httpx.post(f"{found.url}/jobs", json=body, headers=headers).status_code == 201
+            yield found
+            assert running.process.poll() is None, "it has survived"
+            code, log = running.end(2)
+    assert code == 0
+    assert not [line for line in log if line["level"] in ("error", "critical")]
+    assert not [line for line in log if found.token in str(line)] if found else True
+
+
+@schema.parametrize()
+@settings(
+    max_examples=8,
+    derandomize=True,
+    deadline=None,
+    database=None,
+    suppress_health_check=list(HealthCheck),
+)
+def test_every_answer_is_as_documented(case: Any, service: Endpoint) -> None:
+    case.call_and_validate(
+        base_url=service.url, headers={"Authorization": f"Bearer {service.token}"}, checks=CHECKS, timeout=30
+    )
