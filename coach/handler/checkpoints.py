@@ -13,7 +13,8 @@ def sweep(folder: str, *keep: str | None) -> None:
     """Delete a job's older checkpoints in `folder` (a URI). What cannot be deleted stays.
 
     Checkpoints are called `<job>.<attempt>.ckpt`; the last to `keep` says which job, and how old is older. What other
-    jobs have there stays, and so does what a later epoch has written meanwhile.
+    jobs have there stays, and so does what a later epoch has written meanwhile. What a worker had begun to write when
+    it was killed goes too.
     """
     names = {uri.rpartition("/")[2] for uri in keep if uri}
     job, last = max(map(_parts, names), key=lambda parts: parts[1])
@@ -21,11 +22,16 @@ def sweep(folder: str, *keep: str | None) -> None:
         files, path = fsspec.core.url_to_fs(folder)
         for file in files.ls(path, detail=False):
             name = str(file).rpartition("/")[2]
-            of, attempt = _parts(name)
+            of, attempt = _parts(name.removeprefix(".").removesuffix(".part") if _begun(name) else name)
             if of == job and 0 <= attempt < last and name not in names:
                 files.rm_file(file)
     except Exception as error:  # each file system has errors of its own
         log.warning("old checkpoints in %s stay: %s", folder, error)
+
+
+def _begun(name: str) -> bool:
+    """Whether it is a file that is renamed when it is whole (`functions/training/storage.py`)."""
+    return name.startswith(".") and name.endswith(".part")
 
 
 def _parts(name: str) -> tuple[str, int]:

@@ -455,7 +455,18 @@ def test_a_job_whose_handler_is_killed_again_and_again_ends_as_if_nothing_had_ha
 
 def test_older_checkpoints_of_the_job_go_and_all_else_stays(tmp_path: Path) -> None:
     names = ["job.1.ckpt", "job.2.ckpt", "job.9.ckpt", "job.10.ckpt", "job.11.ckpt", "job.12.ckpt"]
-    others = ["other.3.ckpt", "job-2.1.ckpt", "mine.ckpt", "job.1.txt", "job.x.ckpt", "job.2.ckpt.tmp"]
+    names += [".job.3.ckpt.part", ".job.10.ckpt.part"]
+    others = [
+        ".other.3.ckpt.part",
+        ".job.14.ckpt.part",
+        ".notes.part",
+        "other.3.ckpt",
+        "job-2.1.ckpt",
+        "mine.ckpt",
+        "job.1.txt",
+        "job.x.ckpt",
+        "job.2.ckpt.tmp",
+    ]
     for name in [*names, *others]:
         (tmp_path / name).write_text("weights")
     folder = tmp_path.as_uri()
