@@ -32,6 +32,15 @@ class Instant(StrEnum):
     SETTLING = "settling"  #: an epoch has ended: it is being paid, and the models fitted
 
 
+#: In which epochs a blow may come: of the first the length is not known, and there are three mini-epochs.
+EPOCHS = {
+    Instant.STARTING: (1, 1),
+    Instant.PROBING: (1, 3),
+    Instant.FORMING: (1, 1),
+    Instant.TRAINING: (2, 5),
+    Instant.EVALUATING: (2, 5),
+    Instant.SETTLING: (1, 5),
+}
 SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 
 
@@ -63,6 +72,6 @@ def draw(seed: int, number: int, victims: tuple[Victim, ...] = tuple(Victim)) ->
         signal=dice.choice(tuple(SIGNALS)),
         instant=instant,
         role=role or dice.choice(("worker", "server", "scheduler")),
-        epoch=dice.randint(2, 4) if instant in (Instant.TRAINING, Instant.EVALUATING) else dice.randint(1, 4),
+        epoch=dice.randint(*EPOCHS[instant]),
         share=dice.random(),
     )

@@ -149,6 +149,7 @@ class Stage:
         self._zygotes: dict[PodId, int] = {}
         self._addresses: dict[PodId, str] = {}
         self._http = httpx.AsyncClient(trust_env=False)
+        self._noting: set[asyncio.Task[None]] = set()
 
     @classmethod
     @contextlib.asynccontextmanager
@@ -189,12 +190,16 @@ class Stage:
                 handler.observers.append(stage._note_pods)
                 async with stage._http:
                     yield stage
+                    for task in stage._noting:
+                        task.cancel()
+                    await asyncio.gather(*stage._noting, return_exceptions=True)
         finally:
             journal.close()
 
-    async def run(self, name: str, *, probing: bool, seconds: float = PATIENCE) -> Job:
-        """A job from its submission to its end."""
-        spec = TrainingJob.from_json(job_file(name, probing=probing))
+    async def run(self, name: str, *, probing: bool, seconds: float = PATIENCE, **changes: Any) -> Job:
+        """A job from its submission to its end; `changes` to its spec."""
+        content = job_file(name, probing=probing)
+        spec = TrainingJob.from_json({**content, "spec": {**content["spec"], **changes}})
         self.handler.submit(spec, (self.folder / "checkpoints" / name).as_uri())
         async with asyncio.timeout(seconds):
             await self.handler.wait(lambda: name in self.handler.jobs and self.handler.jobs[name].ended)
@@ -210,6 +215,7 @@ class Stage:
 
         self.handler.observers.append(note)
         hand = asyncio.create_task(self._strike(name, blow))
+        await asyncio.sleep(0)  # it watches before there is anything to see
         began = time.monotonic()
         try:
             job = await self.run(name, probing=blow.probing)
@@ -233,7 +239,9 @@ class Stage:
     def _note_pods(self, event: ev.Event, _: Sequence[act.Action]) -> None:
         if isinstance(event, ev.PodReady):
             self._addresses[event.pod] = event.address
-            self._noting = asyncio.create_task(self._note_zygote(event.pod, event.address))
+            task = asyncio.create_task(self._note_zygote(event.pod, event.address))
+            self._noting.add(task)
+            task.add_done_callback(self._noting.discard)
 
     async def _note_zygote(self, pod: PodId, address: str) -> None:
         with contextlib.suppress(httpx.HTTPError):
@@ -244,7 +252,7 @@ class Stage:
         """Wait for the instant and send the signal; `role pid` of the process that was hit."""
         await self._instant(name, blow)
         while True:
-            pid = self._victim(name, blow)
+            pid = self.process(name, blow)
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError):
                     os.kill(pid, SIGNALS[blow.signal])
@@ -307,7 +315,8 @@ class Stage:
         after = sorted(report.evaluate_seconds + report.checkpoint_seconds for report in reports)
         return train, after[len(reports) // 2]
 
-    def _victim(self, name: str, blow: Blow) -> int | None:
+    def process(self, name: str, blow: Blow) -> int | None:
+        """The process of a job that a blow is meant for, where it is there now."""
         if blow.victim is Victim.TEMPLATE:
             return self.platform._template._process.pid
         pods = [pod for pod in self.handler.jobs[name].pods if pod.role.value == blow.role]

@@ -3,23 +3,42 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Coroutine
+from typing import Any
 
 import pytest
 
+from tests.chaos import runs
 from tests.chaos.draw import Blow, Instant, Victim
 from tests.chaos.stage import Outcome, Stage
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(600)]
 
 BLOWS = [
     Blow(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 3, 0.4),
+    Blow(Victim.SERVER, "SIGSTOP", Instant.TRAINING, "server", 3, 0.6),
+    Blow(Victim.SCHEDULER, "SIGKILL", Instant.PROBING, "scheduler", 2, 0.3),
+    Blow(Victim.HOST, "SIGSTOP", Instant.SETTLING, "worker", 2, 0.5),
+    Blow(Victim.WRAPPER, "SIGKILL", Instant.STARTING, "server", 1, 0.9),
+    Blow(Victim.ZYGOTE, "SIGKILL", Instant.FORMING, "worker", 1, 0.5),
+]
+HANDLER_BLOWS = [
+    Blow(Victim.HANDLER, "SIGKILL", Instant.EVALUATING, "worker", 3, 0.5),
 ]
 
 
 def test_a_process_that_is_hit_at_any_instant_costs_an_epoch_at_most() -> None:
     async def main() -> list[Outcome]:
         async with Stage.open() as stage:
-            return [await stage.live(f"life-{number}", blow) for number, blow in enumerate(BLOWS)]
+            lives = [stage.live(f"life-{number}", blow) for number, blow in enumerate(BLOWS)]
+            lives += [runs.live(blow, stage.calm, stage.usual) for blow in HANDLER_BLOWS]
+            free = asyncio.Semaphore(3)
+
+            async def one(life: Coroutine[Any, Any, Outcome]) -> Outcome:
+                async with free:
+                    return await life
+
+            return await asyncio.gather(*(one(life) for life in lives))
 
     outcomes = asyncio.run(main())
-    assert [(outcome.lost, bool(outcome.struck)) for outcome in outcomes] == [([], True)] * len(BLOWS)
+    assert [(outcome.lost, bool(outcome.struck)) for outcome in outcomes] == [([], True)] * len(outcomes)
