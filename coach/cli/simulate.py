@@ -61,7 +61,8 @@ def command(  # noqa: PLR0917 - they are options
     trace: Annotated[
         str,
         typer.Option(
-            metavar="[KIND:]FILE", help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:."
+            metavar="[KIND:]FILE",
+            help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, thesis:.",
         ),
     ] = "",
     speeds: Speeds = "resnet-50",

@@ -128,7 +128,8 @@ def learn(runs: Sequence[Run]) -> Training:
     ]
     same, fresh = _beside(runs)
     with_accuracy = all(epoch.report.accuracy is not None for epoch in epochs)
-    used = [epoch.report.cpu_seconds / epoch.seconds / sum(epoch.allocation) for epoch in epochs]
+    # The report is of one worker. Servers mostly wait.
+    used = [epoch.report.cpu_seconds / epoch.seconds for epoch in epochs]
     return Training(
         MeasuredSpeeds(middle, fitted.to_dict()),
         _curve(runs, "loss"),
@@ -141,8 +142,7 @@ def learn(runs: Sequence[Run]) -> Training:
         release_seconds=_median([s for run in runs for s in run.release_seconds], 0.02),
         fit_seconds=_median([s for run in runs for s in run.fit_seconds], 0.05),
         speed_noise=float(np.std(spread)) if spread else 0.0,
-        worker_cores=statistics.median(used),
-        server_cores=statistics.median(used),
+        worker_cores=min(1.0, statistics.median(used)) or 1.0,
     )
 
 

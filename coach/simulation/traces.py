@@ -12,8 +12,8 @@ Our schema, one job a row, in any order; only the first three columns are needed
     model, epoch_seconds          measured speeds of this model (`coach simulate --speeds`), an epoch at 1x1 in seconds
     priority, grace               (0, 0): grace in seconds
 
-`philly:`, `helios:` and `pai:` before a file's name read those traces as they were published: tasks that hold their
-devices for as long as they ran there.
+`philly:`, `helios:` and `pai:` before a file's name read those traces as they were published, `thesis:` what the
+thesis's handler wrote: tasks that hold their resources for as long as they ran there.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from __future__ import annotations
 import csv
 import json
 import math
+import re
 import time
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
@@ -61,11 +62,11 @@ def read_trace(trace: str) -> list[Work]:
     kind, _, name = trace.rpartition(":")
     path = Path(name)
     readers: dict[str, Callable[[Path], Iterable[Work]]] = {
-        "": _own, "philly": _philly, "helios": _helios, "pai": _pai,
+        "": _own, "philly": _philly, "helios": _helios, "pai": _pai, "thesis": _thesis,
     }  # fmt: skip
     if kind not in readers:
         raise UserError(
-            f"--trace {trace}: there is no kind {kind!r}; right would be philly:, helios:, pai: or none"
+            f"--trace {trace}: there is no kind {kind!r}; right would be philly:, helios:, pai:, thesis: or none"
         )
     if not path.is_file():
         raise UserError(f"--trace {trace}: there is no file {name}")
@@ -174,6 +175,21 @@ def _pai(path: Path) -> Iterator[Work]:
                 row["job_id"], row.get("user", ""), float(row["submit_time"]), seconds,
                 int(float(row["num_inst"] or 1)),
                 _vector(float(row["num_cpu"] or 0), 0, float(row["num_gpu"] or 0)),
+            )  # fmt: skip
+
+
+def _thesis(path: Path) -> Iterator[Work]:
+    """A run log of the thesis's handler (not JSON: ` | ` inside its arrays): each job with its last allocation."""
+    for job in re.findall(r"\{[^{}]*\}", path.read_text(errors="replace")):
+        began = re.search(r'"startTime":\s*"([^"]{19})', job)
+        took = re.search(r'"totalTime":\s*([0-9.eE+]+)', job)
+        last = {role: re.findall(rf'"{role}":\s*\[[^\]]*?(\d+)\s*\]', job) for role in ("workers", "servers")}
+        if began and took and last["workers"] and last["servers"]:
+            at = Allocation(int(last["workers"][0]), int(last["servers"][0]))
+            name = re.search(r'"id":\s*"([^"]*)"', job)
+            yield Work(
+                _stamp(began[1]), float(took[1]) * at.workers, _vector(1, 0, 0), _vector(1, 0, 0),
+                name=name[1] if name else "", kind=path.parent.name, minimum=at, maximum=at,
             )  # fmt: skip
 
 

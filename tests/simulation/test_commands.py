@@ -111,6 +111,17 @@ def test_published_traces_become_tasks() -> None:
     assert (first.minimum, first.worker.tolist(), second.arrival) == ((2, 0), [6, 0, 0.5], 60)
 
 
+def test_a_run_log_of_the_thesis_becomes_its_jobs() -> None:
+    one, other = read_trace("thesis:tests/data/thesis/runs/Cifar10/multi_job_default_scheduler_83_tl.txt")
+    assert (one.name, one.kind, one.minimum, one.work) == (
+        "ogyil0hc48",
+        "Cifar10",
+        (1, 2),
+        pytest.approx(845.18, abs=0.01),
+    )
+    assert other.arrival >= 0
+
+
 def test_a_trace_with_a_wrong_number_is_refused(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("job,arrival,work\na,0,soon\n")
     with pytest.raises(UserError, match="could not convert"):
