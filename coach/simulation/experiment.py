@@ -156,6 +156,7 @@ def _text(outcome: Outcome) -> str:
         + (f" ({', '.join(scenario.free_parameters)})." if scenario.free_parameters else "."),
         "",
         *([comparison_table(outcome.comparisons()), ""] if scenario.targets else []),
+        *_own_table(outcome),
         scenario.notes.strip(),
         "",
     ]
@@ -173,6 +174,12 @@ def _text(outcome: Outcome) -> str:
             if len(known):
                 lines.append(f"| {measure} | {known.mean():.4g} | {known.min():.4g} .. {known.max():.4g} |")
     return "\n".join(lines).strip() + "\n"
+
+
+def _own_table(outcome: Outcome) -> list[str]:
+    """What the experiment's `table(results, parameters)` says, if it has one."""
+    table = getattr(outcome.scenario.module(), "table", None)
+    return [table(outcome.results, outcome.parameters), ""] if table is not None and outcome.seeds else []
 
 
 def comparison_table(rows: Sequence[Comparison]) -> str:

@@ -230,6 +230,23 @@ def _changes(run: Run, fifo: Run) -> dict[str, float]:
     }  # fmt: skip
 
 
+#: What the table has of each policy.
+COLUMNS = (
+    "TE p95 slowdown, %", "BE median slowdown, %", "BE p95 slowdown, %", "interval median, min", "interval p95, min",
+    "BE jobs preempted, %",
+)  # fmt: skip
+
+
+def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> str:
+    """A row for each policy: means over the seeds; slowdowns are changes against FIFO."""
+    lines = [f"| policy | {' | '.join(COLUMNS)} |", f"| --- |{' ---: |' * len(COLUMNS)}"]
+    for label in parameters["policies"]:
+        name = label.partition("*")[0]
+        cells = (f"{float(np.nanmean(results[f'{name}: {key}'])):.4g}" for key in COLUMNS)
+        lines.append(f"| {name} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
 def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> dict[str, Figure]:
     """Slowdowns against FIFO and intervals, for each policy: the mean over the seeds, and all of them as a line."""
     labels = [label.partition("*")[0] for label in parameters["policies"]]
