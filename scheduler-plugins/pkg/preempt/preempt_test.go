@@ -3,6 +3,7 @@ package preempt
 import (
 	"fmt"
 	"math/rand"
+	"slices"
 	"testing"
 
 	"coach.dev/scheduler-plugins/pkg/identity"
@@ -58,63 +59,72 @@ func TestScoresAreEquation1(t *testing.T) {
 
 // TestEveryChoiceIsSufficientAndMinimal draws scenes and checks each policy's choice against all sets of victims.
 func TestEveryChoiceIsSufficientAndMinimal(t *testing.T) {
-	random := rand.New(rand.NewSource(1))
 	chose := map[Policy]int{}
-	for range 3000 {
-		nodes := make([]int64, 1+random.Intn(4))
-		var jobs []running
-		for n := range nodes {
-			nodes[n] = int64(2 + random.Intn(6))
-			left := nodes[n]
-			for i := range 2 {
-				cores := int64(1 + random.Intn(int(nodes[n])))
-				if cores <= left {
-					jobs = append(jobs, running{fmt.Sprintf("%d-%d", n, i), n, cores, float64(random.Intn(4)), random.Intn(3), float64(random.Intn(9)), random.Intn(4) == 0})
-					left -= cores
-				}
-			}
-		}
-		s, victims := scene(nodes, jobs)
-		asking := wants(1+random.Intn(2), int64(1+random.Intn(6)))
-		if fitsWithout(s, asking, nil) {
-			continue
-		}
-		for _, policy := range Policies[1:] {
-			chosen := Choose(s, asking, victims, Settings{policy, 4, 2})
-			var picked, allowed []Running
-			for _, v := range victims {
-				if v.Preempted < 2 {
-					allowed = append(allowed, v)
-				}
-				for _, k := range chosen {
-					if v.Gang == k {
-						picked = append(picked, v)
-					}
-				}
-			}
-			if possible := fitsWithout(s, asking, allowed); possible != (len(chosen) > 0) {
-				t.Fatalf("%s chose %v; possible at all: %v", policy, chosen, possible)
-			}
-			if len(chosen) == 0 {
-				continue
-			}
-			chose[policy]++
-			if !fitsWithout(s, asking, picked) {
-				t.Fatalf("%s: %v do not make room", policy, chosen)
-			}
-			for i, v := range picked {
-				if v.Preempted >= 2 {
-					t.Fatalf("%s: %s was preempted too often", policy, v.Gang)
-				}
-				if fitsWithout(s, asking, append(append([]Running(nil), picked[:i]...), picked[i+1:]...)) {
-					t.Fatalf("%s: %v is not minimal", policy, chosen)
-				}
-			}
-		}
+	for seed := range int64(3000) {
+		checkChoices(t, seed, chose)
 	}
 	for _, policy := range Policies[1:] {
 		if chose[policy] < 100 {
 			t.Errorf("%s chose only %d times", policy, chose[policy])
+		}
+	}
+}
+
+// FuzzChoose checks the scene of any seed.
+func FuzzChoose(f *testing.F) {
+	f.Add(int64(1))
+	f.Fuzz(func(t *testing.T, seed int64) { checkChoices(t, seed, map[Policy]int{}) })
+}
+
+// checkChoices in the scene of a seed, and count them.
+func checkChoices(t *testing.T, seed int64, chose map[Policy]int) {
+	random := rand.New(rand.NewSource(seed))
+	nodes := make([]int64, 1+random.Intn(4))
+	var jobs []running
+	for n := range nodes {
+		nodes[n] = int64(2 + random.Intn(6))
+		left := nodes[n]
+		for i := range 2 {
+			cores := int64(1 + random.Intn(int(nodes[n])))
+			if cores <= left {
+				jobs = append(jobs, running{fmt.Sprintf("%d-%d", n, i), n, cores, float64(random.Intn(4)), random.Intn(3), float64(random.Intn(9)), random.Intn(4) == 0})
+				left -= cores
+			}
+		}
+	}
+	s, victims := scene(nodes, jobs)
+	asking := wants(1+random.Intn(2), int64(1+random.Intn(6)))
+	if fitsWithout(s, asking, nil) {
+		return
+	}
+	for _, policy := range Policies[1:] {
+		chosen := Choose(s, asking, victims, Settings{policy, 4, 2})
+		var picked, allowed []Running
+		for _, v := range victims {
+			if v.Preempted < 2 {
+				allowed = append(allowed, v)
+			}
+			if slices.Contains(chosen, v.Gang) {
+				picked = append(picked, v)
+			}
+		}
+		if possible := fitsWithout(s, asking, allowed); possible != (len(chosen) > 0) {
+			t.Fatalf("seed %d: %s chose %v; possible at all: %v", seed, policy, chosen, possible)
+		}
+		if len(chosen) == 0 {
+			continue
+		}
+		chose[policy]++
+		if !fitsWithout(s, asking, picked) {
+			t.Fatalf("seed %d: %s: %v do not make room", seed, policy, chosen)
+		}
+		for i, v := range picked {
+			if v.Preempted >= 2 {
+				t.Fatalf("seed %d: %s: %s was preempted too often", seed, policy, v.Gang)
+			}
+			if fitsWithout(s, asking, slices.Delete(slices.Clone(picked), i, i+1)) {
+				t.Fatalf("seed %d: %s: %v is not minimal", seed, policy, chosen)
+			}
 		}
 	}
 }

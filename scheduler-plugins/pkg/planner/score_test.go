@@ -1,0 +1,26 @@
+package planner
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// TestTheTableOfScoresInTheDocsIsTrue: docs/scheduler.md shows what the thesis's score cannot tell apart.
+func TestTheTableOfScoresInTheDocsIsTrue(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/scheduler.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	standings := map[string]Standing{"holds the job and no other": Own, "is empty": Empty, "holds the job and another": OwnShared, "holds other jobs only": Foreign}
+	for words, standing := range standings {
+		row := fmt.Sprintf("| %s | %d | %d |", words, ThesisScore(standing), Score(standing))
+		if !strings.Contains(string(text), row+"\n") {
+			t.Errorf("no row %q", row)
+		}
+	}
+	if ThesisScore(Own) != ThesisScore(Empty) || Score(Own) <= Score(Empty) {
+		t.Error("the thesis's score tells an empty node from one that holds the job, or ours does not")
+	}
+}
