@@ -71,7 +71,10 @@ class MemberError(Exception):
 
 
 class Progressing:
-    """Whether a worker makes progress. Only time between answers counts: a handler that stood still saw nothing."""
+    """Whether a worker makes progress. A poll counts as long as it should take and no longer.
+
+    So a handler that stood still saw nothing, and on a machine that is too busy to answer all is waited for longer.
+    """
 
     def __init__(self, patience: Patience, at: float) -> None:
         self._patience = patience
@@ -82,7 +85,7 @@ class Progressing:
 
     def note(self, state: str, version: int, at: float) -> str | None:
         """Take in an answer; what is wrong when the worker has shown no progress for too long."""
-        self._waited += min(at - self._at, POLL_SECONDS + AWAY_SECONDS)
+        self._waited += min(at - self._at, POLL_SECONDS)
         self._at = at
         if version != self._version:
             if state in ("training", "evaluating"):
