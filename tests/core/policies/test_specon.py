@@ -86,6 +86,16 @@ def test_algorithm_1_requests_reallocation(what: str, others: list[Category], re
     assert monitor(container, 0.495, ALPHA, neighbours) is requested, what
 
 
+def test_the_1_of_line_15_is_a_parameter() -> None:
+    def requests(*others: Category) -> bool:
+        converged = Container(0, 0, CC, loss=0.5, gain=0.008)
+        neighbours = [converged, *(Container(1 + at, 0, category) for at, category in enumerate(others))]
+        return monitor(converged, 0.495, ALPHA, neighbours, crowd=0)
+
+    assert requests(PC)
+    assert not requests(CC)
+
+
 @pytest.mark.parametrize("category", [PC, WC])
 def test_algorithm_1_only_converged_containers_request(category: Category) -> None:
     container = Container(0, 0, category, loss=0.5, gain=0.008)
