@@ -1,0 +1,49 @@
+"""Runs side by side: what is done is kept, whatever happens to the rest."""
+
+from __future__ import annotations
+
+import os
+import signal
+
+import pytest
+
+from coach.simulation.parallel import gather
+
+
+def double(x: int) -> int:
+    return 2 * x
+
+
+def interrupted(x: int) -> int:
+    """The user presses Ctrl-C: the terminal signals the first process."""
+    os.kill(os.getpid(), signal.SIGINT)
+    return x
+
+
+def parent_interrupted(x: int) -> int:
+    os.kill(os.getppid(), signal.SIGINT)
+    return x
+
+
+def test_results_come_in_the_order_of_the_tasks() -> None:
+    told: list[tuple[int, int]] = []
+    results, stopped = gather([(double, (n,)) for n in range(5)], processes=2, done=lambda *one: told.append(one))
+    assert (results, stopped) == ([0, 2, 4, 6, 8], False)
+    assert sorted(told) == [(n, 2 * n) for n in range(5)]
+
+
+def test_an_interrupt_keeps_what_is_done() -> None:
+    tasks = [(double, (1,)), (double, (2,)), (interrupted, (3,)), (double, (4,))]
+    assert gather(tasks, processes=1) == ([2, 4, None, None], True)
+
+
+def test_an_interrupt_ends_the_other_processes_too() -> None:
+    tasks = [(double, (1,)), *[(parent_interrupted, (n,)) for n in range(4)]]
+    results, stopped = gather(tasks, processes=2)
+    assert stopped
+    assert None in results
+
+
+def test_a_failed_run_is_not_hidden() -> None:
+    with pytest.raises(TypeError):
+        gather([(double, (1, 2))], processes=1)
