@@ -17,6 +17,7 @@ from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.errors import UserError
 from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import PolicyName, TrainingJob
+from coach.core.policies.base import AllocationPolicy
 from coach.core.policies.placing import Placing
 from coach.core.policies.react import Plan, Policy, totals
 from coach.core.policies.registry import reactive
@@ -53,8 +54,10 @@ def answer(question: Question, policy: str, seed: int) -> Result:
     began = time.perf_counter()
     made = reactive(policy, np.random.default_rng([seed, 1]))
     record = Record(Cluster.of(question.nodes))
-    if isinstance(made, Placing):
-        reasons, events = _reduce(question, made, seed, record)
+    # Some policies have both: here it is the job's whole life that counts.
+    allocating: Any = made.policy if isinstance(made, Placing) else made
+    if hasattr(allocating, "allocate"):
+        reasons, events = _reduce(question, allocating, seed, record)
     else:
         reasons, events = None, _engine(question, made, seed, record)
     result = Result.of(record, policy, seed, events, time.perf_counter() - began)
@@ -67,19 +70,21 @@ def _with_reasons(result: Result, reasons: dict[int, str]) -> Result:
     return replace(result, reasons=reasons)
 
 
-def _reduce(question: Question, made: Placing, seed: int, record: Record) -> tuple[dict[int, str], int]:
+def _reduce(
+    question: Question, policy: AllocationPolicy, seed: int, record: Record
+) -> tuple[dict[int, str], int]:
     """In the reducer."""
-    static = made.policy if isinstance(made.policy, StaticPolicy) else None
+    static = policy if isinstance(policy, StaticPolicy) else None
     if question.node_lost < math.inf:
         raise UserError(
-            f"the policy {made.policy.name!r} runs in the job's own life, which knows no lost nodes; "
+            f"the policy {policy.name!r} runs in the job's own life, which knows no lost nodes; "
             "leave --node-lost out, or use --function-lost"
         )
 
     def use(at: float, more: Resources) -> None:
         record.took(at, (more.cpu, more.memory, more.gpu))
 
-    driver = Driver(question.nodes, made.policy, seed=seed, function_lost=question.function_lost, usage=use)
+    driver = Driver(question.nodes, policy, seed=seed, function_lost=question.function_lost, usage=use)
     names = {}
     for number, (job, truth, at) in enumerate(
         zip(question.jobs, question.truths, question.arrivals, strict=True)
