@@ -6,6 +6,8 @@ import csv
 import io
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -300,8 +302,6 @@ def test_doctor_names_what_is_amiss_and_the_next_step(
 
 
 def test_doctor_tells_a_python_without_mxnet(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
     monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", sys.executable)
     assert Functions.find().python == Path(sys.executable)
     status, said, step = found(home)["MXNet"]
@@ -353,16 +353,14 @@ def test_a_token_is_made_once_and_for_its_owner_alone(home: Home) -> None:
     assert own_token(home).read_text() == text
 
 
-def test_help_of_every_command_is_cheap() -> None:
-    """Help must not import what only the work needs: it is asked for by people, and by shells."""
-    import subprocess
-    import sys
-
+@pytest.mark.parametrize("words", [("serve", "--help"), ("ps",), ("why", "digits"), ("events", "digits")])
+def test_looking_imports_nothing_that_only_the_work_needs(home: Home, words: tuple[str, ...]) -> None:
+    keep(home, two_jobs())
     heavy = "fastapi uvicorn scipy matplotlib prometheus_client httpx"
     code = (
         "import sys, contextlib, io\n"
         "from coach.cli.main import invoke\n"
-        "with contextlib.redirect_stdout(io.StringIO()): invoke(['serve', '--help'])\n"
+        f"with contextlib.redirect_stdout(io.StringIO()): assert invoke({list(words)!r}) == 0\n"
         f"print([name for name in {heavy!r}.split() if name in sys.modules])"
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy.optimize import least_squares, nnls
 
 from coach.core.estimation.forms import FloatArray
+from coach.core.estimation.numerics import least_squares, nnls
 from coach.core.estimation.points import CurvePoint, SpeedPoint
 
 
@@ -65,7 +65,7 @@ def fit_optimus_speed(points: Sequence[SpeedPoint]) -> OptimusSurface:
     v = np.array([p.epochs_per_second for p in points])
     unit = float(np.mean(v))
     rows = np.stack([1 / w, np.ones_like(w), w / s, w, s], axis=1) * (v / unit)[:, None]
-    theta, _ = nnls(rows, np.ones_like(v))
+    theta = nnls(rows, np.ones_like(v))
     return OptimusSurface(tuple(float(t) / unit for t in theta))
 
 

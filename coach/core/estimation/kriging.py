@@ -17,9 +17,9 @@ import math
 from dataclasses import dataclass, field
 
 import numpy as np
-from scipy.optimize import nnls
 
 from coach.core.estimation.forms import FloatArray, Form
+from coach.core.estimation.numerics import nnls
 
 # Round numbers from where the errors on the seven models of tests/data/ps-speed are flat: the table "settings, speed"
 # of results/estimators has each of them times 2/3 and 3/2, and what leaving one model out would choose.
@@ -108,7 +108,7 @@ def fit_form(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weight: Fl
     covariance = kernel(log_w, log_s, log_w, log_s) + np.diag(NOISE**2 / weight)
     whiten = np.linalg.inv(np.linalg.cholesky(covariance))
     rows = np.vstack([whiten @ (columns * (relative**-form.power)[:, None]), np.diag(1.0 / form.doubt)])
-    theta, _ = nnls(rows, np.concatenate([whiten.sum(axis=1), form.prior / form.doubt]))
+    theta = nnls(rows, np.concatenate([whiten.sum(axis=1), form.prior / form.doubt]))
 
     total = np.maximum(columns @ theta, floor)
     sensitivity = whiten @ (columns / total[:, None])

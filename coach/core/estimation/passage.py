@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import numpy as np
-from scipy.special import ndtr
 
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.mixture import Mixture
+from coach.core.estimation.numerics import ndtr
 
 #: Curves followed epoch by epoch, and for how many epochs; what has not ended then ends where its mean crosses.
 FOLLOWED = 100

@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from scipy.special import ndtr
 
 from coach.core.estimation.baselines import fit_thesis_quadratic
 from coach.core.estimation.forms import (
@@ -23,6 +22,7 @@ from coach.core.estimation.forms import (
 from coach.core.estimation.interval import Interval, log_normal
 from coach.core.estimation.kriging import NOISE, Fit, fit_form
 from coach.core.estimation.merging import merged
+from coach.core.estimation.numerics import ndtr
 from coach.core.estimation.points import SpeedPoint
 
 __all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "fit_thesis_quadratic", "next_probe"]
