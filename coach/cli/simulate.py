@@ -71,7 +71,7 @@ def command(  # noqa: PLR0917 - they are options
         typer.Option(
             min=0.001, help="An epoch with one worker and one server, for jobs that no journal knows."
         ),
-    ] = 60.0,
+    ] = 10.0,
     epochs: Annotated[
         float, typer.Option(min=1, help="Epochs to the target, for jobs that no journal knows.")
     ] = 20.0,

@@ -41,7 +41,8 @@ def simulated(results: Mapping[str, Sequence[Result]]) -> Figure:
         _distribution(left, policy, runs, time_unit(longest)[1], look)
         if runs:
             scale = time_unit(end)[1]
-            right.step(runs[0].times / scale, 100 * runs[0].used[:, 0], where="post", label=policy, **look)
+            times, used = np.append(runs[0].times, runs[0].ended), runs[0].used[:, 0]
+            right.step(times / scale, 100 * np.append(used, used[-1:]), where="post", label=policy, **look)
     left.set(
         xlabel=f"completion time, {time_unit(longest)[0]}",
         ylabel="share of jobs, %",

@@ -50,9 +50,9 @@ class Record:
     """Filled by the engine while it runs."""
 
     def __init__(
-        self, cluster: Cluster, bucket: float = 60.0, prices: tuple[float, float, float] | None = None
+        self, cluster: Cluster, bucket: float = 1.0, prices: tuple[float, float, float] | None = None
     ) -> None:
-        """`bucket`: seconds of a step of the utilisation over time; `prices` of a second of each resource."""
+        """`bucket`: seconds of a step of the utilisation over time at first; `prices` of a second of each resource."""
         self.prices = prices
         self.capacity: FloatArray = cluster.capacity.sum(axis=0)
         self.kinds: dict[str, int] = {}
