@@ -353,7 +353,7 @@ def test_a_token_is_made_once_and_for_its_owner_alone(home: Home) -> None:
     assert own_token(home).read_text() == text
 
 
-@pytest.mark.parametrize("words", [("serve", "--help"), ("ps",), ("why", "digits"), ("events", "digits")])
+@pytest.mark.parametrize("words", [("serve", "--help"), ("ps",), ("why", "digits")])
 def test_looking_imports_nothing_that_only_the_work_needs(home: Home, words: tuple[str, ...]) -> None:
     keep(home, two_jobs())
     heavy = "fastapi uvicorn scipy matplotlib prometheus_client httpx"
