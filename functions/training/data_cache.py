@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import tempfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -19,6 +20,8 @@ from training import data, storage
 from training.dataset import DataSet, Split
 
 ARRAYS = ("train.x", "train.y", "test.x", "test.y")
+#: Seconds after which an unfinished entry is taken for that of a function that was killed.
+ABANDONED_SECONDS = 3600.0
 
 
 def load(uri: str, format: str, sha256: str | None = None, size: int | None = None) -> DataSet:
@@ -49,6 +52,7 @@ def _read(kept: Path) -> DataSet:
 
 def _write(dataset: DataSet, kept: Path) -> None:
     kept.parent.mkdir(parents=True, exist_ok=True)
+    _sweep(kept.parent)
     part = Path(tempfile.mkdtemp(prefix=".part-", dir=kept.parent))
     try:
         for name in ARRAYS:
@@ -59,3 +63,10 @@ def _write(dataset: DataSet, kept: Path) -> None:
         part.rename(kept)  # fails where another function was first: its arrays are the same
     finally:
         shutil.rmtree(part, ignore_errors=True)
+
+
+def _sweep(folder: Path) -> None:
+    for part in folder.glob(".part-*"):
+        with contextlib.suppress(OSError):
+            if time.time() - part.stat().st_mtime > ABANDONED_SECONDS:
+                shutil.rmtree(part, ignore_errors=True)

@@ -3,8 +3,10 @@
 import gzip
 import io
 import json
+import os
 import struct
 import tarfile
+import time
 from pathlib import Path
 
 import numpy as np
@@ -192,3 +194,18 @@ def test_a_parsed_data_set_is_kept_for_the_machine_until_its_files_change(
     for kept in folder.rglob("*.npy"):
         kept.write_bytes(kept.read_bytes()[:100])
     assert len(data_cache.load(str(digits), "digits-json").train) == 40
+
+
+def test_what_a_killed_function_left_in_the_cache_is_swept(
+    digits: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("COACH_DATA_CACHE", str(cache))
+    for name, age in ((".part-old", 2 * data_cache.ABANDONED_SECONDS), (".part-new", 0.0)):
+        folder = cache / name
+        folder.mkdir()
+        (folder / "train.x.npy").write_bytes(b"half")
+        os.utime(folder, (time.time() - age,) * 2)
+    data_cache.load(str(digits), "digits-json")
+    left = {path.name for path in cache.iterdir()}
+    assert ".part-old" not in left and ".part-new" in left and len(left) == 2
