@@ -26,7 +26,8 @@ from coach.platforms.local.network import Bandwidth
 from coach.platforms.local.platform import LocalPlatform
 
 ROOT = Path(__file__).resolve().parents[1]
-RESULTS = ROOT / "results"
+#: Where tables go; COACH_RESULTS says another folder, for trying out.
+RESULTS = Path(os.environ.get("COACH_RESULTS") or ROOT / "results")
 
 
 def load(*files: str | Path) -> list[TrainingJob]:

@@ -10,6 +10,7 @@ of each epoch is its expected one times a log-normal factor of 10 %, and every f
 from __future__ import annotations
 
 import argparse
+import itertools
 import math
 import random
 import statistics
@@ -78,6 +79,8 @@ def lives(count: int) -> list[dict[str, Any]]:
     for number in range(count):
         life = draw(SeededDice(f"reservations {number}"))
         life.blows.clear()
+        for file in life.files:
+            file["spec"].pop("timeLimit", None)  # it cuts epochs too, as its owner wants
         rng = random.Random(number)
         for name, truth in life.truths.items():
             life.truths[name] = replace(
@@ -98,37 +101,33 @@ def _jittered(speed: Any, rng: random.Random) -> Any:
 def summary(source: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One line for each way in which the deadline was set."""
     lines = []
-    ways = {
-        "nothing known yet": lambda r: r["predicted"] == "no",
-        "when it would hang": lambda r: r["predicted"] == "yes" and r["bound"] == "time",
-        "when the money ends": lambda r: r["predicted"] == "yes" and r["bound"] == "budget",
-    }
-    for way, chosen in ways.items():
-        group = [row for row in rows if chosen(row)]
+    for predicted, bound in itertools.product((True, False), ("time", "budget")):
+        group = [row for row in rows if (row["predicted"] == "yes") is predicted and row["bound"] == bound]
         done = [row for row in group if row["ended"] == "finished"]
-        if not done:
+        if not group:
             continue
+        way = "when it would hang" if bound == "time" else "when the money ends"
         cut = [row for row in group if row["ended"] in {reason.value for reason in CUTS}]
         over = [
             r for r in done if r["predicted_high"] != "" and float(r["seconds"]) > float(r["predicted_high"])
         ]
-        reserved = [float(r["reserved"]) / float(r["paid"]) for r in done if float(r["paid"]) > 0]
         lines.append(
             {
                 "epochs of": source,
-                "deadline": way,
+                "deadline": way if predicted else f"{way}, nothing known yet",
                 "epochs": len(group),
                 "cut by it": f"{len(cut) / len(group):.2%}",
-                "above predicted upper bound": f"{len(over) / len(done):.1%}"
-                if way != "nothing known yet"
-                else "-",
-                "deadline / time, median": statistics.median(
-                    float(r["deadline"]) / float(r["seconds"]) for r in done
-                ),
-                "reserved / paid, median": statistics.median(reserved) if reserved else math.nan,
+                "above predicted upper bound": f"{len(over) / len(done):.1%}" if predicted and done else "-",
+                "deadline / time, median": _median(done, "deadline", "seconds"),
+                "reserved / paid, median": _median(done, "reserved", "paid"),
             }
         )
     return lines
+
+
+def _median(rows: Sequence[dict[str, Any]], above: str, below: str) -> float:
+    ratios = [float(row[above]) / float(row[below]) for row in rows if float(row[below]) > 0]
+    return statistics.median(ratios) if ratios else math.nan
 
 
 def write(count: int) -> None:
