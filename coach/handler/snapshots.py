@@ -52,7 +52,9 @@ def thaw(body: str, count: int, packed: bytes) -> Job:
     values["spec"] = TrainingJob.from_json(mirror.spec)
     values["surface"] = None if mirror.surface is None else Surface(mirror.surface)
     values["curve"] = None if mirror.curve is None else Curve(*mirror.curve)
-    values["real_curves"] = tuple(Curve(*curve) for curve in mirror.real_curves)
+    values["real_curves"] = curves = tuple(Curve(*curve) for curve in mirror.real_curves)
+    if curves and curves[-1] == values["curve"]:
+        values["curve"] = curves[-1]  # one and the same, as it was
     return Job(**values, epochs=Later(count, lambda: _EPOCHS.validate_json(zlib.decompress(packed))))
 
 
