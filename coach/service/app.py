@@ -94,7 +94,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         if seconds > 0 and not news():
             await service.changed(min(seconds, longest_wait), news)
 
-    @app.get("/health", tags=["service"], openapi_extra={"security": []})
+    @app.get("/health", tags=["service"])
     async def health() -> answers.Health:
         """Say that the service lives."""
         return answers.Health(status="stopping" if service.stopping else "ok", version=app.version)
@@ -238,7 +238,15 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         )
 
     _answer_errors(app)
+    _correct(app.openapi()["paths"])
     return app
+
+
+def _correct(paths: dict[str, Any]) -> None:
+    """Put right in the document what FastAPI takes from the application, or from the page's own type."""
+    paths["/health"]["get"].pop("security")  # it is open to everybody
+    unknown = paths["/metrics"]["get"]["responses"]["401"]["content"]
+    unknown["application/json"] = unknown.pop("text/plain")  # errors are JSON everywhere
 
 
 def _json(text: str) -> Any:
