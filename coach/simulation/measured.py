@@ -1,6 +1,6 @@
 """Truths from reality: what a journal of real runs says of a job's speed, its curve, and all that lies between epochs.
 
-Speeds: the median of what each allocation measured; the model fitted to all of them for allocations that never ran.
+Speeds: the mean time of what each allocation measured; the model fitted to all of them for allocations that never ran.
 The curve: the mean of the runs at each number of passes, straight lines between, and the fitted curve behind the last.
 """
 
@@ -122,27 +122,28 @@ def learn(runs: Sequence[Run]) -> Training:
     for epoch in epochs:
         speeds.setdefault(Allocation(*epoch.allocation), []).append(epoch.epochs_per_second)
     fitted = fit_speed([SpeedPoint(*e.allocation, e.epochs_per_second) for e in epochs])
-    middle = {at: statistics.median(values) for at, values in speeds.items()}
+    # The mean time of an epoch, not of its speed: what is predicted is time.
+    middle = {at: statistics.harmonic_mean(values) for at, values in speeds.items()}
     spread = [
         np.log(value / middle[at]) for at, values in speeds.items() for value in values if len(values) > 1
     ]
     same, fresh = _beside(runs)
     with_accuracy = all(epoch.report.accuracy is not None for epoch in epochs)
-    # The report is of one worker. Servers mostly wait.
+    # The report is of one worker (servers mostly wait); the least disturbed epoch says what it uses when it may.
     used = [epoch.report.cpu_seconds / epoch.seconds for epoch in epochs]
     return Training(
         MeasuredSpeeds(middle, fitted.to_dict()),
         _curve(runs, "loss"),
         _curve(runs, "accuracy") if with_accuracy else None,
         data_size=epochs[-1].report.data_size,
-        new_group_seconds=_median(fresh, _median(same, 0.5)),
-        same_group_seconds=_median(same, 0.05),
-        evaluate_seconds=statistics.median(epoch.report.evaluate_seconds for epoch in epochs),
-        pod_seconds=_median([s for run in runs for s in run.pod_seconds], 0.3),
-        release_seconds=_median([s for run in runs for s in run.release_seconds], 0.02),
-        fit_seconds=_median([s for run in runs for s in run.fit_seconds], 0.05),
+        new_group_seconds=_mean(fresh, _mean(same, 0.5)),
+        same_group_seconds=_mean(same, 0.05),
+        evaluate_seconds=statistics.fmean(epoch.report.evaluate_seconds for epoch in epochs),
+        pod_seconds=_mean([s for run in runs for s in run.pod_seconds], 0.3),
+        release_seconds=_mean([s for run in runs for s in run.release_seconds], 0.02),
+        fit_seconds=_mean([s for run in runs for s in run.fit_seconds], 0.05),
         speed_noise=float(np.std(spread)) if spread else 0.0,
-        worker_cores=min(1.0, statistics.median(used)) or 1.0,
+        worker_cores=max(used) or 1.0,
     )
 
 
@@ -173,5 +174,5 @@ def _curve(runs: Sequence[Run], metric: Metric) -> MeasuredCurve:
     return MeasuredCurve(tuple(x for x, _ in means), tuple(value for _, value in means), model.to_dict())
 
 
-def _median(values: Sequence[float], otherwise: float) -> float:
-    return statistics.median(values) if values else otherwise
+def _mean(values: Sequence[float], otherwise: float) -> float:
+    return statistics.fmean(values) if values else otherwise
