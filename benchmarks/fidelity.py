@@ -7,8 +7,8 @@ The truth of a predicted job (speeds, curve, what lies between epochs) is learne
 the points known from earlier jobs and the cluster are those of the recorded run. Then the reducer lives the run in
 virtual time, with the noise of several seeds, and the mean of what it takes is set beside what it took. "From itself"
 learns from the predicted run too: what is left then is the driver's own error; the rest is how much the machine
-differed from run to run. Besides, the recorded events of every journal are fed to a reducer again: its actions have to be the
-recorded ones.
+differed from run to run. Besides, the recorded events of every journal are fed to a reducer again: its actions have to
+be the recorded ones.
 """
 
 from __future__ import annotations
