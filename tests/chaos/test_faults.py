@@ -1,0 +1,112 @@
+"""Faults that are no signal, on real functions: a checkpoint that is cut, a port that is taken, a loss that is NaN."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import socket
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import pytest
+
+from coach.core.errors import PermanentError
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason, State
+from coach.platforms.functions import FIRST_PORT
+from coach.platforms.local.environment import Functions
+from coach.platforms.local.platform import LocalPlatform
+from tests.chaos.draw import Blow, Instant, Victim
+from tests.chaos.processes import command, descendants
+from tests.chaos.stage import ROOMY, Stage, faults
+
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
+
+
+def lived(name: str, disturb: Callable[[Stage], None]) -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
+    """A job on a stage of its own, its failed attempts, and the losses of an undisturbed one."""
+
+    async def main() -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
+        async with Stage.open() as stage:
+            failed: list[ev.EpochFailed] = []
+
+            def note(event: ev.Event, _: Sequence[act.Action]) -> None:
+                if isinstance(event, ev.EpochFailed) and event.job == name:
+                    failed.append(event)
+
+            stage.handler.observers.append(note)
+            disturb(stage)
+            return await stage.run(name, probing=False), failed, stage.calm
+
+    return asyncio.run(main())
+
+
+def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it() -> None:
+    """It is read again only by a new group: so a worker is killed as well."""
+    cut: list[Path] = []
+
+    def disturb(stage: Stage) -> None:
+        def damage(event: ev.Event, actions: Sequence[act.Action]) -> None:
+            orders = [
+                action for action in actions if isinstance(action, act.RunEpoch) and action.job == "cut"
+            ]
+            if orders and orders[0].number == 5 and not cut:
+                path = Path((orders[0].weights_in or "").removeprefix("file://"))
+                path.write_bytes(path.read_bytes()[:-100])
+                cut.append(path)
+                pid = stage.process("cut", Blow(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 5, 0.0))
+                assert pid
+                os.kill(pid, signal.SIGKILL)
+
+        stage.handler.observers.append(damage)
+
+    job, failed, calm = lived("cut", disturb)
+    assert cut and [event.reason for event in failed] == [Reason.PEER_LOST, Reason.CHECKPOINT_INVALID]
+    # Two failed attempts, and the fourth epoch once more.
+    assert job.attempts == len(job.epochs) + 3
+    assert not faults(job, 3, calm)
+    assert job.ledger.spent > sum(epoch.cost for epoch in job.epochs)
+
+
+def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job() -> None:
+    with socket.socket() as other:
+
+        def disturb(_: Stage) -> None:
+            other.bind(("0.0.0.0", FIRST_PORT + 2 + 1))  # where the first group's lifeline would listen
+            other.listen()
+
+        job, failed, calm = lived("port", disturb)
+    assert [event.reason for event in failed] == [Reason.INTERNAL]
+    assert "cannot listen" in failed[0].message and "in use" in failed[0].message
+    assert not faults(job, 1, calm)
+
+
+def test_a_loss_that_becomes_nan_fails_the_job_and_its_last_checkpoint_stays() -> None:
+    async def main() -> tuple[Job, Path]:
+        async with Stage.open() as stage:
+            changes = {"optimizer": {"name": "sgd", "learningRate": 1e20}}
+            job = await stage.run("nan", probing=False, **changes)
+            return job, stage.folder
+
+    job, _ = asyncio.run(main())
+    assert (job.state, job.reason, job.attempts) == (State.FAILED, Reason.LOSS_NOT_FINITE, 1)
+    assert "became" in job.message and job.weights is None
+
+
+def test_a_platform_that_cannot_open_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    functions = Functions(Functions.folder_only(), Path(sys.executable))  # has no MXNet
+
+    async def main() -> None:
+        local = LocalPlatform(ROOMY, functions, lambda job: tmp_path / job, lambda: 0.0)
+        with pytest.raises(PermanentError, match="cannot import MXNet"):
+            await local.open(lambda pod, reason, message: None)
+
+    asyncio.run(main())
+    assert list(tmp_path.iterdir()) == []
+    assert not [pid for pid in descendants(os.getpid()) if "host" in command(pid)]
