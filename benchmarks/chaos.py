@@ -65,10 +65,13 @@ async def _live(
 
         async def one(number: int, blow: Blow) -> None:
             async with free:
-                if blow.victim is Victim.HANDLER:
-                    outcome = await runs.live(blow, stage.calm, stage.usual)
-                else:
-                    outcome = await stage.live(f"life-{seed}-{number}", blow)
+                try:
+                    if blow.victim is Victim.HANDLER:
+                        outcome = await runs.live(blow, stage.calm, stage.usual)
+                    else:
+                        outcome = await stage.live(f"life-{seed}-{number}", blow)
+                except AssertionError as error:
+                    outcome = Outcome("", [str(error)])
                 rows.append(_row(seed, number, blow, outcome))
                 write_csv(out, rows)
                 print(_words(rows[-1]), file=sys.stderr, flush=True)
