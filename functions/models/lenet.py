@@ -1,4 +1,4 @@
-"""LeNet-5's shape, for small grey or coloured images: 28x28 digits as well as 8x8 ones."""
+"""LeNet as MXNet's own examples have it, for 28x28 digits: 431,080 weights."""
 
 from mxnet import gluon
 
@@ -6,15 +6,14 @@ CLASSES = 10
 
 
 def net():
-    """Two convolutions, three dense layers. Input: (batch, channels, height, width)."""
+    """Two convolutions, two dense layers. Input: (batch, channels, height, width), at least 16x16."""
     layers = gluon.nn.HybridSequential()
     layers.add(
-        gluon.nn.Conv2D(20, kernel_size=5, padding=2, activation="relu"),
+        gluon.nn.Conv2D(20, kernel_size=5, activation="relu"),
         gluon.nn.MaxPool2D(pool_size=2),
-        gluon.nn.Conv2D(50, kernel_size=5, padding=2, activation="relu"),
+        gluon.nn.Conv2D(50, kernel_size=5, activation="relu"),
         gluon.nn.MaxPool2D(pool_size=2),
-        gluon.nn.Dense(120, activation="relu"),
-        gluon.nn.Dense(84, activation="relu"),
+        gluon.nn.Dense(500, activation="relu"),
         gluon.nn.Dense(CLASSES),
     )
     return layers
