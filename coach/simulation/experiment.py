@@ -10,9 +10,12 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any
 
+import matplotlib as mpl
 import numpy as np
+from matplotlib.figure import Figure
 
 from coach.core.policies.react import FloatArray
+from coach.simulation.beside import comparison_figure
 from coach.simulation.parallel import gather
 from coach.simulation.scenario import Scenario, Target
 
@@ -112,13 +115,19 @@ def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
     written = [place / "measures.csv", place / "comparison.md"]
     written[0].write_text(_measures(outcome))
     written[1].write_text(_text(outcome))
+    if outcome.scenario.targets and outcome.seeds:
+        written.append(_draw(comparison_figure(outcome.comparisons()), place / "comparison.svg"))
     figures = getattr(outcome.scenario.module(), "figures", None)
     if figures is not None and outcome.seeds:
         for name, figure in figures(outcome.results, outcome.parameters).items():
-            path = place / f"{name}.svg"
-            figure.savefig(path, metadata={"Date": None})
-            written.append(path)
+            written.append(_draw(figure, place / f"{name}.svg"))
     return written
+
+
+def _draw(figure: Figure, path: Path) -> Path:
+    with mpl.rc_context({"svg.hashsalt": "coach"}):  # the same figure, the same bytes
+        figure.savefig(path, metadata={"Date": None})
+    return path
 
 
 def write_summary(rows: Sequence[Comparison], folder: Path) -> list[Path]:
