@@ -19,6 +19,10 @@ class Later(list[Any]):
             make, self._make = self._make, None
             super().extend(make())
 
+    def peek(self) -> list[Any]:
+        """What is in it, without keeping it in memory where nobody else did."""
+        return list(self) if self._make is None else self._make()
+
     def __len__(self) -> int:
         return self._length if self._make is not None else super().__len__()
 

@@ -57,12 +57,17 @@ class _Jobs(Collector):
         self._service = service
         self._events: Counter[str] = Counter()
         self._failures: Counter[str] = Counter()
+        self._epochs: Counter[EpochKind] = Counter()
         service.handler.observers.append(self._observe)
 
     def _observe(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         self._events.update(type(record).__name__ for record in (event, *actions))
         if isinstance(event, ev.EpochFailed):
             self._failures[event.reason.value] += 1
+        elif isinstance(event, ev.EpochFinished) and (job := self._service.jobs[event.job]).epochs:
+            last = job.epochs[-1]
+            if last.token == event.token:
+                self._epochs[last.kind] += 1
 
     def collect(self) -> Iterator[Metric]:
         """Read the jobs."""
@@ -72,10 +77,6 @@ class _Jobs(Collector):
         for state in State:
             family.add_metric([state.value], states[state])
         yield family
-        epochs = CounterMetricFamily("coach_epochs", "Epochs that counted, of all jobs.", labels=["kind"])
-        for kind in EpochKind:
-            epochs.add_metric([kind.value], sum(e.kind is kind for job in jobs for e in job.epochs))
-        yield epochs
         spent = Counter[str]()
         for job in jobs:
             spent[job.spec.spec.price_book.currency] += job.ledger.spent
@@ -87,6 +88,12 @@ class _Jobs(Collector):
         yield from self._live()
 
     def _counted(self) -> Iterator[Metric]:
+        epochs = CounterMetricFamily(
+            "coach_epochs", "Epochs that counted, since the service started.", labels=["kind"]
+        )
+        for kind in EpochKind:
+            epochs.add_metric([kind.value], self._epochs[kind])
+        yield epochs
         records = CounterMetricFamily(
             "coach_records", "Events and actions journalled since the service started.", labels=["type"]
         )

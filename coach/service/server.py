@@ -23,7 +23,7 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from coach.core.cluster import Node
-from coach.core.errors import UserError
+from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.policies.base import AllocationPolicy
@@ -231,23 +231,28 @@ class _Running:
         self._planned()
         self._ready(here)
         self._service = service
+        warming = asyncio.create_task(service.warm())
         try:
-            await self._until_stopped(service)
+            await self._until_stopped(service, answering)
         finally:
+            warming.cancel()
             endpoint.withdraw(self._serving.home)
             service.stopping = True
             service.wake()
             http.should_exit = True
-            await answering
+            await asyncio.gather(answering, warming, return_exceptions=True)
 
-    async def _until_stopped(self, service: Service) -> None:
-        """Until it was asked to stop and no job does anything more. Raises what ended the handler."""
+    async def _until_stopped(self, service: Service, answering: asyncio.Task[None]) -> None:
+        """Until it was asked to stop and no job does anything more. Raises what ended the handler, or the API."""
         running = asyncio.create_task(service.handler.wait(lambda: False))
         stopped = asyncio.create_task(self._all_stopped(service))
         try:
-            await asyncio.wait({running, stopped}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, stopped, answering}, return_when=asyncio.FIRST_COMPLETED)
             if running.done():
                 running.result()
+            if answering.done():
+                answering.result()
+                raise PermanentError("the API ended by itself; the jobs go on with the next: coach serve")
         finally:
             for task in (running, stopped):
                 task.cancel()

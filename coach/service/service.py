@@ -95,6 +95,12 @@ class Service:
                 self.handler.resume(name)
         return left
 
+    async def warm(self) -> None:
+        """Make all rows once, in turns with what else is to be done: the first who asks need not wait for them."""
+        for name in list(self.jobs):
+            self.row(name)
+            await asyncio.sleep(0)
+
     # -- looking ------------------------------------------------------------------------------------------
 
     @property
