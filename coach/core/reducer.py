@@ -272,7 +272,8 @@ class Reducer:
         decision = self._now.decision(self.policy)
         allocation = decision.allocations[job.name]
         reasons = tuple(str(step) for step in decision.why(job.name))
-        if allocation is None and not self._now.others_hold(job):
+        for_others = any(given for name, given in decision.allocations.items() if name != job.name)
+        if allocation is None and not for_others and not self._now.others_hold(job):
             # Nothing that it could wait for will ever happen.
             allocation = self._payable(job)
             reasons += (f"nobody else holds anything: {allocation}",)

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from coach.core.cluster import Node, Resources
+from coach.core.jobs.spec import TrainingJob
+from coach.jobfiles.load import load_jobs
+from coach.simulation.assumed import assumed
 from coach.simulation.engine import Engine
 from coach.simulation.experiments import common, dl2_baselines, fitgpp
 from coach.simulation.scenario import load
+from coach.simulation.speeds import find_speed
 from coach.simulation.whatif import Question, answer
 
 
@@ -116,17 +122,20 @@ def test_all_policies_run_on_the_common_workload() -> None:
     assert means == sorted(means)
 
 
-def test_where_jobs_have_lives_fifo_lives_them_too() -> None:
-    """It could react to events like FitGpp; on job files it probes, fits and pays as every allocation policy does."""
-    from pathlib import Path
-
-    from coach.core.cluster import Node, Resources
-    from coach.jobfiles.load import load_jobs
-    from coach.simulation.assumed import assumed
-    from coach.simulation.speeds import find_speed
-
-    specs = tuple(one.spec for one in load_jobs([Path("jobs/a.yaml")]))
-    truths = tuple(assumed(spec, find_speed("resnet-50"), 5.0, 8.0) for spec in specs)
-    question = Question(specs, truths, tuple(0.0 for _ in specs), (Node("n", Resources(32, 128)),))
-    assert answer(question, "fifo", 1).reasons is not None
-    assert answer(question, "fitgpp", 1).reasons is None
+def test_job_files_live_their_whole_lives_under_fifo_and_fitgpp_too() -> None:
+    """They could react to events; on job files they probe, fit and pay as under every allocation policy."""
+    (spec,) = (one.spec for one in load_jobs([Path("jobs/a.yaml")]))
+    document = spec.to_json()
+    document["metadata"]["name"] = "trial"
+    document["spec"]["class"] = "trial-and-error"
+    specs = (spec, TrainingJob.from_json(document))
+    truths = tuple(assumed(one, find_speed("resnet-50"), 5.0, 40.0) for one in specs)
+    nodes = (Node("n", Resources(0.5, 128)),)  # one job's 1x1, not two
+    question = Question(specs, truths, (0.0, 60.0), nodes)
+    ended = {}
+    for name in ("fifo", "fitgpp"):
+        result = answer(question, name, 1)
+        assert result.reasons == {0: "TargetReached", 1: "TargetReached"}
+        ended[name] = result.columns["finished"]
+    assert ended["fifo"][0] < ended["fifo"][1]
+    assert ended["fitgpp"][1] < ended["fitgpp"][0], "the trial came later and ended first"

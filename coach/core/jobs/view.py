@@ -10,6 +10,7 @@ from coach.core.estimation.interval import Interval
 from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job, Phase
+from coach.core.jobs.parts import JobClass
 from coach.core.policies.base import Objective
 
 
@@ -23,6 +24,7 @@ class View:
         self.id = job.name
         self.created = job.submitted_at
         self.priority = job.spec.spec.priority
+        self.trial = job.spec.spec.job_class is JobClass.TRIAL_AND_ERROR
         self.minimum = job.minimum
         self.maximum = job.maximum
         self.busy = job.phase in (Phase.RUNNING, Phase.FITTING, Phase.DEPLOYING)
@@ -32,6 +34,11 @@ class View:
     def epoch_budget(self) -> float | None:
         """Currency units that each remaining epoch may cost."""
         return life.epoch_budget(self._job)
+
+    @property
+    def grace(self) -> float:
+        """Seconds that the job asks for when it is preempted."""
+        return self._job.spec.spec.grace_period
 
     @property
     def current(self) -> Allocation | None:

@@ -66,6 +66,14 @@ class JobView(Protocol):
         """Higher is more important."""
 
     @property
+    def trial(self) -> bool:
+        """A trial-and-error job: somebody waits for its first epochs. The others are best-effort (FitGpp)."""
+
+    @property
+    def grace(self) -> float:
+        """Seconds that it asks for when it is preempted."""
+
+    @property
     def minimum(self) -> Allocation:
         """The smallest allocation that can run an epoch, at least (1, 1)."""
 
@@ -151,6 +159,7 @@ class Reason(StrEnum):
     FAIR = "fair"  #: the least dominant share is served first
     SHORTEST = "shortest"  #: the shortest remaining time is served first
     PACKING = "packing"  #: fits best into what is left, with little work left
+    PREEMPTED = "preempted"  #: gives way to a trial-and-error job
     UTILITY = "utility"  #: the remaining time that a pod saves, for each share of the cluster
     UNAFFORDABLE = "unaffordable"  #: waits: not even the smallest allocation's next epoch can be paid
     NEVER_FITS = "never-fits"  #: waits: the smallest allocation is more than the empty cluster has

@@ -17,6 +17,7 @@ from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.policies.base import AllocationPolicy, ClusterView, Objective
 from coach.core.policies.react import (
     TOLERANCE,
+    TRIAL,
     Action,
     Arrived,
     Boundary,
@@ -54,6 +55,8 @@ class Placed:
         self.job = job
         self.created = job.arrived
         self.priority = job.priority
+        self.trial = job.kind == TRIAL
+        self.grace = job.grace
         self.minimum = job.minimum
         self.maximum = job.maximum
         self.busy = busy

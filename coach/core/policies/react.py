@@ -66,6 +66,9 @@ Plan = tuple[tuple[NodeId, int, int], ...]
 #: Columns of every resource vector.
 RESOURCES = ("cpu", "memory", "gpu")
 
+#: `JobState.kind` of a job whose user waits for its first epochs; all others are best-effort (FitGpp).
+TRIAL = "trial-and-error"
+
 #: What is forgiven when demands are compared with room, for sums of decimal fractions.
 TOLERANCE = 1e-9
 

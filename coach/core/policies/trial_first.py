@@ -28,11 +28,14 @@ from heapq import heappop, heappush
 
 import numpy as np
 
+from coach.core.policies.base import AllocationDecision, ClusterView, JobView
 from coach.core.policies.best_effort import BestEffort
+from coach.core.policies.between_epochs import BetweenEpochs
 from coach.core.policies.placing import grow
 from coach.core.policies.preemption import Fits, Running
 from coach.core.policies.react import (
     TOLERANCE,
+    TRIAL,
     Action,
     Arrived,
     Drained,
@@ -50,9 +53,6 @@ from coach.core.policies.react import (
     demand,
 )
 from coach.core.policies.tasks import best_fit, single, still_fits, weights
-
-#: `JobState.kind` of a job whose user waits for it; all others are best-effort.
-TRIAL = "trial-and-error"
 
 #: Rows of demand that nobody needs.
 NOTHING: FloatArray = np.zeros(3)
@@ -84,6 +84,10 @@ class TrialFirst:
     most: int = field(default=1, metadata={"symbol": "P"})
     wants = frozenset[type]()
 
+    #: When to decide as an allocation policy: at the ends of epochs.
+    cadence = None
+
+    _between: BetweenEpochs | None = field(default=None, init=False, repr=False)
     _trials: deque[JobId] = field(default_factory=deque, init=False, repr=False)
     #: A heap: jobs are numbered in order of arrival.
     _others: list[JobId] = field(default_factory=list, init=False, repr=False)
@@ -97,6 +101,12 @@ class TrialFirst:
     #: [node, resource]: kept for promises; and each resource's weight in a node's slack.
     _kept: FloatArray = field(default_factory=lambda: NOTHING, init=False, repr=False)
     _weight: FloatArray = field(default_factory=lambda: NOTHING, init=False, repr=False)
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        """See `AllocationPolicy.allocate`: the same rule for jobs that live, between their epochs."""
+        if self._between is None:
+            self._between = BetweenEpochs(self._choice, self._lots)
+        return self._between.allocate(jobs, cluster)
 
     def react(self, event: Event, view: View) -> Iterator[Action]:
         """See `Policy`."""

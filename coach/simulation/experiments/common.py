@@ -17,8 +17,7 @@ from matplotlib.figure import Figure
 
 from coach.core.cluster import Allocation
 from coach.core.policies import reactive
-from coach.core.policies.react import FloatArray
-from coach.core.policies.trial_first import TRIAL
+from coach.core.policies.react import TRIAL, FloatArray
 from coach.simulation.cluster import Cluster
 from coach.simulation.engine import Engine
 from coach.simulation.metrics import nearest_rank

@@ -22,8 +22,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.policies import reactive
-from coach.core.policies.react import Action, Event, FloatArray, JobId, Policy, Preempt, Start, View
-from coach.core.policies.trial_first import TRIAL
+from coach.core.policies.react import TRIAL, Action, Event, FloatArray, JobId, Policy, Preempt, Start, View
 from coach.simulation.cluster import Cluster
 from coach.simulation.engine import Engine
 from coach.simulation.workload import Work

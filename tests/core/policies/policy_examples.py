@@ -55,6 +55,8 @@ class Job:
     objective: Objective = Objective.SOONEST
     price: float = 1.0
     money: float = float("inf")
+    trial: bool = False
+    grace: float = 0.0
 
     def speed(self, allocation: Allocation) -> float:
         return self.speed_of(allocation)

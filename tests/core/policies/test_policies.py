@@ -24,6 +24,9 @@ NAMES = [
     "drf",
     "tetris",
     "optimus",
+    "fitgpp",
+    "lrtp",
+    "rand",
 ]
 LINEAR = server_speed(100.0)
 
@@ -150,6 +153,8 @@ def jobs_and_nodes(draw: st.DrawFn) -> tuple[list[Job], ClusterView]:
                 draw(st.none() | st.integers(1, 5000)),
                 draw(st.sampled_from([0.0, 10.0, 1e6])),
                 money=draw(st.just(float("inf")) | st.integers(1, 800)),
+                trial=draw(st.booleans()),
+                grace=draw(st.sampled_from([0.0, 30.0, 60.0])),
             )
         )
     sizes = draw(st.lists(st.sampled_from([1.0, 2.0, 4.0, 8.0]), min_size=1, max_size=4))
