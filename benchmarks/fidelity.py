@@ -37,7 +37,7 @@ from coach.simulation.measured import Run, learn, runs_of
 FOLDER = Path("results/simulation/journals")
 #: Cores of the machine that the runs were recorded on.
 CORES = 2.0
-SEEDS = 10
+SEEDS = 5
 
 
 @dataclass(frozen=True, slots=True)
