@@ -26,8 +26,8 @@ from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.patience import patience
 from coach.core.jobs.reasons import MEANING, Reason, Retry
-from coach.core.policies.base import AllocationPolicy
-from coach.core.scene import Scene, count_pods, gang_pods, plan_alone, queue_key
+from coach.core.policies.base import AllocationPolicy, ChoosesNodes
+from coach.core.scene import Places, Scene, count_pods, gang_pods, misplaced, plan_alone, queue_key
 
 #: Seconds a gang may take to start before it begins with what is there, or gives everything back.
 START_DEADLINE = 60.0
@@ -51,6 +51,8 @@ class Reducer:
         #: Jobs whose next step is to be decided: something they wait for has changed.
         self._moving: set[str] = set()
         self._taken: list[act.Action] = []
+        #: When the last event came, seconds.
+        self._at = 0.0
 
     # -- the two doors ---------------------------------------------------------------------------------
 
@@ -71,6 +73,7 @@ class Reducer:
     def react(self, event: ev.Event) -> list[act.Action]:
         """Apply one event; the actions that follow from it, in order, already applied."""
         self._taken = []
+        self._at = event.at
         job = self.jobs.get(event.job)
         late = self._is_late(job, event)
         stopped = job.running if job else None
@@ -119,7 +122,7 @@ class Reducer:
     @property
     def _now(self) -> Scene:
         if self._scene is None:
-            self._scene = Scene(self.jobs.values(), self.nodes)
+            self._scene = Scene(self.jobs.values(), self.nodes, self._at)
         return self._scene
 
     def _room_changed(self) -> None:
@@ -311,7 +314,8 @@ class Reducer:
     def _resize(self, job: Job, at: float) -> None:
         """Go from the pods held to those wanted: end what is too much, start what is missing."""
         assert job.wanted is not None
-        stay = set(gang_pods(job, job.wanted))
+        places = self._places(job)
+        stay = set(gang_pods(job, job.wanted, on=places)) - misplaced(job, places)
         excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in stay)
         if excess:
             self._take(act.ReleasePods(at, job.name, excess))
@@ -320,7 +324,8 @@ class Reducer:
     def _fill(self, job: Job, at: float) -> None:
         """Start the pods that are missing and find room; begin when nothing is under way."""
         assert job.wanted is not None
-        plan = self._now.plan(job, job.wanted, job.wanted if job.kind is EpochKind.MINI else job.minimum)
+        needed = job.wanted if job.kind is EpochKind.MINI else job.minimum
+        plan = self._now.plan(job, job.wanted, needed, on=self._places(job))
         if isinstance(plan, Wait):
             # Room that is on its way out may still be ours: then PodsReleased asks again.
             if not any(held.releasing for held in job.pods.values()):
@@ -337,6 +342,11 @@ class Reducer:
         if not job.timer and not all(held.ready or held.releasing for held in job.pods.values()):
             self._set_timer(job, at, max(at, min(at + START_DEADLINE, self._idle_until(job))))
         self._begin_when_ready(job, at)
+
+    def _places(self, job: Job) -> Places | None:
+        """Where the job's next epoch should be, where the policy chooses nodes too; None: any."""
+        chosen = self.policy.places.get(job.name) if isinstance(self.policy, ChoosesNodes) else None
+        return chosen if job.kind is EpochKind.REAL else None
 
     @staticmethod
     def _idle_until(job: Job) -> float:

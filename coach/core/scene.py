@@ -7,23 +7,28 @@ whatever all waiting jobs would ask is worked out once.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from coach.core.cluster import Allocation, Node, PodId, Resources, Role
+from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, PodRequest, Wait, plan_gang
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.view import View
 from coach.core.policies.base import AllocationDecision, AllocationPolicy, ClusterView
 
+#: Workers and servers on each node, by its name; the scheduler is on the first.
+Places = Mapping[str, Allocation]
+
 
 class Scene:
     """The state of all jobs at one instant, and what follows from it."""
 
-    def __init__(self, jobs: Iterable[Job], nodes: tuple[Node, ...]) -> None:
+    def __init__(self, jobs: Iterable[Job], nodes: tuple[Node, ...], now: float = 0.0) -> None:
         #: The jobs that have not ended, in queue order.
         self.live = sorted((job for job in jobs if not job.ended), key=queue_key)
         self._nodes = nodes
+        self._at = now
         self._holding = [job for job in self.live if job.pods]
         self._draining = [
             job.name for job in self._holding if any(held.releasing for held in job.pods.values())
@@ -37,10 +42,19 @@ class Scene:
         return any(other is not job for other in self._holding)
 
     def plan(
-        self, job: Job, allocation: Allocation, needed: Allocation, *, shrunk: bool = False
+        self,
+        job: Job,
+        allocation: Allocation,
+        needed: Allocation,
+        *,
+        shrunk: bool = False,
+        on: Places | None = None,
     ) -> GangPlan | Wait:
-        """Nodes for what `allocation` lacks beside what all jobs hold now; `shrunk`: without what it would release."""
-        gang = gang_pods(job, allocation)
+        """Nodes for what `allocation` lacks beside what all jobs hold now; `shrunk`: without what it would release.
+
+        `on`: just so where there is room, else on these nodes.
+        """
+        gang = gang_pods(job, allocation, on=on)
         bound = [
             held.pod
             for other in self._holding
@@ -48,7 +62,31 @@ class Scene:
             if not (shrunk and other is job and held.pod.id not in gang)
         ]
         missing = [pod for pod in gang if pod not in job.pods]
-        return plan_gang(_gang(job, missing, needed), self._nodes, bound, self._draining)
+        if on is not None and (sent := self._sent(job, missing, bound, on)) is not None:
+            return GangPlan(job.name, sent)
+        nodes = tuple(node for node in self._nodes if on is None or node.name in on)
+        return plan_gang(_gang(job, missing, needed), nodes, bound, self._draining)
+
+    def _sent(
+        self, job: Job, missing: Iterable[PodId], bound: Iterable[Pod], on: Places
+    ) -> dict[PodId, str] | None:
+        """A node for each of the missing pods as `on` says; None where one has no room."""
+        room = {node.name: node.capacity for node in self._nodes}
+        for pod in bound:
+            if pod.node in room:
+                room[pod.node] -= pod.requests
+        left = _slots(on)
+        left.subtract((held.pod.node, pod.role) for pod, held in job.pods.items() if not held.releasing)
+        sent: dict[PodId, str] = {}
+        for pod_id in missing:
+            requests = job.spec.spec.resources.of(pod_id.role)
+            node = next((node for node in on if left[node, pod_id.role] > 0), None)
+            if node is None or node not in room or not requests.fits(room[node]):
+                return None
+            left[node, pod_id.role] -= 1
+            room[node] -= requests
+            sent[pod_id] = node
+        return sent
 
     def no_room(self, job: Job) -> Wait | None:
         """Why a job that holds nothing cannot have even its smallest gang now; None where it can."""
@@ -73,7 +111,7 @@ class Scene:
             for pod in leaving:
                 if pod.node in room:
                     room[pod.node] = room[pod.node] - pod.requests
-            cluster = ClusterView(tuple(Node(name, capacity) for name, capacity in room.items()))
+            cluster = ClusterView(tuple(Node(name, capacity) for name, capacity in room.items()), self._at)
             self._decision = policy.allocate(views, cluster)
         return self._decision
 
@@ -83,19 +121,49 @@ def plan_alone(job: Job, allocation: Allocation, nodes: tuple[Node, ...]) -> Gan
     return plan_gang(_gang(job, gang_pods(job, allocation, fresh=True), allocation), nodes, ())
 
 
-def gang_pods(job: Job, allocation: Allocation, *, fresh: bool = False) -> list[PodId]:
+def gang_pods(
+    job: Job, allocation: Allocation, *, fresh: bool = False, on: Places | None = None
+) -> list[PodId]:
     """The pods of `allocation`: those it holds stay, ready ones first; what lacks, at the lowest free places.
 
-    `fresh`: as if it held nothing.
+    `fresh`: as if it held nothing. `on`: only what stands as it says stays.
     """
+    elsewhere = misplaced(job, on)
     counts = {Role.SCHEDULER: 1, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
-    held = [] if fresh else [(not h.ready, pod.index, pod) for pod, h in job.pods.items() if not h.releasing]
+    held = [
+        (not h.ready, pod.index, pod)
+        for pod, h in job.pods.items()
+        if not (fresh or h.releasing or pod in elsewhere)
+    ]
     gang: list[PodId] = []
     for role, count in counts.items():
         stay = [pod for _, _, pod in sorted(held) if pod.role is role][:count]
         free = (PodId(job.name, role, index) for index in itertools.count())
         gang += [*stay, *itertools.islice((pod for pod in free if pod not in stay), count - len(stay))]
     return gang
+
+
+def misplaced(job: Job, on: Places | None) -> set[PodId]:
+    """The pods that the job holds where `on` has no place for them."""
+    if on is None:
+        return set()
+    left = _slots(on)
+    out = set()
+    for pod, held in sorted(job.pods.items(), key=lambda item: (not item[1].ready, item[0])):
+        if not held.releasing:
+            left[held.pod.node, pod.role] -= 1
+            if left[held.pod.node, pod.role] < 0:
+                out.add(pod)
+    return out
+
+
+def _slots(on: Places) -> Counter[tuple[str, Role]]:
+    """How many pods of each role each node should have; the scheduler on the first."""
+    slots: Counter[tuple[str, Role]] = Counter()
+    for node, (workers, servers) in on.items():
+        slots[node, Role.WORKER], slots[node, Role.SERVER] = workers, servers
+    slots[next(iter(on)), Role.SCHEDULER] = 1
+    return slots
 
 
 def count_pods(pods: Iterable[PodId]) -> Allocation:

@@ -48,6 +48,28 @@ class View:
         return self._job.held if self._job.pods else None
 
     @property
+    def done(self) -> float:
+        """Epochs trained, mini-epochs by their part of the data."""
+        return self._job.passes
+
+    @property
+    def loss(self) -> float:
+        """The last loss measured; NaN before the first."""
+        return self._job.epochs[-1].report.loss if self._job.epochs else float("nan")
+
+    @property
+    def standing(self) -> dict[str, Allocation]:
+        """Workers and servers on each node, the scheduler's first; without those being released."""
+        nodes: dict[str, list[Role]] = {}
+        pods = [held.pod for held in self._job.pods.values() if not held.releasing]
+        for pod in sorted(pods, key=lambda pod: pod.id.role is not Role.SCHEDULER):
+            nodes.setdefault(pod.node, []).append(pod.id.role)
+        return {
+            node: Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
+            for node, roles in nodes.items()
+        }
+
+    @property
     def fixed(self) -> Allocation | None:
         """A probe under way, or the smallest allocation as long as no speed is known."""
         if self.busy and self._job.kind is EpochKind.MINI:

@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 from coach.core.cluster import Allocation, Node, Resources, Role
 
@@ -138,6 +138,8 @@ class ClusterView:
     """
 
     nodes: tuple[Node, ...]
+    #: Seconds on the driver's clock.
+    now: float = 0.0
 
 
 class Reason(StrEnum):
@@ -155,6 +157,7 @@ class Reason(StrEnum):
     HELD = "held"  #: taken back for now: jobs in the middle of an epoch still hold the room
     RESTART = "restart"  #: kept as it was: the change does not pay for its own restart
     ROOM = "room"  #: given back: others' reductions left room after all
+    PLANNED = "planned"  #: as a policy planned it that decides on nodes too
     QUEUE = "queue"  #: first come, first served: its turn has come, or it waits for it
     FAIR = "fair"  #: the least dominant share is served first
     SHORTEST = "shortest"  #: the shortest remaining time is served first
@@ -217,6 +220,15 @@ class AllocationPolicy(Protocol):
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
         """Decide for all `jobs`."""
+
+
+@runtime_checkable
+class ChoosesNodes(Protocol):
+    """An allocation policy that also says where: the driver asks right after `allocate`."""
+
+    @property
+    def places(self) -> Mapping[str, Mapping[str, Allocation]]:
+        """What each job should have on which nodes, as decided last; jobs that are not in it may stand anywhere."""
 
 
 def queue_order(job: JobView) -> tuple[int, float, str]:

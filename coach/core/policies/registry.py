@@ -27,6 +27,7 @@ from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.fifo import FifoPolicy
 from coach.core.policies.fitgpp import FitGpp
 from coach.core.policies.kod2 import KOD2
+from coach.core.policies.live import Live
 from coach.core.policies.lrtp import Lrtp
 from coach.core.policies.optimus import OptimusPolicy
 from coach.core.policies.placing import Placing
@@ -100,17 +101,14 @@ POLICIES: dict[str, Named] = {
 
 
 def policy(spec: str) -> AllocationPolicy:
-    """The allocation policy that `spec` names, such as `coach`, `coach:cheapest`, `static:2x1` or `drf`.
+    """The policy that `spec` names, such as `coach:cheapest`, `static:2x1` or `drf`, to be asked for allocations.
+
+    One that decides on nodes and preemption too is asked by `Live`.
 
     Raises UserError, with all that would be right, for any other text.
     """
     made = _made(spec, np.random.default_rng(SEED))
-    if not hasattr(made, "allocate"):
-        raise UserError(
-            f"the policy {spec!r} decides on nodes and preemption, which needs the simulator: coach simulate"
-            f" --policy {spec}; here would be right: {_known(allocating=True)}"
-        )
-    allocating: AllocationPolicy = made
+    allocating: AllocationPolicy = made if hasattr(made, "allocate") else Live(made, spec.strip())
     return allocating
 
 
@@ -148,11 +146,7 @@ def _from_package(name: str) -> Named | None:
     return None
 
 
-def _known(allocating: bool = False) -> str:
-    ours = [entry.written for name, entry in POLICIES.items() if not (allocating and name in REACTING)]
+def _known() -> str:
+    ours = [entry.written for entry in POLICIES.values()]
     others = sorted({point.name for point in entry_points(group=GROUP)} - POLICIES.keys())
     return "; ".join([*ours, *others])
-
-
-#: Names whose policies have `react` only.
-REACTING = frozenset({"round-robin", "specon", "kod2", "tf-operator"})

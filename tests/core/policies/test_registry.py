@@ -10,7 +10,7 @@ from policy_examples import Job, cluster, decided
 
 from coach.core.errors import UserError
 from coach.core.policies import policy, reactive
-from coach.core.policies.registry import POLICIES, REACTING
+from coach.core.policies.registry import POLICIES
 from coach.core.policies.spelling import form, parsed, spelled
 from coach.core.policies.tetris import TetrisPolicy
 
@@ -40,10 +40,11 @@ def test_every_name_makes_a_policy_for_events_too() -> None:
         assert hasattr(reactive({"static": "static:2x1"}.get(name, name)), "react")
 
 
-@pytest.mark.parametrize("name", sorted(REACTING))
-def test_a_policy_that_decides_on_nodes_is_not_taken_for_one_that_does_not(name: str) -> None:
-    with pytest.raises(UserError, match="coach simulate"):
-        policy(name)
+@pytest.mark.parametrize("name", sorted(POLICIES))
+def test_every_name_makes_a_policy_that_can_be_asked_for_allocations(name: str) -> None:
+    spec = {"static": "static:2x1", "coach": "coach:cheapest"}.get(name, name)
+    assert hasattr(policy(spec), "allocate")
+    assert policy(spec).name == spec
 
 
 def _install(folder: Path, entry: str, code: str) -> None:
