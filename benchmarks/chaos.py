@@ -111,7 +111,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
     """The table by victim and signal; lives in which the job ended before the blow came are not counted."""
-    hit = [row for row in rows if row["struck"]]
+    hit = [row for row in rows if row["struck"] or row["lost"]]
     table = []
     for victim in Victim:
         of = [row for row in hit if row["victim"] == victim]
@@ -132,7 +132,7 @@ def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
     named = ", ".join(map(str, sorted({int(row["seed"]) for row in rows})))
     note = (
         f"Lives by victim and signal, of the seeds {named}; {len(rows) - len(hit)} more, in which the job ended\n"
-        "before the blow, are not counted. A loss is anything that is not as if nothing had happened: another end,\n"
+        "before the blow, are not counted. [What they found](rounds.md). A loss is anything that is not as if nothing had happened: another end,\n"
         "two epochs repeated, another loss curve, money that does not add up, a process, socket or file left."
     )
     write_table(out.with_name("chaos.md"), "Kill any part at any instant", COMMAND, [*table, total], note)
