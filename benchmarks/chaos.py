@@ -132,8 +132,9 @@ def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
     named = ", ".join(map(str, sorted({int(row["seed"]) for row in rows})))
     note = (
         f"Lives by victim and signal, of the seeds {named}; {len(rows) - len(hit)} more, in which the job ended\n"
-        "before the blow, are not counted. [What they found](rounds.md). A loss is anything that is not as if nothing had happened: another end,\n"
-        "two epochs repeated, another loss curve, money that does not add up, a process, socket or file left."
+        "before the blow, are not counted. A loss is anything that is not as if nothing had happened: another end,\n"
+        "two epochs repeated, another loss curve, money that does not add up, a process, socket or file left.\n"
+        "[What was found](rounds.md), and mended."
     )
     write_table(out.with_name("chaos.md"), "Kill any part at any instant", COMMAND, [*table, total], note)
 
