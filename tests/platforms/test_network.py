@@ -1,9 +1,11 @@
 """Virtual nodes behind links of limited bandwidth: real namespaces, real traffic, real groups."""
 
 import asyncio
+import ipaddress
 import json
 import os
 import shutil
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -91,6 +93,22 @@ def test_more_nodes_than_there_are_addresses_are_refused():
     nodes = [Node(f"node-{i}", Resources(1, 1)) for i in range(63)]
     with pytest.raises(UserError, match="63 nodes; at most 62"):
         network.require(nodes)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4, 7, 8, 61, 62])
+def test_every_node_has_addresses_of_its_own_apart_from_the_handlers(count):
+    nodes = parse_nodes(f"{count}x1")
+    made = Network(nodes, 3, socket.socket())
+    parts = [made._part(index) for index in range(count)]
+    for part, others in ((part, parts[i + 1 :]) for i, part in enumerate(parts)):
+        assert part.num_addresses >= 256
+        assert part.subnet_of(network.BLOCKS[3])
+        assert network.BLOCKS[3][1] not in part
+        assert not any(part.overlaps(other) for other in others)
+    assert all(
+        ipaddress.ip_address(next(made.addresses[n.name])) in p for n, p in zip(nodes, parts, strict=True)
+    )
+    made._claim.close()
 
 
 RECEIVER = """

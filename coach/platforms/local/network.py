@@ -12,7 +12,7 @@ the kernel takes links, bridge and routes away with it. So nothing is left behin
 is in a namespace of its own, where no firewall of the machine drops what it forwards.
 
 Addresses are from 198.18.0.0/15, which RFC 2544 sets apart for such measurements: a /18 for each handler, of which each
-node has a /24, all of it local to the node, so that a function's address needs no command.
+node has a part, all of it local to the node, so that a function's address needs no command.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from coach.core.errors import PermanentError, UserError
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
 #: Blocks of addresses, one for each handler at the same time.
 BLOCKS = tuple(ipaddress.IPv4Network("198.18.0.0/15").subnets(new_prefix=18))
-#: A block has 64 times 256 addresses: the first are the handler's, the last are left.
+#: So that each node has 256 addresses of a block, and as many are the handler's.
 MOST_NODES = 62
 #: Bits/s of tc's units.
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
@@ -109,7 +109,7 @@ class Network:
 
     def __init__(self, nodes: Sequence[Node], block: int, claim: socket.socket) -> None:
         self.addresses: dict[str, Iterator[str]] = {}
-        """For each node, addresses for its functions; they come round again after 254."""
+        """For each node, addresses for its functions; they come round again after 254 at least."""
         self._block = BLOCKS[block]
         self._link = f"coach-{os.getpid()}-{block}"
         self._claim = claim
@@ -147,8 +147,9 @@ class Network:
         self._claim.close()
 
     def _part(self, index: int) -> ipaddress.IPv4Network:
-        """The addresses of the node at `index`."""
-        return ipaddress.IPv4Network((int(self._block.network_address) + 256 * (index + 1), 24))
+        """The addresses of the node at `index`; the first part is the handler's."""
+        width = self._block.prefixlen + len(self._nodes).bit_length()
+        return ipaddress.IPv4Network((int(self._block[(index + 1) << (32 - width)]), width))
 
     async def _make(self, bandwidth: Bandwidth) -> None:
         for name in ("", *self._nodes):
@@ -218,8 +219,13 @@ async def _hold() -> asyncio.subprocess.Process:
         start_new_session=True,  # the terminal's Ctrl-C is ours to handle
     )
     assert holder.stdout is not None and holder.stderr is not None
-    if not await asyncio.wait_for(holder.stdout.readline(), COMMAND_SECONDS):
-        said = (await holder.stderr.read()).decode(errors="replace").strip()
+    try:
+        made = await asyncio.wait_for(holder.stdout.readline(), COMMAND_SECONDS)
+    except TimeoutError:
+        holder.kill()
+        made = b""
+    if not made:
+        said = (await holder.stderr.read()).decode(errors="replace").strip() or "it does not answer"
         await holder.wait()
         raise PermanentError(
             f"--bandwidth: this machine makes no network namespace ({said}); nothing was started: run it where root "
@@ -238,7 +244,12 @@ async def _run(*command: str, lines: Sequence[str] = ()) -> str:
         start_new_session=True,
     )
     text = "".join(f"{line}\n" for line in lines).encode()
-    said, complaint = await asyncio.wait_for(process.communicate(text), COMMAND_SECONDS)
+    try:
+        said, complaint = await asyncio.wait_for(process.communicate(text), COMMAND_SECONDS)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        said, complaint = b"", f"no end after {COMMAND_SECONDS:g} s".encode()
     if process.returncode:
         words = " ".join(complaint.decode(errors="replace").split())
         raise PermanentError(
