@@ -34,6 +34,7 @@ var (
 	deploy   = flag.String("deploy", "../deploy/scheduler", "folder of the scheduler's own objects")
 	podGroup = flag.String("podgroup-crd", "", "coscheduling's PodGroup CRD")
 	report   = flag.Bool("report", false, "write the table of what was measured, and measure nothing")
+	note     = flag.String("note", "", "a sentence on how it was measured, for the head of the table")
 	profile  = flag.String("profile", "", "write a CPU profile of this scheduler under load here, and measure nothing for keeps")
 )
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/csv"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -80,13 +81,16 @@ func writeReport(folder string) error {
 		return err
 	}
 	verdicts, err := read(filepath.Join(folder, "verdicts.csv"), "nodes", "kind", "contender")
-	if err != nil {
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	var b strings.Builder
 	b.WriteString("# The scheduler beside others\n\nWritten by `make bench` in scheduler-plugins; `test/bench` says how each number is taken. ")
 	b.WriteString("Medians over the rounds, with the least and the most. Contenders take turns on one API server, with the same limits (")
 	fmt.Fprintf(&b, "QPS %d, burst %d) and feature gates (%s) for all;\nscheduler, API server, store and load share the machine's cores.\n\n", qps, burst, gates)
+	if *note != "" {
+		b.WriteString(*note + "\n\n")
+	}
 	for _, c := range contenders {
 		fmt.Fprintf(&b, "- %s: %s\n", c.name, c.describe)
 	}
@@ -120,6 +124,17 @@ func writeReport(folder string) error {
 	for _, g := range goals(speeds, verdicts) {
 		fmt.Fprintf(&b, "| %s | %s | %s |\n", g.text, list(g.reached), list(g.missed))
 	}
+	if played, err := read(filepath.Join(folder, "histories.csv"), "broken"); err == nil && len(played) == 1 {
+		total := func(column string) string {
+			sum := 0.0
+			for _, value := range played[0].values[column] {
+				sum += value
+			}
+			return number(sum, 0)
+		}
+		fmt.Fprintf(&b, "\n## Random histories\n\n%s histories, %s gangs: %s waited, %s passed a head, %s verdicts denied in vain by trying every node for every member,\n", number(slices.Max(played[0].values["end"]), 0), total("gangs"), total("waited"), total("passed"), total("verdicts"))
+		fmt.Fprintf(&b, "%s promises broken (`make histories`, by seed in histories.csv).\n", total("broken"))
+	}
 	fmt.Print(b.String())
 	return os.WriteFile(filepath.Join(folder, "README.md"), []byte(b.String()), 0o644)
 }
@@ -150,7 +165,7 @@ func goals(speeds, verdicts []*cell) []goal {
 		all[1].note(c.median("pods_per_second") > other.median("pods_per_second"), where)
 	}
 	for _, c := range verdicts {
-		if c.key[2] == "coach" {
+		if c.key[2] == "coach" && len(c.values["verdict_seconds"]) > 0 {
 			where := c.key[0] + " nodes, " + c.key[1]
 			all[2].note(slices.Max(c.values["verdict_seconds"]) < 1, where)
 			all[3].note(slices.Max(c.values["held_core_seconds"]) == 0, where)
