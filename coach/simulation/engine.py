@@ -146,7 +146,7 @@ class Engine:
             time, kind, _, number, version = pop(heap)
             if time > until:
                 break
-            if kind <= RESUME or kind == FAULT:
+            if kind <= FAULT:
                 job = self.jobs.get(number)
                 if job is None or job.version != version:
                     continue

@@ -1,4 +1,8 @@
-"""Failures of nodes and functions, drawn from generators of their own: the same for all policies of a comparison."""
+"""Failures of nodes and functions, drawn from generators of their own.
+
+Nodes are lost at the same times under all policies of a comparison; a job's functions fail at the same rate, and at the
+same times as long as its allocation changes at the same times.
+"""
 
 from __future__ import annotations
 

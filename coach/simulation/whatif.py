@@ -78,7 +78,7 @@ def _reduce(
     if question.node_lost < math.inf:
         raise UserError(
             f"the policy {policy.name!r} runs in the job's own life, which knows no lost nodes; "
-            "leave --node-lost out, or use --function-lost"
+            "leave node_lost out, or use function_lost"
         )
 
     def use(at: float, more: Resources) -> None:
