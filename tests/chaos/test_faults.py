@@ -76,9 +76,14 @@ def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it() -> None:
 def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job() -> None:
     with socket.socket() as other:
 
-        def disturb(_: Stage) -> None:
-            other.bind(("0.0.0.0", FIRST_PORT + 2 + 1))  # where the first group's lifeline would listen
-            other.listen()
+        def disturb(stage: Stage) -> None:
+            def take(event: ev.Event, _: Sequence[act.Action]) -> None:
+                if isinstance(event, ev.PodReady) and event.pod.name == "port-scheduler-0":
+                    # Where the lifeline of the job's first group would listen.
+                    other.bind((event.address.partition(":")[0], FIRST_PORT + 2 + 1))
+                    other.listen()
+
+            stage.handler.observers.append(take)
 
         job, failed, calm = lived("port", disturb)
     assert [event.reason for event in failed] == [Reason.INTERNAL]
@@ -86,14 +91,16 @@ def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job() -> None:
     assert not faults(job, 1, calm)
 
 
-def test_a_loss_that_becomes_nan_fails_the_job_and_its_last_checkpoint_stays() -> None:
-    async def main() -> tuple[Job, Path]:
-        async with Stage.open() as stage:
-            changes = {"optimizer": {"name": "sgd", "learningRate": 1e20}}
-            job = await stage.run("nan", probing=False, **changes)
-            return job, stage.folder
+def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoint(tmp_path: Path) -> None:
+    model = tmp_path / "model.py"
+    text = (Path(__file__).parent / "model.py").read_text().replace("def loss()", "def finite()")
+    model.write_text(text + "\n\ndef loss():\n    return lambda output, label: finite()(output, label) / 0\n")
 
-    job, _ = asyncio.run(main())
+    async def main() -> Job:
+        async with Stage.open() as stage:
+            return await stage.run("nan", probing=False, model={"file": model.as_uri()})
+
+    job = asyncio.run(main())
     assert (job.state, job.reason, job.attempts) == (State.FAILED, Reason.LOSS_NOT_FINITE, 1)
     assert "became" in job.message and job.weights is None
 
