@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from coach.handler.home import Home
-from tests.cli.test_run import as_json, assert_nothing_left, coach, write_job
+from tests.cli.conftest import ROOT
+from tests.cli.test_run import COACH, as_json, assert_nothing_left, write_job
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(500)]
 
 #: Policy -> the word of its decisions.
 WORDS = {
@@ -29,8 +31,15 @@ def test_two_jobs_reach_their_targets_under(name: str, home: Home, tmp_path: Pat
         role: {"cpu": cpu, "memory": "512Mi"}
         for role, cpu in (("scheduler", "50m"), ("server", "300m"), ("worker", "500m"))
     }
-    files = [str(write_job(tmp_path / f"{job}.yaml", job, resources=roles)) for job in ("first", "second")]
-    done = coach("run", *files, "--nodes", "1x2", "--policy", name, "-o", "json")
+    soon = {"accuracy": 0.8, "epochsInARow": 1}
+    files = [
+        str(write_job(tmp_path / f"{job}.yaml", job, resources=roles, target=soon, **{"class": kind}))
+        for job, kind in (("first", "best-effort"), ("second", "trial-and-error"))
+    ]
+    words = ["run", *files, "--nodes", "1x2", "--policy", name, "-o", "json"]
+    done = subprocess.run(
+        [*COACH, *words], cwd=ROOT, capture_output=True, text=True, timeout=400, check=False
+    )
     assert done.returncode == 0, done.stderr
     assert f"policy {name}," in done.stderr
     assert {row["name"]: row["state"] for row in json.loads(done.stdout)} == {
