@@ -1,4 +1,4 @@
-"""A wide multilayer perceptron: 1.9 million weights and little to compute, so what it sends and gets is what takes time.
+"""A wide multilayer perceptron: 1.9 million weights and little to compute, so what it sends and gets takes the time.
 
 On 28x28 images each step sends 7.5 MB of gradients to the servers and gets 7.5 MB of weights from them.
 """

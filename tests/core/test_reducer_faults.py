@@ -90,7 +90,11 @@ def test_a_checkpoint_that_is_lost_costs_the_epoch_that_wrote_it(reason: Reason)
 def test_a_first_checkpoint_that_is_lost_starts_the_job_again() -> None:
     world = start(failing("job.2", reason=Reason.CHECKPOINT_INVALID))
     world.run()
-    assert (world.orders()[2].number, world.orders()[2].position, world.orders()[2].weights_in) == (1, 0, None)
+    assert (world.orders()[2].number, world.orders()[2].position, world.orders()[2].weights_in) == (
+        1,
+        0,
+        None,
+    )
     assert world.job().reason is Reason.EPOCH_LIMIT
 
 

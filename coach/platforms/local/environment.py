@@ -9,8 +9,8 @@ from pathlib import Path
 
 from coach.core.errors import PermanentError
 
-#: Seconds for the first import of MXNet (some two, alone on the machine). One that fails says so at once, so this is for
-#: machines with twenty others at work on each core.
+#: Seconds for the first import of MXNet (some two, alone on the machine). One that fails says so at once, so this is
+#: for machines with twenty others at work on each core.
 IMPORT_SECONDS = 180.0
 
 
