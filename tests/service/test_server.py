@@ -11,6 +11,7 @@ import socket
 import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -40,12 +41,14 @@ class Served:
 
     def __init__(self, folder: Path, *words: str) -> None:
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
+        # A file: a pipe that nobody reads would fill up, and stop the service.
+        self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the service)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.service.doubled", "0", *words],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
+            stderr=self._log,
             text=True,
         )
         assert self.process.stdout is not None
@@ -55,8 +58,21 @@ class Served:
         """Its exit code and its log, after this signal."""
         if number is not None:
             self.process.send_signal(number)
-        _, log = self.process.communicate(timeout=PATIENCE)
+        log = self.said()
         return self.process.returncode, [json.loads(line) for line in log.splitlines()]
+
+    def said(self) -> str:
+        """What it has logged, once it has ended."""
+        self.process.communicate(timeout=PATIENCE)
+        self._log.seek(0)
+        return self._log.read()
+
+
+    def close(self) -> None:
+        """Kill it where it still runs."""
+        self.process.kill()
+        self.process.communicate()
+        self._log.close()
 
 
 @contextlib.contextmanager
@@ -65,8 +81,7 @@ def served(folder: Path, *words: str) -> Iterator[Served]:
     try:
         yield service
     finally:
-        service.process.kill()
-        service.process.communicate()
+        service.close()
 
 
 @pytest.fixture
@@ -127,8 +142,7 @@ def test_a_second_service_and_a_second_run_are_refused_or_join(home: Home, tmp_p
     with served(tmp_path) as first:
         with served(tmp_path) as second:
             code = second.process.wait(PATIENCE)
-            assert second.process.stderr is not None
-            said = second.process.stderr.read()
+            said = second.said()
         assert code == 2
         (line,) = said.splitlines()
         assert "a service runs already, at http://127.0.0.1:" in line
@@ -141,8 +155,7 @@ def test_a_service_is_refused_where_a_run_has_the_journal(home: Home, tmp_path: 
     try:
         with served(tmp_path) as service:
             assert service.process.wait(PATIENCE) == 2
-            assert service.process.stderr is not None
-            assert "`coach run` runs there now" in service.process.stderr.read()
+            assert "`coach run` runs there now" in service.said()
     finally:
         journal.close()
 
