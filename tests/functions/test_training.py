@@ -95,7 +95,9 @@ def test_an_epoch_resumed_in_a_new_group_equals_one_in_the_kept_group(
     kept = gang.epoch(1, 1, **epoch(tmp_path, first, **changes))
     gang.fresh_group()
     resumed = gang.epoch(1, 1, **epoch(tmp_path, first, **changes))
-    assert (kept["loss"], kept["train_loss"]) == (resumed["loss"], resumed["train_loss"])
+    assert kept["loss"] == resumed["loss"]
+    # A sum of float32, read in other portions: a new group's after its first step too.
+    assert kept["train_loss"] == pytest.approx(resumed["train_loss"], rel=1e-6)
     assert_same(read(kept), read(resumed))
 
 
