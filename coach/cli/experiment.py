@@ -32,9 +32,9 @@ def command(  # noqa: PLR0917 - they are options
     ] = 0,
     output: Output = Format.TABLE,
 ) -> None:
-    """Run the papers' experiments in virtual time, and set our numbers beside theirs.
+    """Run the papers' experiments in virtual time.
 
-    Without a name, lists the experiments. Ctrl-C keeps what is done.
+    Our numbers are set beside theirs. Without a name, lists the experiments. Ctrl-C keeps what is done.
 
     \b
     Examples:

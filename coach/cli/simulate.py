@@ -87,7 +87,7 @@ def command(  # noqa: PLR0917 - they are options
     figure: Figure = "simulation.png",
     output: Output = Format.TABLE,
 ) -> None:
-    """Ask what would happen: job files on any cluster, under any policies, in virtual time.
+    """Ask what would happen on any cluster, in virtual time.
 
     Speeds and learning curves are those that the journals have of the same model and data; for jobs that never ran,
     those of --speeds, --epoch-seconds and --epochs. Ctrl-C keeps the runs that are done.
