@@ -67,7 +67,6 @@ class Served:
         self._log.seek(0)
         return self._log.read()
 
-
     def close(self) -> None:
         """Kill it where it still runs."""
         self.process.kill()
