@@ -66,15 +66,19 @@ def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it() -> None:
         stage.handler.observers.append(damage)
 
     job, failed, calm = lived("cut", disturb)
-    assert cut and [event.reason for event in failed] == [Reason.PEER_LOST, Reason.CHECKPOINT_INVALID]
-    # Two failed attempts, and the fourth epoch once more.
-    assert job.attempts == len(job.epochs) + 3
-    assert not faults(job, 3, calm)
+    # Where the worker dies before its order comes, nobody's peer is lost: a new group is formed at once.
+    reasons = [event.reason for event in failed if event.reason is not Reason.PEER_LOST]
+    assert cut and reasons == [Reason.CHECKPOINT_INVALID]
+    # The failed attempts, and the fourth epoch once more.
+    assert job.attempts == len(job.epochs) + len(failed) + 1
+    assert not faults(job, len(failed) + 1, calm)
     assert job.ledger.spent > sum(epoch.cost for epoch in job.epochs)
 
 
 def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job() -> None:
     with socket.socket() as other:
+        # A connection of an earlier test that is still in TIME_WAIT on that address would be no listener.
+        other.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
 
         def disturb(stage: Stage) -> None:
             def take(event: ev.Event, _: Sequence[act.Action]) -> None:
