@@ -1,6 +1,6 @@
 """Workers and servers of a job bound by computing and of one bound by the network, behind links of limited bandwidth.
 
-    sudo python -m benchmarks.bandwidth [--next]
+    sudo python -m benchmarks.bandwidth [--next [RUNS]]
 
 Six virtual nodes of one core, each with a link of its own; no two pods that train fit on one. The surface is measured
 point by point (the best of some epochs each), then Coach runs the job to its target. What Coach's model said of the
@@ -10,9 +10,8 @@ results/bandwidth/runs.csv and is skipped when it is there.
 
 from __future__ import annotations
 
-import argparse
 import itertools
-import sys
+from functools import partial
 from typing import Any
 
 from benchmarks import harness
@@ -28,11 +27,11 @@ GRID = list(itertools.product(range(1, MOST + 1), range(1, MOST + 1)))
 #: Epochs measured at each point, after one that also forms the group.
 EPOCHS = 3
 COACH = "coach"
-KEYS = ("job", "at")
+KEYS = ("job", "at", "repeat")
 
 
-def run(rows: harness.Rows, job: str, at: str) -> None:
-    """Measure one point, or run the job under Coach."""
+def run(job: str, at: str, repeat: int) -> dict[str, Any]:
+    """The row of one point measured, or of the job under Coach."""
     (spec,) = harness.load(f"jobs/bench/{job}.yaml")
     spec = harness.changed(spec, workers={"min": 1, "max": MOST}, servers={"min": 1, "max": MOST})
     if at != COACH:
@@ -40,16 +39,20 @@ def run(rows: harness.Rows, job: str, at: str) -> None:
         target = {"accuracy": 1.0}
         spec = harness.static(harness.changed(spec, maxEpochs=EPOCHS + 1, target=target), workers, servers)
     (finished,) = harness.run([spec], NODES, RATE)
-    row: dict[str, Any] = {"job": job, "at": at, "epochs_per_second": "", "state": finished.state.value}
-    row |= {"completion_seconds": round(harness.completion(finished), 2), "path": "", "fitted": ""}
+    row: dict[str, Any] = {"job": job, "at": at, "repeat": repeat, "epochs_per_second": ""}
+    row |= {
+        "state": finished.state.value,
+        "completion_seconds": round(harness.completion(finished), 2),
+        "path": "",
+        "fitted": "",
+    }
     if at == COACH:
         assert finished.speed is not None
         row["path"] = " ".join(_step(epoch) for epoch in finished.epochs)
         row["fitted"] = " ".join(f"{finished.speed.predict(w, s):.5g}" for w, s in GRID)
     else:
         row["epochs_per_second"] = round(max(_speeds(finished)), 5)
-    rows.add(row)
-    print(rows.rows[-1], file=sys.stderr, flush=True)
+    return row
 
 
 def _step(epoch: Any) -> str:
@@ -66,9 +69,9 @@ def surfaces(
 ) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
     """(measured, fitted) speeds in epochs/s by (workers, servers), as far as they are there."""
     measured = {
-        (int(row["at"][0]), int(row["at"][2])): float(row["epochs_per_second"])
-        for row in rows.of(job=job)
-        if row["at"] != COACH
+        (int(at[0]), int(at[2])): rows.median("epochs_per_second", job=job, at=at)
+        for at in dict.fromkeys(row["at"] for row in rows.of(job=job))
+        if at != COACH
     }
     coach = rows.of(job=job, at=COACH)
     fitted = dict(zip(GRID, map(float, coach[0]["fitted"].split()), strict=True)) if coach else {}
@@ -118,57 +121,46 @@ def _row(measured: dict[tuple[int, int], float], points: list[tuple[int, int]]) 
 
 
 def _figure(rows: harness.Rows) -> None:
-    import matplotlib as mpl
+    with harness.figure(FOLDER / "surfaces.png", len(JOBS), 2, (8, 7)) as axes:
+        for line, (job, bound) in zip(axes, JOBS.items(), strict=True):
+            names = "measured", "fitted, and Coach's path"
+            for axis, surface, what in zip(line, surfaces(rows, job), names, strict=True):
+                axis.set_title(f"{job} ({bound}), epochs/s: {what}", fontsize=9)
+                _surface(axis, surface)
+            coach = rows.of(job=job, at=COACH)
+            if coach:
+                _path(line[1], coach[0]["path"].split())
 
-    mpl.use("Agg")
-    from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(len(JOBS), 2, figsize=(8, 7), squeeze=False)
-    for line, (job, bound) in zip(axes, JOBS.items(), strict=True):
-        for axis, surface, what in zip(
-            line, surfaces(rows, job), ("measured", "fitted, and Coach's path"), strict=True
-        ):
-            axis.set_title(f"{job} ({bound}): {what}", fontsize=9)
-            if not surface:
-                continue
-            cells = [
-                [surface.get((w, s), float("nan")) for w in range(1, MOST + 1)] for s in range(1, MOST + 1)
-            ]
-            axis.imshow(cells, origin="lower", cmap="viridis", extent=(0.5, MOST + 0.5, 0.5, MOST + 0.5))
-            for (w, s), speed in surface.items():
-                axis.text(w, s - 0.3, f"{speed:.3g}", ha="center", color="white", fontsize=9)
-            axis.set_xticks(range(1, MOST + 1))
-            axis.set_yticks(range(1, MOST + 1))
-            axis.set_xlabel("workers")
-            axis.set_ylabel("servers")
-        coach = rows.of(job=job, at=COACH)
-        if coach:
-            steps = [step.rstrip("?") for step in coach[0]["path"].split()]
-            points = [(int(at[0]), int(at[2])) for at, _ in itertools.groupby(steps)]
-            for before, after in itertools.pairwise(points):
-                line[1].annotate(
-                    "", after, before, arrowprops={"arrowstyle": "->", "color": "red", "alpha": 0.7}
-                )
-            line[1].plot(*points[-1], "r*", markersize=14)
-    figure.suptitle(f"epochs/s behind links of {RATE}; red: Coach's path, its end a star", fontsize=10)
-    figure.tight_layout()
-    figure.savefig(FOLDER / "surfaces.png", dpi=120)
-    pyplot.close(figure)
+def _surface(axis: Any, surface: dict[tuple[int, int], float]) -> None:
+    if not surface:
+        return
+    numbers = range(1, MOST + 1)
+    cells = [[surface.get((w, s), float("nan")) for w in numbers] for s in numbers]
+    axis.imshow(cells, origin="lower", cmap="viridis", extent=(0.5, MOST + 0.5, 0.5, MOST + 0.5))
+    for (w, s), speed in surface.items():
+        axis.text(w, s - 0.3, f"{speed:.3g}", ha="center", color="white", fontsize=9)
+    axis.set_xticks(numbers)
+    axis.set_yticks(numbers)
+    axis.set_xlabel("workers")
+    axis.set_ylabel("servers")
+
+
+def _path(axis: Any, steps: list[str]) -> None:
+    """Red arrows from allocation to allocation, a star at the last."""
+    points = [(int(at[0]), int(at[2])) for at, _ in itertools.groupby(step.rstrip("?") for step in steps)]
+    for before, after in itertools.pairwise(points):
+        axis.annotate("", after, before, arrowprops={"arrowstyle": "->", "color": "red", "alpha": 0.7})
+    axis.plot(*points[-1], "r*", markersize=14)
 
 
 def main() -> None:
     """Run what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--next", action="store_true", help="one run; exit code 3 when none is left")
-    options = parser.parse_args()
+    options = harness.piecewise(__doc__, repeats=1).parse_args()
     rows = harness.Rows(FOLDER / "runs.csv", KEYS)
     points = ["{}x{}".format(*point) for point in GRID]
-    missing = [(job, at) for at in (*points, COACH) for job in JOBS if not rows.has(job, at)]
-    if options.next and not missing:
-        raise SystemExit(3)
-    for job, at in missing[:1] if options.next else missing:
-        run(rows, job, at)
-        write(rows)
+    runs = [(job, at, repeat) for repeat in range(options.repeats) for at in (*points, COACH) for job in JOBS]
+    harness.measure(rows, runs, run, partial(write, rows), options)
 
 
 if __name__ == "__main__":

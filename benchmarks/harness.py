@@ -1,15 +1,18 @@
-"""What the benchmarks share: run jobs on this machine in a folder of their own, and write tables."""
+"""What the benchmarks share: run jobs on this machine in a folder of their own, piece by piece; tables and figures."""
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import contextlib
 import csv
 import os
 import platform
 import shutil
 import statistics
+import sys
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -131,6 +134,62 @@ class Rows:
     def of(self, **values: Any) -> list[dict[str, Any]]:
         """The rows with these values."""
         return [row for row in self.rows if all(row[k] == str(v) for k, v in values.items())]
+
+    def median(self, value: str, **of: Any) -> float:
+        """The median of `value` over the rows `of` these values."""
+        return statistics.median(float(row[value]) for row in self.of(**of))
+
+
+def piecewise(description: str | None, repeats: int = 3) -> argparse.ArgumentParser:
+    """A parser with the options of a benchmark that is done run by run (`measure`)."""
+    parser = argparse.ArgumentParser(
+        description=description, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--repeats", type=int, default=repeats)
+    words = "RUNS runs (one); exit code 3 when none is left"
+    parser.add_argument("--next", type=int, nargs="?", const=1, metavar="RUNS", help=words)
+    parser.add_argument("--tables", action="store_true", help="only write the tables and the figure anew")
+    return parser
+
+
+def measure(
+    rows: Rows,
+    wanted: Iterable[Sequence[Any]],
+    run: Callable[..., Mapping[str, Any]],
+    write: Callable[[], None],
+    options: argparse.Namespace,
+) -> None:
+    """Do the runs in `wanted` (keys of `rows`, in their order) that are not there yet, as `options` say.
+
+    `run(*key)` gives a row, which is kept at once; `write` writes tables and figures of what is there so far.
+    """
+    if options.tables:
+        write()
+        return
+    missing = [key for key in wanted if not rows.has(*key)]
+    if options.next and not missing:
+        raise SystemExit(3)
+    for key in missing[: options.next]:
+        row = run(*key)
+        rows.add(row)
+        print(row, file=sys.stderr, flush=True)
+        write()
+
+
+@contextlib.contextmanager
+def figure(path: Path, lines: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
+    """Axes [lines, columns] to draw on; the figure is in `path` afterwards."""
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    from matplotlib import pyplot
+
+    drawn, axes = pyplot.subplots(lines, columns, figsize=size, squeeze=False)
+    yield axes
+    drawn.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    drawn.savefig(path, dpi=120)
+    pyplot.close(drawn)
 
 
 def medians(rows: Iterable[Mapping[str, Any]], by: str, values: Sequence[str]) -> list[dict[str, Any]]:

@@ -1,10 +1,9 @@
 """Completion time, probing included, of Coach against every static (workers, servers), on three jobs and two networks.
 
-    python -m benchmarks.static [--repeats 3] [--jobs lenet mlp] [--next]
+    python -m benchmarks.static [--repeats 3] [--jobs lenet mlp] [--networks loopback] [--next [RUNS]]
 
-Each run is a row of results/static/runs.csv and is skipped when it is there; `--next` does one run and ends, with exit
-code 3 when none is left. In each case (job, network) the static choices come first, then Coach, then Coach with a
-budget of 1.2 times what the cheapest static choice cost so far. Tables and figure are written anew after each run.
+Each run is a row of results/static/runs.csv and is skipped when it is there. In each case (job, network) the static
+choices come first, then Coach, then Coach with a budget of 1.2 times what the cheapest static choice cost so far.
 
 Four virtual nodes of one core share this machine's cores; no two pods that train fit on one node. The limited network
 needs root.
@@ -12,9 +11,9 @@ needs root.
 
 from __future__ import annotations
 
-import argparse
 import statistics
-import sys
+from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from benchmarks import harness, reservations, static_grid
@@ -29,7 +28,7 @@ NETWORKS = ("loopback", "500mbit")
 COACH, BUDGET = "coach", "coach, 1.2x cheapest"
 BUDGET_FACTOR = 1.2
 KEYS = ("job", "network", "policy", "repeat")
-VALUES = ("epochs", "completion_seconds", "cost", "probing_share")
+VALUES = ("epochs", "completion_seconds", "cost", "probing_share", "probing_and_starts_share")
 
 
 def spec_of(job: str) -> TrainingJob:
@@ -43,38 +42,32 @@ def statics(spec: TrainingJob) -> dict[str, tuple[int, int]]:
     return {f"static:{w}x{s}": (w, s) for w, s in static_grid.points(spec)}
 
 
-def wanted(repeats: int) -> list[tuple[str, str, str, int]]:
+def wanted(repeats: int, jobs: tuple[str, ...], networks: tuple[str, ...]) -> Iterator[tuple[Any, ...]]:
     """All runs, in their order: repeats interleaved, a case at a time."""
-    return [
-        (job, network, policy, repeat)
-        for repeat in range(repeats)
-        for network in NETWORKS
-        for job in JOBS
-        for policy in (*statics(spec_of(job)), COACH, BUDGET)
-    ]
+    for repeat in range(repeats):
+        for network in networks:
+            for job in jobs:
+                for policy in (*statics(spec_of(job)), COACH, BUDGET):
+                    yield job, network, policy, repeat
 
 
-def run(rows: harness.Rows, job: str, network: str, policy: str, repeat: int) -> None:
-    """Do one run and keep its row."""
+def run(rows: harness.Rows, job: str, network: str, policy: str, repeat: int) -> dict[str, Any]:
+    """One run's row."""
     spec = spec_of(job)
     choices = statics(spec)
     budget = ""
     if policy in choices:
         spec = harness.static(spec, *choices[policy])
     elif policy == BUDGET:
-        costs = [_median(rows.of(job=job, network=network, policy=choice), "cost") for choice in choices]
-        budget = round(BUDGET_FACTOR * min(costs), 6)
-        spec = harness.changed(spec, budget={"amount": budget, "currency": "USD"})
+        cheapest = min(rows.median("cost", job=job, network=network, policy=choice) for choice in choices)
+        amount = round(BUDGET_FACTOR * cheapest, 6)
+        spec = harness.changed(spec, budget={"amount": amount, "currency": "USD"})
+        budget = str(amount)
     history: list[Record] = []
     (finished,) = harness.run([spec], NODES, "" if network == "loopback" else network, history=history)
-    row = static_grid.row_of(policy, repeat, finished)
-    rows.add({"job": job, "network": network, **row, "budget": budget})
     reservations.keep(history, job=job, network=network, policy=policy, repeat=repeat)
-    print(rows.rows[-1], file=sys.stderr, flush=True)
-
-
-def _median(rows: list[dict[str, Any]], value: str) -> float:
-    return statistics.median(float(row[value]) for row in rows)
+    row = static_grid.row_of(policy, repeat, finished)
+    return {"job": job, "network": network, **row, "budget": budget}
 
 
 def write(rows: harness.Rows) -> None:
@@ -134,52 +127,45 @@ def _summary(job: str, network: str, medians: dict[str, Any], case: list[dict[st
         "against best": f"{coach['completion_seconds'] / min(seconds):.2f}x",
         "against median": f"{coach['completion_seconds'] / statistics.median(seconds):.2f}x",
         "probing": f"{coach['probing_share']:.1%}",
+        "with its starts": f"{coach['probing_and_starts_share']:.1%}",
         "with budget": "/".join(sorted({row["state"] for row in tight})) or "-",
         "spent of it": " ".join(f"{float(row['cost']) / float(row['budget']):.0%}" for row in tight) or "-",
     }
 
 
 def _figure(rows: harness.Rows) -> None:
-    import matplotlib as mpl
+    with harness.figure(FOLDER / "static.png", len(NETWORKS), len(JOBS), (11, 5)) as axes:
+        for line, network in zip(axes, NETWORKS, strict=True):
+            for axis, job in zip(line, JOBS, strict=True):
+                _bars(axis, rows.of(job=job, network=network))
+                axis.set_title(f"{job}, {network}", fontsize=10)
 
-    mpl.use("Agg")
-    from matplotlib import pyplot
 
-    figure, axes = pyplot.subplots(len(NETWORKS), len(JOBS), figsize=(11, 5), squeeze=False)
-    for line, network in zip(axes, NETWORKS, strict=True):
-        for axis, job in zip(line, JOBS, strict=True):
-            case = rows.of(job=job, network=network)
-            names = list(dict.fromkeys(row["policy"] for row in case))
-            for place, name in enumerate(names):
-                seconds = [float(row["completion_seconds"]) for row in case if row["policy"] == name]
-                colour = (
-                    "tab:gray" if name.startswith("static") else "tab:blue" if name == COACH else "tab:cyan"
-                )
-                axis.barh(place, statistics.median(seconds), color=colour)
-                axis.plot(seconds, [place] * len(seconds), "k.", markersize=4)
-            axis.set_yticks(range(len(names)), [name.removeprefix("static:") for name in names])
-            axis.invert_yaxis()
-            axis.set_title(f"{job}, {network}", fontsize=10)
-            axis.set_xlabel("seconds to the target")
-    figure.tight_layout()
-    figure.savefig(FOLDER / "static.png", dpi=120)
-    pyplot.close(figure)
+def _bars(axis: Any, case: list[dict[str, Any]]) -> None:
+    """A bar for each policy: the median; a dot for each run."""
+    names = list(dict.fromkeys(row["policy"] for row in case))
+    for place, name in enumerate(names):
+        seconds = [float(row["completion_seconds"]) for row in case if row["policy"] == name]
+        colour = "tab:gray" if name.startswith("static") else "tab:blue" if name == COACH else "tab:cyan"
+        axis.barh(place, statistics.median(seconds), color=colour)
+        axis.plot(seconds, [place] * len(seconds), "k.", markersize=4)
+    axis.set_yticks(range(len(names)), [name.removeprefix("static:") for name in names])
+    axis.invert_yaxis()
+    axis.set_xlabel("seconds to the target")
 
 
 def main() -> None:
     """Run what is missing."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=3)
-    parser.add_argument("--next", action="store_true", help="one run; exit code 3 when none is left")
+    parser = harness.piecewise(__doc__)
     parser.add_argument("--jobs", nargs="+", choices=JOBS, default=JOBS, metavar="JOB", help="only these")
+    words = "only these"
+    parser.add_argument(
+        "--networks", nargs="+", choices=NETWORKS, default=NETWORKS, metavar="RATE", help=words
+    )
     options = parser.parse_args()
     rows = harness.Rows(FOLDER / "runs.csv", KEYS)
-    missing = [key for key in wanted(options.repeats) if key[0] in options.jobs and not rows.has(*key)]
-    if options.next and not missing:
-        raise SystemExit(3)
-    for key in missing[:1] if options.next else missing:
-        run(rows, *key)
-        write(rows)
+    runs = wanted(options.repeats, tuple(options.jobs), tuple(options.networks))
+    harness.measure(rows, runs, partial(run, rows), partial(write, rows), options)
 
 
 if __name__ == "__main__":

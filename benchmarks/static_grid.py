@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Sequence
 from typing import Any
 
@@ -23,9 +24,19 @@ def points(job: TrainingJob) -> list[tuple[int, int]]:
 
 
 def row_of(policy: str, repeat: int, finished: Job) -> dict[str, Any]:
-    """What one run came to. `epochs` are the real ones; completion includes probing."""
+    """What one run came to. `epochs` are the real ones; completion includes probing.
+
+    Probing is from a probe's order to its answer; `probing_and_starts_share` has the starts of its functions too, but
+    those of the first, which any first epoch needs.
+    """
     last = finished.epochs[-1]
-    probing = sum(epoch.seconds for epoch in finished.epochs if epoch.kind is EpochKind.MINI)
+    probes = [epoch for epoch in finished.epochs if epoch.kind is EpochKind.MINI]
+    probing = sum(epoch.seconds for epoch in probes)
+    starts = sum(
+        epoch.started_at - before.ended_at
+        for before, epoch in itertools.pairwise(finished.epochs)
+        if epoch.kind is EpochKind.MINI
+    )
     return {
         "policy": policy,
         "repeat": repeat,
@@ -34,6 +45,7 @@ def row_of(policy: str, repeat: int, finished: Job) -> dict[str, Any]:
         "completion_seconds": round(harness.completion(finished), 2),
         "training_seconds": round(sum(epoch.report.train_seconds for epoch in finished.epochs), 2),
         "probing_share": round(probing / harness.completion(finished), 3),
+        "probing_and_starts_share": round((probing + starts) / harness.completion(finished), 3),
         "cost": round(to_amount(finished.ledger.spent), 6),
         "loss": round(last.report.loss, 4),
         "accuracy": round(last.report.accuracy or 0.0, 4),
