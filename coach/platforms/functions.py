@@ -20,6 +20,7 @@ from coach.core.jobs.life import CALLS_PER_SECOND, CALLS_TO_START
 from coach.core.jobs.patience import STALL_FACTOR, STALL_SECONDS
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochError, EpochOrder, Progress
+from coach.platforms.cancelling import cancellable
 
 #: Seconds of a worker's long poll; a server answers its polls at once, so that it is free for the next start.
 POLL_SECONDS = 1.0 / CALLS_PER_SECOND
@@ -268,7 +269,8 @@ class GangClient:
             self.invocations += 1
             began = self._now()
             try:
-                return await self._http.post(f"http://{member.address}/", json=body, timeout=timeout)
+                request = self._http.post(f"http://{member.address}/", json=body, timeout=timeout)
+                return await cancellable(request)
             except httpx.HTTPError as error:
                 away = self._now() - began > timeout + AWAY_SECONDS
                 if isinstance(error, httpx.TimeoutException) and away:

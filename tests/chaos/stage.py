@@ -189,10 +189,10 @@ class Stage:
                 stage = cls(folder, handler, local)
                 handler.observers.append(stage._note_pods)
                 async with stage._http:
-                    yield stage
-                    for task in stage._noting:
-                        task.cancel()
-                    await asyncio.gather(*stage._noting, return_exceptions=True)
+                    try:
+                        yield stage
+                    finally:  # they take seconds at most; cancelled, they could leave connections open
+                        await asyncio.gather(*stage._noting, return_exceptions=True)
         finally:
             journal.close()
 
