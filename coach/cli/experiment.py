@@ -25,8 +25,16 @@ def command(  # noqa: PLR0917 - they are options
         bool, typer.Option("--quick", help="Few seeds and small sizes: minutes, not hours.")
     ] = False,
     folder: Annotated[
-        Path, typer.Option(help="Where the results go: a folder for each experiment.", metavar="FOLDER")
-    ] = Path("results/experiments"),
+        Path | None,
+        typer.Option(
+            help="Where the results go, a folder for each experiment; "
+            "if not said results/experiments, or results/quick with --quick.",
+            metavar="FOLDER",
+        ),
+    ] = None,
+    anew: Annotated[
+        bool, typer.Option("--anew", help="Run again what is there already, of the same parameters and code.")
+    ] = False,
     processes: Annotated[
         int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")
     ] = 0,
@@ -34,7 +42,8 @@ def command(  # noqa: PLR0917 - they are options
 ) -> None:
     """Run the papers' experiments in virtual time.
 
-    Our numbers are set beside theirs. Without a name, lists the experiments. Ctrl-C keeps what is done.
+    Our numbers are set beside theirs. Without a name, lists the experiments. Ctrl-C keeps what is done: the same
+    command again goes on from there.
 
     \b
     Examples:
@@ -50,11 +59,13 @@ def command(  # noqa: PLR0917 - they are options
         _list(output)
         return
     chosen = [scenarios.load(name) for name in (scenarios.names() if every else names or [])]
+    folder = folder or Path("results/quick" if quick else "results/experiments")
     screen = console(stderr=True)
     rows: list[Comparison] = []
     for one in chosen:
         with progress(len(one.settings(quick)[1]), one.name) as advance:
-            outcome = run_scenario(one, quick=quick, processes=processes or None, done=lambda *_: advance())
+            outcome = run_scenario(one, quick=quick, processes=processes or None, done=lambda *_: advance(),
+                                   folder=folder, anew=anew)  # fmt: skip
         rows += outcome.comparisons()
         written = write_outcome(outcome, folder)
         screen.print(f"{one.name}: {len(outcome.seeds)} runs; {written[1]}", soft_wrap=True)

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 
 from coach.core.policies.react import FloatArray
 from coach.simulation.beside import comparison_figure
+from coach.simulation.kept import Kept, write_runs
 from coach.simulation.parallel import gather
 from coach.simulation.scenario import Scenario, Target
 
@@ -85,18 +86,33 @@ def run_scenario(
     quick: bool = False,
     processes: int | None = None,
     done: Callable[[int, Any], object] = lambda index, result: None,
+    folder: Path | None = None,
+    anew: bool = False,
 ) -> Outcome:
-    """All seeds of a scenario; after an interrupt those that are done."""
+    """All seeds of a scenario; after an interrupt those that are done.
+
+    Runs are kept in `folder`/<name> as they come, and those that are there are not run again, unless `anew`.
+    Raises OSError.
+    """
     parameters, seeds = scenario.settings(quick)
-    tasks = [(replicate, (scenario.experiment, parameters, seed)) for seed in seeds]
-    results, interrupted = gather(tasks, processes=processes, done=done)
-    kept = [(seed, result) for seed, result in zip(seeds, results, strict=True) if result is not None]
-    measures = dict.fromkeys(measure for _, result in kept for measure in result)
-    columns = {
-        measure: np.array([float(result.get(measure, math.nan)) for _, result in kept])
-        for measure in measures
-    }
-    return Outcome(scenario, parameters, tuple(seed for seed, _ in kept), columns, interrupted)
+    kept = None if folder is None else Kept(folder / scenario.name, parameters, anew=anew)
+    runs = {seed: kept.runs[seed] for seed in seeds if kept and seed in kept.runs}
+    for seed, measures in runs.items():
+        done(seed, measures)
+    missing = [seed for seed in seeds if seed not in runs]
+
+    def add(index: int, measures: dict[str, float]) -> None:
+        runs[missing[index]] = measures
+        if kept is not None:
+            kept.add(missing[index], measures)
+        done(missing[index], measures)
+
+    tasks = [(replicate, (scenario.experiment, parameters, seed)) for seed in missing]
+    _, interrupted = gather(tasks, processes=processes, done=add)
+    ordered = sorted(runs)
+    names = dict.fromkeys(name for seed in ordered for name in runs[seed])
+    columns = {name: np.array([float(runs[seed].get(name, math.nan)) for seed in ordered]) for name in names}
+    return Outcome(scenario, parameters, tuple(ordered), columns, interrupted)
 
 
 def replicate(experiment: str, parameters: dict[str, Any], seed: int) -> dict[str, float]:
@@ -113,7 +129,9 @@ def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
     place = folder / outcome.scenario.name
     place.mkdir(parents=True, exist_ok=True)
     written = [place / "measures.csv", place / "comparison.md"]
-    written[0].write_text(_measures(outcome))
+    columns = {name: values.tolist() for name, values in outcome.results.items()}
+    runs = {seed: {name: columns[name][at] for name in columns} for at, seed in enumerate(outcome.seeds)}
+    write_runs(written[0], runs)
     written[1].write_text(_text(outcome))
     if outcome.scenario.targets and outcome.seeds:
         written.append(_draw(comparison_figure(outcome.comparisons()), place / "comparison.svg"))
@@ -144,15 +162,6 @@ def write_summary(rows: Sequence[Comparison], folder: Path) -> list[Path]:
     written[0].write_text(text.getvalue())
     written[1].write_text("\n".join(parts))
     return written
-
-
-def _measures(outcome: Outcome) -> str:
-    text = io.StringIO()
-    out = csv.writer(text, lineterminator="\n")
-    out.writerow(["measure", "seed", "value"])
-    for measure, values in outcome.results.items():
-        out.writerows([measure, seed, repr(float(v))] for seed, v in zip(outcome.seeds, values, strict=True))
-    return text.getvalue()
 
 
 def _text(outcome: Outcome) -> str:
