@@ -11,13 +11,13 @@ from rich.console import Console
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
-from coach.handler.session import Shown
+from coach.handler.foreground import Foreground
 from coach.report import words
 from coach.report.history import Narrator
 
 
 class Lines:
-    """A watcher of a session (see coach.handler.session.Watcher)."""
+    """A watcher of a session (see coach.handler.foreground.Watcher)."""
 
     def __init__(
         self, console: Console, jobs: Callable[[], dict[str, Job]], now: Callable[[], float] = time.time
@@ -38,7 +38,7 @@ class Lines:
             if line.important:
                 self.print(line.at, line.job, line.text + hint)
 
-    async def watch(self, session: Shown) -> None:
+    async def watch(self, session: Foreground) -> None:
         """Everything is shown as it happens."""
         await asyncio.Event().wait()
 

@@ -20,7 +20,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
-from coach.handler.session import Shown
+from coach.handler.foreground import Foreground
 from coach.report.history import Line, Narrator
 from coach.report.rows import Rows
 
@@ -35,11 +35,11 @@ HINTS = (
 
 
 class LiveView:
-    """A watcher of a session (see coach.handler.session.Watcher)."""
+    """A watcher of a session (see coach.handler.foreground.Watcher)."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
-        self._session: Shown | None = None
+        self._session: Foreground | None = None
         self._narrator = Narrator(self._jobs)
         self._lines: collections.deque[Line] = collections.deque(maxlen=MOST_LINES)
         self._quiet = _QuietTerminal()
@@ -48,7 +48,7 @@ class LiveView:
     def _jobs(self) -> dict[str, Job]:
         return self._session.jobs if self._session else {}
 
-    def attach(self, session: Shown) -> None:
+    def attach(self, session: Foreground) -> None:
         """The session to show."""
         self._session = session
 
@@ -60,7 +60,7 @@ class LiveView:
         """Remember the lines; the next refresh shows them."""
         self._lines.extend(line for line in self._narrator.happened(event, actions) if line.important)
 
-    async def watch(self, session: Shown) -> None:
+    async def watch(self, session: Foreground) -> None:
         """Refresh until cancelled; then the display is gone, and the cursor where it began."""
         self._quiet.begin()
         size = self._console.size
@@ -86,7 +86,7 @@ class LiveView:
         """Give the terminal back."""
         self._quiet.end()
 
-    def _begin(self, session: Shown) -> tuple[Text, Live]:
+    def _begin(self, session: Foreground) -> tuple[Text, Live]:
         drawn = self._screen(session)
         live = Live(
             drawn,
@@ -98,7 +98,7 @@ class LiveView:
         live.start(refresh=True)
         return drawn, live
 
-    def _screen(self, session: Shown) -> Text:
+    def _screen(self, session: Foreground) -> Text:
         now = session.now()
         jobs = session.jobs
         if not jobs:

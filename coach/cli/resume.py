@@ -73,7 +73,8 @@ def _here(  # noqa: PLR0917
     from coach.cli.options import local_cluster
     from coach.cli.showing import Showing
     from coach.core.policies import policy
-    from coach.handler.session import Session, Watcher
+    from coach.handler.foreground import Watcher
+    from coach.handler.session import Session
 
     cluster, make_platform = local_cluster(nodes, bandwidth)
     showing = Showing(output, live)

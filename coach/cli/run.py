@@ -71,7 +71,8 @@ def _here(  # noqa: PLR0917
     """Run them in this process."""
     from coach.cli.ending import beginning
     from coach.cli.options import local_cluster
-    from coach.handler.session import Session, Watcher
+    from coach.handler.foreground import Watcher
+    from coach.handler.session import Session
 
     cluster, make_platform = local_cluster(nodes, bandwidth)
     beginning(showing.screen, specs, cluster, allocator.name)

@@ -4,21 +4,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Protocol
 
 from coach.cli.ending import ending
 from coach.cli.lines import Lines
 from coach.cli.live import LiveView
 from coach.cli.output import Format, console, fields, print_csv, print_json
-from coach.handler.session import Shown, Watcher
+from coach.handler.foreground import Foreground, Watcher
 from coach.report.status import JOB_COLUMNS, job_row
-
-
-class Runs(Shown, Protocol):
-    """A session: this process's own, or one that a service runs."""
-
-    def run(self) -> int:
-        """Until its jobs have ended or were interrupted; the exit code."""
 
 
 class Showing:
@@ -29,13 +21,13 @@ class Showing:
         self._output = output
         self._live = live and self.screen.is_terminal
 
-    def run(self, make: Callable[[Watcher], Runs], again: str) -> int:
+    def run(self, make: Callable[[Watcher], Foreground], again: str) -> int:
         """Run the session that `make` makes, and show how its jobs ended; `again` is the command that goes on.
 
         Returns the exit code.
         """
         display = LiveView(self.screen) if self._live else None
-        session: Runs = make(display or Lines(self.screen, lambda: session.jobs))
+        session: Foreground = make(display or Lines(self.screen, lambda: session.jobs))
         if display:
             display.attach(session)
         code = session.run()

@@ -7,80 +7,32 @@ without waiting for anything. All but the last leave a settled journal; after ea
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
-import logging
-import os
-import signal
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
 
 from coach.core.budget import Money
 from coach.core.cluster import Node
 from coach.core.errors import UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.job import Job, Phase
-from coach.core.jobs.reasons import EXIT_CODE
+from coach.core.jobs.job import Job
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.base import AllocationPolicy
 from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
 from coach.handler.experience import known_epochs, known_points
+from coach.handler.foreground import Foreground, Watcher, over
 from coach.handler.handler import Handler
 from coach.handler.home import Chosen, Home, Past, choose
 from coach.handler.journal import Journal
 from coach.platforms.base import Platform, Progress
 
-log = logging.getLogger(__name__)
-
-#: Exit code of a run that was interrupted.
-INTERRUPTED = 130
-#: What a run of several jobs ends with: the first of these that any of them has. Interrupted comes first, because
-#: then the rest is not known yet; a failure, which wants a look, before ends that the job file itself foresaw.
-EXIT_CODES_BY_WEIGHT = (INTERRUPTED, 1, 4, 3, 0)
-
 #: Makes the platform: from the nodes, the folder for a job's logs, and the handler's clock.
 MakePlatform = Callable[[Home, Callable[[], float]], Platform]
 
 
-class Shown(Protocol):
-    """What a watcher can see: a session of this process, or one of a service's (coach.service.joined)."""
-
-    @property
-    def jobs(self) -> dict[str, Job]:
-        """The jobs to show, in the order of the files."""
-
-    @property
-    def stops(self) -> int:
-        """How urgently it was asked to stop."""
-
-    @property
-    def progress(self) -> Mapping[str, Progress]:
-        """How far running epochs are."""
-
-    def now(self) -> float:
-        """Seconds since 1970 on the clock that the jobs' times are of."""
-
-
-class Watcher(Protocol):
-    """Whoever shows a session. OSError from any of these (the terminal is gone) stops the session cleanly."""
-
-    def said(self, text: str) -> None:
-        """Something worth a line, which is in no journal."""
-
-    def happened(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
-        """An event and the actions that followed were journalled; `session.jobs` shows them."""
-
-    async def watch(self, session: Shown) -> None:
-        """Runs beside the handler, from its start until it is cancelled at the end."""
-
-    def close(self) -> None:
-        """Give the terminal back; called once at the end, and before an end that waits for nothing."""
-
-
-class Session:
+class Session(Foreground):
     """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has them as they ended.
 
     `resumed` names jobs that go on as they are, with `added_budget` nano-units more each.
@@ -98,6 +50,7 @@ class Session:
         resumed: Sequence[str] = (),
         added_budget: Money = 0,
     ) -> None:
+        super().__init__(watcher)
         self.home = home
         self.nodes = nodes
         self.policy = policy
@@ -105,24 +58,15 @@ class Session:
         self.chosen: list[Chosen] = []
         self._specs = specs
         self._make_platform = make_platform
-        self._watcher = watcher
         self._resumed = resumed
         self._added_budget = added_budget
         self._pending: set[str] = set()
-        self._stops = 0
-        self._main_task: asyncio.Task[None] | None = None
-        self._muted = False
 
     @property
     def jobs(self) -> dict[str, Job]:
         """The jobs of this session (not all of the journal), in the order of the files."""
         known = self.handler.jobs if self.handler else {}
         return {one.name: known[one.name] for one in self.chosen if one.name in known}
-
-    @property
-    def stops(self) -> int:
-        """How urgently it was asked to stop: 0 not at all, 1 to 3 as in `stop`."""
-        return self._stops
 
     @property
     def progress(self) -> Mapping[str, Progress]:
@@ -149,14 +93,8 @@ class Session:
             past = self.home.past()
             self.chosen = self._choose(past)
             journal = self.home.open_journal(_common_journal(self.chosen))
-            try:
-                asyncio.run(self._main(journal, past, planning))
-            except asyncio.CancelledError:
-                return INTERRUPTED
-            finally:
-                self._watcher.close()
-                journal.close()
-        return exit_code(self.jobs.values())
+            with contextlib.closing(journal):
+                return self._run(lambda: self._main(journal, past, planning))
 
     def _choose(self, past: dict[str, Past]) -> list[Chosen]:
         chosen = [Chosen(past[name].job.spec, past[name]) for name in self._resumed]
@@ -165,25 +103,19 @@ class Session:
         return chosen
 
     async def _main(self, journal: Journal, past: dict[str, Past], planning: contextlib.ExitStack) -> None:
-        self._main_task = asyncio.current_task()
         self._listen_to_signals()
         interrupt_orphans(journal)
         platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
         self.handler = Handler(platform, journal, self.policy)
         self.handler.observers.append(self._observe)
-        watching = asyncio.create_task(self._watch())
-        try:
-            async with self.handler:
-                self._start_jobs(self.handler, past)
-                for one in self.chosen:
-                    if one.said:
-                        self._say(one.said)
-                await self.handler.wait(lambda: not self._pending)
-                planning.close()
-                await self.handler.wait(lambda: all(over(job) for job in self.jobs.values()))
-        finally:
-            watching.cancel()
-            await asyncio.gather(watching, return_exceptions=True)
+        async with self._watched(), self.handler:
+            self._start_jobs(self.handler, past)
+            for one in self.chosen:
+                if one.said:
+                    self._say(one.said)
+            await self.handler.wait(lambda: not self._pending)
+            planning.close()
+            await self.handler.wait(lambda: all(over(job) for job in self.jobs.values()))
 
     def _start_jobs(self, handler: Handler, past: dict[str, Past]) -> None:
         """Submit the new ones with what is known of their like, and go on with the others."""
@@ -202,64 +134,17 @@ class Session:
                 self._pending.add(one.name)
                 handler.resume(one.name, self._added_budget)
 
-    # -- stopping -----------------------------------------------------------------------------------------
+    def _can_interrupt(self) -> bool:
+        return self.handler is not None and not self._pending
 
-    def _listen_to_signals(self) -> None:
-        loop = asyncio.get_running_loop()
-        loop.add_signal_handler(signal.SIGINT, lambda: self.stop(self._stops + 1))
-        loop.add_signal_handler(signal.SIGTERM, lambda: self.stop(max(2, self._stops + 1)))
-        loop.add_signal_handler(signal.SIGHUP, self.output_lost)
-
-    def stop(self, level: int) -> None:
-        """1: at the running epochs' checkpoints. 2: at once, from the last checkpoints. 3: do not wait for anything."""
-        if level <= self._stops:
-            return
-        self._stops = level
-        if level > 3:
-            self._watcher.close()
-            os._exit(INTERRUPTED)
-        if self.handler is None or self._pending or level == 3:
-            assert self._main_task is not None
-            self._main_task.cancel()
-            return
-        living = [name for name, job in self.jobs.items() if not over(job)]
-        self.handler.interrupt(living, now=level == 2)
-
-    def output_lost(self) -> None:
-        """Nobody sees what is shown any more: show nothing, and stop cleanly."""
-        self._muted = True
-        self.stop(1)
-
-    # -- showing ------------------------------------------------------------------------------------------
-
-    def _say(self, text: str) -> None:
-        self._show(lambda: self._watcher.said(text))
+    def _interrupt(self, names: Sequence[str], *, now: bool) -> None:
+        assert self.handler is not None
+        self.handler.interrupt(names, now=now)
 
     def _observe(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         if isinstance(event, ev.JobSubmitted | ev.ResumeAsked):
             self._pending.discard(event.job)
         self._show(lambda: self._watcher.happened(event, actions))
-
-    async def _watch(self) -> None:
-        try:
-            await self._watcher.watch(self)
-        except OSError:
-            self.output_lost()
-        except Exception as error:
-            log.error("what shows the jobs failed, the jobs go on: %r", error)
-
-    def _show(self, show: Callable[[], None]) -> None:
-        if not self._muted:
-            try:
-                show()
-            except OSError:
-                self.output_lost()
-
-
-def exit_code(jobs: Iterable[Job]) -> int:
-    """What a command about `jobs` ends with: see EXIT_CODES_BY_WEIGHT."""
-    codes = {EXIT_CODE[job.state] for job in jobs}
-    return next((code for code in EXIT_CODES_BY_WEIGHT if code in codes), 0)
 
 
 def checkpoints_uri(home: Home, spec: TrainingJob) -> str:
@@ -267,11 +152,6 @@ def checkpoints_uri(home: Home, spec: TrainingJob) -> str:
     uri = spec.spec.checkpoint.uri
     # Nothing in our file URIs is escaped: fsspec reads them as they stand.
     return f"{uri.rstrip('/')}/{spec.name}" if uri else f"file://{home.checkpoints(spec.name)}"
-
-
-def over(job: Job) -> bool:
-    """Whether nothing more happens to it by itself, and all it held is given back and paid."""
-    return job.ended or (job.interrupt and job.phase is Phase.PAUSED and not job.pods)
 
 
 def _common_journal(chosen: Sequence[Chosen]) -> Path | None:

@@ -8,12 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import json
-import logging
-import os
-import signal
 import time
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,34 +18,29 @@ from coach.core.jobs import events as ev
 from coach.core.jobs import job as jobs
 from coach.core.jobs.job import Job
 from coach.handler.codec import decode
-from coach.handler.session import INTERRUPTED, Watcher, exit_code, over
+from coach.handler.foreground import Foreground, Watcher, over
 from coach.platforms.base import Progress
 from coach.service.client import Client
-
-log = logging.getLogger(__name__)
 
 #: Seconds that a request waits for news. While an epoch runs its progress is asked for more often.
 WAIT = 20.0
 WAIT_FOR_PROGRESS = 0.5
 
 
-class Joined:
+class Joined(Foreground):
     """Submits `files` to a service and follows their jobs. See `coach.handler.session.Session`."""
 
     def __init__(self, client: Client, files: Sequence[Path], policy: str, watcher: Watcher) -> None:
+        super().__init__(watcher)
         self._client = client
         self._files = files
         self._policy = policy
-        self._watcher = watcher
         self._names: list[str] = []
         self._known: dict[str, Job] = {}
         self._seq = self._submitted_at = 0
         self._offset = time.time() - time.monotonic()
-        self._stops = 0
-        self._muted = False
-        self._task: asyncio.Task[None] | None = None
         self._asking: set[asyncio.Task[Any]] = set()
-        self.progress: Mapping[str, Progress] = {}
+        self._progress: Mapping[str, Progress] = {}
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -57,9 +48,9 @@ class Joined:
         return {name: self._known[name] for name in self._names if name in self._known}
 
     @property
-    def stops(self) -> int:
-        """How urgently it was asked to stop."""
-        return self._stops
+    def progress(self) -> Mapping[str, Progress]:
+        """How far running epochs are."""
+        return self._progress
 
     def now(self) -> float:
         """Seconds since 1970 on the service's clock."""
@@ -67,34 +58,23 @@ class Joined:
 
     def run(self) -> int:
         """Until all jobs have ended or are interrupted; the exit code. Raises CoachError."""
-        try:
-            asyncio.run(self._main())
-        except asyncio.CancelledError:
-            return INTERRUPTED
-        finally:
-            self._watcher.close()
-        return exit_code(self.jobs.values())
+        return self._run(self._main)
 
     async def _main(self) -> None:
-        self._task = asyncio.current_task()
-        loop = asyncio.get_running_loop()
         taken = await asyncio.to_thread(self._client.submit, self._files, self._policy)
-        loop.add_signal_handler(signal.SIGINT, lambda: self.stop(self._stops + 1))
-        loop.add_signal_handler(signal.SIGTERM, lambda: self.stop(max(2, self._stops + 1)))
-        loop.add_signal_handler(signal.SIGHUP, self.output_lost)
+        self._listen_to_signals()
         self._names = [one["job"]["name"] for one in taken["jobs"]]
         self._submitted_at = taken["seq"]
         if not any(one["went_on"] for one in taken["jobs"]):
             self._seq = self._submitted_at
         for note in (one["note"] for one in taken["jobs"] if one["note"]):
-            self._show(partial(self._watcher.said, note))
-        watching = asyncio.create_task(self._watch())
+            self._say(note)
         try:
-            while len(self.jobs) < len(self._names) or not all(map(over, self.jobs.values())):
-                await self._follow()
+            async with self._watched():
+                while len(self.jobs) < len(self._names) or not all(map(over, self.jobs.values())):
+                    await self._follow()
         finally:
-            watching.cancel()
-            await asyncio.gather(watching, *self._asking, return_exceptions=True)
+            await asyncio.gather(*self._asking, return_exceptions=True)
 
     async def _follow(self) -> None:
         """Hear what happened next."""
@@ -109,7 +89,7 @@ class Joined:
         self._offset = found["now"] - time.monotonic()
         for row in found["records"]:
             self._hear(row)
-        self.progress = {name: Progress(**row) for name, row in found["progress"].items()}
+        self._progress = {name: Progress(**row) for name, row in found["progress"].items()}
 
     def _hear(self, row: dict[str, Any]) -> None:
         record: Any = decode(row["type"], json.dumps(row["body"]))
@@ -124,50 +104,17 @@ class Joined:
         if self._seq > self._submitted_at:
             self._show(lambda: self._watcher.happened(record, ()))
 
-    # -- stopping -----------------------------------------------------------------------------------------
+    def _can_interrupt(self) -> bool:
+        return bool(self._names)
 
-    def stop(self, level: int) -> None:
-        """1: at the running epochs' checkpoints. 2: at once. 3: wait for nothing; the service still stops them."""
-        if level <= self._stops:
-            return
-        self._stops = level
-        if level > 3:
-            self._watcher.close()
-            os._exit(INTERRUPTED)
-        if level == 3 or not self._names:
-            assert self._task is not None
-            self._task.cancel()
-            return
-        for name in [name for name, job in self.jobs.items() if not over(job)]:
-            asking = asyncio.create_task(self._interrupt(name, now=level == 2))
+    def _interrupt(self, names: Sequence[str], *, now: bool) -> None:
+        for name in names:
+            asking = asyncio.create_task(self._ask(name, now=now))
             self._asking.add(asking)
             asking.add_done_callback(self._asking.discard)
 
-    async def _interrupt(self, name: str, *, now: bool) -> None:
+    async def _ask(self, name: str, *, now: bool) -> None:
         try:
             await asyncio.to_thread(lambda: self._client.interrupt(name, now=now))
         except CoachError as error:
-            said = str(error)
-            self._show(lambda: self._watcher.said(f"{name} could not be stopped: {said}"))
-
-    def output_lost(self) -> None:
-        """Nobody sees what is shown any more: show nothing, and stop cleanly."""
-        self._muted = True
-        self.stop(1)
-
-    # -- showing ------------------------------------------------------------------------------------------
-
-    async def _watch(self) -> None:
-        try:
-            await self._watcher.watch(self)
-        except OSError:
-            self.output_lost()
-        except Exception as error:
-            log.error("what shows the jobs failed, the jobs go on: %r", error)
-
-    def _show(self, show: Callable[[], None]) -> None:
-        if not self._muted:
-            try:
-                show()
-            except OSError:
-                self.output_lost()
+            self._say(f"{name} could not be stopped: {error}")

@@ -28,10 +28,11 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.policies.base import AllocationPolicy
 from coach.handler import endpoint
+from coach.handler.foreground import INTERRUPTED, over
 from coach.handler.handler import Handler
 from coach.handler.home import Home, Past
 from coach.handler.journal import Journal, JournalBusyError
-from coach.handler.session import INTERRUPTED, MakePlatform, over
+from coach.handler.session import MakePlatform
 from coach.report import words
 from coach.report.history import Narrator
 from coach.service.answers import LONGEST_WAIT

@@ -19,12 +19,13 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.base import AllocationPolicy
 from coach.handler.experience import known_epochs, known_points
+from coach.handler.foreground import over
 from coach.handler.handler import Handler
 from coach.handler.home import Chosen, Home, Past, choose, unknown_job
 from coach.handler.journal import Journal
 from coach.handler.policies import with_policy
 from coach.handler.resuming import NotNowError, refuse_resume
-from coach.handler.session import checkpoints_uri, over
+from coach.handler.session import checkpoints_uri
 from coach.jobfiles.load import load_contents
 from coach.report.rows import Rows
 from coach.report.status import JobRow

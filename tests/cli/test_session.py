@@ -14,15 +14,10 @@ from coach.core.jobs.reasons import ENDED, EXIT_CODE, Reason, State
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.coach import CoachPolicy
 from coach.core.reducer import Reducer
+from coach.handler.foreground import EXIT_CODES_BY_WEIGHT, exit_code
 from coach.handler.home import Chosen, Home, Past
 from coach.handler.journal import Journal
-from coach.handler.session import (
-    EXIT_CODES_BY_WEIGHT,
-    _common_journal,
-    checkpoints_uri,
-    exit_code,
-    interrupt_orphans,
-)
+from coach.handler.session import _common_journal, checkpoints_uri, interrupt_orphans
 from tests.cli.conftest import keep
 from tests.core.world import nodes, spec
 from tests.report.past import half_way

@@ -324,10 +324,12 @@ def test_a_zygote_that_is_killed_while_it_loads_the_model_does_not_make_the_mode
     gang: Gang, tmp_path: Path
 ) -> None:
     model = model_file(tmp_path / "slow.py", SLOW_MODEL)
-    file = tmp_path / "slow.py"
-    file.write_text("import time\ntime.sleep(3)\n" + file.read_text())
+    file, begun = tmp_path / "slow.py", tmp_path / "begun"
+    waits = f"import pathlib, time\npathlib.Path({str(begun)!r}).touch()\ntime.sleep(60)\n"
+    file.write_text(waits + file.read_text())
     message = epoch(tmp_path, model=model)
     gang.start(1, 1, **message)
+    eventually(begun.exists)
     pid = gang.worker.health()["zygote_pid"]
     os.kill(pid, signal.SIGKILL)
     answer = gang.worker.wait(message["epoch"])

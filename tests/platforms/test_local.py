@@ -157,21 +157,23 @@ def test_a_job_reaches_its_target_on_real_groups_of_two_workers_and_two_servers(
 
 @pytest.mark.parametrize("wanted", [4, 0])
 def test_pods_are_spare_hosts_where_there_are_some_and_nothing_is_left_of_either(tmp_path, wanted):
+    others = descendants(os.getpid())
+
     async def main():
         async with handler_on(tmp_path, spares=wanted) as handler:
             platform = handler._platform
             spares = {host.pid for host in platform._spares._waiting}
-            pods = set()
+            pods, family = set(), set()
 
             def watch(event, actions):
                 if isinstance(event, ev.PodReady):
                     pods.add(platform._hosts[event.pod].pid)
+                    family.update(descendants(os.getpid()).keys() - others)
 
             handler.observers.append(watch)
             spec = job("spare", tmp_path, policy={"name": "static", "workers": 2, "servers": 1}, maxEpochs=3)
             submit(handler, spec, tmp_path)
             await handler.wait(ended(handler, "spare"))
-            family = descendants(os.getpid())
         return handler.jobs["spare"], spares, pods, family
 
     finished, spares, pods, family = asyncio.run(main())
@@ -180,6 +182,7 @@ def test_pods_are_spare_hosts_where_there_are_some_and_nothing_is_left_of_either
     # Of those that were not started yet when MXNet was there, none is: from then on the jobs have the machine.
     assert spares <= pods
     assert (len(spares) > 0) == (wanted > 0)
+    assert pods < family
     assert gone(lambda: [pid for pid in family if Path(f"/proc/{pid}").exists()])
     assert not processes_of(tmp_path)
 

@@ -47,7 +47,7 @@ def links() -> list[str]:
 def holders(parent: int) -> list[int]:
     """Processes that keep namespaces of ours alive for `parent`."""
     said = subprocess.run(
-        ["pgrep", "-P", str(parent), "-f", "cat"], check=False, capture_output=True, text=True
+        ["pgrep", "-P", str(parent), "-x", "cat"], check=False, capture_output=True, text=True
     )
     return [int(pid) for pid in said.stdout.split()]
 
@@ -116,14 +116,14 @@ import socket, sys, time
 server = socket.create_server((sys.argv[1], 7000))
 print("listening", flush=True)
 connection, _ = server.accept()
-first = total = 0
+total = 0
 while data := connection.recv(1 << 20):
-    first = first or time.monotonic()
     total += len(data)
-print(total * 8 / (time.monotonic() - first))
+print(total * 8, time.monotonic())
 """
 SENDER = """
-import socket, sys
+import socket, sys, time
+print(time.monotonic())
 with socket.create_connection((sys.argv[1], 7000), timeout=30) as connection:
     for _ in range(int(sys.argv[2])):
         connection.sendall(bytes(1 << 20))
@@ -131,18 +131,21 @@ with socket.create_connection((sys.argv[1], 7000), timeout=30) as connection:
 
 
 async def throughput(there: tuple[str, ...], address: str, here: tuple[str, ...], mebibytes: int) -> float:
-    """Bits/s from `here` to `address`, which is `there`."""
+    """Bits/s from `here` to `address`, which is `there`, from the sender's first call to the last byte received.
+
+    All processes share one monotonic clock; whoever waits for a core makes it slower, never faster.
+    """
     receiver = await asyncio.create_subprocess_exec(
         *there, sys.executable, "-c", RECEIVER, address, stdout=asyncio.subprocess.PIPE
     )
     assert receiver.stdout is not None
     assert await receiver.stdout.readline() == b"listening\n"
     sender = await asyncio.create_subprocess_exec(
-        *here, sys.executable, "-c", SENDER, address, str(mebibytes)
+        *here, sys.executable, "-c", SENDER, address, str(mebibytes), stdout=asyncio.subprocess.PIPE
     )
-    said, _ = await receiver.communicate()
-    assert await sender.wait() == 0
-    return float(said)
+    began, _ = await sender.communicate()
+    bits, ended = (await receiver.communicate())[0].split()
+    return float(bits) / (float(ended) - float(began))
 
 
 @pytest.mark.timeout(120)

@@ -6,21 +6,19 @@ queue to observe the FIFO."
 
 Where the paper is silent:
 
-- Trial-and-error (TE) jobs have a FIFO queue of their own, ahead of that of the best-effort (BE) jobs. A TE job
-for which nobody
-  can be preempted waits at its head, and while it waits no BE job starts.
+- Trial-and-error (TE) jobs have a FIFO queue of their own, ahead of that of the best-effort (BE) jobs. A TE job for
+  which nobody can be preempted waits at its head, and while it waits no BE job starts.
 - The BE queue is in order of arrival. Whoever was preempted came before all that never ran, so that is its top.
 - The room that a TE job was promised on a node, less what its victims will leave there, is kept from all others
-during the grace
-  period. It starts as soon as its room is there, with or without its victims gone, on no other node.
-- A job gets its maximum, as a user asks for it, or waits; a single task goes to the node on which the least is
-left over
-  (best fit), a larger job to few nodes (`placing.grow`).
+  during the grace period. It starts as soon as its room is there, with or without its victims gone, on no other node.
+- A job gets its maximum, as a user asks for it, or waits; a single task goes to the node on which the least is left
+  over (best fit), a larger job to few nodes (`placing.grow`).
 """
 
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -77,7 +75,7 @@ class Promise:
 
 
 @dataclass
-class TrialFirst:
+class TrialFirst(ABC):
     """See the module. Subclasses say who gives way: `_tasks` by whole arrays, `_choice` for jobs of any shape."""
 
     #: P: how often a best-effort job may be preempted in its life.
@@ -305,9 +303,9 @@ class TrialFirst:
         """When a single task that starts now will end, for those who look at it."""
         return math.nan
 
+    @abstractmethod
     def _tasks(self, job: JobState, room: FloatArray, running: BestEffort) -> list[JobId]:
         """Of single tasks, for a single task."""
-        raise NotImplementedError
 
     def _lots(self, count: int) -> Sequence[float]:
         """What each draws, under RANDOM."""
@@ -340,9 +338,9 @@ class TrialFirst:
         chosen = self._choice(candidates, fits, job.priority)
         return [view.jobs[int(one.job)] for one in chosen]
 
+    @abstractmethod
     def _choice(self, candidates: Sequence[Running], fits: Fits, priority: int) -> list[Running]:
         """`choose`, with what belongs to the rule."""
-        raise NotImplementedError
 
 
 def seconds_left(job: JobState) -> float:
