@@ -3,11 +3,12 @@
 # make test    everything that can be tested on this machine
 # make chaos   N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
 # make fuzz    SECONDS=60: job files against the parser, guided by its coverage
+# make wheel   dist/: installed anywhere, it runs jobs too (docs/operations.md)
 # make check   lint, types, import contracts
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-python test-go chaos fuzz check lint types contracts requirements bench recording clean
+.PHONY: help setup data demo test test-python test-go chaos fuzz wheel check lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -85,6 +86,9 @@ fuzz: setup
 	@$(UV) pip install --quiet --python .venv/bin/python atheris==3.1.0
 	@mkdir -p .cache/fuzz && cp jobs/*.yaml .cache/fuzz
 	@.venv/bin/python -m tests.jobfiles.coverage_guided .cache/fuzz -max_total_time=$(SECONDS) -max_len=4096 -artifact_prefix=.cache/fuzz-
+
+wheel: setup
+	@.venv/bin/python -m hatchling build -t wheel -d dist
 
 check: lint types contracts
 

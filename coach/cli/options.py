@@ -59,5 +59,5 @@ def local_cluster(nodes: str, bandwidth: str) -> tuple[tuple[Node, ...], MakePla
     def make(home: Home, now: Callable[[], float]) -> Platform:
         return LocalPlatform(cluster, functions, home.logs, now, limit)
 
-    functions = Functions.find()
+    functions = Functions.ready(lambda text: typer.echo(text, err=True))
     return cluster, make

@@ -22,7 +22,8 @@ from coach.handler.endpoint import Endpoint
 from coach.handler.home import Home
 from coach.handler.journal import Journal
 from coach.platforms.local.cluster import GIB, machine
-from coach.platforms.local.environment import Functions
+from coach.platforms.local.environment import Functions, NotPreparedError
+from coach.platforms.local.prepare import LIBGOMP
 from coach.report import words
 from coach.service.also import Also
 from coach.service.client import Client
@@ -137,6 +138,10 @@ def _journals(home: Home) -> Iterator[Check]:
 def _functions() -> Iterator[Check]:
     try:
         functions = Functions.find()
+    except NotPreparedError as error:
+        what, _, step = str(error).rpartition(": ")
+        yield Check("functions", Status.WARNING, what, step)
+        return
     except CoachError as error:
         yield Check("functions", Status.FAILED, str(error), "make setup, in a checkout of Coach")
         return
@@ -147,17 +152,15 @@ def _functions() -> Iterator[Check]:
             command, capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False, cwd=functions.folder
         )
     except (OSError, subprocess.TimeoutExpired) as error:
-        yield Check(
-            "MXNet", Status.FAILED, f"{functions.python}: {error}", "make setup, in a checkout of Coach"
-        )
+        yield Check("MXNet", Status.FAILED, f"{functions.python}: {error}", functions.remedy)
         return
     if done.returncode == 0:
         yield Check("MXNet", Status.OK, done.stdout.strip())
         return
     said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
-    step = "make setup, in a checkout of Coach; or COACH_FUNCTIONS_PYTHON, a Python with mxnet and nuclio-sdk"
+    step = f"{functions.remedy}; or COACH_FUNCTIONS_PYTHON, a Python with mxnet and nuclio-sdk"
     if "libgomp" in said:
-        step = "apt install libgomp1 (Debian, Ubuntu); dnf install libgomp (Fedora)"
+        step = LIBGOMP
     yield Check("MXNet", Status.FAILED, f"{functions.python}: {said}", step)
 
 

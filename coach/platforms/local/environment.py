@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from coach.core.errors import PermanentError
+from coach.platforms.local import prepare
 
 #: Seconds for the first import of MXNet (some two, alone on the machine). One that fails says so at once, so this is
 #: for machines with twenty others at work on each core.
 IMPORT_SECONDS = 180.0
+
+
+#: What a wheel carries beside coach's own modules, and where a checkout has the same.
+_BUNDLED = Path(__file__).resolve().parents[2] / "bundled"
+_CHECKOUT = Path(__file__).resolve().parents[3]
+_REQUIREMENTS = _BUNDLED / "functions.txt"
+
+
+class NotPreparedError(PermanentError):
+    """The functions' Python is made on first use, and was not used yet."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +35,20 @@ class Functions:
 
     @classmethod
     def find(cls) -> Functions:
-        """By COACH_FUNCTIONS and COACH_FUNCTIONS_PYTHON, else those of this checkout.
+        """By COACH_FUNCTIONS and COACH_FUNCTIONS_PYTHON, else those of the wheel, or of this checkout.
 
-        Raises PermanentError that names what is missing and how to get it.
+        Raises PermanentError that names what is missing and how to get it; NotPreparedError where only the Python is.
         """
-        root = Path(__file__).resolve().parents[3]
         folder = cls.folder_only()
-        python = Path(os.environ.get("COACH_FUNCTIONS_PYTHON") or root / ".venv-functions/bin/python")
+        chosen = os.environ.get("COACH_FUNCTIONS_PYTHON")
+        python = Path(chosen) if chosen else _CHECKOUT / ".venv-functions/bin/python"
+        if not chosen and _BUNDLED.is_dir():
+            made = prepare.place(_REQUIREMENTS)
+            python = prepare.python_of(made) or made
+            if python == made:
+                raise NotPreparedError(
+                    f"no Python for the functions at {made} yet: the first `coach run` makes it"
+                )
         if not python.exists():
             raise PermanentError(
                 f"no Python for the functions at {python}: run `make setup` in a checkout of Coach, "
@@ -37,23 +56,37 @@ class Functions:
             )
         return cls(folder, python)
 
+    @classmethod
+    def ready(cls, say: Callable[[str], None]) -> Functions:
+        """As `find`; where Coach is a wheel their Python is made on first use, and `say` is told so."""
+        if _BUNDLED.is_dir() and not os.environ.get("COACH_FUNCTIONS_PYTHON"):
+            prepare.prepare(_REQUIREMENTS, say)
+        return cls.find()
+
     @staticmethod
     def folder_only() -> Path:
         """The folder, for those who run nothing. Raises PermanentError where it has no functions."""
-        root = Path(__file__).resolve().parents[3]
-        folder = Path(os.environ.get("COACH_FUNCTIONS") or root / "functions")
+        own = _BUNDLED if _BUNDLED.is_dir() else _CHECKOUT
+        folder = Path(os.environ.get("COACH_FUNCTIONS") or own / "functions")
         if not (folder / "worker" / "handler.py").is_file():
             raise PermanentError(f"no functions in {folder}: set COACH_FUNCTIONS to the folder that has them")
         return folder
 
     @property
+    def remedy(self) -> str:
+        """What makes their Python anew."""
+        made = _BUNDLED.is_dir() and self.python.is_relative_to(prepare.cache_folder())
+        return (
+            f"again after: rm -r {self.python.parents[1]}" if made else "`make setup` in a checkout of Coach"
+        )
+
+    @property
     def env(self) -> dict[str, str]:
         """Environment of every function process. Data sets are parsed once for all, into COACH_CACHE."""
-        cache = Path(os.environ.get("COACH_CACHE") or Path.home() / ".cache" / "coach")
         return {
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "COACH_DATA_CACHE": str(cache / "data"),
+            "COACH_DATA_CACHE": str(prepare.cache_folder() / "data"),
         }
 
     async def start_template(self, socket: Path) -> Template:
@@ -88,9 +121,8 @@ class Functions:
         await template.close()
         said = (await process.stdout.read()).decode(errors="replace").strip() if process.stdout else ""
         last = said.splitlines()[-1] if said else f"nothing said within {IMPORT_SECONDS:.0f} s"
-        raise PermanentError(
-            f"the functions' Python ({self.python}) cannot import MXNet: {last}; try `make setup`"
-        )
+        step = prepare.LIBGOMP if "libgomp" in last else f"try {self.remedy}"
+        raise PermanentError(f"the functions' Python ({self.python}) cannot import MXNet: {last}; {step}")
 
 
 class Template:
