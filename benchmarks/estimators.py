@@ -33,6 +33,7 @@ from coach.core.estimation import convergence, judging, kriging, mixture
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.cost import epoch_seconds
 from coach.core.estimation.forms import PARAMETER_SERVER
+from coach.core.estimation.interval import Interval
 from coach.core.estimation.judging import CurveTask, Speeds
 from coach.core.estimation.speed import SpeedPoint, fit_speed, fit_thesis_quadratic, next_probe
 from coach.report.estimators import (
@@ -51,6 +52,7 @@ SPEEDS = ROOT / "tests" / "data" / "ps-speed" / "ps_speed.csv"
 RUNS = ROOT / "tests" / "data" / "thesis" / "runs"
 CURVES = ROOT / "tests" / "core" / "estimation" / "curves" / "curves.csv"
 NOISES, SEEDS, SIDES = (0.0, 0.05, 0.10), 20, (12, 23)
+NOTHING_FIXED = Interval(0.0, 0.0, 0.0)
 QUANTILES = (0.8, 0.9, 0.95, 0.99, 0.999)
 
 Row = Sequence[object]
@@ -246,7 +248,7 @@ def reservation_table(found: Sequence[Run]) -> Table:
         known: list[SpeedPoint] = []
         for epoch in run.real:
             if known:
-                interval = epoch_seconds(fit_speed(known), epoch.workers, epoch.servers, 0.0)
+                interval = epoch_seconds(fit_speed(known), epoch.workers, epoch.servers, NOTHING_FIXED)
                 for q, of in ratios.items():
                     of.append(interval.quantile(q) / epoch.seconds)
             known.append(SpeedPoint(epoch.workers, epoch.servers, 1.0 / epoch.seconds))

@@ -121,7 +121,7 @@ def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
 
 
 def _row(  # noqa: PLR0917
-    job: Job, at: Allocation, epochs: Interval, fixed: float, measured: bool, nodes: tuple[Node, ...]
+    job: Job, at: Allocation, epochs: Interval, fixed: Interval, measured: bool, nodes: tuple[Node, ...]
 ) -> PlanRow:
     book = job.spec.spec.price_book
     rate = book.rate(job.spec.spec.resources.total(at))
@@ -171,10 +171,12 @@ def _times(one: Interval, other: Interval) -> Interval:
     return Interval(expected * math.exp(-spread("low")), expected, expected * math.exp(spread("high")))
 
 
-def _fixed_seconds(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]) -> float:
-    """Seconds of an epoch outside training, as earlier jobs like this one had them."""
+def _fixed_seconds(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]) -> Interval:
+    """Seconds of an epoch outside training, as earlier jobs like this one had them: median and range."""
     found = [epoch.other_seconds for one in alike(past, spec, nodes) for epoch in one.job.epochs]
-    return statistics.median(found) if found else life.PRIOR_FIXED_SECONDS
+    if not found:
+        return life.PRIOR_FIXED_SECONDS
+    return Interval(min(found), statistics.median(found), max(found))
 
 
 def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:

@@ -456,13 +456,15 @@ def test_the_epoch_budget_is_what_is_left_over_what_remains() -> None:
     assert life.epoch_budget(job_of()) is None
 
 
-def test_fixed_and_restart_seconds_are_medians_of_what_epochs_showed() -> None:
+def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_showed() -> None:
     job = job_of()
     assert life.fixed_seconds(job) == life.PRIOR_FIXED_SECONDS
     assert life.restart_seconds(job) == 0.5
     for group, outside in (("a", 3.0), ("a", 1.0), ("a", 1.2), ("b", 2.0), ("b", 1.0), ("c", 4.0)):
         add(job, group=group, outside=outside)
-    assert life.fixed_seconds(job) == pytest.approx(1.2)
+    kept, fresh = life.fixed_seconds(job), life.fixed_seconds(job, formed=False)
+    assert (kept.low, kept.expected, kept.high) == pytest.approx((1.0, 1.0, 1.2))
+    assert (fresh.low, fresh.expected, fresh.high) == pytest.approx((2.0, 3.0, 4.0))
     assert life.restart_seconds(job) == pytest.approx(3.0 - 1.0)
 
 

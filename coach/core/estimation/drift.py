@@ -10,33 +10,63 @@ measured earlier look better than the present one, and the allocation goes round
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from coach.core.estimation.merging import upper_median
+from coach.core.estimation.kriging import NOISE
+from coach.core.estimation.merging import middle
 from coach.core.estimation.points import SpeedPoint
 
 #: A point of less weight than this, a short probe's, says nothing of the level.
 LEAST_WEIGHT = 0.5
+#: How many repeated points the belief in NOISE counts for, against those measured.
+NOISE_BELIEF = 3.0
+#: A surprise of more standard deviations is a slow minute and says no more of ordinary noise than this many.
+MOST_DEVIATIONS = 3.0
+#: The median of the square of a standard normal number.
+MEDIAN_SQUARE = 0.455
+#: A variance that is itself an estimate from n squares makes Student's t of the normal distribution; its 10 and 90 %
+#: quantiles are those of the normal one with the squares' sum over n - TAIL (within 2 % from n = 3 on).
+TAIL = 1.2
 
 
-def at_present_level(points: Sequence[SpeedPoint]) -> list[SpeedPoint]:
-    """`points`, in the order in which they were measured, as they would be measured now."""
+def at_present_level(points: Sequence[SpeedPoint]) -> tuple[list[SpeedPoint], float]:
+    """`points`, in the order in which they were measured, as they would be measured now; and `noise_of` them."""
     level = last = 0.0
     levels: list[float] = []
-    #: (w, s) -> logarithms of the speeds measured there, at level 0.
+    squares: list[float] = []
+    #: (w, s) -> speeds measured there, at level 0; and the sum of their weights.
     known: dict[tuple[int, int], list[float]] = {}
+    weights: dict[tuple[int, int], float] = {}
     for point in points:
+        at = point.workers, point.servers
         speed = math.log(point.epochs_per_second)
-        before = known.setdefault((point.workers, point.servers), [])
-        if before and point.weight >= LEAST_WEIGHT:
-            surprise = speed - level - upper_median(before)
-            if surprise * last > 0:
-                level += math.copysign(min(abs(surprise), abs(last)), surprise)
-            last = surprise
-        before.append(speed - level)
+        before = known.setdefault(at, [])
+        if before:
+            surprise = speed - level - math.log(middle(before))
+            squares.append(surprise**2 / (1 + point.weight / weights[at]))
+            if point.weight >= LEAST_WEIGHT:
+                if surprise * last > 0:
+                    level += math.copysign(min(abs(surprise), abs(last)), surprise)
+                last = surprise
+        before.append(math.exp(speed - level))
+        weights[at] = weights.get(at, 0.0) + point.weight
         levels.append(level)
-    return [
+    now = [
         replace(point, epochs_per_second=point.epochs_per_second * math.exp(level - then))
         for point, then in zip(points, levels, strict=True)
     ]
+    return now, noise_of(squares)
+
+
+def noise_of(squares: Sequence[float]) -> float:
+    """The variance of ln speed in one measurement, from the squares of how far repeated ones lay beside what was
+    known before them: so it has everything in it by which such a prediction is off.
+
+    NOISE is the belief before any. A slow minute counts as MOST_DEVIATIONS.
+    """
+    usual = statistics.median(squares) / MEDIAN_SQUARE if len(squares) >= NOISE_BELIEF else 0.0
+    most = MOST_DEVIATIONS**2 * max(NOISE**2, usual)
+    total = NOISE_BELIEF * NOISE**2 + sum(min(square, most) for square in squares)
+    return total / (NOISE_BELIEF + len(squares) - TAIL)

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from coach.core.estimation.baselines import fit_thesis_quadratic
+from coach.core.estimation.drift import at_present_level
 from coach.core.estimation.forms import (
     CONSTANT,
     FORMS,
@@ -53,8 +54,8 @@ class SpeedModel:
 
     form: FormName
     points: tuple[SpeedPoint, ...]
-    #: Variance of ln speed from one measurement to the next beyond NOISE, as repeated ones show it.
-    scatter: float = 0.0
+    #: Variance of ln speed in one measurement of weight 1, as repeated ones show it.
+    noise: float = NOISE**2
     fit: Fit = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
@@ -85,9 +86,7 @@ class SpeedModel:
     def intervals(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """`interval` at many (workers, servers) at once."""
         w, s = _places(where)
-        spread = CALIBRATION * np.sqrt(
-            self.fit.log_variance(w, s) + self.fit.inflation * NOISE**2 + self.scatter
-        )
+        spread = np.sqrt(CALIBRATION**2 * self.fit.log_variance(w, s) + self.noise)
         mean = self.fit.log_mean(w, s)
         return [log_normal(math.exp(m), float(sd)) for m, sd in zip(mean, spread, strict=True)]
 
@@ -119,33 +118,37 @@ class SpeedModel:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         points = [[p.workers, p.servers, p.epochs_per_second, p.weight] for p in self.points]
-        return {"form": self.form, "points": points, "scatter": self.scatter}
+        return {"form": self.form, "points": points, "noise": self.noise}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SpeedModel:
         """The model that `to_dict` described."""
         points = tuple(SpeedPoint(*point) for point in data["points"])
-        return cls(data["form"], points, data.get("scatter", 0.0))
+        return cls(data["form"], points, data.get("noise", NOISE**2))
 
 
 def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
-    """The surface through `points`: from one point upward, its form chosen by leave-one-out.
+    """The surface through `points`, in the order measured: from one upward, its form chosen by leave-one-out.
 
-    Points of one configuration are made one (`merged`); those without a positive speed or weight are left out.
-    Raises ValueError when none is left.
+    They are brought to the level of now (`at_present_level`), and those of one configuration are made one (`merged`);
+    those without a positive speed or weight are left out. Raises ValueError when none is left.
     """
-    known, scatter = merged(points)
-    if not known:
+    usable = [
+        p for p in points if p.epochs_per_second > 0 and math.isfinite(p.epochs_per_second) and p.weight > 0
+    ]
+    if not usable:
         raise ValueError(f"fit_speed needs a point with a positive speed, got {len(points)} without")
+    now, noise = at_present_level(usable)
+    known = merged(now)
     if len(known) < LEAST_TO_CHOOSE:
-        return SpeedModel("parameter-server", known, scatter)
+        return SpeedModel("parameter-server", known, noise)
     columns = _columns(known)
     best, best_score = PARAMETER_SERVER, left_out_score(PARAMETER_SERVER, *columns)
     for form in (QUADRATIC, CONSTANT):
         score = left_out_score(form, *columns) - MARGIN
         if score > best_score:
             best, best_score = form, score
-    return SpeedModel(best.name, known, scatter)
+    return SpeedModel(best.name, known, noise)
 
 
 def left_out_score(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weight: FloatArray) -> float:
@@ -179,13 +182,12 @@ def next_probe(
     if candidates is None:
         candidates = [(w, s) for w in range(1, max_workers + 1) for s in range(1, max_servers + 1)]
     candidates = _thinned([c for c in candidates if c[0] <= max_workers and c[1] <= max_servers])
-    known, _ = merged(points)
-    if not known:
+    if not points:
         return min(candidates, key=lambda c: (c[0] * c[1], c), default=None)
-    measured = {(p.workers, p.servers) for p in known}
+    measured = {(p.workers, p.servers) for p in points}
     if measured.issuperset(candidates):
         return None
-    fit = fit_speed(known).fit
+    fit = fit_speed(points).fit
     best = float(fit.log_mean(*_places(sorted(measured))).max())
     gain = expected_improvement(fit, *_places(candidates), best)
     gain[[c in measured for c in candidates]] = -1.0

@@ -15,7 +15,6 @@ from typing import Any, Literal
 from coach.core.budget import Ledger, Money
 from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Resources, Role
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
-from coach.core.estimation.drift import at_present_level
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
@@ -225,13 +224,13 @@ class Job:
         return streak
 
     def speed_points(self) -> list[SpeedPoint]:
-        """Measured speeds as they would be measured now: this job's, and those of earlier jobs like it."""
+        """Measured speeds in their order: those of earlier jobs like this one, then its own."""
         known = [SpeedPoint(w, s, v) for w, s, v in self.known_points]
         own = [
             SpeedPoint(*e.allocation, e.epochs_per_second, weight_of(e.report.train_seconds))
             for e in self.epochs
         ]
-        return at_present_level(known + own)
+        return known + own
 
     def curve_points(self) -> list[CurvePoint]:
         """The learning curve in the target's metric."""

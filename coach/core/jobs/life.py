@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from coach.core.budget import Money, to_amount
 from coach.core.cluster import NOTHING, Allocation
-from coach.core.estimation.cost import epoch_seconds
+from coach.core.estimation.cost import epoch_cost, epoch_seconds
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Job
@@ -37,7 +37,9 @@ FIRST_SECONDS = 300.0
 #: Seconds that a whole epoch may take while nothing is known of its speed.
 LONGEST_EPOCH_SECONDS = 7200.0
 #: Seconds outside training taken for an epoch before one has been measured.
-PRIOR_FIXED_SECONDS = 2.0
+PRIOR_FIXED_SECONDS = Interval(2.0, 2.0, 2.0)
+#: So many epochs say what the next one takes outside training: one in six is above the most of five.
+RECENT_EPOCHS = 5
 #: Seconds of training lost by changing an allocation, until the job's own epochs have shown it.
 PRIOR_RESTART_SECONDS = 0.5
 #: An epoch is not started with less time paid for than its predicted upper bound plus this many seconds.
@@ -137,7 +139,7 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Allocation 
         if count == 1 and point != best:
             gains[point] = model.improvement_again(*point, fastest)
     rest = remaining_epochs(job).expected / fastest
-    price = 2 * restart_seconds(job) + fixed_seconds(job)
+    price = 2 * restart_seconds(job) + fixed_seconds(job).expected
     fraction = min(share, job.spec.spec.mini_epoch.max_fraction)
     worth = []
     for point, gain in gains.items():
@@ -201,46 +203,62 @@ def remaining_epochs(job: Job) -> Interval:
     return Interval(*values)
 
 
-def fixed_seconds(job: Job) -> float:
-    """Seconds of an epoch outside training (start, evaluation, checkpoint), as recent epochs had them."""
-    recent = [epoch.other_seconds for epoch in job.epochs[-5:]]
-    return statistics.median(recent) if recent else PRIOR_FIXED_SECONDS
+def fixed_seconds(job: Job, formed: bool = True) -> Interval:
+    """Seconds of an epoch outside training (start, evaluation, checkpoint): median and range of the last like it.
+
+    `formed`: the group stays as it is from the epoch before. Epochs of the other kind count while there is none.
+    """
+    kept, fresh = _other_seconds(job)
+    recent = (kept if formed else fresh)[-RECENT_EPOCHS:] or (kept or fresh)[-RECENT_EPOCHS:]
+    if not recent:
+        return PRIOR_FIXED_SECONDS
+    return Interval(min(recent), statistics.median(recent), max(recent))
+
+
+def _other_seconds(job: Job) -> tuple[list[float], list[float]]:
+    """Seconds outside training of epochs whose group stayed formed, and of those with a new one."""
+    kept: list[float] = []
+    fresh: list[float] = []
+    for before, epoch in zip([None, *job.epochs], job.epochs, strict=False):
+        (kept if before is not None and before.group == epoch.group else fresh).append(epoch.other_seconds)
+    return kept, fresh
 
 
 def restart_seconds(job: Job) -> float:
     """Seconds that a new group costs over one that stays formed, as the job's epochs show it; else the prior."""
-    fresh: list[float] = []
-    kept: list[float] = []
-    for before, epoch in zip([None, *job.epochs], job.epochs, strict=False):
-        (kept if before is not None and before.group == epoch.group else fresh).append(epoch.other_seconds)
+    kept, fresh = _other_seconds(job)
     if len(fresh) < 2 or not kept:
         return PRIOR_RESTART_SECONDS
     return max(0.0, statistics.median(fresh) - statistics.median(kept))
 
 
-def predicted_seconds(job: Job, allocation: Allocation, fraction: float) -> Interval | None:
-    """Seconds that `fraction` of an epoch takes with `allocation`; None while no speed is known."""
+def predicted_seconds(
+    job: Job, allocation: Allocation, fraction: float, formed: bool = True
+) -> Interval | None:
+    """Seconds that `fraction` of an epoch takes with `allocation`; None while no speed is known.
+
+    `formed`: the group stays as it is from the epoch before.
+    """
     if job.speed is None:
         return None
-    return epoch_seconds(job.speed, *allocation, fixed_seconds(job), fraction)
+    return epoch_seconds(job.speed, *allocation, fixed_seconds(job, formed), fraction)
+
+
+def _cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> Interval:
+    seconds = predicted_seconds(job, allocation, fraction)
+    if seconds is None:
+        return Interval(0.0, 0.0, 0.0)
+    return epoch_cost(seconds, job.spec.spec.resources.total(allocation), job.spec.spec.price_book)
 
 
 def predicted_cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> float:
     """Expected currency units of an epoch with `allocation`; 0 while no speed is known."""
-    seconds = predicted_seconds(job, allocation, fraction)
-    if seconds is None:
-        return 0.0
-    return to_amount(
-        job.spec.spec.price_book.cost(job.spec.spec.resources.total(allocation), seconds.expected)
-    )
+    return _cost(job, allocation, fraction).expected
 
 
 def least_cost(job: Job, allocation: Allocation) -> float:
     """Currency units of an epoch with `allocation` if it is as fast as it may be; 0 while no speed is known."""
-    seconds = predicted_seconds(job, allocation, 1.0)
-    if seconds is None:
-        return 0.0
-    return to_amount(job.spec.spec.price_book.cost(job.spec.spec.resources.total(allocation), seconds.low))
+    return _cost(job, allocation).low
 
 
 def epoch_budget(job: Job) -> float | None:
@@ -260,7 +278,8 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     book = job.spec.spec.price_book
     held = job.spec.spec.resources.total(allocation)
     pods = allocation.workers + allocation.servers + 1
-    predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction)
+    formed = job.group != "" and job.epochs != [] and job.epochs[-1].allocation == allocation
+    predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
     if predicted is None:
         needed = 2 * START_SECONDS
         # Too short a guess would end every attempt alike, so each may take four times as long as the one before.

@@ -4,33 +4,29 @@ import pytest
 
 from coach.core.budget import PriceBook
 from coach.core.cluster import Resources
-from coach.core.estimation.cost import epoch_seconds, gang_requests, predict_cost
+from coach.core.estimation.cost import epoch_cost, epoch_seconds
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedPoint, fit_speed
 
 MODEL = fit_speed([SpeedPoint(1, 1, 0.1), SpeedPoint(2, 2, 0.16), SpeedPoint(3, 3, 0.2)])
+FIXED = Interval(2.0, 3.0, 5.0)
 PRICES = PriceBook("test", "USD", vcpu_second=0.001, gib_second=0.0001, invocation=0.01)
 
 
 def test_an_epoch_takes_its_fixed_seconds_and_its_fraction():
-    whole, half = epoch_seconds(MODEL, 2, 2, 3.0), epoch_seconds(MODEL, 2, 2, 3.0, fraction=0.5)
+    whole, half = epoch_seconds(MODEL, 2, 2, FIXED), epoch_seconds(MODEL, 2, 2, FIXED, fraction=0.5)
     assert whole.expected == pytest.approx(3.0 + 1 / MODEL.predict(2, 2))
     assert half.expected - 3.0 == pytest.approx((whole.expected - 3.0) / 2)
-    assert 3.0 < whole.low < whole.expected < whole.high
-
-
-def test_a_gang_holds_its_roles_times_their_counts():
-    held = gang_requests(3, 2, Resources(1.0, 2.0), Resources(0.5, 1.0), Resources(0.1, 0.25))
-    assert (held.cpu, held.memory) == pytest.approx((4.1, 8.25))
+    assert 2.0 < whole.low < whole.expected < whole.high
+    assert half.high > 5.0
 
 
 def test_cost_is_resource_seconds_at_their_prices_and_the_calls():
-    held = gang_requests(2, 2, Resources(1.0, 2.0), Resources(1.0, 1.0))
-    seconds = epoch_seconds(MODEL, 2, 2, 3.0)
-    cost = predict_cost(MODEL, 2, 2, held, PRICES, fixed_seconds=3.0, invocations=4)
+    seconds = epoch_seconds(MODEL, 2, 2, FIXED)
+    cost = epoch_cost(seconds, Resources(4.0, 6.0), PRICES, invocations=4)
     rate = 4 * 0.001 + 6 * 0.0001
-    assert cost.expected == pytest.approx(seconds.expected * rate + 0.04)
-    assert cost.low < cost.expected < cost.high
+    for bound in ("low", "expected", "high"):
+        assert getattr(cost, bound) == pytest.approx(getattr(seconds, bound) * rate + 0.04)
 
 
 def test_a_quantile_of_an_interval_agrees_with_its_bounds():

@@ -2,11 +2,13 @@
 
 import math
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from coach.core.estimation.drift import at_present_level
+from coach.core.estimation import drift
+from coach.core.estimation.kriging import NOISE
 from coach.core.estimation.speed import SpeedPoint
 
 TRUE = {(1, 1): 1.0, (2, 1): 1.6, (2, 2): 1.5}
@@ -14,6 +16,15 @@ TRUE = {(1, 1): 1.0, (2, 1): 1.6, (2, 2): 1.5}
 
 def points(*measured):
     return [SpeedPoint(w, s, TRUE[w, s] * level) for (w, s), level in measured]
+
+
+def at_present_level(measured):
+    return drift.at_present_level(measured)[0]
+
+
+def noise(*levels):
+    """Standard deviation of ln speed, from one configuration measured so often."""
+    return drift.at_present_level(points(*(((2, 1), level) for level in levels)))[1] ** 0.5
 
 
 def test_on_a_steady_machine_nothing_changes():
@@ -43,12 +54,14 @@ def test_a_mini_epoch_does_not_move_the_level():
 
 def test_one_slow_minute_is_not_the_hour():
     slow_once = points(((1, 1), 1), ((2, 1), 1), ((2, 1), 0.5), ((2, 1), 1), ((2, 1), 1), ((1, 1), 1))
-    assert at_present_level(slow_once) == slow_once
+    now = at_present_level(slow_once)
+    assert [p.epochs_per_second for p in now] == pytest.approx([p.epochs_per_second for p in slow_once])
 
 
 def test_an_allocation_that_was_first_measured_in_a_slow_minute_does_not_raise_the_level_when_it_recovers():
     slow_first = points(((1, 1), 1), ((2, 1), 0.5), ((2, 1), 1), ((2, 1), 1), ((2, 1), 1))
-    assert at_present_level(slow_first) == slow_first
+    now = at_present_level(slow_first)
+    assert [p.epochs_per_second for p in now] == pytest.approx([p.epochs_per_second for p in slow_first])
 
 
 @given(
@@ -63,3 +76,22 @@ def test_any_points_stay_positive_and_the_last_one_is_as_measured(measured):
     scaled = at_present_level(given_points)
     assert all(math.isfinite(p.epochs_per_second) and p.epochs_per_second > 0 for p in scaled)
     assert scaled[-1] == given_points[-1]
+
+
+def test_noise_is_believed_until_repeated_points_show_another():
+    assert noise(1.0) > noise(1.0, 1.0)
+    random = np.random.default_rng(1)
+    for true in (0.01, 0.1, 0.3):
+        shown = noise(*np.exp(true * random.standard_normal(40)))
+        assert shown == pytest.approx(true, rel=0.3, abs=0.01)
+    assert NOISE < noise(1.0) < 1.5 * NOISE, "what is itself uncertain has a heavier tail"
+
+
+def test_one_slow_minute_does_not_pass_for_noise():
+    assert noise(*[1.0, 1.02] * 5, 0.3, *[1.0, 1.02] * 5) < NOISE
+
+
+def test_a_short_probe_before_a_long_epoch_says_less_of_noise_than_another_epoch():
+    long, short = SpeedPoint(2, 1, 1.0), SpeedPoint(2, 1, 1.0, weight=0.1)
+    off = SpeedPoint(2, 1, 1.1)
+    assert drift.at_present_level([short, off])[1] < drift.at_present_level([long, off])[1]
