@@ -208,25 +208,27 @@ def fixed_seconds(job: Job, formed: bool = True) -> Interval:
 
     `formed`: the group stays as it is from the epoch before. Epochs of the other kind count while there is none.
     """
-    kept, fresh = _other_seconds(job)
-    recent = (kept if formed else fresh)[-RECENT_EPOCHS:] or (kept or fresh)[-RECENT_EPOCHS:]
+    recent = _other_seconds(job, formed, RECENT_EPOCHS) or _other_seconds(job, not formed, RECENT_EPOCHS)
     if not recent:
         return PRIOR_FIXED_SECONDS
     return Interval(min(recent), statistics.median(recent), max(recent))
 
 
-def _other_seconds(job: Job) -> tuple[list[float], list[float]]:
-    """Seconds outside training of epochs whose group stayed formed, and of those with a new one."""
-    kept: list[float] = []
-    fresh: list[float] = []
-    for before, epoch in zip([None, *job.epochs], job.epochs, strict=False):
-        (kept if before is not None and before.group == epoch.group else fresh).append(epoch.other_seconds)
-    return kept, fresh
+def _other_seconds(job: Job, formed: bool, most: int) -> list[float]:
+    """Seconds outside training of the last epochs, `most` of them, whose group stayed formed, or was a new one."""
+    found: list[float] = []
+    number = len(job.epochs)
+    while number and len(found) < most:
+        number -= 1
+        epoch = job.epochs[number]
+        if formed is (number > 0 and job.epochs[number - 1].group == epoch.group):
+            found.append(epoch.other_seconds)
+    return found
 
 
 def restart_seconds(job: Job) -> float:
     """Seconds that a new group costs over one that stays formed, as the job's epochs show it; else the prior."""
-    kept, fresh = _other_seconds(job)
+    kept, fresh = (_other_seconds(job, formed, len(job.epochs)) for formed in (True, False))
     if len(fresh) < 2 or not kept:
         return PRIOR_RESTART_SECONDS
     return max(0.0, statistics.median(fresh) - statistics.median(kept))
