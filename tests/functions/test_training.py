@@ -35,6 +35,48 @@ def test_every_role_says_that_the_epoch_is_done(gang: Gang, tmp_path: Path) -> N
         assert answer["report"]["cpu_seconds"] >= 0 and answer["report"]["max_rss_gib"] > 0
 
 
+NOTES_ENVIRONMENT = """
+    import ctypes
+    from pathlib import Path
+    from mxnet import gluon
+
+    def names():
+        environment = ctypes.POINTER(ctypes.c_char_p).in_dll(ctypes.CDLL(None), "environ")
+        found, each = [], 0
+        while environment[each]:
+            found.append(environment[each].split(b"=")[0].decode())
+            each += 1
+        return found
+
+    before = names()
+
+    def net():
+        layers = gluon.nn.Sequential()
+        layers.add(gluon.nn.Flatten(), gluon.nn.Dense(10))
+        return layers
+
+    def loss():
+        of_samples = gluon.loss.SoftmaxCrossEntropyLoss()
+
+        def noting(output, labels):
+            Path(FILE).write_text(" ".join(set(names()) - set(before)) + "." + " ".join(before))
+            return of_samples(output, labels)
+
+        return noting
+"""
+
+
+def test_forming_a_group_adds_no_name_to_the_environment_that_other_threads_read(
+    gang: Gang, tmp_path: Path
+) -> None:
+    file = tmp_path / "names"
+    model = model_file(tmp_path / "notes.py", NOTES_ENVIRONMENT.replace("FILE", repr(str(file))))
+    gang.epoch(1, 1, **epoch(tmp_path, model=model))
+    added, _, before = file.read_text().partition(".")
+    assert not added
+    assert "DMLC_RANK" in before
+
+
 @pytest.mark.parametrize("network", ["mlp", "dropout"])
 def test_workers_and_servers_do_not_change_the_mathematics(gang: Gang, tmp_path: Path, network: str) -> None:
     """With dropout each worker draws its own units, so only sizes with one worker must agree there."""

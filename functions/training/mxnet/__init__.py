@@ -31,6 +31,13 @@ finally:
     for _name in _hidden:
         del sys.modules[_name]
 
+#: What tells ps-lite who it is. It asks for them, and sets the rank itself, in threads of its own while others train; a
+#: new name makes the C library move the whole environment under threads that read it, which then crash. So all names
+#: are there before there is a thread, and from then on only their values change.
+PS_LITE = ("ROLE", "PS_ROOT_URI", "PS_ROOT_PORT", "NUM_WORKER", "NUM_SERVER", "NODE_HOST", "RANK")
+for _name in PS_LITE:
+    os.environ[f"DMLC_{_name}"] = ""
+
 
 class _Cpu(ctypes.Structure):
     """MXNet's C++ Context of the processor."""

@@ -30,11 +30,8 @@ class PsLiteGroup:
         self._store: Any = None
         self._shared = False
         self._sums_key = self._auxiliary_key = -1
-
-    def _enter(self) -> None:
-        request = self._request
         host, port = request.root_address
-        os.environ |= {
+        os.environ |= {  # names that are there already: see training.mxnet.PS_LITE
             "DMLC_ROLE": request.role,
             "DMLC_PS_ROOT_URI": host,
             "DMLC_PS_ROOT_PORT": str(port),
@@ -42,7 +39,9 @@ class PsLiteGroup:
             "DMLC_NUM_SERVER": str(request.servers),
             "DMLC_NODE_HOST": request.host,  # else ps-lite takes the machine's first network interface
         }
-        self._store = mx.kv.create(f"dist_{request.mode}")
+
+    def _enter(self) -> None:
+        self._store = mx.kv.create(f"dist_{self._request.mode}")
 
     def form(self) -> None:
         """See training.backend.Group."""
