@@ -70,6 +70,7 @@ const gates = "NominatedNodeNameForExpectation=false"
 type scheduler struct {
 	contender
 	command *exec.Cmd
+	web     *http.Client
 	url     string
 }
 
@@ -80,9 +81,7 @@ func (c contender) start(p *plane.Plane, deploy string) (*scheduler, error) {
 		return nil, err
 	}
 	kubeconfig := filepath.Join(folder, "kubeconfig")
-	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {token: admin}}]}`, p.URL)
-	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
+	if err := p.Kubeconfig(kubeconfig, "admin"); err != nil {
 		return nil, err
 	}
 	configuration, err := c.config(deploy)
@@ -107,9 +106,9 @@ clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], us
 	if err != nil {
 		return nil, err
 	}
-	s := &scheduler{contender: c, url: fmt.Sprintf("https://127.0.0.1:%d", ports[0])}
-	args := []string{"--config", filepath.Join(folder, "config.yaml"), "--secure-port", strconv.Itoa(ports[0]), "--bind-address", "127.0.0.1",
-		"--cert-dir", folder, "--authorization-always-allow-paths", "/metrics,/readyz,/debug/*", "-v", "1", "--feature-gates", gates}
+	s := &scheduler{contender: c, web: p.Web, url: fmt.Sprintf("https://127.0.0.1:%d", ports[0])}
+	args := append(p.Serving(ports[0]), "--config", filepath.Join(folder, "config.yaml"),
+		"--authorization-always-allow-paths", "/metrics,/readyz,/debug/*", "-v", "1", "--feature-gates", gates)
 	if *profile != "" && c.name == "coach" {
 		args = append(args, "--profiling")
 	}
@@ -140,7 +139,7 @@ func (s *scheduler) get(path string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return body(request)
+	return body(s.web, request)
 }
 
 // reserved gives the core-seconds so far of room taken by pods that were not bound: held until they might go, and while they were bound.

@@ -5,14 +5,11 @@ package plane
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
-	"crypto/rsa"
-	"crypto/x509"
-	"encoding/pem"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -25,13 +22,13 @@ import (
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/rest"
 )
 
 // Plane is an API server with its store, on loopback addresses.
 type Plane struct {
 	Folder  string // of its files
 	URL     string
+	Web     *http.Client          // trusts the certificate of the plane, and no other
 	Client  *kubernetes.Clientset // an administrator's
 	Dynamic dynamic.Interface
 }
@@ -74,21 +71,21 @@ func Start(ctx context.Context, folder, deploy string) (p *Plane, stop func(), e
 	if err != nil {
 		return nil, nil, err
 	}
+	p = &Plane{Folder: folder, URL: fmt.Sprintf("https://127.0.0.1:%d", ports[2])}
+	if err := p.secrets(); err != nil {
+		return nil, nil, err
+	}
 	store := fmt.Sprintf("http://127.0.0.1:%d", ports[0])
 	peer := fmt.Sprintf("http://127.0.0.1:%d", ports[1])
 	if err := launch("etcd", "--data-dir", filepath.Join(folder, "etcd-data"), "--listen-client-urls", store, "--advertise-client-urls", store,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer, "--initial-cluster", "default="+peer, "--unsafe-no-fsync"); err != nil {
 		return nil, nil, err
 	}
-	if err := secrets(folder); err != nil {
-		return nil, nil, err
-	}
-	p = &Plane{Folder: folder, URL: fmt.Sprintf("https://127.0.0.1:%d", ports[2])}
-	if err := launch("kube-apiserver", "--etcd-servers", store, "--secure-port", fmt.Sprint(ports[2]), "--bind-address", "127.0.0.1",
-		"--cert-dir", filepath.Join(folder, "certs"), "--token-auth-file", filepath.Join(folder, "tokens"), "--authorization-mode", "RBAC",
+	if err := launch("kube-apiserver", append(p.Serving(ports[2]), "--etcd-servers", store,
+		"--token-auth-file", filepath.Join(folder, "tokens"), "--authorization-mode", "RBAC",
 		"--service-account-issuer", "https://kubernetes.default.svc", "--service-account-key-file", filepath.Join(folder, "sa.key"),
 		"--service-account-signing-key-file", filepath.Join(folder, "sa.key"), "--service-cluster-ip-range", "10.0.0.0/24",
-		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition"); err != nil {
+		"--disable-admission-plugins", "ServiceAccount,TaintNodesByCondition")...); err != nil {
 		stop()
 		return nil, nil, err
 	}
@@ -133,6 +130,7 @@ func Spawn(program, log string, args ...string) (*exec.Cmd, error) {
 	return command, command.Start()
 }
 
+// FreePorts of the loopback address, which nobody listened on a moment ago.
 func FreePorts(count int) ([]int, error) {
 	var ports []int
 	for range count {
@@ -144,27 +142,6 @@ func FreePorts(count int) ([]int, error) {
 		ports = append(ports, listener.Addr().(*net.TCPAddr).Port)
 	}
 	return ports, nil
-}
-
-// secrets makes the key of service accounts and two tokens: an administrator, and the scheduler's own service account, so that the
-// scheduler has the rights of deploy/scheduler/rbac.yaml and no more.
-func secrets(folder string) error {
-	key, err := rsa.GenerateKey(rand.Reader, 2048)
-	if err != nil {
-		return err
-	}
-	block := pem.EncodeToMemory(&pem.Block{Type: "RSA PRIVATE KEY", Bytes: x509.MarshalPKCS1PrivateKey(key)})
-	if err := os.WriteFile(filepath.Join(folder, "sa.key"), block, 0o600); err != nil {
-		return err
-	}
-	tokens := "admin,admin,1,\"system:masters\"\n" +
-		"scheduler,system:serviceaccount:kube-system:coach-scheduler,2,\"system:serviceaccounts,system:serviceaccounts:kube-system,system:authenticated\"\n"
-	return os.WriteFile(filepath.Join(folder, "tokens"), []byte(tokens), 0o600)
-}
-
-// Config of a client with one of the tokens: admin or scheduler. It is not throttled in practice.
-func (p *Plane) Config(token string) *rest.Config {
-	return &rest.Config{Host: p.URL, BearerToken: token, TLSClientConfig: rest.TLSClientConfig{Insecure: true}, QPS: 5000, Burst: 10000}
 }
 
 // Apply the objects of a file, and wait until the API server serves what a CRD defines.
