@@ -27,6 +27,8 @@ type Gang struct {
 	GraceWeight float64 `json:"graceWeight"`
 	// MaxPreemptions is FitGpp's P: how often one gang may be preempted in its life.
 	MaxPreemptions int `json:"maxPreemptions"`
+	// ReturnSeconds is for how long a preempted gang keeps its place in the queue although its pods are not made again; 0: not at all.
+	ReturnSeconds float64 `json:"returnSeconds"`
 	// PermitSeconds is how long a planned member waits for its siblings before the plan is dropped. A fuse: siblings take milliseconds.
 	PermitSeconds float64 `json:"permitSeconds"`
 	// HealSeconds is how often gangs that wait are looked at again although nothing happened.
@@ -38,7 +40,7 @@ type Gang struct {
 // Default arguments: the paper's s and P, no preemption unless asked for.
 func Default() Gang {
 	return Gang{Backfill: backfill.Strict, MaxBypasses: 10, MaxHeadSeconds: 600, Preemption: preempt.Never, GraceWeight: 4, MaxPreemptions: 1,
-		PermitSeconds: 30, HealSeconds: 30, DebugAddress: "127.0.0.1:10269"}
+		ReturnSeconds: 30, PermitSeconds: 30, HealSeconds: 30, DebugAddress: "127.0.0.1:10269"}
 }
 
 // Decode the arguments that the scheduler hands to a plugin's factory. What is not given has its default; what nobody knows is
@@ -71,6 +73,7 @@ func (g Gang) Validate() error {
 	check(g.MaxHeadSeconds == -1 || g.MaxHeadSeconds >= 0, "maxHeadSeconds is %v: neither -1 nor at least 0", g.MaxHeadSeconds)
 	check(g.GraceWeight >= 0, "graceWeight is %v, below 0", g.GraceWeight)
 	check(g.MaxPreemptions >= 0, "maxPreemptions is %d, below 0", g.MaxPreemptions)
+	check(g.ReturnSeconds >= 0, "returnSeconds is %v, below 0", g.ReturnSeconds)
 	check(g.PermitSeconds > 0, "permitSeconds is %v, not above 0", g.PermitSeconds)
 	check(g.HealSeconds > 0, "healSeconds is %v, not above 0", g.HealSeconds)
 	if len(problems) > 0 {

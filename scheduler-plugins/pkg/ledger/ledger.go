@@ -142,9 +142,7 @@ func inOrder(a, b Pod) int {
 func (l *Ledger) Gangs() []identity.Key {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
-	return slices.SortedFunc(maps.Keys(l.gangs), func(a, b identity.Key) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
-	})
+	return sorted(l.gangs)
 }
 
 // Plan keeps room for the pods of one gang that a plan gave nodes.
@@ -300,6 +298,19 @@ func (l *Ledger) Keeping() []string {
 	return slices.Sorted(maps.Keys(l.planned))
 }
 
+// PlannedOn lists the gangs with a seat on a node that is not released, by name.
+func (l *Ledger) PlannedOn(node string) []identity.Key {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	gangs := map[identity.Key]bool{}
+	for _, seat := range l.seats {
+		if seat.Node == node && seat.State != Released {
+			gangs[seat.Pod.Gang] = true
+		}
+	}
+	return sorted(gangs)
+}
+
 // Jobs gives for each of the nodes how many members of each job stand there or are on their way. The maps must not be changed.
 func (l *Ledger) Jobs(nodes []string) []map[identity.Key]int {
 	l.mu.RLock()
@@ -358,13 +369,13 @@ func (l *Ledger) account(seat *Seat, now time.Time) {
 	seat.Since = now
 }
 
-// OnTheWay is how many pods have a seat and are not bound yet, without those that wait for victims.
-func (l *Ledger) OnTheWay() int {
+// OnTheWay is how many pods have got a seat, or were let go, within a time and are not bound yet, without those that wait for victims.
+func (l *Ledger) OnTheWay(now time.Time, within time.Duration) int {
 	l.mu.RLock()
 	defer l.mu.RUnlock()
 	count := 0
 	for _, seat := range l.seats {
-		if !seat.Draining {
+		if !seat.Draining && now.Sub(seat.Since) < within {
 			count++
 		}
 	}
@@ -381,7 +392,12 @@ func (l *Ledger) Stale(now time.Time, limit time.Duration) []identity.Key {
 			stale[seat.Pod.Gang] = true
 		}
 	}
-	return slices.SortedFunc(maps.Keys(stale), func(a, b identity.Key) int {
+	return sorted(stale)
+}
+
+// sorted by name.
+func sorted[V any](gangs map[identity.Key]V) []identity.Key {
+	return slices.SortedFunc(maps.Keys(gangs), func(a, b identity.Key) int {
 		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
 	})
 }

@@ -37,6 +37,9 @@ func TestTheLifeOfAPlan(t *testing.T) {
 	if got := l.Kept("n", key("a"), 0); got != nil {
 		t.Errorf("not against their own gang: %v", got)
 	}
+	if n, late := l.OnTheWay(start.Add(time.Second), 5*time.Second), l.OnTheWay(start.Add(5*time.Second), 5*time.Second); n != 2 || late != 0 {
+		t.Errorf("%d pods are on their way, and %d after five seconds", n, late)
+	}
 	if held, binding := l.Unbound(start.Add(time.Second)); held != 2 || binding != 0 {
 		t.Errorf("two cores are kept for a second: %v, %v", held, binding)
 	}

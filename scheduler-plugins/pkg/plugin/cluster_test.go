@@ -41,7 +41,8 @@ type cluster struct {
 	state  *State
 	events chan string
 	uids   int
-	since  int64 // creation times of Gang objects, seconds
+	since  int64                          // creation times of Gang objects, seconds
+	bound  func(pod *v1.Pod, node string) // called before each binding, by one goroutine at a time
 }
 
 func newCluster(t *testing.T, knobs string, nodes ...*v1.Node) *cluster {
@@ -107,6 +108,9 @@ func (c *cluster) bind(action clienttesting.Action) (bool, runtime.Object, error
 		return true, nil, err
 	}
 	pod := object.(*v1.Pod).DeepCopy()
+	if c.bound != nil {
+		c.bound(pod, binding.Target.Name)
+	}
 	if _, err := c.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("nodes"), "", binding.Target.Name); err != nil {
 		return true, nil, err
 	}

@@ -2,6 +2,7 @@ package plugin
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -44,7 +45,10 @@ func (s *State) NewGang(ctx context.Context, args runtime.Object, handle fwk.Han
 	if err != nil {
 		return nil, err
 	}
-	s.knobs = knobs // profiles of one scheduler are made one after the other, before it starts
+	if s.given && s.knobs != knobs {
+		return nil, fmt.Errorf("profile %s gives %s other arguments than another profile: all profiles of a scheduler share one ledger and so one set", handle.ProfileName(), GangName)
+	}
+	s.knobs, s.given = knobs, true // profiles of one scheduler are made one after the other, before it starts
 	if err := s.start(ctx, handle, coachProfile); err != nil {
 		return nil, err
 	}
@@ -66,8 +70,7 @@ func (g *Gang) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, er
 		// A pod that is gone, ours or not, gave its room back.
 		{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Delete | fwk.UpdatePodScaleDown}, QueueingHintFn: g.afterPodLeft},
 		// A new node has room; one that grew, lost a taint or a cordon, or got a label may be usable now.
-		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel},
-			QueueingHintFn: g.afterNodeChanged},
+		{Event: fwk.ClusterEvent{Resource: fwk.Node, ActionType: nodeActions}, QueueingHintFn: g.afterNodeChanged},
 	}, nil
 }
 

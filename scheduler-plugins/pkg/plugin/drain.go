@@ -89,6 +89,9 @@ func (d *drainer) step(ctx context.Context, key identity.Key) error {
 	bound, _, _ := s.ledger.Members(key)
 	_, preemptors, _ := s.ledger.Members(object.Status.Draining.Gang())
 	calledOff := len(preemptors) == 0 && len(bound) == holding // no pod of it was deleted yet
+	if holding == 0 {
+		s.left(key)
+	}
 	if holding == 0 || calledOff {
 		return d.change(ctx, key, func(object *api.Gang) bool {
 			if calledOff && holding > 0 {
@@ -114,7 +117,9 @@ func (d *drainer) evict(ctx context.Context, victim identity.Key, bound []ledger
 	client := s.handle.ClientSet()
 	grace := int64(1)
 	var errs []error
-	for name, pod := range s.objectsOf(bound) {
+	objects := s.objectsOf(bound)
+	s.remember(victim, bound, objects)
+	for name, pod := range objects {
 		status := pod.Status.DeepCopy()
 		if podutil.UpdatePodCondition(status, &v1.PodCondition{Type: v1.DisruptionTarget, Status: v1.ConditionTrue,
 			Reason: v1.PodReasonPreemptionByScheduler, Message: "gang " + by + " needs the room"}) {

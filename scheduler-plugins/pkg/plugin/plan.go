@@ -74,9 +74,7 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 		s.settle(key, gang.Order, reason.Reason{Token: reason.Placing, Missing: v.missing.Short(),
 			Text: fmt.Sprintf("%d members planned, %d bound", len(seats), len(v.bound))}, pod)
 	} else {
-		s.mu.Lock()
-		delete(s.untried, key)
-		s.mu.Unlock()
+		s.yield(key)
 	}
 	var siblings []ledger.Pod
 	for _, seat := range seats {
@@ -92,12 +90,16 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 
 // headOf builds what the head was promised, on the same snapshot.
 func (s *State) headOf(key identity.Key, r *record, at *room) *backfill.Head {
-	v := s.view(key)
+	v, wait := s.view(key), r.verdict
+	if r.absent != nil && !wait.Token.Claims() {
+		v.recall(r.absent)
+		wait = v.awaited()
+	}
 	var ends map[identity.Key]float64
 	if s.knobs.Backfill == backfill.Easy {
 		ends = s.ends()
 	}
-	return backfill.NewHead(at.Snapshot, s.gang(&v, at), r.verdict, s.knob(r), ends)
+	return backfill.NewHead(at.Snapshot, s.gang(&v, at), wait, s.knob(r), ends)
 }
 
 // addWanted places members beyond the needed ones, unless other gangs are still to be planned: needed members come first.

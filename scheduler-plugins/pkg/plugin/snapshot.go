@@ -162,7 +162,11 @@ func (s *State) gang(v *view, r *room) *planner.Gang {
 	for _, pod := range v.offered {
 		mask, known := eligible[pod.Role]
 		if !known {
-			if object, err := s.pods.Pods(pod.Gang.Namespace).Get(pod.Name); err == nil {
+			object, err := s.pods.Pods(pod.Gang.Namespace).Get(pod.Name)
+			if err != nil {
+				object = v.recalled[pod.Gang.Namespace+"/"+pod.Name]
+			}
+			if object != nil {
 				mask = r.eligible(object, barred[pod.Role])
 			}
 			eligible[pod.Role] = mask

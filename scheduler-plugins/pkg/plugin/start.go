@@ -50,6 +50,9 @@ func (s *State) start(ctx context.Context, handle fwk.Handle, kind profile) erro
 	if err != nil {
 		return err
 	}
+	if err := s.watchNodes(ctx, handle); err != nil {
+		return err
+	}
 	seen := []cache.InformerSynced{watching.HasSynced}
 	if handle.KubeConfig() != nil {
 		if s.client, err = dynamic.NewForConfig(handle.KubeConfig()); err != nil {
@@ -119,6 +122,7 @@ func (s *State) removeGang(key identity.Key) {
 	s.mu.Lock()
 	delete(s.gangs, key)
 	s.mu.Unlock()
+	s.returned(key, true)
 	s.wake.gang(key, 0)
 }
 

@@ -43,6 +43,7 @@ type State struct {
 	handle  fwk.Handle        // of the first profile
 	client  dynamic.Interface // for Gang objects; nil where there is no API server
 	knobs   config.Gang
+	given   bool        // knobs come from a profile
 	ready   atomic.Bool // everything that exists was seen
 	gated   atomic.Bool // there is a plugin that holds pods before the queue
 
@@ -75,6 +76,7 @@ type record struct {
 	since    time.Time // when it began to wait for room; zero while it does not
 	bypassed int
 	victims  []identity.Key // that are leaving for it
+	absent   *absence       // its pods were deleted to make room and are not made again yet; nil: they are there
 	barred   map[identity.Role]map[string]bool
 	failures int  // plans in a row that other plugins refused
 	hungry   bool // some wanted member found no room
@@ -101,8 +103,9 @@ type view struct {
 	asking         []ledger.Pod
 	seats          map[string]ledger.Seat
 	missing        planner.Counts // needed members that neither stand nor are on their way
-	offered        []ledger.Pod   // asking pods without a seat, at most as many of each role as are wanted
-	surplus        []ledger.Pod   // the others
+	recalled       map[string]*v1.Pod
+	offered        []ledger.Pod // asking pods without a seat, at most as many of each role as are wanted
+	surplus        []ledger.Pod // the others
 }
 
 func (s *State) view(key identity.Key) view {
@@ -232,6 +235,8 @@ func (s *State) order(v *view) order.Key {
 	key := order.Key{Gang: v.key.String()}
 	if len(v.asking) > 0 {
 		key.Priority = v.asking[0].Priority
+	} else if len(v.bound) > 0 {
+		key.Priority = v.bound[0].Priority
 	}
 	if v.object != nil {
 		key.Since = v.object.CreationTimestamp.UnixNano()
@@ -259,14 +264,15 @@ func (s *State) record(key identity.Key) *record {
 	return r
 }
 
-// head is the first gang in queue order that waits for room; nil if that is the gang itself, or none.
+// head is the first gang in queue order that has a claim on room; nil if that is the gang itself, or none.
 func (s *State) head(but identity.Key, before *order.Key) (identity.Key, *record) {
+	now := s.clock.Now()
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	var key identity.Key
 	var first *record
 	for k, r := range s.records {
-		if k == but || !r.verdict.Token.Claims() || (before != nil && !order.Less(&r.order, before)) {
+		if at, claims := r.claim(now); k == but || !claims || (before != nil && !order.Less(&at, before)) {
 			continue
 		}
 		if first == nil || order.Less(&r.order, &first.order) {

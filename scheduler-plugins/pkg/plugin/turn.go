@@ -18,17 +18,18 @@ type turn struct {
 	since   time.Time
 }
 
-// lateTurn is after what time a gang that was let in holds the others up no more, whatever became of it.
+// lateTurn is after what time a gang that was let in, or a pod on its way, holds the others up no more: it waits for a volume, say.
 const lateTurn = 5 * time.Second
 
 // admit a gang to a plan, unless too many pods are on their way already.
 func (s *State) admit(v *view) bool {
-	seats := s.ledger.OnTheWay()
+	seats := s.ledger.OnTheWay(s.clock.Now(), lateTurn)
 	at := s.order(v)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if seats+s.expected(v.key) >= maxOnTheWay {
 		s.paced[v.key] = at
+		s.wake.queue.AddAfter(bindingsDone, lateTurn) // at the latest
 		return false
 	}
 	delete(s.paced, v.key)
@@ -50,7 +51,7 @@ func (s *State) expected(but identity.Key) int {
 // next is the first gang in queue order that comes when bindings are through; none while too many are under way. It is no more among
 // those that wait for that: who is not let in now waits for something else.
 func (s *State) next() (identity.Key, bool) {
-	seats := s.ledger.OnTheWay()
+	seats := s.ledger.OnTheWay(s.clock.Now(), lateTurn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var key identity.Key
@@ -71,8 +72,22 @@ func (s *State) next() (identity.Key, bool) {
 func (s *State) yield(key identity.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.tried(key)
+}
+
+// tried takes a gang from those that are on their way to a plan. The next ones may come, and after the last of them the wanted members
+// of others, which were held meanwhile. It assumes the lock.
+func (s *State) tried(key identity.Key) {
+	before := len(s.untried) + len(s.paced)
 	delete(s.untried, key)
 	delete(s.paced, key)
+	switch left := len(s.untried) + len(s.paced); {
+	case left == before:
+	case left == 0:
+		s.wake.wanted()
+	default:
+		s.wake.turn()
+	}
 }
 
 // someoneNeeds reports whether another gang is on its way to a plan for its needed members.

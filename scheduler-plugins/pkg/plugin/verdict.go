@@ -32,10 +32,12 @@ func (s *State) settle(key identity.Key, at order.Key, verdict reason.Reason, po
 	case !before.Token.Claims():
 		r.since = s.clock.Now()
 	}
-	if _, in := s.untried[key]; in {
-		delete(s.untried, key)
-		defer s.wake.turn()
+	s.tried(key)
+	if verdict.Token != reason.WaitingMembers && verdict.Token != reason.Draining {
+		r.absent = nil // its pods are there again
 	}
+	// Who starts without having waited needs no word beside Kubernetes's own on each pod.
+	quiet := verdict.Token == reason.Placing && (r.told.Token == "" || r.told.Token == reason.Placing)
 	news := !verdict.Same(r.told)
 	if news {
 		r.told = verdict
@@ -54,7 +56,7 @@ func (s *State) settle(key identity.Key, at order.Key, verdict reason.Reason, po
 		if verdict.Token == reason.Misconfigured || verdict.Token == reason.NeverFits {
 			kind = v1.EventTypeWarning
 		}
-		if recorder := s.handle.EventRecorder(); recorder != nil && pod != nil {
+		if recorder := s.handle.EventRecorder(); recorder != nil && pod != nil && !quiet {
 			recorder.Eventf(pod, nil, kind, string(verdict.Token), "Scheduling", "gang %s: %s", key, verdict.Message())
 		}
 	}

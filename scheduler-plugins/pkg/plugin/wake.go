@@ -28,6 +28,7 @@ var (
 	roomCameFree = identity.Key{Job: "room"}
 	nodeChanged  = identity.Key{Job: "node"} // even a gang that no node could hold may have a place now
 	bindingsDone = identity.Key{Job: "turn"} // the next gang may be planned
+	allTried     = identity.Key{Job: "all"}  // no needed member is on its way to a plan
 )
 
 func newWaker(s *State) *waker {
@@ -43,6 +44,9 @@ func (w *waker) node() { w.queue.AddAfter(nodeChanged, burst) }
 
 // turn comes to the next gang when pods are bound or plans are given up.
 func (w *waker) turn() { w.queue.AddAfter(bindingsDone, burst) }
+
+// wanted members may be placed.
+func (w *waker) wanted() { w.queue.AddAfter(allTried, burst) }
 
 const burst = 10 * time.Millisecond
 
@@ -61,6 +65,10 @@ func (w *waker) run(ctx context.Context) {
 			for _, waiting := range w.state.waiters(key == nodeChanged) {
 				w.activate(ctx, waiting)
 			}
+		case allTried:
+			for _, hungry := range w.state.hungry() {
+				w.activate(ctx, hungry)
+			}
 		case bindingsDone:
 			for next, waits := w.state.next(); waits; next, waits = w.state.next() {
 				w.activate(ctx, next)
@@ -75,6 +83,7 @@ func (w *waker) run(ctx context.Context) {
 // activate the pods of a gang that can do something: those with a seat, or the one that plans, or the wanted ones.
 func (w *waker) activate(ctx context.Context, key identity.Key) {
 	s := w.state
+	s.returned(key, false)
 	v := s.view(key)
 	var candidates []ledger.Pod
 	for _, pod := range v.asking {
@@ -149,6 +158,19 @@ func (s *State) waiters(hopeless bool) []identity.Key {
 		keys = append(keys, w.key)
 	}
 	return append(keys, hungry...)
+}
+
+// hungry gangs have wanted members without a place.
+func (s *State) hungry() []identity.Key {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var hungry []identity.Key
+	for key, r := range s.records {
+		if r.hungry && !r.verdict.Token.Claims() {
+			hungry = append(hungry, key)
+		}
+	}
+	return hungry
 }
 
 // heal looks again at everybody who waits, however it came about that nothing woke them, and drops plans that never came to an
@@ -238,8 +260,11 @@ func (s *State) clear(key identity.Key) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	delete(s.records, key)
+	if r := s.records[key]; r != nil && r.absent != nil {
+		s.records[key] = &record{absent: r.absent, order: r.order}
+	} else {
+		delete(s.records, key)
+	}
 	delete(s.since, key)
-	delete(s.untried, key)
-	delete(s.paced, key)
+	s.tried(key)
 }

@@ -4,7 +4,6 @@ package integration
 
 import (
 	"context"
-	"crypto/tls"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -16,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	admission "k8s.io/api/admissionregistration/v1"
 	v1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/resource"
@@ -76,9 +76,7 @@ func (c *cluster) start() {
 	ports, err := plane.FreePorts(2)
 	c.must(err)
 	c.debug, c.secure = fmt.Sprintf("127.0.0.1:%d", ports[0]), fmt.Sprintf("https://127.0.0.1:%d", ports[1])
-	kubeconfig := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: c, contexts: [{name: c, context: {cluster: c, user: u}}],
-clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], users: [{name: u, user: {token: scheduler}}]}`, shared.URL)
-	c.must(os.WriteFile(filepath.Join(folder, "kubeconfig"), []byte(kubeconfig), 0o600))
+	c.must(shared.Kubeconfig(filepath.Join(folder, "kubeconfig"), "scheduler"))
 
 	text, err := os.ReadFile(filepath.Join(deploy, "only-scheduler.yaml"))
 	c.must(err)
@@ -102,8 +100,8 @@ clusters: [{name: c, cluster: {server: %q, insecure-skip-tls-verify: true}}], us
 	program, err := plane.Binary("coach-scheduler")
 	c.must(err)
 	log := filepath.Join(folder, "scheduler.log")
-	c.scheduler, err = plane.Spawn(program, log, "--config", filepath.Join(folder, "config.yaml"), "--secure-port", fmt.Sprint(ports[1]), "--bind-address", "127.0.0.1",
-		"--cert-dir", folder, "--authorization-always-allow-paths", "/metrics", "-v", "2")
+	c.scheduler, err = plane.Spawn(program, log, append(shared.Serving(ports[1]), "--config", filepath.Join(folder, "config.yaml"),
+		"--authorization-always-allow-paths", "/metrics", "-v", "2")...)
 	c.must(err)
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
@@ -288,17 +286,41 @@ func (c *cluster) reports() string {
 	return fmt.Sprint(reports)
 }
 
-var insecure = &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}} // loopback, own certificates
-
-// verdicts that the metric has counted of a token.
-func (c *cluster) verdicts(token string) bool {
-	response, err := insecure.Get(c.secure + "/metrics")
+// metric reports whether the scheduler serves a metric whose line begins so.
+func (c *cluster) metric(line string) bool {
+	response, err := shared.Web.Get(c.secure + "/metrics")
 	if err != nil {
 		return false
 	}
 	defer response.Body.Close()
 	text, err := io.ReadAll(response.Body)
-	return err == nil && strings.Contains(string(text), fmt.Sprintf("coach_gang_verdicts_total{reason=%q} ", token))
+	return err == nil && strings.Contains(string(text), "\n"+line+" ")
+}
+
+// refuseBindings to a node at the API server, from when this returns until the test ends.
+func (c *cluster) refuseBindings(node string) {
+	c.t.Helper()
+	policies := shared.Client.AdmissionregistrationV1()
+	fail := admission.Fail
+	_, err := policies.ValidatingAdmissionPolicies().Create(c.ctx, &admission.ValidatingAdmissionPolicy{ObjectMeta: metav1.ObjectMeta{Name: "refuse"},
+		Spec: admission.ValidatingAdmissionPolicySpec{FailurePolicy: &fail,
+			MatchConstraints: &admission.MatchResources{ResourceRules: []admission.NamedRuleWithOperations{{RuleWithOperations: admission.RuleWithOperations{
+				Operations: []admission.OperationType{admission.Create},
+				Rule:       admission.Rule{APIGroups: []string{""}, APIVersions: []string{"v1"}, Resources: []string{"pods/binding"}}}}}},
+			Validations: []admission.Validation{{Expression: fmt.Sprintf("object.target.name != %q", node)}}}}, metav1.CreateOptions{})
+	c.must(err)
+	c.t.Cleanup(func() {
+		_ = policies.ValidatingAdmissionPolicies().Delete(context.Background(), "refuse", metav1.DeleteOptions{})
+		_ = policies.ValidatingAdmissionPolicyBindings().Delete(context.Background(), "refuse", metav1.DeleteOptions{})
+	})
+	_, err = policies.ValidatingAdmissionPolicyBindings().Create(c.ctx, &admission.ValidatingAdmissionPolicyBinding{ObjectMeta: metav1.ObjectMeta{Name: "refuse"},
+		Spec: admission.ValidatingAdmissionPolicyBindingSpec{PolicyName: "refuse", ValidationActions: []admission.ValidationAction{admission.Deny}}}, metav1.CreateOptions{})
+	c.must(err)
+	c.eventually("bindings to "+node+" are refused", func() bool {
+		binding := &v1.Binding{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "nobody"}, Target: v1.ObjectReference{Kind: "Node", Name: node}}
+		err := shared.Client.CoreV1().Pods("default").Bind(c.ctx, binding, metav1.CreateOptions{})
+		return apierrors.IsInvalid(err) || apierrors.IsForbidden(err) // and not: there is no such pod
+	})
 }
 
 // eventuallyWaits until some pod of a job says so in its condition, and an event, the metric and /debug/gangs as well.
@@ -328,7 +350,7 @@ func (c *cluster) eventuallyWaits(job, token string) string {
 		}
 		return false
 	})
-	c.eventually("a count of "+token, func() bool { return c.verdicts(token) })
+	c.eventually("a count of "+token, func() bool { return c.metric(fmt.Sprintf("coach_gang_verdicts_total{reason=%q}", token)) })
 	c.eventually(token+" on /debug/gangs", func() bool {
 		return strings.Contains(c.reports(), fmt.Sprintf("gang:default/%s message:%s: ", job, token))
 	})

@@ -91,6 +91,35 @@ func TestASecondEpochOfTheSameJob(t *testing.T) {
 
 func TestANodeLostWhileBinding(t *testing.T) {
 	c := newCluster(t, nil, map[string]string{"n1": "10", "n2": "20"})
+	c.refuseBindings("n1") // each of the hundred bindings fails, as on a node that is just going
+	const workers = 98
+	c.gang("a", workers, workers)
+	c.job("a", workers, "90m") // fits n1, the fuller one
+	c.eventually("bindings fail", func() bool { return c.metric(`scheduler_schedule_attempts_total{profile="coach",result="error"}`) })
+	c.must(shared.Client.CoreV1().Nodes().Delete(c.ctx, "n1", metav1.DeleteOptions{}))
+	c.eventuallyPlaced("a", workers+2)
+	for pod, node := range c.pods("a") {
+		if node != "n2" {
+			t.Errorf("%s is on %s", pod, node)
+		}
+	}
+}
+
+func TestANodeLostBetweenThePlanAndTheBinding(t *testing.T) {
+	c := victim(t) // the trial is planned on n1, for when its victim is gone
+	c.must(shared.Client.CoreV1().Nodes().Delete(c.ctx, "n1", metav1.DeleteOptions{}))
+	c.node("n2", "4")
+	c.eventuallyPlaced("trial", 3)
+	for pod, node := range c.pods("trial") {
+		if node != "n2" {
+			t.Errorf("%s is on %s", pod, node)
+		}
+	}
+	c.eventually("the victim need not go any more", func() bool { _, drainsFor := c.status("victim"); return drainsFor == "" })
+}
+
+func TestANodeLostRightAfterTheFirstBinding(t *testing.T) {
+	c := newCluster(t, nil, map[string]string{"n1": "10", "n2": "20"})
 	watching, err := shared.Client.CoreV1().Pods("default").Watch(c.ctx, metav1.ListOptions{})
 	c.must(err)
 	defer watching.Stop()
