@@ -1,8 +1,8 @@
 // Command bench measures the scheduler beside the stock one and beside coscheduling, one after the other against one real API server.
 //
-//	bench -nodes 1000 -gang 4        one piece: its rows are added to results/scheduler/speed.csv
-//	bench -nodes 1000 -verdicts      one piece, for verdicts.csv
-//	bench -report                    the table of all pieces
+//	bench -nodes 1000 -gang 4 -round 0   one piece: its rows are added to results/scheduler/speed.csv
+//	bench -nodes 1000 -verdicts          one piece, for verdicts.csv
+//	bench -report                        the table of all pieces
 //
 // Nodes are objects and nobody runs the pods, so all that is measured is the scheduler, the API server and the load, which share the
 // machine. `make bench` runs all pieces.
@@ -27,7 +27,7 @@ var (
 	nodes    = flag.Int("nodes", 1000, "nodes of eight cores")
 	size     = flag.Int("gang", 4, "members of a gang, of one core each")
 	pods     = flag.Int("pods", 2000, "pods of one repetition")
-	repeat   = flag.Int("repeat", 2, "rounds; contenders take turns")
+	round    = flag.Int("round", 0, "number of the round; another contender begins each")
 	verdicts = flag.Bool("verdicts", false, "measure gangs that cannot start, instead of the speed with those that can")
 	only     = flag.String("only", "", "contenders, separated by commas; all if empty")
 	out      = flag.String("out", "../results/scheduler", "folder of the tables")
@@ -79,25 +79,23 @@ func measure() error {
 			turns = append(turns, one)
 		}
 	}
-	turn, table, columns, key := c.speed, "speed.csv", speedColumns, []int{*nodes, *size}
+	turn, table, columns, key := c.speed, "speed.csv", speedColumns, []int{*nodes, *size, *round}
 	if *verdicts {
-		turn, table, columns, key = c.verdicts, "verdicts.csv", verdictColumns, []int{*nodes}
+		turn, table, columns, key = c.verdicts, "verdicts.csv", verdictColumns, []int{*nodes, *round}
 	}
 	var rows [][]string
-	for round := range *repeat {
-		for i := range turns {
-			one := turns[(i+round)%len(turns)]
-			measured, err := turn(ctx, one, round)
-			if err != nil {
-				return fmt.Errorf("%s, round %d: %w", one.name, round, err)
+	for i := range turns {
+		one := turns[(i+*round)%len(turns)]
+		measured, err := turn(ctx, one)
+		if err != nil {
+			return fmt.Errorf("%s, round %d: %w", one.name, *round, err)
+		}
+		for _, row := range measured {
+			for at := len(key) - 1; at >= 0; at-- {
+				row = append([]string{strconv.Itoa(key[at])}, row...)
 			}
-			for _, row := range measured {
-				for at := len(key) - 1; at >= 0; at-- {
-					row = append([]string{strconv.Itoa(key[at])}, row...)
-				}
-				fmt.Println(strings.Join(row, ","))
-				rows = append(rows, row)
-			}
+			fmt.Println(strings.Join(row, ","))
+			rows = append(rows, row)
 		}
 	}
 	if *profile != "" {

@@ -11,7 +11,7 @@ import (
 	"time"
 )
 
-var speedColumns = []string{"nodes", "gang", "contender", "round", "way", "pods", "seconds", "pods_per_second", "gang_p50_seconds", "gang_p99_seconds",
+var speedColumns = []string{"nodes", "gang", "round", "contender", "way", "pods", "seconds", "pods_per_second", "gang_p50_seconds", "gang_p99_seconds",
 	"writes_per_pod", "held_core_seconds_per_pod", "binding_core_seconds_per_pod", "memory_mib", "cpu_seconds"}
 
 // speed of placing gangs that all fit.
@@ -27,7 +27,7 @@ type speed struct {
 	cpu     float64
 }
 
-func (s *speed) row(contender string, round int) []string {
+func (s *speed) row(contender string) []string {
 	slices.Sort(s.gangs)
 	at := func(share float64) string {
 		if len(s.gangs) == 0 {
@@ -35,13 +35,13 @@ func (s *speed) row(contender string, round int) []string {
 		}
 		return seconds(s.gangs[min(int(share*float64(len(s.gangs))), len(s.gangs)-1)])
 	}
-	return []string{contender, strconv.Itoa(round), s.way, strconv.Itoa(s.pods), seconds(s.took),
+	return []string{contender, s.way, strconv.Itoa(s.pods), seconds(s.took),
 		number(float64(s.pods)/s.took.Seconds(), 1), at(0.5), at(0.99), number(s.writes/float64(s.pods), 3), number(s.held/float64(s.pods), 4), number(s.binding/float64(s.pods), 4),
 		number(s.memory, 0), number(s.cpu, 2)}
 }
 
 // speed of one contender: under load, and on a backlog.
-func (c *cluster) speed(ctx context.Context, of contender, round int) ([][]string, error) {
+func (c *cluster) speed(ctx context.Context, of contender) ([][]string, error) {
 	s, err := of.start(c.Plane, *deploy)
 	if err != nil {
 		return nil, err
@@ -55,7 +55,7 @@ func (c *cluster) speed(ctx context.Context, of contender, round int) ([][]strin
 	if err != nil {
 		return nil, err
 	}
-	return [][]string{live.row(of.name, round), backlog.row(of.name, round)}, nil
+	return [][]string{live.row(of.name), backlog.row(of.name)}, nil
 }
 
 func (c *cluster) fill(ctx context.Context, of contender) (begin time.Time, last map[string]time.Time, err error) {
@@ -182,7 +182,7 @@ func (s *scheduler) record() func() {
 	return func() { _ = os.WriteFile(*profile, []byte(<-result), 0o644) }
 }
 
-var verdictColumns = []string{"nodes", "contender", "round", "kind", "verdict_seconds", "bound_after", "held_core_seconds", "writes"}
+var verdictColumns = []string{"nodes", "round", "contender", "kind", "verdict_seconds", "bound_after", "held_core_seconds", "writes"}
 
 // impossible gangs. fragmented: the sum of what is free is enough, and no placement exists.
 var impossible = []struct {
@@ -209,12 +209,12 @@ type refusal struct {
 	writes float64
 }
 
-func (r *refusal) row(contender, kind string, round int) []string {
-	return []string{contender, strconv.Itoa(round), kind, seconds(r.word), strconv.Itoa(r.bound), number(r.held, 2), number(r.writes, 0)}
+func (r *refusal) row(contender, kind string) []string {
+	return []string{contender, kind, seconds(r.word), strconv.Itoa(r.bound), number(r.held, 2), number(r.writes, 0)}
 }
 
 // verdicts of one contender on the gangs that cannot start.
-func (c *cluster) verdicts(ctx context.Context, of contender, round int) ([][]string, error) {
+func (c *cluster) verdicts(ctx context.Context, of contender) ([][]string, error) {
 	s, err := of.start(c.Plane, *deploy)
 	if err != nil {
 		return nil, err
@@ -226,7 +226,7 @@ func (c *cluster) verdicts(ctx context.Context, of contender, round int) ([][]st
 		if err != nil {
 			return nil, err
 		}
-		rows = append(rows, one.row(of.name, kind.name, round))
+		rows = append(rows, one.row(of.name, kind.name))
 	}
 	return rows, nil
 }
