@@ -168,21 +168,6 @@ def history(records: Iterable[Any], name: str | None = None) -> Iterator[Line]:
             yield line
 
 
-def numbered_history(
-    records: Iterable[tuple[int, Any]], name: str | None = None
-) -> Iterator[tuple[int, Line]]:
-    """The same for (seq, record): each line with the number of its record."""
-    seq = 0
-
-    def plain() -> Iterator[Any]:
-        nonlocal seq
-        for seq, record in records:  # noqa: B007 - told beside the line that it leads to
-            yield record
-
-    for line in history(plain(), name):
-        yield seq, line
-
-
 def _currency(job: Job) -> str:
     return job.spec.spec.price_book.currency
 

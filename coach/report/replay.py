@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -19,32 +20,49 @@ def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
     """Each record with all jobs as they stand after it (the same dictionary, changed from step to step)."""
     known: dict[str, Job] = {}
     for record in records:
-        if isinstance(record, ev.JobSubmitted):
-            known[record.job] = jobs.submitted(record)
-        elif record.job:
-            jobs.apply(known[record.job], record)
-        else:
-            for job in known.values():
-                jobs.apply(job, record)
+        take_in(known, record)
         yield record, known
 
 
-def pauses(records: Iterable[Any]) -> list[tuple[float, float]]:
-    """When one job was interrupted or had no handler: (from, to), in seconds since 1970; `records` are its own."""
-    found = []
-    before = since = None
-    for record in records:
-        if since is not None and isinstance(record, ev.ResumeAsked | act.RunEpoch):
-            found.append((since, record.at))
-            since = None
-        elif since is None:
-            if isinstance(record, ev.HandlerStarted) and before is not None:
-                since = before
+def take_in(known: dict[str, Job], record: Any) -> None:
+    """Bring all jobs to where they stand after one more record."""
+    if isinstance(record, ev.JobSubmitted):
+        known[record.job] = jobs.submitted(record)
+    elif record.job:
+        jobs.apply(known[record.job], record)
+    else:
+        for job in known.values():
+            jobs.apply(job, record)
+
+
+class Pauses:
+    """When one job was interrupted or had no handler, from its own records: (from, to), in seconds since 1970."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[float, float]] = []
+        self._before: float | None = None
+        self._since: float | None = None
+
+    def take(self, record: Any) -> None:
+        """One more record."""
+        if self._since is not None and isinstance(record, ev.ResumeAsked | act.RunEpoch):
+            self.found.append((self._since, record.at))
+            self._since = None
+        elif self._since is None:
+            if isinstance(record, ev.HandlerStarted) and self._before is not None:
+                self._since = self._before
             elif isinstance(record, act.Enter) and record.reason is Reason.INTERRUPTED:
-                since = record.at
+                self._since = record.at
         if record.job:
-            before = record.at
-    return found
+            self._before = record.at
+
+
+def pauses(records: Iterable[Any]) -> list[tuple[float, float]]:
+    """See `Pauses`."""
+    taken = Pauses()
+    for record in records:
+        taken.take(record)
+    return taken.found
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,45 +135,61 @@ class LedgerRow:
 LEDGER_COLUMNS = tuple(field.name for field in fields(LedgerRow))
 
 
-def ledger(records: Sequence[Any], name: str) -> list[LedgerRow]:
-    """One row an attempt of job `name`, in order; the last one's `spent` is what the job spent."""
-    orders: dict[str, act.RunEpoch] = {}
-    outcomes: dict[str, str] = {}
-    costs: dict[str, int] = {}
-    held: dict[str, int] = {}
-    for record in records:
-        if record.job != name:
-            continue
+class Accounts:
+    """What each attempt of one job cost, from its records."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._orders: dict[str, act.RunEpoch] = {}
+        self._outcomes: dict[str, str] = {}
+        self._costs: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
+
+    def take(self, record: Any) -> None:
+        """One more record; those of other jobs are passed over."""
+        if record.job != self._name:
+            return
         match record:
             case act.RunEpoch():
-                orders[record.token] = record
+                self._orders[record.token] = record
             case ev.EpochFinished():
-                outcomes[record.token] = "counted"
+                self._outcomes[record.token] = "counted"
             case ev.EpochFailed():
-                outcomes.setdefault(record.token, record.reason.value)
+                self._outcomes.setdefault(record.token, record.reason.value)
             case act.Settle():
-                kind = held if record.charge is Charge.RELEASE else costs
-                kind[record.token] = kind.get(record.token, 0) + record.amount
+                kind = self._held if record.charge is Charge.RELEASE else self._costs
+                kind[record.token] += record.amount
                 if record.charge is Charge.FAILED:
-                    outcomes.setdefault(record.token, Reason.HANDLER_RESTARTED.value)
-    rows = []
-    spent = 0
-    for token, order in orders.items():
-        spent += costs.get(token, 0) + held.get(token, 0)
-        rows.append(
-            LedgerRow(
-                job=name,
-                epoch=order.number,
-                attempt=order.attempt,
-                kind=order.kind.value,
-                workers=order.allocation.workers,
-                servers=order.allocation.servers,
-                outcome=outcomes.get(token, "running"),
-                reserved=to_amount(order.reservation),
-                cost=to_amount(costs.get(token, 0)),
-                held=to_amount(held.get(token, 0)),
-                spent=to_amount(spent),
-                started_at=iso(order.at),
+                    self._outcomes.setdefault(record.token, Reason.HANDLER_RESTARTED.value)
+
+    def rows(self) -> list[LedgerRow]:
+        """One row an attempt, in order; the last one's `spent` is what the job spent."""
+        rows = []
+        spent = 0
+        for token, order in self._orders.items():
+            spent += self._costs[token] + self._held[token]
+            rows.append(
+                LedgerRow(
+                    job=self._name,
+                    epoch=order.number,
+                    attempt=order.attempt,
+                    kind=order.kind.value,
+                    workers=order.allocation.workers,
+                    servers=order.allocation.servers,
+                    outcome=self._outcomes.get(token, "running"),
+                    reserved=to_amount(order.reservation),
+                    cost=to_amount(self._costs[token]),
+                    held=to_amount(self._held[token]),
+                    spent=to_amount(spent),
+                    started_at=iso(order.at),
+                )
             )
-        )
-    return rows
+        return rows
+
+
+def ledger(records: Iterable[Any], name: str) -> list[LedgerRow]:
+    """The rows of `Accounts` for job `name`."""
+    accounts = Accounts(name)
+    for record in records:
+        accounts.take(record)
+    return accounts.rows()

@@ -21,8 +21,6 @@ from coach.core.budget import to_money
 from coach.core.errors import CoachError, UserError
 from coach.handler.resuming import NotNowError
 from coach.jobfiles.problems import JobFileError, dotted, plain, show
-from coach.report.history import numbered_history
-from coach.report.replay import ledger, pauses
 from coach.report.status import JobRow, epoch_rows
 from coach.report.why import why
 from coach.report.words import iso
@@ -31,6 +29,7 @@ from coach.service.function_logs import log_files, read
 from coach.service.guard import Guard, remember_route
 from coach.service.metrics import Metrics
 from coach.service.service import NoSuchJobError, Service, StoppingError
+from coach.service.stories import Stories
 
 log = logging.getLogger("coach.http")
 
@@ -82,6 +81,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
     )
     app.add_middleware(Guard, token=token, note=metrics.answered)
     reader = service.reader
+    stories = Stories(service.home)
 
     async def wait_for_news(after: int, seconds: float, names: Sequence[str] | None = None) -> None:
         """Until a record later than `after` is there, of these jobs or of any."""
@@ -142,31 +142,28 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         """One job with its epochs and its ledger."""
         service.job(name)
         await wait_for_news(after, wait, [name])
-        records = await asyncio.to_thread(service.home.records_after, service.past(name), 0)
+        books = await asyncio.to_thread(stories.books, service.past(name))
         found = service.job(name)
-        own = [record for _, record in records]
         return answers.JobDetail(
-            seq=records[-1][0],
+            seq=books.seq,
             job=service.row(name),
             why=list(found.why),
-            epochs=epoch_rows(found, pauses(own)),
-            ledger=ledger(own, name),
+            epochs=epoch_rows(found, books.pauses),
+            ledger=books.ledger,
             spec=found.spec.to_json(),
         )
 
     @app.get("/jobs/{name}/events", tags=["jobs"], responses=_may_answer(404, 422))
     async def events(name: Name, after: After = 0, wait: Wait = 0.0) -> answers.Events:
-        """What happened to a job, in words."""
+        """What happened to a job, in words. At most 1,000 lines; ask again with `after` = `seq` for the next."""
         service.job(name)
         await wait_for_news(after, wait, [name])
-        records = await asyncio.to_thread(service.home.records_after, service.past(name), 0)
-        lines = await asyncio.to_thread(lambda: list(numbered_history(records, name)))
-        told = [
+        told = await asyncio.to_thread(stories.told, service.past(name), after)
+        lines = [
             answers.EventLine(seq=seq, at=iso(line.at), text=line.text, important=line.important)
-            for seq, line in lines
-            if seq > after
+            for seq, line in told.lines
         ]
-        return answers.Events(seq=records[-1][0], ended=service.job(name).ended, events=told)
+        return answers.Events(seq=told.seq, ended=service.job(name).ended, events=lines)
 
     @app.get("/jobs/{name}/why", tags=["jobs"], responses=_may_answer(404, 422))
     async def why_job(name: Name) -> answers.Why:
