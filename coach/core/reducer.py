@@ -15,9 +15,9 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coach.core.budget import Charge, to_amount
-from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Role
+from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources, Role
 from coach.core.estimation.interval import Interval
-from coach.core.gang import GangPlan, Wait
+from coach.core.gang import GangPlan, Stand, Wait
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import job as jobs
@@ -26,6 +26,7 @@ from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.patience import patience
 from coach.core.jobs.reasons import MEANING, Reason, Retry
+from coach.core.jobs.view import View
 from coach.core.policies.base import AllocationPolicy, ChoosesNodes
 from coach.core.scene import Places, Scene, count_pods, gang_pods, misplaced, plan_alone, queue_key
 
@@ -46,8 +47,13 @@ class Reducer:
         self.nodes: tuple[Node, ...] = ()
         #: What follows from the state as it is; None where it has changed since.
         self._scene: Scene | None = None
-        #: Whether the empty cluster can hold an allocation of a job.
-        self._holds: dict[tuple[str, Allocation], bool] = {}
+        #: Jobs as policies see them, until something changes in them.
+        self._views: dict[str, View] = {}
+        #: All pods on the nodes, and the jobs whose pods may have changed since.
+        self._stand = Stand(())
+        self._standing: set[str] = set()
+        #: Whether the empty cluster can hold an allocation of pods that ask for so much (worker, server, scheduler).
+        self._holds: dict[tuple[tuple[Resources, ...], Allocation], bool] = {}
         #: Jobs whose next step is to be decided: something they wait for has changed.
         self._moving: set[str] = set()
         self._taken: list[act.Action] = []
@@ -59,12 +65,17 @@ class Reducer:
     def apply(self, record: Any) -> None:
         """Fold one record of a journal; nothing is decided."""
         self._scene = None
+        self._views.pop(record.job, None)
+        self._standing.add(record.job)
         if isinstance(record, ev.JobSubmitted):
             if record.job not in self.jobs:
                 self.jobs[record.job] = jobs.submitted(record)
         elif isinstance(record, ev.HandlerStarted):
             self.nodes = record.nodes
             self._holds.clear()
+            self._views.clear()
+            self._stand = Stand(record.nodes)
+            self._standing.update(self.jobs)
             for job in self.jobs.values():
                 jobs.apply(job, record)
         elif record.job in self.jobs:
@@ -122,8 +133,27 @@ class Reducer:
     @property
     def _now(self) -> Scene:
         if self._scene is None:
-            self._scene = Scene(self.jobs.values(), self.nodes, self._at)
+            for job in self._standing:
+                self._stand.hold(job, self._pods_of(job))
+            self._standing.clear()
+            self._scene = Scene(self.jobs.values(), self.nodes, self._stand, now=self._at, view=self._view)
         return self._scene
+
+    def _view(self, job: Job) -> View:
+        if job.name not in self._views:
+            self._views[job.name] = View(job)
+        return self._views[job.name]
+
+    def _pods_of(self, name: str) -> list[Pod]:
+        job = self.jobs.get(name)
+        return [held.pod for held in job.pods.values()] if job is not None and not job.ended else []
+
+    def forget(self, name: str) -> None:
+        """Know nothing more of a job that has ended."""
+        del self.jobs[name]
+        self._views.pop(name, None)
+        self._standing.add(name)
+        self._scene = None
 
     def _room_changed(self) -> None:
         """Something was given back or somebody came: whoever waits for room may have it now."""
@@ -284,7 +314,7 @@ class Reducer:
 
     def _can_hold(self, job: Job, allocation: Allocation) -> bool:
         """Whether the empty cluster has room for `allocation`."""
-        key = job.name, allocation
+        key = job.spec.spec.resources.each, allocation
         if key not in self._holds:
             self._holds[key] = isinstance(plan_alone(job, allocation, self.nodes), GangPlan)
         return self._holds[key]

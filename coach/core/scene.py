@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 
 from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
-from coach.core.gang import Gang, GangPlan, PodRequest, Wait, plan_gang
+from coach.core.gang import Gang, GangPlan, PodRequest, Stand, Wait, plan_gang, plan_on
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.view import View
 from coach.core.policies.base import AllocationDecision, AllocationPolicy, ClusterView
@@ -24,11 +24,22 @@ Places = Mapping[str, Allocation]
 class Scene:
     """The state of all jobs at one instant, and what follows from it."""
 
-    def __init__(self, jobs: Iterable[Job], nodes: tuple[Node, ...], now: float = 0.0) -> None:
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        nodes: tuple[Node, ...],
+        stand: Stand,
+        *,
+        now: float,
+        view: Callable[[Job], View],
+    ) -> None:
         #: The jobs that have not ended, in queue order.
         self.live = sorted((job for job in jobs if not job.ended), key=queue_key)
         self._nodes = nodes
+        self._names = stand.names
+        self._stand = stand
         self._at = now
+        self._view = view
         self._holding = [job for job in self.live if job.pods]
         self._draining = [
             job.name for job in self._holding if any(held.releasing for held in job.pods.values())
@@ -55,17 +66,30 @@ class Scene:
         `on`: just so where there is room, else on these nodes.
         """
         gang = gang_pods(job, allocation, on=on)
+        missing = [pod for pod in gang if pod not in job.pods]
+        if not missing and self._suffices(job, needed):
+            return GangPlan(job.name, {})
+        if on is None:
+            snapshot = self._stand.snapshot()
+            if shrunk:
+                snapshot.leave(job.name, (held.pod for pod, held in job.pods.items() if pod in gang))
+            return plan_on(_gang(job, missing, needed), snapshot, self._draining)
         bound = [
             held.pod
             for other in self._holding
             for held in other.pods.values()
             if not (shrunk and other is job and held.pod.id not in gang)
         ]
-        missing = [pod for pod in gang if pod not in job.pods]
-        if on is not None and (sent := self._sent(job, missing, bound, on)) is not None:
+        if (sent := self._sent(job, missing, bound, on)) is not None:
             return GangPlan(job.name, sent)
-        nodes = tuple(node for node in self._nodes if on is None or node.name in on)
+        nodes = tuple(node for node in self._nodes if node.name in on)
         return plan_gang(_gang(job, missing, needed), nodes, bound, self._draining)
+
+    def _suffices(self, job: Job, needed: Allocation) -> bool:
+        """Whether the job stands with all its pods on nodes that are there, and with as many as are needed."""
+        workers, servers = count_pods(job.pods)
+        enough = workers >= needed.workers and servers >= needed.servers
+        return enough and all(held.pod.node in self._names for held in job.pods.values())
 
     def _sent(
         self, job: Job, missing: Iterable[PodId], bound: Iterable[Pod], on: Places
@@ -106,7 +130,7 @@ class Scene:
                 if job.phase is Phase.ENDING or job.interrupt:
                     leaving += [held.pod for held in job.pods.values()]
                 else:
-                    views.append(View(job))
+                    views.append(self._view(job))
             room = {node.name: node.capacity for node in self._nodes}
             for pod in leaving:
                 if pod.node in room:

@@ -188,7 +188,7 @@ class Driver:
 
     def _forget(self, job: Job) -> None:
         """A job that has ended decides nothing any more: it leaves the reducer, so that a long run stays fast."""
-        del self.reducer.jobs[job.name]
+        self.reducer.forget(job.name)
         self._pods.pop(job.name, None)
         spent, budget = job.ledger.spent, job.ledger.budget
         self.ended[job.name] = Ended(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, Literal
 
 import numpy as np
@@ -44,8 +45,8 @@ class ConvergenceModel:
     def __post_init__(self) -> None:
         ceiling = 100.0 if max(p.value for p in self.points) > 1.0 else 1.0
         object.__setattr__(self, "ceiling", ceiling)
-        x = np.array([p.x for p in self.points])
-        object.__setattr__(self, "curves", fit_mixture(x, self._falling([p.value for p in self.points])))
+        values = self._falling([p.value for p in self.points])
+        object.__setattr__(self, "curves", _fitted(tuple(p.x for p in self.points), tuple(values.tolist())))
 
     def predict(self, x: float) -> float:
         """The metric expected at `x`, without noise."""
@@ -123,6 +124,12 @@ class ConvergenceModel:
         ]
         low, expected, high = sorted(bounds)
         return Interval(low, expected, high)
+
+
+@lru_cache(maxsize=16)
+def _fitted(x: tuple[float, ...], falling: tuple[float, ...]) -> Mixture:
+    """Whoever fits writes a model down as its points, and somebody reads it: soon after, mostly."""
+    return fit_mixture(np.array(x), np.array(falling))
 
 
 def fit_convergence(points: Sequence[CurvePoint], metric: Metric) -> ConvergenceModel:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import numpy as np
@@ -22,6 +23,7 @@ from coach.core.estimation.forms import (
 )
 from coach.core.estimation.interval import Interval, log_normal
 from coach.core.estimation.kriging import NOISE, Fit, fit_form
+from coach.core.estimation.leaving_out import leave_out, log_density
 from coach.core.estimation.merging import merged
 from coach.core.estimation.numerics import ndtr
 from coach.core.estimation.points import SpeedPoint
@@ -57,9 +59,13 @@ class SpeedModel:
     #: Variance of ln speed in one measurement of weight 1, as repeated ones show it.
     noise: float = NOISE**2
     fit: Fit = field(init=False, repr=False, compare=False)
+    #: Intervals that were asked for: each decision asks for many of them again.
+    _known: dict[tuple[int, int], Interval] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fit", fit_form(FORMS[self.form], *_columns(self.points)))
+        object.__setattr__(self, "fit", _fitted(self.form, self.points))
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -81,7 +87,11 @@ class SpeedModel:
 
     def interval(self, workers: int, servers: int) -> Interval:
         """The 80 % interval of the speed that would be measured, epochs/s."""
-        return self.intervals([(workers, servers)])[0]
+        if (workers, servers) not in self._known:
+            # Who asks for one asks for those around it next.
+            block = [(w, s) for w in _around(workers) for s in _around(servers)]
+            self._known.update(zip(block, self.intervals(block), strict=True))
+        return self._known[workers, servers]
 
     def intervals(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """`interval` at many (workers, servers) at once."""
@@ -94,26 +104,31 @@ class SpeedModel:
         """By how much a measurement at each of `where` is expected to exceed ln `above` (epochs/s) in ln speed, [m]."""
         return expected_improvement(self.fit, *_places(where), math.log(above))
 
-    def improvement_again(self, workers: int, servers: int, above: float) -> float:
-        """`improvement` by measuring a configuration once more, for its one measurement may have been a mistake.
+    def improvement_again(self, where: Sequence[tuple[int, int]], above: float) -> FloatArray:
+        """`improvement` by measuring each of `where` once more, for its one measurement may have been a mistake, [m].
 
         A mistake is a measurement in a slow minute: with probability SLOW_MINUTES it is slower than the truth by up to
-        MOST_SLOWED, any factor alike. How likely that is follows from what the other measurements say of the place.
+        MOST_SLOWED, any factor alike. How likely that is follows from what the other measurements say of the place;
+        where there are none, or it was not measured itself, nothing is expected.
         """
-        there = next((p for p in self.points if (p.workers, p.servers) == (workers, servers)), None)
-        others = tuple(p for p in self.points if p is not there)
-        if there is None or not others:
-            return 0.0
-        fit = fit_form(self.fit.form, *_columns(others))
-        place = _places([(workers, servers)])
-        mean, spread = float(fit.log_mean(*place)[0]), math.sqrt(float(fit.log_variance(*place)[0]))
-        off = (math.log(there.epochs_per_second) - mean) / spread
-        slowed = float(ndtr(off + math.log(MOST_SLOWED) / spread) - ndtr(off)) / math.log(MOST_SLOWED)
-        noisy = math.sqrt(spread**2 + NOISE**2 / there.weight)
-        plain = math.exp(-0.5 * (off * spread / noisy) ** 2) / (noisy * math.sqrt(2.0 * math.pi))
+        index = {(p.workers, p.servers): i for i, p in enumerate(self.points)}
+        known = [place for place in where if place in index]
+        if len(self.points) < 2 or not known:
+            return np.zeros(len(where))
+        columns = _columns(self.points)
+        at = np.array([index[place] for place in known])
+        mean, variance, _ = (
+            found.reshape(len(known), -1)[:, 0] for found in leave_out(self.fit.form, *columns, at[:, None])
+        )
+        spread = np.sqrt(variance)
+        off = (np.log(columns[2][at]) - mean) / spread
+        slowed = (ndtr(off + math.log(MOST_SLOWED) / spread) - ndtr(off)) / math.log(MOST_SLOWED)
+        noisy = np.sqrt(variance + NOISE**2 / columns[3][at])
+        plain = np.exp(-0.5 * (off * spread / noisy) ** 2) / (noisy * math.sqrt(2.0 * math.pi))
         mistaken = SLOW_MINUTES * slowed
-        share = mistaken / max(mistaken + (1.0 - SLOW_MINUTES) * plain, 1e-300)
-        return share * float(expected_improvement(fit, *place, math.log(above))[0])
+        share = mistaken / np.maximum(mistaken + (1.0 - SLOW_MINUTES) * plain, 1e-300)
+        gains = dict(zip(known, (share * _improvement(mean, spread, math.log(above))).tolist(), strict=True))
+        return np.array([gains.get(place, 0.0) for place in where])
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
@@ -125,6 +140,16 @@ class SpeedModel:
         """The model that `to_dict` described."""
         points = tuple(SpeedPoint(*point) for point in data["points"])
         return cls(data["form"], points, data.get("noise", NOISE**2))
+
+
+def _around(count: int) -> range:
+    return range(count, count + 1)
+
+
+@lru_cache(maxsize=64)
+def _fitted(form: FormName, points: tuple[SpeedPoint, ...]) -> Fit:
+    """Whoever fits writes a model down as its points, and somebody reads it: soon after, mostly."""
+    return fit_form(FORMS[form], *_columns(points))
 
 
 def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
@@ -156,14 +181,13 @@ def left_out_score(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weig
 
     Beyond MOST_FOLDS points as many are left out at once as keep the fits at that number.
     """
+    folds = [list(range(first, len(v), MOST_FOLDS)) for first in range(min(len(v), MOST_FOLDS))]
     total = 0.0
-    fold = np.arange(len(v)) % MOST_FOLDS
-    for i in range(min(len(v), MOST_FOLDS)):
-        out, rest = fold == i, fold != i
-        fit = fit_form(form, w[rest], s[rest], v[rest], weight[rest])
-        variance = fit.log_variance(w[out], s[out]) + fit.inflation * NOISE**2 / weight[out]
-        error = np.log(v[out]) - fit.log_mean(w[out], s[out])
-        total -= 0.5 * float(np.sum(error * error / variance + np.log(2.0 * math.pi * variance)))
+    for size in {len(fold) for fold in folds}:
+        outs = [fold for fold in folds if len(fold) == size]
+        mean, variance, inflation = leave_out(form, w, s, v, weight, np.array(outs))
+        at = np.array(outs)
+        total += log_density(np.log(v[at]) - mean, variance + inflation[:, None] * NOISE**2 / weight[at])
     return total / len(v)
 
 
@@ -197,8 +221,11 @@ def next_probe(
 
 def expected_improvement(fit: Fit, w: FloatArray, s: FloatArray, best: float) -> FloatArray:
     """Expected rise of ln speed above `best` by what is at `w`, `s` [m], [m]."""
-    spread = np.sqrt(fit.log_variance(w, s))
-    ahead = (fit.log_mean(w, s) - best) / spread
+    return _improvement(fit.log_mean(w, s), np.sqrt(fit.log_variance(w, s)), best)
+
+
+def _improvement(mean: FloatArray, spread: FloatArray, best: float) -> FloatArray:
+    ahead = (mean - best) / spread
     density = np.exp(-0.5 * ahead * ahead) / math.sqrt(2.0 * math.pi)
     return np.asarray(spread * (ahead * ndtr(ahead) + density))
 

@@ -10,7 +10,7 @@ Three files, pure like all of `coach.core`:
 Kubernetes plugins are the same decisions in Go, held equal by `tests/conformance/*.yaml`.
 """
 
-from coach.core.gang.plan import Gang, GangPlan, Wait, WaitReason, plan_gang
+from coach.core.gang.plan import Gang, GangPlan, Wait, WaitReason, plan_gang, plan_on
 from coach.core.gang.queue import Backfill, queue_gangs
 from coach.core.gang.rules import (
     ForeignPod,
@@ -20,6 +20,7 @@ from coach.core.gang.rules import (
     queue_key,
     same_job_score,
 )
+from coach.core.gang.snapshot import Snapshot, Stand
 
 __all__ = [
     "Backfill",
@@ -28,10 +29,13 @@ __all__ = [
     "GangPlan",
     "PodRequest",
     "QueueKey",
+    "Snapshot",
+    "Stand",
     "Wait",
     "WaitReason",
     "all_types_present",
     "plan_gang",
+    "plan_on",
     "queue_gangs",
     "queue_key",
     "same_job_score",

@@ -53,6 +53,8 @@ class Packing:
 
 def pack(pods: Collection[PodRequest], job: str, snapshot: Snapshot) -> Packing:
     """Place all `pods` of `job` on `snapshot`, which is left as it is."""
+    if not pods:
+        return Packing({}, complete=True, exhaustive=True)
     ordered = sorted(
         pods, key=lambda pod: (-snapshot.size(pod.requests), ROLES.index(pod.id.role), pod.id.index)
     )
@@ -73,13 +75,13 @@ def pack(pods: Collection[PodRequest], job: str, snapshot: Snapshot) -> Packing:
 
 def _improve(known: Placements, ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placements:
     """A better placement than `known`, which is complete, if the search finds one."""
+    if len(ordered) * len(snapshot.room) > IMPROVE_SIZE:
+        return known
     standing = {name: snapshot.standing(name, job) for name in snapshot.room}
     cost = (
         sum(standing[node] >= Standing.OWN_SHARED for node in known.values()),
         len({node for node in known.values() if standing[node] not in OWN}),
     )
-    if len(ordered) * len(standing) > IMPROVE_SIZE:
-        return known
     apart = [room for name, room in snapshot.room.items() if standing[name] < Standing.OWN_SHARED]
     least = sum(not any(pod.requests.fits(room) for room in apart) for pod in ordered)
     settled = any(own in OWN for own in standing.values())
@@ -113,22 +115,27 @@ def _fill(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placem
         (shape, list(group)) for shape, group in groupby(ordered, key=lambda pod: (pod.id.role, pod.requests))
     ]
     placements: Placements = {}
-    unused = dict(snapshot.room)
+    # Nodes with the same room and standing differ in name only, and the first name is taken first.
+    kinds: dict[tuple[Resources, Standing], list[str]] = {}
+    for node, room in reversed(snapshot.room.items()):
+        kinds.setdefault((room, snapshot.standing(node, job)), []).append(node)
     while any(group for _, group in waiting):
-        best: tuple[tuple[Standing, int, float, str], list[int]] | None = None
-        for node, room in unused.items():
+        best: tuple[tuple[Standing, int, float, str], list[int], list[str]] | None = None
+        for (room, standing), names in kinds.items():
             takes = []
+            if not names:
+                continue
             for (_, requests), group in waiting:
                 takes.append(_how_many(requests, room, len(group)))
                 room = room - requests * takes[-1]  # noqa: PLW2901
             if any(takes):
-                key = (snapshot.standing(node, job), -sum(takes), snapshot.slack(room), node)
+                key = (standing, -sum(takes), snapshot.slack(room), names[-1])
                 if best is None or key < best[0]:
-                    best = key, takes
+                    best = key, takes, names
         if best is None:
             break
-        (*_, node), takes = best
-        del unused[node]
+        _, takes, names = best
+        node = names.pop()
         for (_, group), taken in zip(waiting, takes, strict=True):
             for pod in group[:taken]:
                 placements[pod.id] = node

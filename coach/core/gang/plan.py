@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import TypeGuard
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
 from coach.core.gang.packing import Packing, Placements, pack, place_each
@@ -91,7 +90,11 @@ def plan_gang(
     `draining` names the jobs whose pods are already on their way out. Where no placement of the needed members is
     found nothing is reserved. What is guaranteed stands in `packing`.
     """
-    snapshot = Snapshot(nodes, bound)
+    return plan_on(gang, Snapshot(nodes, bound), draining)
+
+
+def plan_on(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) -> GangPlan | Wait:
+    """`plan_gang` on a snapshot, which is changed."""
     snapshot.commit(gang.members, planned(gang, snapshot))
     plan = plan_needed(gang, snapshot, draining)
     return plan if isinstance(plan, Wait) else add_wanted(gang, plan, snapshot)
@@ -108,7 +111,7 @@ def plan_needed(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) 
     Where everything fits, the needed ones get the nodes they would have among all members, so that the wanted
     ones can join them.
     """
-    mistake = _mistake(gang, snapshot.bound)
+    mistake = _mistake(gang, snapshot)
     if mistake:
         return Wait(gang.job, WaitReason.MISCONFIGURED, mistake)
     on_the_way = planned(gang, snapshot)
@@ -116,7 +119,7 @@ def plan_needed(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) 
         (member for member in gang.members if member.id not in on_the_way),
         key=lambda member: (member.id.index, ROLES.index(member.id.role)),
     )
-    own = [pod for pod in snapshot.bound if _stands(pod, gang.job, snapshot)]
+    own = _standing(gang.job, snapshot)
     settled = Counter(pod.id.role for pod in own)
     present = settled + Counter(pod.role for pod in on_the_way)
     missing = {role: n for role in ROLES if (n := gang.needed.get(role, 0) - present[role]) > 0}
@@ -162,16 +165,16 @@ def add_wanted(gang: Gang, plan: GangPlan, snapshot: Snapshot) -> GangPlan:
     return GangPlan(gang.job, plan.placements | placements, unplaced)
 
 
-def _stands(pod: Pod | ForeignPod, job: str, snapshot: Snapshot) -> TypeGuard[Pod]:
-    """Whether `pod` is of `job` and on a node that is still there."""
-    return isinstance(pod, Pod) and pod.id.job == job and pod.node in snapshot.room
+def _standing(job: str, snapshot: Snapshot) -> list[Pod]:
+    """The pods of `job` on nodes that are still there."""
+    return [pod for pod in snapshot.of(job) if pod.node in snapshot.room]
 
 
 def _of_role(members: Iterable[PodRequest], role: Role) -> list[PodRequest]:
     return [member for member in members if member.id.role == role]
 
 
-def _mistake(gang: Gang, bound: Iterable[Pod | ForeignPod]) -> str | None:
+def _mistake(gang: Gang, snapshot: Snapshot) -> str | None:
     lacking = [role for role in ROLES if gang.needed.get(role, 0) < 1]
     if lacking:
         return (
@@ -181,7 +184,7 @@ def _mistake(gang: Gang, bound: Iterable[Pod | ForeignPod]) -> str | None:
     if strangers:
         return f"pod {strangers[0]} is not of job {gang.job}"
     ids = Counter(member.id for member in gang.members)
-    ids.update(pod.id for pod in bound if isinstance(pod, Pod) and pod.id.job == gang.job)
+    ids.update(pod.id for pod in snapshot.of(gang.job))
     twice = sorted(pod.name for pod, count in ids.items() if count > 1)
     return f"pod {twice[0]} is there {ids.most_common(1)[0][1]} times" if twice else None
 
@@ -237,9 +240,7 @@ def _explain(
 
 def _all_needed(gang: Gang, must: Sequence[PodRequest], snapshot: Snapshot) -> list[PodRequest]:
     """The needed members to place, and as many that stand already as the gang needs beside them."""
-    standing = [
-        PodRequest(pod.id, pod.requests) for pod in snapshot.bound if _stands(pod, gang.job, snapshot)
-    ]
+    standing = [PodRequest(pod.id, pod.requests) for pod in _standing(gang.job, snapshot)]
     standing += [member for member in gang.members if member.planned_node in snapshot.room]
     standing.sort(key=lambda pod: pod.id.index)
     needed = list(must)

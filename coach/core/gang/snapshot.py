@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from enum import IntEnum
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
@@ -35,6 +35,7 @@ class Snapshot:
         self.room: dict[str, Resources] = {node.name: node.capacity for node in ordered}
         self.jobs: dict[str, set[str]] = {node.name: set() for node in ordered}
         self._held: dict[str, list[tuple[str, Resources]]] = {}
+        self._of: dict[str, list[Pod]] = {}
         #: The most of each resource that any node has; sizes are shares of it.
         self.largest = Resources(
             max((node.capacity.cpu for node in ordered), default=0.0),
@@ -45,6 +46,8 @@ class Snapshot:
             # A pod on a node that is gone holds nothing any more.
             if pod.node in self.room:
                 self.take(pod.node, pod.requests, None if isinstance(pod, ForeignPod) else pod.id.job)
+            if isinstance(pod, Pod):
+                self._of.setdefault(pod.id.job, []).append(pod)
 
     def copy(self) -> Snapshot:
         """An independent snapshot with the same content."""
@@ -53,8 +56,28 @@ class Snapshot:
         other.room = dict(self.room)
         other.jobs = {name: set(jobs) for name, jobs in self.jobs.items()}
         other._held = {job: list(held) for job, held in self._held.items()}
+        other._of = dict(self._of)
         other.largest = self.largest
         return other
+
+    def of(self, job: str) -> Sequence[Pod]:
+        """The pods of `job` that were bound when the snapshot was taken, also those on nodes that are gone."""
+        return self._of.get(job, ())
+
+    def leave(self, job: str, pods: Iterable[Pod]) -> None:
+        """Leave `job` no more than `pods` of those that it had."""
+        kept = set(pods)
+        for pod in self.of(job):
+            if pod not in kept and pod.node in self.room:
+                self.room[pod.node] += pod.requests
+        self._of[job] = [pod for pod in self.of(job) if pod in kept]
+        held = [(pod.node, pod.requests) for pod in self._of[job] if pod.node in self.room]
+        for node, _ in self._held.pop(job, ()):
+            self.jobs[node].discard(job)
+        if held:
+            self._held[job] = held
+        for node, _ in held:
+            self.jobs[node].add(job)
 
     def take(self, node: str, requests: Resources, job: str | None) -> None:
         """Take `requests` from `node`, for a pod of `job` (None: a pod that is not ours)."""
@@ -102,3 +125,47 @@ class Snapshot:
             round(amount.memory / most.memory, 9) if most.memory else 0.0,
             round(amount.gpu / most.gpu, 9) if most.gpu else 0.0,
         )
+
+
+class Stand:
+    """The pods of all jobs on their nodes, kept as they come and go: its snapshot costs a copy, not all pods."""
+
+    def __init__(self, nodes: Iterable[Node]) -> None:
+        self._now = Snapshot(nodes, ())
+        self._capacity = dict(self._now.room)
+        self._on: dict[str, dict[PodId, Pod]] = {name: {} for name in self._capacity}
+
+    @property
+    def names(self) -> Collection[str]:
+        """The nodes' names."""
+        return self._capacity.keys()
+
+    def hold(self, job: str, pods: list[Pod]) -> None:
+        """Let `pods` be what `job` has, instead of what it had."""
+        now, before = self._now, self._now.of(job)
+        if pods == before:
+            return
+        touched = []
+        for pod in before:
+            if pod.node in self._on and self._on[pod.node].pop(pod.id, None) is not None:
+                touched.append(pod.node)
+        for pod in pods:
+            if pod.node in self._on:
+                self._on[pod.node][pod.id] = pod
+                touched.append(pod.node)
+        now._of[job] = pods
+        now._held[job] = [(pod.node, pod.requests) for pod in pods if pod.node in self._on]
+        for table in (now._of, now._held):
+            if not table[job]:
+                del table[job]
+        for node in dict.fromkeys(touched):
+            # From the capacity on: what is added and taken away again leaves rounding behind.
+            room = self._capacity[node]
+            for pod in self._on[node].values():
+                room -= pod.requests
+            now.room[node] = room
+            now.jobs[node] = {pod.job for pod in self._on[node]}
+
+    def snapshot(self) -> Snapshot:
+        """A snapshot of one's own."""
+        return self._now.copy()

@@ -135,9 +135,8 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Allocation 
     gains: dict[Allocation, float] = {}
     if new := [point for point in allocations(job) if not times[point]]:
         gains |= zip(new, model.improvement(new, fastest).tolist(), strict=True)
-    for point, count in times.items():
-        if count == 1 and point != best:
-            gains[point] = model.improvement_again(*point, fastest)
+    once = [point for point, count in times.items() if count == 1 and point != best]
+    gains |= zip(once, model.improvement_again(once, fastest).tolist(), strict=True)
     rest = remaining_epochs(job).expected / fastest
     price = 2 * restart_seconds(job) + fixed_seconds(job).expected
     fraction = min(share, job.spec.spec.mini_epoch.max_fraction)
@@ -363,6 +362,14 @@ def on_its_way(job: Job) -> bool:
 
 
 # -- the end ----------------------------------------------------------------------------------------------
+
+
+def standstill(job: Job) -> tuple[Reason, str]:
+    """Why a job that was told to stop does nothing more, and who goes on with it."""
+    done = f"after {len(job.epochs)} epochs; go on with:"
+    if job.stopped_by_user:
+        return Reason.INTERRUPTED, f"{done} coach resume {job.name}"
+    return Reason.HANDLER_STOPPED, f"{done} coach serve, or coach resume {job.name}"
 
 
 def verdict(job: Job) -> tuple[Reason, str] | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
+from functools import cached_property
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -134,10 +135,15 @@ class RolesResources(Part):
         default=RoleResources(cpu="500m", memory="1Gi"), description="Computes the gradients."
     )
 
+    @cached_property
+    def each(self) -> tuple[Resources, Resources, Resources]:
+        """What one worker, one server and the scheduler request."""
+        return self.worker.resources, self.server.resources, self.scheduler.resources
+
     def of(self, role: Role) -> Resources:
         """What one instance of `role` requests."""
-        part: RoleResources = getattr(self, role.value)
-        return part.resources
+        worker, server, scheduler = self.each
+        return worker if role is Role.WORKER else server if role is Role.SERVER else scheduler
 
     def total(self, allocation: Allocation) -> Resources:
         """What a whole gang of `allocation` requests: one scheduler, and its servers and workers."""

@@ -7,6 +7,7 @@ patterns are plain enough for Go's RE2, since they also stand in the CRD's schem
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 
 CPU_PATTERN = r"^([0-9]{1,7}m|[0-9]{1,4}(\.[0-9]{1,3})?)$"
 MEMORY_PATTERN = r"^[0-9]{1,15}(\.[0-9]{1,3})?(Ki|Mi|Gi|Ti|k|M|G|T)?$"
@@ -28,6 +29,7 @@ _MILLISECONDS = {"d": 86_400_000, "h": 3_600_000, "m": 60_000, "s": 1000, "ms": 
 _DURATION_PART = re.compile(r"([0-9]+(?:\.[0-9]+)?)(ms|s|m|h|d)")
 
 
+@lru_cache
 def cores(text: str) -> float:
     """Cores of a Kubernetes CPU quantity: `500m` is 0.5. Raises ValueError for any other text."""
     if not re.fullmatch(CPU_PATTERN[1:-1], text):
@@ -35,6 +37,7 @@ def cores(text: str) -> float:
     return int(text[:-1]) / 1000 if text.endswith("m") else float(text)
 
 
+@lru_cache
 def gib(text: str) -> float:
     """GiB of a Kubernetes memory quantity: `512Mi` is 0.5. Raises ValueError for any other text."""
     match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([A-Za-z]*)", text)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import cached_property
+from typing import Any
 
 from coach.core.cluster import Allocation, Resources, Role
 from coach.core.estimation.interval import Interval
@@ -15,11 +16,15 @@ from coach.core.policies.base import Objective
 
 
 class View:
-    """Read-only; answers are remembered for the one decision it is made for."""
+    """Read-only; answers are remembered, for it is made anew when anything changes in its job."""
 
     def __init__(self, job: Job) -> None:
         self._job = job
         self._speeds: dict[Allocation, float] = {}
+        self._costs: dict[Allocation, float] = {}
+        self._payable: dict[Allocation, bool] = {}
+        #: What policies worked out of it (`base.kept`).
+        self.memory: dict[Any, Any] = {}
         self._factors = job.spec.spec.error_factors
         self.id = job.name
         self.created = job.submitted_at
@@ -107,8 +112,12 @@ class View:
 
     def epoch_cost(self, allocation: Allocation, /) -> float:
         """Expected currency units of an epoch."""
-        return life.predicted_cost(self._job, allocation) * self._factors.cost
+        if allocation not in self._costs:
+            self._costs[allocation] = life.predicted_cost(self._job, allocation) * self._factors.cost
+        return self._costs[allocation]
 
     def affordable(self, allocation: Allocation, /) -> bool:
         """Whether the money left covers an epoch."""
-        return life.affordable(self._job, allocation)
+        if allocation not in self._payable:
+            self._payable[allocation] = life.affordable(self._job, allocation)
+        return self._payable[allocation]

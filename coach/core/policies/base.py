@@ -18,10 +18,10 @@ the busy ones hold. A job for which None is decided gives back what it holds and
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from coach.core.cluster import Allocation, Node, Resources, Role
 
@@ -201,6 +201,23 @@ class AllocationDecision:
     def why(self, job: str) -> tuple[Step, ...]:
         """The steps that concern one job."""
         return tuple(step for step in self.steps if step.job == job)
+
+
+T = TypeVar("T")
+
+
+def kept(job: JobView, key: Hashable, make: Callable[[], T]) -> T:
+    """`make()`, which follows from `job` alone: made once where the driver keeps a view as long as its job is as it is.
+
+    Such a view has a `memory`, an empty dictionary at first. Of most jobs nothing changes between two decisions.
+    """
+    memory: dict[Any, Any] | None = getattr(job, "memory", None)
+    if memory is None:
+        return make()
+    if key not in memory:
+        memory[key] = make()
+    found: T = memory[key]
+    return found
 
 
 class AllocationPolicy(Protocol):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from coach.core.cluster import Allocation
-from coach.core.policies.base import JobView, Objective, Reason, Step
+from coach.core.policies.base import JobView, Objective, Reason, Step, kept
 
 #: (workers, servers) added by one step: a worker or a server; where neither helps, both; where that does not help
 #: either (a plateau, a ripple in the prediction), a step further or back.
@@ -63,12 +63,18 @@ class Climb:
 
     def __call__(self, job: JobView, steps: list[Step]) -> Allocation | None:
         """What `job` would like to have; None where not even that can be paid. The way there is added to `steps`."""
+        goal, way = kept(job, self, lambda: self._climb(job))
+        steps += way
+        return goal
+
+    def _climb(self, job: JobView) -> tuple[Allocation | None, list[Step]]:
+        steps: list[Step] = []
         at, here = job.minimum, self.level(job, job.minimum)
         while found := self._best(job, at, here):
             there, to = found
             steps.append(self._step(job, (at, here), (to, there)))
             at, here = to, there
-        return None if here[0] < 0 else at
+        return (None if here[0] < 0 else at), steps
 
     def _best(self, job: JobView, at: Allocation, here: Level) -> tuple[Level, Allocation] | None:
         """The move of the nearest ring that gains most for each pod it moves, if any gains enough."""

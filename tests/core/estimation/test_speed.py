@@ -169,14 +169,14 @@ def test_what_was_never_measured_may_improve_and_what_was_measured_may_if_that_w
     )
     known, unknown = model.improvement([(2, 1), (3, 2)], 0.8)
     assert known < 1e-3 < unknown
-    assert model.improvement_again(2, 1, 0.8) > 0.01
-    assert fit_speed([SpeedPoint(1, 1, 0.8)]).improvement_again(1, 1, 0.8) == 0.0
+    assert model.improvement_again([(2, 1)], 0.8) > 0.01
+    assert fit_speed([SpeedPoint(1, 1, 0.8)]).improvement_again([(1, 1)], 0.8) == 0.0
 
 
 def test_a_measurement_is_the_more_doubted_the_less_the_others_support_it():
     def doubt(there):
         known = [SpeedPoint(1, 1, 1.0), SpeedPoint(1, 2, 1.0), SpeedPoint(2, 2, 1.9), SpeedPoint(2, 1, there)]
-        return fit_speed(known).improvement_again(2, 1, 1.9)
+        return fit_speed(known).improvement_again([(2, 1)], 1.9)[0]
 
     assert doubt(1.8) < doubt(0.9) < doubt(0.4)
 
