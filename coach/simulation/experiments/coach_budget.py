@@ -7,14 +7,17 @@ costs (without noise). Both live in the reducer: the dynamic job has to find out
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
 from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.coach import CoachPolicy
+from coach.core.policies.react import FloatArray
 from coach.simulation.assumed import assumed
 from coach.simulation.driver import Driver, Ended
 from coach.simulation.speeds import shipped
@@ -96,3 +99,21 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         np.nanmean(ranks)
     )
     return measures
+
+
+def figures(results: Mapping[str, FloatArray], _parameters: Mapping[str, Any]) -> dict[str, Figure]:
+    """By how much later the dynamic job ends than the best static point within the budget, by model."""
+    end = ": dynamic against the best static point within the budget, %"
+    values = {name.removesuffix(end): found for name, found in results.items() if name.endswith(end)}
+    figure = Figure(figsize=(7, 0.9 + 0.32 * len(values)), layout="constrained")
+    axes = figure.subplots()
+    for place, found in enumerate(values.values()):
+        known = found[~np.isnan(found)]
+        if len(known):
+            axes.plot([known.min(), known.max()], [place, place], color="0.4")
+            axes.plot(known.mean(), place, "o", color="black")
+    axes.axvline(0.0, color="0.6", linestyle="--")
+    axes.set_yticks(range(len(values)), list(values))
+    axes.invert_yaxis()
+    axes.set_xlabel("ends later than the best static point, % (range and mean)")
+    return {"budget": figure}
