@@ -1,0 +1,100 @@
+"""README quotes measured numbers: each stands in a table that a benchmark wrote."""
+
+import csv
+import re
+from pathlib import Path
+from statistics import median
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+RESULTS = ROOT / "results"
+
+
+@pytest.fixture(scope="module")
+def readme() -> str:
+    """Its text in one line, so that a sentence may be broken anywhere."""
+    return " ".join((ROOT / "README.md").read_text().split())
+
+
+def rows(table: str) -> list[dict[str, str]]:
+    with (RESULTS / table).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_the_demo_is_as_long_and_as_dear_as_measured(readme):
+    grid = rows("one-machine/static-grid.csv")
+    seconds = {
+        policy: median(float(row["completion_seconds"]) for row in grid if row["policy"] == policy)
+        for policy in {row["policy"] for row in grid}
+    }
+    statics = sorted((name for name in seconds if name != "coach"), key=seconds.__getitem__)
+    for policy, said in (("coach", "Coach"), (statics[0], "best static"), (statics[-1], "worst static")):
+        of = [row for row in grid if row["policy"] == policy]
+        epochs = median(int(row["epochs"]) for row in of)
+        cost = median(float(row["cost"]) for row in of)
+        line = rf"\| {said}[^|]*\| {epochs:g} \| {seconds[policy]:.0f} s \| {cost:.4f} USD \|"
+        assert re.search(line, readme), line
+
+
+def test_the_overhead_and_the_way_of_the_thesis_are_as_measured(readme):
+    overhead = (RESULTS / "one-machine" / "overhead.md").read_text()
+    changed, unchanged = re.findall(r"\(w,s\) \w+ *\| \d+ *\| ([\d.]+)", overhead)
+    share = re.findall(r"end included: ([\d.]+)%", overhead)[0]
+    assert f"spent {share} % of the time: {float(unchanged):.2f} s an epoch" in readme
+    assert f"did not change, {float(changed):.2f} s when it did" in readme
+    thesis = rows("one-machine/thesis-way.csv")
+    ways = {
+        way: median(float(row["completion_seconds"]) for row in thesis if row["way"] == way)
+        for way in ("Coach", "thesis")
+    }
+    assert f"thesis's way it is {ways['thesis'] / ways['Coach']:.1f} times as fast" in readme
+    assert f"| {ways['thesis']:.0f} s |" in readme
+
+
+@pytest.mark.parametrize(
+    ("table", "subjects", "measure", "line"),
+    [
+        ("speed", ["mean"], "speed error, 8 chosen", "error of predicted speed, 8 measured points"),
+        ("speed", ["mean"], "speed lost, 8 chosen", "speed lost by taking the predicted best, 8 points"),
+        (
+            "last-epoch",
+            ["Cifar10, by the rule", "LeNet, by the rule"],
+            "error at 50%",
+            "error of the predicted last epoch half-way, CIFAR / LeNet",
+        ),
+    ],
+)
+def test_the_estimators_are_as_good_as_measured(readme, table, subjects, measure, line):
+    found = [
+        row
+        for subject in subjects
+        for row in rows(f"estimators/{table}.csv")
+        if (row["subject"], row["measure"]) == (subject, measure)
+    ]
+    assert len(found) == len(subjects)
+    digits = 1 if len(found) == 1 else 0
+    said = [
+        " / ".join(f"{100 * float(row[who]):.{digits}f}" for row in found)
+        for who in ("thesis", "optimus", "coach")
+    ]
+    assert f"| {line} | " + " | ".join(f"{value} %" for value in said) + " |" in readme
+
+
+def test_the_kills_are_as_many_as_were_lived(readme):
+    lives = rows("chaos/lives.csv")
+    struck = [life for life in lives if life["struck"] or life["lost"]]
+    assert f": {len(struck):,} lives of real jobs" in readme
+    simulated = dict(re.findall(r"\| ([\w ]+?) *\| (\d+) *\|", (RESULTS / "lives" / "lives.md").read_text()))
+    assert simulated["overshoots"] == "0"
+    assert f"Of {int(simulated['lives']):,} simulated lives" in readme
+
+
+def test_the_papers_numbers_are_inside_our_range_as_often_as_the_tables_say(readme):
+    inside = [
+        line.split("|")[6].strip()
+        for table in ("coach-table-2", "coach-table-3")
+        for line in (RESULTS / "experiments" / table / "comparison.md").read_text().splitlines()
+        if re.match(r"\| (\d|Table)", line)
+    ]
+    assert f"in {inside.count('yes')} of {len(inside)} rows" in readme
