@@ -60,7 +60,7 @@ def _records(home: Home, past: Past, follow: bool) -> Iterator[Any]:
     """The job's records; with `follow`, also those that come, until it is over."""
     from coach.core.jobs.actions import Enter
     from coach.core.jobs.events import ResumeAsked
-    from coach.core.jobs.reasons import MEANING, Reason
+    from coach.core.jobs.reasons import AT_REST, MEANING
 
     after, over = 0, False
     while True:
@@ -69,7 +69,7 @@ def _records(home: Home, past: Past, follow: bool) -> Iterator[Any]:
             after = seq
             if isinstance(record, Enter):
                 state = MEANING[record.reason].state
-                over = record.reason is Reason.INTERRUPTED or (state is not None and state.ended)
+                over = record.reason in AT_REST or (state is not None and state.ended)
             elif isinstance(record, ResumeAsked):
                 over = False
             yield record

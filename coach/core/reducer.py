@@ -267,7 +267,7 @@ class Reducer:
             return
         if job.interrupt:
             self._give_back(job, at)
-            self._enter(job, at, Reason.INTERRUPTED, f"after {len(job.epochs)} epochs; go on with: coach run")
+            self._enter(job, at, *life.standstill(job))
             return
         if self._payable(job) is None:
             self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))

@@ -13,7 +13,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
 from coach.report import words
 from coach.report.replay import replay
 
@@ -146,7 +146,7 @@ class Narrator:
     def _enter(self, job: Job, record: act.Enter) -> str | tuple[str, bool] | None:
         if record.reason in _SAID_ELSEWHERE:
             return None
-        if record.reason is Reason.INTERRUPTED:
+        if record.reason in AT_REST:
             if job.name in self._stopped:
                 return None
             self._stopped.add(job.name)

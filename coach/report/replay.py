@@ -12,7 +12,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import job as jobs
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import Reason
+from coach.core.jobs.reasons import AT_REST, Reason
 from coach.report.words import iso
 
 
@@ -51,7 +51,7 @@ class Pauses:
         elif self._since is None:
             if isinstance(record, ev.HandlerStarted) and self._before is not None:
                 self._since = self._before
-            elif isinstance(record, act.Enter) and record.reason is Reason.INTERRUPTED:
+            elif isinstance(record, act.Enter) and record.reason in AT_REST:
                 self._since = record.at
         if record.job:
             self._before = record.at

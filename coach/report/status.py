@@ -12,7 +12,7 @@ from coach.core.estimation.interval import Interval
 from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Epoch, Job, Phase
-from coach.core.jobs.reasons import Reason, State
+from coach.core.jobs.reasons import AT_REST, Reason, State
 from coach.report.words import iso
 
 #: Said of a job that lives, although no handler has its journal.
@@ -93,7 +93,7 @@ EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
 
 def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
     """The row of `job` at `now`. `orphan`: it lives, but no handler has its journal."""
-    left_alone = orphan and not job.ended and job.reason is not Reason.INTERRUPTED
+    left_alone = orphan and not job.ended and job.reason not in AT_REST
     last = job.epochs[-1] if job.epochs else None
     at = shown_allocation(job)
     until = None if left_alone else eta(job, now)
@@ -102,7 +102,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
     return JobRow(
         name=job.name,
         state=(State.WAITING if left_alone else job.state).value,
-        reason=(Reason.INTERRUPTED if left_alone else job.reason).value,
+        reason=(Reason.HANDLER_STOPPED if left_alone else job.reason).value,
         message=f"{ORPHAN}, after {len(job.epochs)} epochs" if left_alone else job.message,
         epoch=len(job.epochs),
         real_epochs=len(job.real_epochs),

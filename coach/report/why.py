@@ -9,7 +9,7 @@ from coach.core.cluster import NOTHING, Allocation, Node
 from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
 from coach.core.scene import queue_key
 from coach.report import words
 from coach.report.models import curve_words, speed_words
@@ -28,7 +28,7 @@ def why(
 
     `orphan`: it lives, but no handler has its journal.
     """
-    if orphan and job.reason is not Reason.INTERRUPTED:
+    if orphan and job.reason not in AT_REST:
         state = f"{job.name} is Waiting: {ORPHAN}, after {words.count(len(job.epochs), 'epoch')}"
         return [state, *_next_command(job), _money(job)]
     lines = [_state(job)]
@@ -37,7 +37,7 @@ def why(
         return lines
     if job.reason in _FOR_ROOM or job.state is State.QUEUED:
         lines += _queue(job, jobs, nodes)
-    if job.reason is Reason.INTERRUPTED:
+    if job.reason in AT_REST:
         lines += _next_command(job)
     if job.why:
         lines.append(f"Decided for {_what(job)}:")

@@ -225,7 +225,7 @@ def test_a_job_whose_handler_died_does_not_seem_to_train(
 ) -> None:
     keep(home, half_way())
     rows = json.loads(run(capsys, "ps", "-o", "json")[1])
-    assert {(row["state"], row["reason"]) for row in rows} == {("Waiting", "Interrupted")}
+    assert {(row["state"], row["reason"]) for row in rows} == {("Waiting", "HandlerStopped")}
     handler = Journal.write(home.journal(1))
     rows = json.loads(run(capsys, "ps", "-o", "json")[1])
     handler.close()

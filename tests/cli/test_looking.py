@@ -174,7 +174,7 @@ def test_a_job_that_nobody_runs_is_cancelled_in_its_journal(
     assert ended_how(home, "digits") == (State.CANCELLED, "CancelledByUser")
     assert after["digits"].job.ledger.reserved == 0
     assert after["digits"].job.epochs == before["digits"].job.epochs
-    assert ended_how(home, "pictures") == (State.WAITING, "Interrupted")
+    assert ended_how(home, "pictures") == (State.WAITING, "HandlerStopped")
     assert not after["pictures"].stopped
     code, _, err = run(capsys, "cancel", "digits")
     assert (code, err) == (2, "coach: digits has ended already: Cancelled\n")

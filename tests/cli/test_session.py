@@ -66,7 +66,7 @@ def test_jobs_whose_handler_died_stay_interrupted_until_they_are_asked_for(home:
     reducer.react(ev.HandlerStarted(journal.last_at() + 1, nodes(2, 4.0)))
     journal.close()
     for name, found in reducer.jobs.items():
-        assert found.reason is Reason.INTERRUPTED
+        assert found.reason is Reason.HANDLER_STOPPED
         assert not found.pods
         assert found.ledger.reserved == 0
         assert found.ledger.spent >= spent[name], "what it held until it died is paid"

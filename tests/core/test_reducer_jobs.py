@@ -109,6 +109,31 @@ def test_a_cancelled_or_interrupted_job_makes_room_too() -> None:
     assert world.job("a").reason is Reason.EPOCH_LIMIT
 
 
+@pytest.mark.parametrize(
+    ("asked", "reason"),
+    [
+        ((False,), Reason.HANDLER_STOPPED),
+        ((True,), Reason.INTERRUPTED),
+        ((False, True), Reason.INTERRUPTED),
+        ((True, False), Reason.INTERRUPTED),
+    ],
+)
+def test_a_job_that_was_stopped_says_whether_its_user_or_only_its_handler_did(
+    asked: tuple[bool, ...], reason: Reason
+) -> None:
+    world = world_of(nodes(1, GANG), "a", maxEpochs=3)
+    world.run(until=lambda: world.job("a").phase is Phase.RUNNING)
+    for by_user in asked:
+        world.interrupt("a", by_user=by_user)
+    world.run()
+    assert (world.job("a").reason, len(world.job("a").epochs)) == (reason, 1)
+    assert "coach resume a" in world.job("a").message
+    world.resume("a")
+    world.run()
+    assert world.job("a").reason is Reason.EPOCH_LIMIT
+    world.check_fold()
+
+
 def test_a_waiting_job_that_is_cancelled_is_gone_and_one_that_is_interrupted_does_not_start() -> None:
     world = world_of(nodes(1, GANG), "a", "b", "c", maxEpochs=2)
     world.cancel("b")

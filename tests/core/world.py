@@ -30,7 +30,7 @@ from coach.core.jobs.life import (
     MAX_FAILURES,
     affordable,
 )
-from coach.core.jobs.reasons import MEANING, Reason, Retry
+from coach.core.jobs.reasons import AT_REST, MEANING, Reason, Retry
 from coach.core.policies.coach import CoachPolicy
 from coach.core.reducer import Reducer
 from coach.handler.codec import decode, encode
@@ -151,8 +151,8 @@ class World:
     def cancel(self, name: str = "job") -> list[act.Action]:
         return self.send(ev.CancelAsked(self.now, name))
 
-    def interrupt(self, name: str = "job", now: bool = False) -> list[act.Action]:
-        return self.send(ev.InterruptAsked(self.now, name, now))
+    def interrupt(self, name: str = "job", now: bool = False, by_user: bool = True) -> list[act.Action]:
+        return self.send(ev.InterruptAsked(self.now, name, now, by_user))
 
     def resume(self, name: str = "job", added: int = 0) -> list[act.Action]:
         return self.send(ev.ResumeAsked(self.now, name, added))
@@ -405,7 +405,7 @@ class World:
     def check_rest(self) -> None:
         """What holds once nothing is to come: all jobs have ended or were stopped, and nothing is held."""
         for job in self.reducer.jobs.values():
-            stopped = job.interrupt and job.phase is Phase.PAUSED and job.reason is Reason.INTERRUPTED
+            stopped = job.interrupt and job.phase is Phase.PAUSED and job.reason in AT_REST
             assert job.ended or stopped, (
                 f"{job.name} waits for nothing: {job.phase} {job.reason} {job.message}"
             )
@@ -460,7 +460,7 @@ def check_job(job: Job) -> None:
         assert job.pods, "it waits for pods that are there"
         assert job.timer or any(held.releasing for held in job.pods.values())
     if job.phase is Phase.PAUSED:
-        assert job.timer or job.reason is Reason.INTERRUPTED
+        assert job.timer or job.reason in AT_REST
     if job.phase is Phase.ENDING:
         assert job.ending and job.pods and all(held.releasing for held in job.pods.values())
     if job.phase is Phase.IDLE:

@@ -87,7 +87,7 @@ def test_earlier_jobs_give_an_eta_from_the_first_fit_on() -> None:
 def test_a_job_without_a_handler_says_so() -> None:
     world = half_way(8)
     row = job_row(world.job("digits"), world.now, orphan=True)
-    assert (row.state, row.reason, row.eta) == ("Waiting", "Interrupted", None)
+    assert (row.state, row.reason, row.eta) == ("Waiting", "HandlerStopped", None)
     assert "its handler ended" in row.message
 
 

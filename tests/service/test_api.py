@@ -376,7 +376,7 @@ def test_the_next_service_goes_on_with_what_no_user_stopped(home: Home) -> None:
         await api.post("/jobs/stopped/interrupt", {"now": True})
         await api.until("stopped", lambda row: row["reason"] == "Interrupted" and row["reserved"] == 0)
         await api.service.interrupt(["running"], now=True, by_user=False)  # what a service does at its end
-        await api.until("running", lambda row: row["reason"] == "Interrupted")
+        await api.until("running", lambda row: row["reason"] == "HandlerStopped")
 
     async def second(api: Api) -> None:
         row = await api.ended("running")

@@ -134,7 +134,8 @@ def test_a_service_is_found_by_the_other_commands_and_gone_afterwards(
     assert any("stopping at the end of the running epochs" in line["message"] for line in log)
     assert {"job"} <= {line.get("job") for line in log}
     row = rows()["job"]
-    assert (row["reason"], row["reserved"]) == ("Interrupted", 0)
+    assert (row["reason"], row["reserved"]) == ("HandlerStopped", 0)
+    assert "by the user" not in coach("why", "job")[1]
 
 
 def test_a_second_service_and_a_second_run_are_refused_or_join(home: Home, tmp_path: Path) -> None:
@@ -242,7 +243,7 @@ def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(home: Home, tmp_p
             with pytest.raises(TemporaryError, match="the service is stopping"):
                 client.submit([job])
         assert service.end(signal.SIGINT)[0] == 0
-    assert rows()["job"]["reason"] == "Interrupted"
+    assert rows()["job"]["reason"] == "HandlerStopped"
 
 
 def test_a_client_is_told_when_the_service_goes_away(home: Home, tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.fits import Curve, Surface
-from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
 from coach.core.jobs.spec import TrainingJob
 
 #: Seconds that a gang is paid for beyond its epoch's deadline: to stop, to be settled and to be released in.
@@ -165,6 +165,7 @@ class Job:
     ended_at: float | None = None
     cancel: bool = False
     interrupt: bool = False
+    stopped_by_user: bool = False  #: of `interrupt`: not only by a handler that stops, or has died
     ending: tuple[Reason, str] | None = None
 
     # -- what follows from the above ------------------------------------------------------------------
@@ -377,14 +378,15 @@ def _cancel_asked(job: Job, event: ev.CancelAsked) -> None:
 
 def _interrupt_asked(job: Job, event: ev.InterruptAsked) -> None:
     job.interrupt = job.interrupt or not job.ended
+    job.stopped_by_user = job.interrupt and (job.stopped_by_user or event.by_user)
 
 
 def _resume_asked(job: Job, event: ev.ResumeAsked) -> None:
     """A job that stands still starts again; one that is on its way goes on, with the money and without the stop."""
     if job.ledger.budget is not None:
         job.ledger.budget += event.added_budget
-    job.interrupt = False
-    if job.ended or job.phase is Phase.ENDING or job.reason is Reason.INTERRUPTED:
+    job.interrupt = job.stopped_by_user = False
+    if job.ended or job.phase is Phase.ENDING or job.reason in AT_REST:
         job.cancel = False
         job.failures = 0
         job.real_curves = ()
@@ -488,7 +490,7 @@ def _enter(job: Job, action: act.Enter) -> None:
         job.phase = Phase.PAUSED
     elif action.reason not in RUNNING_REASONS:
         job.timer = ""
-        job.phase = Phase.PAUSED if action.reason is Reason.INTERRUPTED else Phase.IDLE
+        job.phase = Phase.PAUSED if action.reason in AT_REST else Phase.IDLE
 
 
 _APPLY: dict[type, Callable[[Job, Any], None]] = {

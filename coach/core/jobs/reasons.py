@@ -56,6 +56,7 @@ class Reason(StrEnum):
     PLACING = "Placing"
     BACKING_OFF = "BackingOff"
     INTERRUPTED = "Interrupted"
+    HANDLER_STOPPED = "HandlerStopped"
     # running
     PROBING_SPEED = "ProbingSpeed"
     TRAINING_EPOCH = "TrainingEpoch"
@@ -87,6 +88,10 @@ class Reason(StrEnum):
     CANCELLED_BY_USER = "CancelledByUser"
 
 
+#: A job that was told to stop has, and can be resumed.
+AT_REST = frozenset({Reason.INTERRUPTED, Reason.HANDLER_STOPPED})
+
+
 @dataclass(frozen=True, slots=True)
 class Meaning:
     """What follows from a reason. `state` None: the reason says why an attempt failed, and the job goes on."""
@@ -108,6 +113,7 @@ MEANING: dict[Reason, Meaning] = {
     Reason.PLACING: Meaning("its functions are being placed", State.WAITING),
     Reason.BACKING_OFF: Meaning("pauses after a failed attempt", State.WAITING),
     Reason.INTERRUPTED: Meaning("stopped by the user; it can be resumed", State.WAITING, Retry.FREE),
+    Reason.HANDLER_STOPPED: Meaning("its handler stopped; it can be resumed", State.WAITING, Retry.FREE),
     Reason.PROBING_SPEED: Meaning("measures its speed with a mini-epoch", State.PROBING),
     Reason.TRAINING_EPOCH: Meaning("trains", State.TRAINING),
     Reason.BAD_REQUEST: Meaning("a function refused its order"),

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coach.core.gang import WaitReason
-from coach.core.jobs.reasons import ENDED, EXIT_CODE, MEANING, Reason, Retry, State
+from coach.core.jobs.reasons import AT_REST, ENDED, EXIT_CODE, MEANING, Reason, Retry, State
 
 ROOT = Path(__file__).parents[3]
 
@@ -49,7 +49,7 @@ def test_every_failed_attempt_has_its_retry_class_and_decides_no_state() -> None
 
 def test_an_attempt_that_we_ended_ourselves_is_not_counted() -> None:
     free = {reason for reason, meaning in MEANING.items() if meaning.retry is Retry.FREE}
-    assert free == {Reason.INTERRUPTED, Reason.HANDLER_RESTARTED}
+    assert free == AT_REST | {Reason.HANDLER_RESTARTED}
 
 
 def test_every_state_has_an_exit_code_and_only_ends_have_one_of_their_own() -> None:
