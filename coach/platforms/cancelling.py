@@ -31,4 +31,6 @@ async def cancellable(request: Coroutine[Any, Any, Answer]) -> Answer:
     except asyncio.CancelledError:
         scope.cancel()
         await asyncio.wait({task})
+        if not task.cancelled():
+            task.exception()  # nobody else asks for it
         raise

@@ -109,6 +109,27 @@ def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoin
     assert "became" in job.message and job.weights is None
 
 
+def test_a_template_that_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None:
+    (tmp_path / "training").mkdir()
+    (tmp_path / "training/zygote.py").write_text("import time\ntime.sleep(300)\n")
+
+    def running() -> list[int]:
+        return [pid for pid in descendants(os.getpid()) if str(tmp_path) in command(pid)]
+
+    async def main() -> None:
+        functions = Functions(tmp_path, Path(sys.executable))
+        starting = asyncio.create_task(functions.start_template(tmp_path / "template.sock"))
+        async with asyncio.timeout(60):
+            while not running():
+                await asyncio.sleep(0.01)
+        starting.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await starting
+        assert not running()
+
+    asyncio.run(main())
+
+
 def test_a_platform_that_cannot_open_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     functions = Functions(Functions.folder_only(), Path(sys.executable))  # has no MXNet

@@ -116,6 +116,9 @@ class Functions:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             pass
+        except BaseException:  # whoever wanted it is gone, and nobody would end it
+            await template.close()
+            raise
         if socket.exists():
             return template
         await template.close()
