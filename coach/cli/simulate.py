@@ -46,8 +46,12 @@ Speeds = Annotated[
     ),
 ]
 Figure = Annotated[
-    str,
-    typer.Option(metavar="FILE", help="Where the figure goes (png, svg, pdf); the word none for no figure."),
+    str | None,
+    typer.Option(
+        metavar="FILE",
+        help="Where the figure goes (png, svg, pdf), or the word none. If not said: simulation.png here, "
+        "beside a table; none beside json and csv.",
+    ),
 ]
 
 
@@ -84,13 +88,14 @@ def command(  # noqa: PLR0917 - they are options
     processes: Annotated[
         int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")
     ] = 0,
-    figure: Figure = "simulation.png",
+    figure: Figure = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Ask what would happen on any cluster, in virtual time.
 
     Speeds and learning curves are those that the journals have of the same model and data; for jobs that never ran,
-    those of --speeds, --epoch-seconds and --epochs. Ctrl-C keeps the runs that are done.
+    those of --speeds, --epoch-seconds and --epochs. The answer is a table, and a figure in simulation.png.
+    Ctrl-C keeps the runs that are done.
 
     \b
     Examples:
@@ -135,6 +140,8 @@ def command(  # noqa: PLR0917 - they are options
             by_policy[name].append(result)
     by_policy = {name: done for name, done in by_policy.items() if done}
     _show(by_policy, output)
+    if figure is None:
+        figure = "simulation.png" if output is Format.TABLE else "none"
     if by_policy and figure != "none":
         from coach.report.simulated import plot_simulated
 

@@ -46,6 +46,18 @@ def test_a_what_if_answers_with_a_row_a_policy_and_a_figure(
     assert figure.read_text().startswith("<?xml")
 
 
+def test_the_figure_is_where_it_says_and_only_beside_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = ("--trace", str((TRACES / "own.csv").absolute()), "--nodes", "2x8x32x2", "--policy", "fifo")
+    monkeypatch.chdir(tmp_path)
+    assert simulate(*trace, "-o", "csv") == 0
+    assert list(tmp_path.glob("*.png")) == []
+    assert simulate(*trace) == 0
+    assert "figure: simulation.png" in capsys.readouterr().err
+    assert (tmp_path / "simulation.png").read_bytes().startswith(b"\x89PNG")
+
+
 def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
     answers = []
     for _ in range(2):
