@@ -308,7 +308,7 @@ func keys(jobs []string) []identity.Key {
 // compare an outcome with what is given of the expected one.
 func compare(t *testing.T, s *planner.Snapshot, g *planner.Gang, plan planner.Plan, expect map[string]any) {
 	t.Helper()
-	got := map[string]any{}
+	var got map[string]any
 	if wait := plan.Wait; wait != nil {
 		missing, blockers := map[string]any{}, []any{}
 		for _, count := range wait.Missing {

@@ -42,18 +42,22 @@ func (s *State) left(key identity.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.records[key]; r != nil && r.absent != nil && r.absent.until.IsZero() {
-		r.absent.until = s.clock.Now().Add(limit)
+		r.since = s.clock.Now()
+		r.absent.until = r.since.Add(limit)
 		s.wake.gang(key, limit)
 	}
 }
 
 // returned ends an absence whose time is over, or in any case; those that it kept waiting are looked at.
 func (s *State) returned(key identity.Key, anyhow bool) {
+	now := s.clock.Now()
 	s.mu.Lock()
 	r := s.records[key]
-	over := r != nil && r.absent != nil && (anyhow || (!r.absent.until.IsZero() && !r.absent.claims(s.clock.Now())))
+	over := r != nil && r.absent != nil && (anyhow || (!r.absent.until.IsZero() && !r.absent.claims(now)))
 	if over {
 		r.absent = nil
+	} else if r != nil && r.absent.claims(now) {
+		s.wake.gang(key, r.absent.until.Sub(now)) // of two calls to wake one gang later the queue keeps the earlier
 	}
 	s.mu.Unlock()
 	if over {

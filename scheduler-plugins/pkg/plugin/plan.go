@@ -28,6 +28,7 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	s := g.state
 	begin := time.Now()
 	defer func() { metrics.planning.Observe(time.Since(begin).Seconds()) }()
+	news := s.wake.news.Load()
 	v := s.view(key)
 	if v.object == nil {
 		return &reason.Reason{Token: reason.WaitingMembers, Text: "Gang object " + key.String() + " is not created"}
@@ -54,6 +55,7 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	if plan.Wait != nil {
 		if needs {
 			s.settle(key, gang.Order, *plan.Wait, pod)
+			s.again(key, news)
 		}
 		return plan.Wait
 	}
@@ -69,6 +71,9 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	}
 	s.mu.Unlock()
 	s.ledger.Plan(seats, s.clock.Now())
+	if len(gang.Placed(&plan)) < len(v.offered) {
+		s.again(key, news)
+	}
 	if needs {
 		metrics.placed.Inc()
 		s.settle(key, gang.Order, reason.Reason{Token: reason.Placing, Missing: v.missing.Short(),
@@ -86,6 +91,14 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 		g.handle.Activate(klog.FromContext(ctx), s.objectsOf(siblings))
 	}
 	return nil
+}
+
+// again looks at a gang that was planned in vain if there was news meanwhile: whoever was told of it did not know yet that this gang
+// waits.
+func (s *State) again(key identity.Key, news int64) {
+	if s.wake.news.Load() != news {
+		s.wake.gang(key, burst)
+	}
 }
 
 // headOf builds what the head was promised, on the same snapshot.

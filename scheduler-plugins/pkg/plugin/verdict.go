@@ -48,7 +48,7 @@ func (s *State) settle(key identity.Key, at order.Key, verdict reason.Reason, po
 	// two that wait would wake each other for ever.
 	queued := func(token reason.Token) bool { return token.Claims() || token == reason.ShadowReserved }
 	if before.Token.Claims() != verdict.Token.Claims() || queued(before.Token) != queued(verdict.Token) || verdict.Token == reason.Placing {
-		s.wake.room()
+		s.wake.others()
 	}
 	if news {
 		metrics.verdicts.WithLabelValues(string(verdict.Token)).Inc()

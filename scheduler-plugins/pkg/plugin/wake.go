@@ -3,6 +3,7 @@ package plugin
 import (
 	"context"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -21,6 +22,7 @@ import (
 type waker struct {
 	state *State
 	queue workqueue.TypedDelayingInterface[identity.Key]
+	news  atomic.Int64 // how often room came free, or the nodes changed
 }
 
 // Keys for news that is about no gang in particular; no namespace is named like this.
@@ -37,10 +39,19 @@ func newWaker(s *State) *waker {
 
 func (w *waker) gang(key identity.Key, after time.Duration) { w.queue.AddAfter(key, after) }
 
-// room came free somewhere. Events come in bursts, and one look after the burst is enough.
-func (w *waker) room() { w.queue.AddAfter(roomCameFree, burst) }
+// room came free somewhere, or a claim on it ended.
+func (w *waker) room() {
+	w.news.Add(1)
+	w.others()
+}
 
-func (w *waker) node() { w.queue.AddAfter(nodeChanged, burst) }
+func (w *waker) node() {
+	w.news.Add(1)
+	w.queue.AddAfter(nodeChanged, burst)
+}
+
+// others that wait for room are looked at. Events come in bursts, and one look after the burst is enough.
+func (w *waker) others() { w.queue.AddAfter(roomCameFree, burst) }
 
 // turn comes to the next gang when pods are bound or plans are given up.
 func (w *waker) turn() { w.queue.AddAfter(bindingsDone, burst) }
@@ -261,7 +272,7 @@ func (s *State) clear(key identity.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r := s.records[key]; r != nil && r.absent != nil {
-		s.records[key] = &record{absent: r.absent, order: r.order}
+		s.records[key] = &record{absent: r.absent, order: r.order, since: r.since}
 	} else {
 		delete(s.records, key)
 	}
