@@ -4,11 +4,11 @@
 # make chaos   N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
 # make fuzz    SECONDS=60: job files against the parser, guided by its coverage
 # make wheel   dist/: installed anywhere, it runs jobs too (docs/operations.md)
-# make check   lint, types, import contracts
+# make check   lint, types, import contracts; gofmt, vet and staticcheck where Go is
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-python test-go chaos fuzz wheel check lint types contracts requirements bench recording clean
+.PHONY: help setup data demo test test-python test-go chaos fuzz wheel check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -70,10 +70,12 @@ test-python: setup data
 	@$(PYTEST) tests
 
 # Go parts run where Go is; COACH_REQUIRE_ALL=1 makes their absence a failure.
-test-go:
-	@if command -v go >/dev/null; then $(MAKE) --no-print-directory -C scheduler-plugins test; \
-	elif [ "$${COACH_REQUIRE_ALL:-}" = 1 ]; then echo "test-go: no Go on this machine" >&2; exit 1; \
-	else echo "test-go: skipped, no Go on this machine"; fi
+test-go: GO_TARGETS := test integration
+check-go: GO_TARGETS := check
+test-go check-go:
+	@if command -v go >/dev/null; then $(MAKE) --no-print-directory -C scheduler-plugins $(GO_TARGETS); \
+	elif [ "$${COACH_REQUIRE_ALL:-}" = 1 ]; then echo "$@: no Go on this machine" >&2; exit 1; \
+	else echo "$@: skipped, no Go on this machine"; fi
 
 # Lives add up by seed in results/chaos; those that were lived before are not lived again.
 N := 100
@@ -90,7 +92,7 @@ fuzz: setup
 wheel: setup
 	@.venv/bin/python -m hatchling build -t wheel -d dist
 
-check: lint types contracts
+check: lint types contracts check-go
 
 lint: setup
 	@.venv/bin/ruff check --quiet .
