@@ -32,60 +32,55 @@ def idle() -> World:
     return world
 
 
+def until(world: World, holds: Callable[[Job], bool]) -> World:
+    """The world at the instant when this holds of its job."""
+    world.run(until=lambda: holds(world.job()))
+    return world
+
+
 def deploying() -> World:
     return lone()
 
 
 def growing() -> World:
     """Between epochs: it holds a gang that is paid for, and more pods are starting."""
-    world = lone()
-    world.run(until=lambda: bool(world.job().epochs) and world.job().phase is Phase.DEPLOYING)
-    return world
+    return until(lone(), lambda job: bool(job.epochs) and job.phase is Phase.DEPLOYING)
 
 
 def shrinking() -> World:
     """Pods that are too many are being released before the next epoch."""
-    world = lone(Truth(release=3.0))
-    world.run(until=lambda: world.job().phase is Phase.DEPLOYING and any(h.releasing for h in held(world)))
-    return world
+    return until(
+        lone(Truth(release=3.0)),
+        lambda job: job.phase is Phase.DEPLOYING and any(held.releasing for held in job.pods.values()),
+    )
 
 
 def probing() -> World:
-    world = lone()
-    world.run(until=lambda: world.job().phase is Phase.RUNNING)
-    return world
+    return until(lone(), lambda job: job.phase is Phase.RUNNING)
 
 
 def training() -> World:
-    world = lone()
-    world.run(until=lambda: world.job().running is not None and world.job().running.kind == "real")
-    return world
+    return until(lone(), lambda job: job.running is not None and job.running.kind == "real")
 
 
 def fitting() -> World:
-    world = lone()
-    world.run(until=lambda: world.job().phase is Phase.FITTING and len(world.job().epochs) > 2)
-    return world
+    return until(lone(), lambda job: job.phase is Phase.FITTING and len(job.epochs) > 2)
 
 
 def first_fit() -> World:
-    world = lone()
-    world.run(until=lambda: world.job().phase is Phase.FITTING)
-    return world
+    return until(lone(), lambda job: job.phase is Phase.FITTING)
 
 
 def backing_off() -> World:
-    world = lone(Truth(fault=lambda order: (Reason.PEER_LOST, 0.5) if order.token == "job.2" else None))
-    world.run(until=lambda: world.job().reason is Reason.BACKING_OFF)
-    return world
+    fault = Truth(fault=lambda order: (Reason.PEER_LOST, 0.5) if order.token == "job.2" else None)
+    return until(lone(fault), lambda job: job.reason is Reason.BACKING_OFF)
 
 
 def stopping() -> World:
     """Interrupted, and giving back."""
     world = fitting()
     world.interrupt()
-    world.run(until=lambda: world.job().reason is Reason.INTERRUPTED)
-    return world
+    return until(world, lambda job: job.reason is Reason.INTERRUPTED)
 
 
 def interrupted() -> World:
@@ -102,9 +97,7 @@ def cancelling() -> World:
 
 
 def ending() -> World:
-    world = cancelling()
-    world.run(until=lambda: world.job().phase is Phase.ENDING)
-    return world
+    return until(cancelling(), lambda job: job.phase is Phase.ENDING)
 
 
 def ended() -> World:
@@ -128,10 +121,6 @@ def succeeded() -> World:
     return world
 
 
-def held(world: World) -> list[object]:
-    return list(world.job().pods.values())
-
-
 PHASES: dict[Callable[[], World], Phase] = {
     idle: Phase.IDLE,
     deploying: Phase.DEPLOYING,
@@ -150,6 +139,9 @@ PHASES: dict[Callable[[], World], Phase] = {
     exhausted: Phase.ENDED,
     succeeded: Phase.ENDED,
 }
+
+
+in_every_phase = pytest.mark.parametrize("make", PHASES, ids=lambda make: make.__name__)
 
 
 def report(position: int = 0) -> ev.EpochReport:
@@ -247,7 +239,7 @@ def thawed(frozen: bytes) -> Reducer:
     return reducer
 
 
-@pytest.mark.parametrize("make", PHASES, ids=lambda make: make.__name__)
+@in_every_phase
 def test_every_event_in_this_phase_is_handled_and_leaves_a_job_that_makes_sense(
     make: Callable[[], World],
 ) -> None:
@@ -288,7 +280,7 @@ def test_from_this_phase_the_same_event_leads_to_the_same_actions(make: Callable
 # -- what users ask for, in every phase --------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("make", PHASES, ids=lambda make: make.__name__)
+@in_every_phase
 def test_a_cancelled_job_ends_and_gives_everything_back(make: Callable[[], World]) -> None:
     world = make()
     over = world.job().ended or world.job().cancel
@@ -300,17 +292,15 @@ def test_a_cancelled_job_ends_and_gives_everything_back(make: Callable[[], World
 
 
 @pytest.mark.parametrize("now", [False, True])
-@pytest.mark.parametrize("make", PHASES, ids=lambda make: make.__name__)
+@in_every_phase
 def test_an_interrupted_job_rests_with_its_checkpoint_and_ends_as_usual_when_it_is_resumed(
     make: Callable[[], World], now: bool
 ) -> None:
     world = make()
-    over = world.job().ended or world.job().cancel
-    running = world.job().running
-    epochs = len(world.job().epochs)
+    job = world.job()
+    over, running, epochs = job.ended or job.cancel, job.running, len(job.epochs)
     world.interrupt(now=now)
     world.run()
-    job = world.job()
     if over:
         return
     assert (job.reason, job.phase) == (Reason.INTERRUPTED, Phase.PAUSED)
@@ -323,7 +313,7 @@ def test_an_interrupted_job_rests_with_its_checkpoint_and_ends_as_usual_when_it_
     check_curve(job)
 
 
-@pytest.mark.parametrize("make", PHASES, ids=lambda make: make.__name__)
+@in_every_phase
 def test_a_job_that_is_resumed_without_having_been_stopped_goes_on_as_it_was(
     make: Callable[[], World],
 ) -> None:
@@ -369,7 +359,7 @@ def test_an_exhausted_job_that_is_resumed_without_money_says_so_again() -> None:
 
 
 @pytest.mark.parametrize("down", [0.0, 1000.0])
-@pytest.mark.parametrize("make", PHASES, ids=lambda make: make.__name__)
+@in_every_phase
 def test_after_a_restart_the_job_ends_as_if_nothing_had_happened(
     make: Callable[[], World], down: float
 ) -> None:
@@ -395,7 +385,7 @@ def test_after_a_restart_the_job_ends_as_if_nothing_had_happened(
     world.check_fold()
 
 
-@pytest.mark.parametrize("make", PHASES, ids=lambda make: make.__name__)
+@in_every_phase
 def test_a_handler_that_restarts_again_and_again_counts_nothing_twice(make: Callable[[], World]) -> None:
     world = make()
     for _ in range(5):
