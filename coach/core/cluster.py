@@ -21,6 +21,11 @@ class Allocation(NamedTuple):
     workers: int
     servers: int
 
+    @property
+    def pods(self) -> int:
+        """How many pods that is, the parameter servers' scheduler included."""
+        return self.workers + self.servers + 1
+
     def __str__(self) -> str:
         return f"{self.workers}x{self.servers}"
 

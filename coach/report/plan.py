@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from coach.core.budget import to_amount
 from coach.core.cluster import Allocation, Node
-from coach.core.estimation.cost import epoch_seconds
+from coach.core.estimation.cost import epoch_cost, epoch_seconds, second_cost
 from coach.core.estimation.fit import fit_models
 from coach.core.estimation.interval import Interval
 from coach.core.gang import Wait
@@ -124,10 +124,13 @@ def _row(  # noqa: PLR0917
     job: Job, at: Allocation, epochs: Interval, fixed: Interval, measured: bool, nodes: tuple[Node, ...]
 ) -> PlanRow:
     book = job.spec.spec.price_book
-    rate = book.rate(job.spec.spec.resources.total(at))
+    held = job.spec.spec.resources.total(at)
+    rate = second_cost(held, book, at.pods)
     budget = job.ledger.budget
     seconds = None if job.speed is None else epoch_seconds(job.speed, *at, fixed)
     total = None if seconds is None else _times(epochs, seconds)
+    cost = None if seconds is None else epoch_cost(seconds, held, book, at.pods)
+    costs = None if cost is None else _times(epochs, cost)
     return PlanRow(
         *at,
         measured=measured,
@@ -137,27 +140,27 @@ def _row(  # noqa: PLR0917
         seconds=_expected(seconds),
         seconds_low=_low(seconds),
         seconds_high=_high(seconds),
-        cost=_expected(seconds, rate),
+        cost=_expected(cost),
         job_seconds=_expected(total),
         job_seconds_low=_low(total),
         job_seconds_high=_high(total),
-        job_cost=_expected(total, rate),
-        job_cost_low=_low(total, rate),
-        job_cost_high=_high(total, rate),
-        within_budget=None if budget is None or total is None else total.expected * rate <= to_amount(budget),
+        job_cost=_expected(costs),
+        job_cost_low=_low(costs),
+        job_cost_high=_high(costs),
+        within_budget=None if budget is None or costs is None else costs.expected <= to_amount(budget),
     )
 
 
-def _low(interval: Interval | None, factor: float = 1.0) -> float | None:
-    return None if interval is None else interval.low * factor
+def _low(interval: Interval | None) -> float | None:
+    return None if interval is None else interval.low
 
 
-def _expected(interval: Interval | None, factor: float = 1.0) -> float | None:
-    return None if interval is None else interval.expected * factor
+def _expected(interval: Interval | None) -> float | None:
+    return None if interval is None else interval.expected
 
 
-def _high(interval: Interval | None, factor: float = 1.0) -> float | None:
-    return None if interval is None else interval.high * factor
+def _high(interval: Interval | None) -> float | None:
+    return None if interval is None else interval.high
 
 
 def _times(one: Interval, other: Interval) -> Interval:

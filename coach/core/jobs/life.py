@@ -249,7 +249,8 @@ def _cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> Interval:
     seconds = predicted_seconds(job, allocation, fraction)
     if seconds is None:
         return Interval(0.0, 0.0, 0.0)
-    return epoch_cost(seconds, job.spec.spec.resources.total(allocation), job.spec.spec.price_book)
+    held = job.spec.spec.resources.total(allocation)
+    return epoch_cost(seconds, held, job.spec.spec.price_book, allocation.pods)
 
 
 def predicted_cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> float:
@@ -278,7 +279,6 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     """
     book = job.spec.spec.price_book
     held = job.spec.spec.resources.total(allocation)
-    pods = allocation.workers + allocation.servers + 1
     formed = job.group != "" and job.epochs != [] and job.epochs[-1].allocation == allocation
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
     if predicted is None:
@@ -297,14 +297,14 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     if job.ledger.budget is not None:
         money = job.ledger.budget - job.ledger.spent - 2 * ROUNDING
         # The price of a second and its calls; what is paid for starting comes off first.
-        start = book.cost(NOTHING, 0.0, pods * CALLS_TO_START)
-        second = book.rate(held) + book.invocation * pods * CALLS_PER_SECOND
+        start = book.cost(NOTHING, 0.0, allocation.pods * CALLS_TO_START)
+        second = book.rate(held) + book.invocation * allocation.pods * CALLS_PER_SECOND
         paid = float("inf") if second == 0.0 else to_amount(money - start) / second - LEASE_SECONDS - 1e-3
         if paid < needed:
             return None
         budget_bound = paid < deadline
         deadline = min(deadline, paid)
-    calls = int(pods * (CALLS_TO_START + CALLS_PER_SECOND * deadline))
+    calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * deadline))
     reservation = book.cost(held, deadline + LEASE_SECONDS, calls) + ROUNDING
     if job.ledger.budget is not None and job.ledger.spent + reservation > job.ledger.budget:
         return None  # not even what is free of charge, whose rounding is held too, once all is spent
@@ -315,8 +315,7 @@ def least_needed(job: Job, allocation: Allocation) -> tuple[float, Money]:
     """Seconds, and what they cost with all calls, below which `terms` refuses a whole epoch with `allocation`."""
     predicted = predicted_seconds(job, allocation, 1.0)
     seconds = START_SECONDS + (predicted.high if predicted else START_SECONDS)
-    pods = allocation.workers + allocation.servers + 1
-    calls = int(pods * (CALLS_TO_START + CALLS_PER_SECOND * seconds))
+    calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * seconds))
     held = job.spec.spec.resources.total(allocation)
     return seconds, job.spec.spec.price_book.cost(held, seconds + LEASE_SECONDS, calls) + 2 * ROUNDING
 

@@ -4,7 +4,7 @@ import pytest
 
 from coach.core.budget import PriceBook
 from coach.core.cluster import Resources
-from coach.core.estimation.cost import epoch_cost, epoch_seconds
+from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND, epoch_cost, epoch_seconds
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedPoint, fit_speed
 
@@ -23,10 +23,12 @@ def test_an_epoch_takes_its_fixed_seconds_and_its_fraction():
 
 def test_cost_is_resource_seconds_at_their_prices_and_the_calls():
     seconds = epoch_seconds(MODEL, 2, 2, FIXED)
-    cost = epoch_cost(seconds, Resources(4.0, 6.0), PRICES, invocations=4)
-    rate = 4 * 0.001 + 6 * 0.0001
+    cost = epoch_cost(seconds, Resources(4.0, 6.0), PRICES, pods=5)
+    rate = 4 * 0.001 + 6 * 0.0001 + 5 * USUAL_CALLS_PER_SECOND * PRICES.invocation
     for bound in ("low", "expected", "high"):
-        assert getattr(cost, bound) == pytest.approx(getattr(seconds, bound) * rate + 0.04)
+        assert getattr(cost, bound) == pytest.approx(
+            getattr(seconds, bound) * rate + 5 * USUAL_CALLS * PRICES.invocation
+        )
 
 
 def test_a_quantile_of_an_interval_agrees_with_its_bounds():
