@@ -12,12 +12,8 @@ import typer
 from coach.cli.output import Format, Output, console, fields, print_csv, print_json, table
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from coach.core.cluster import Node
-    from coach.core.jobs.spec import TrainingJob
     from coach.simulation.metrics import Result
-    from coach.simulation.truth import Training
 
 Files = Annotated[
     list[Path] | None, typer.Argument(metavar="[FILE]...", help="Job files; each may have several jobs.")
@@ -69,6 +65,13 @@ def command(  # noqa: PLR0917 - they are options
             help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, thesis:.",
         ),
     ] = "",
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="The jobs of real runs instead of job files: a journal.db, or a COACH_HOME; each comes when it came.",
+        ),
+    ] = None,
     speeds: Speeds = "resnet-50",
     epoch_seconds: Annotated[
         float,
@@ -101,14 +104,15 @@ def command(  # noqa: PLR0917 - they are options
     Examples:
       coach simulate jobs/*.yaml --nodes 10x32 --policy coach,drf,static:2x2
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp --seeds 4
+      coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
     """
     from coach.core.errors import UserError
     from coach.simulation.parallel import gather
 
     names = [name.strip() for name in policy.split(",") if name.strip()]
-    if not names or bool(files) == bool(trace):
+    if not names or sum(map(bool, (files, trace, journal))) != 1:
         raise UserError(
-            "simulate needs job files or a --trace, and at least one --policy; nothing was simulated"
+            "simulate needs job files, a --trace or a --journal, and at least one --policy; nothing was simulated"
         )
     cluster = parse_cluster(nodes)
     lost = function_lost or float("inf")
@@ -121,16 +125,20 @@ def command(  # noqa: PLR0917 - they are options
             (replay, (trace, cluster, name, one, lost)) for name, one in runs
         ]
     else:
-        from coach.jobfiles.load import load_jobs
+        from coach.cli.truths import distinct, lived, truths_of
         from coach.simulation.whatif import Question, answer, arrival_times
 
-        jobs = _distinct([one.spec for one in load_jobs(files or [], check_files=False)])
-        truths, origins = _truths(jobs, speeds, epoch_seconds, epochs, assume)
+        if journal is not None:
+            jobs, truths, came, origins = lived(journal)
+        else:
+            from coach.jobfiles.load import load_jobs
+
+            jobs = distinct([one.spec for one in load_jobs(files or [], check_files=False)])
+            truths, origins = truths_of(jobs, speeds, epoch_seconds, epochs, assume)
+            came = arrival_times(arrivals, len(jobs), seed)
         for words, called in origins.items():
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
-        question = Question(
-            tuple(jobs), tuple(truths), arrival_times(arrivals, len(jobs), seed), cluster, function_lost=lost
-        )
+        question = Question(tuple(jobs), tuple(truths), came, cluster, function_lost=lost)
         tasks = [(answer, (question, name, one)) for name, one in runs]
     with progress(len(tasks)) as advance:
         results, interrupted = gather(tasks, processes=processes or None, done=lambda *_: advance())
@@ -172,59 +180,6 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
         raise UserError(f"--nodes {text}: 1 to 10000 nodes with more than no core each, such as 10x32")
     each = Resources(cores, float(found[3] or 4 * cores), float(found[4] or 0))
     return tuple(Node(f"node-{n:04d}", each) for n in range(count))
-
-
-def _distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
-    """The same jobs; of those with one name the later ones are numbered."""
-    seen: dict[str, int] = {}
-    distinct = []
-    for job in jobs:
-        seen[job.name] = seen.get(job.name, 0) + 1
-        name = job.name if seen[job.name] == 1 else f"{job.name[:34]}-{seen[job.name]}"
-        distinct.append(job.model_copy(update={"metadata": job.metadata.model_copy(update={"name": name})}))
-    return distinct
-
-
-def _truths(
-    jobs: Sequence[TrainingJob], speeds: str, epoch_seconds: float, epochs: float, assume: bool
-) -> tuple[list[Training], dict[str, list[str]]]:
-    """The truth of each job, and where it comes from: words -> jobs."""
-    from coach.handler.home import Home
-    from coach.handler.journal import Journal
-    from coach.simulation.assumed import assumed
-    from coach.simulation.measured import Run, learn, runs_of
-    from coach.simulation.speeds import find_speed
-
-    shape = find_speed(speeds)
-    known: list[Run] = []
-    if not assume:
-        for path in Home.default().journals():
-            journal = Journal.read(path)
-            known += runs_of(record for _, record in journal.records()).values()
-            journal.close()
-    truths: list[Training] = []
-    origins: dict[str, list[str]] = {}
-    for job in jobs:
-        alike = [run for run in known if _alike(run.job.spec, job) and run.job.real_epochs]
-        if alike:
-            truths.append(learn(alike))
-            words = f"speed and curve as measured in {len(alike)} real run{'s' * (len(alike) > 1)}"
-        else:
-            truths.append(assumed(job, shape, epoch_seconds, epochs))
-            words = (
-                f"never ran here; assumed: speeds as of {speeds}, {epoch_seconds:g} s an epoch at 1x1, "
-                f"{epochs:g} epochs to the target"
-            )
-        origins.setdefault(words, []).append(job.name)
-    return truths, origins
-
-
-def _alike(one: TrainingJob, other: TrainingJob) -> bool:
-    """Whether they train the same: then they have one speed and one curve."""
-    a, b = one.spec, other.spec
-    return (a.model.file, a.data, a.batch_size, a.optimizer, a.resources) == (
-        b.model.file, b.data, b.batch_size, b.optimizer, b.resources,
-    )  # fmt: skip
 
 
 def progress(total: int, words: str = "simulating") -> Any:

@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from coach.core.policies.orders import check
 from coach.core.policies.react import (
     Action,
     Arrived,
@@ -40,7 +41,6 @@ from coach.core.policies.react import (
     Start,
     Tick,
     Wake,
-    totals,
 )
 from coach.simulation.belief import Belief, Truth
 from coach.simulation.cluster import Cluster
@@ -105,15 +105,13 @@ class Engine:
         self._seed = seed
         self._log = log
         self.events = 0
-        waits, runs = frozenset((Phase.WAITING, Phase.HOLDING)), frozenset((Phase.RUNNING,))
-        #: For each order to a job: in which phases it is right, and what carries it out.
-        self._orders: dict[type, tuple[frozenset[Phase], Callable[[SimJob, Any], None]]] = {
-            Start: (waits, self._start),
-            Hold: (waits, self._hold),
-            Resize: (runs, self._change),
-            Migrate: (runs, self._change),
-            Preempt: (runs, self._preempt),
-            Kill: (frozenset(Phase), self._kill),
+        self._orders: dict[type, Callable[[SimJob, Any], None]] = {
+            Start: self._start,
+            Hold: self._hold,
+            Resize: self._change,
+            Migrate: self._change,
+            Preempt: self._preempt,
+            Kill: self._kill,
         }
 
     # -- the view ----------------------------------------------------------------------------------------------
@@ -292,16 +290,10 @@ class Engine:
                 raise PolicyError(f"{action}: it is {self.now} s already")
             self._push(action.at, TICK, 0, 0)
             return
-        job = self.jobs.get(action.job)
-        if job is None:
-            raise PolicyError(f"{action}: there is no such job at {self.now} s")
-        allowed, carry_out = self._orders[type(action)]
-        if job.phase not in allowed:
-            raise PolicyError(f"{action}: job {job.id} is {job.phase} at {self.now} s and holds {job.plan}")
-        carry_out(job, action)
+        job = check(action, self.jobs.get(action.job), self.now)
+        self._orders[type(action)](job, action)
 
     def _start(self, job: SimJob, action: Start) -> None:
-        self._check_counts(job, action)
         if job.plan:
             self._vacate(job)
         self._floor.occupy(job, action.plan, action, self.now)
@@ -319,7 +311,6 @@ class Engine:
     def _change(self, job: SimJob, action: Resize | Migrate) -> None:
         if action.plan == job.plan:
             return
-        self._check_counts(job, action)
         job.settle(self.now)
         self._vacate(job)
         self._floor.occupy(job, action.plan, action, self.now)
@@ -363,12 +354,6 @@ class Engine:
         job.since = self.now
         job.rate = 0.0
         job.version += 1
-
-    def _check_counts(self, job: SimJob, action: Start | Resize | Migrate) -> None:
-        plan, low, high = action.plan, job.minimum, job.maximum
-        workers, servers = totals(plan) if len(plan) != 1 else plan[0][1:]
-        if not (low.workers <= workers <= high.workers and low.servers <= servers <= high.servers):
-            raise PolicyError(f"{action}: {workers}x{servers} is not within {low}..{high} of job {job.id}")
 
     def _vacate(self, job: SimJob) -> None:
         plan = job.plan

@@ -188,7 +188,7 @@ def test_the_policy_sees_what_was_trained_and_the_loss() -> None:
         (Start(0, ((0, 9, 1),)), "not within"),
         (Start(0, ((0, 3, 3), (1, 0, 0))), "more than there is"),
         (Hold(0, ((0, 9, 0),)), "more than there is"),
-        (Resize(0, ((0, 1, 1),)), "job is waiting"),
+        (Resize(0, ((0, 1, 1),)), "is waiting"),
         (Preempt(7), "no such job"),
     ],
 )

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from benchmarks.fidelity import read
 from coach.cli.main import invoke
 from coach.core.errors import UserError
+from coach.handler.journal import Journal
 from coach.simulation import scenario
 from coach.simulation.experiment import run_scenario, write_outcome
 from coach.simulation.traces import read_trace
@@ -82,7 +84,7 @@ def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["--policy", "fifo"], "needs job files or a --trace"),
+        (["--policy", "fifo"], "needs job files, a --trace or a --journal"),
         (["jobs/a.yaml", "--policy", "best"], "there is no policy 'best'"),
         (["jobs/a.yaml", "--nodes", "0x3"], "COUNTxCORES"),
         (["jobs/a.yaml", "--speeds", "vgg"], "no speeds of 'vgg'"),
@@ -183,3 +185,22 @@ def test_a_scenario_compares_its_runs_with_the_paper(tmp_path: Path, monkeypatch
 def test_an_unknown_experiment_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["experiment", "nothing"]) == 2
     assert "there is no experiment 'nothing'" in capsys.readouterr().err
+
+
+def test_last_week_is_asked_what_it_would_have_cost_on_other_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = next(one for one in read(Path("results/simulation/journals")) if len(one.runs) > 1)
+    journal = Journal.write(tmp_path / "journal.db")
+    journal.append(recorded.records)
+    journal.close()
+    assert simulate("--journal", str(tmp_path), "--nodes", "1x2", "--policy", "coach,drf", "-o", "json") == 0
+    shown = capsys.readouterr()
+    assert "speed, curve and arrival as in its real run" in shown.err
+    rows = json.loads(shown.out)
+    assert [row["policy"] for row in rows] == ["coach", "drf"]
+    for row in rows:
+        assert row["jobs"] == row["reached"] == len(recorded.runs)
+        assert 0.3 < row["completion_mean"] / np.mean(list(recorded.seconds.values())) < 3
+    assert simulate("--journal", str(tmp_path / "none.db")) == 2
+    assert "no job that trained" in capsys.readouterr().err

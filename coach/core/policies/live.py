@@ -22,14 +22,15 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
 
 import numpy as np
 
 from coach.core.cluster import Allocation, Role
 from coach.core.policies.base import AllocationDecision, ClusterView, JobView, Reason, Step, queue_order
+from coach.core.policies.board import Board, BoardJob, LiveJob, take
+from coach.core.policies.orders import check
 from coach.core.policies.react import (
     TOLERANCE,
     Action,
@@ -50,7 +51,6 @@ from coach.core.policies.react import (
     Policy,
     PolicyError,
     Preempt,
-    Remaining,
     Resize,
     Start,
     Tick,
@@ -58,131 +58,6 @@ from coach.core.policies.react import (
     demand,
     totals,
 )
-
-
-class LiveJob(JobView, Protocol):
-    """What a job must tell beside `JobView` where policies decide on nodes."""
-
-    @property
-    def done(self) -> float:
-        """Epochs trained."""
-
-    @property
-    def loss(self) -> float:
-        """The last loss; NaN before the first."""
-
-    @property
-    def standing(self) -> Mapping[str, Allocation]:
-        """What it holds now on which nodes, by their names; the scheduler's node first."""
-
-
-@dataclass(slots=True, eq=False)
-class BoardJob:
-    """`JobState` of a live job."""
-
-    id: JobId
-    view: LiveJob
-    arrived: float
-    since: float
-    worker: FloatArray
-    server: FloatArray
-    scheduler: FloatArray
-    phase: Phase = Phase.WAITING
-    plan: Plan = ()
-    workers: int = 0
-    servers: int = 0
-    started: float = math.nan
-    preemptions: int = 0
-    migrations: int = 0
-    resizes: int = 0
-    seen: float = 0.0
-    kind: str = ""
-    grace: float = 0.0
-    name: str = field(init=False)
-    priority: int = field(init=False)
-    minimum: Allocation = field(init=False)
-    maximum: Allocation = field(init=False)
-    rescale_seconds: float = field(init=False)
-    migration_seconds: float = field(init=False)
-
-    def __post_init__(self) -> None:
-        self.look(self.view)
-
-    def look(self, view: LiveJob) -> None:
-        """Bring to what the job says now."""
-        self.view = view
-        self.name, self.priority = view.id, view.priority
-        self.minimum, self.maximum = view.minimum, view.maximum
-        self.rescale_seconds = self.migration_seconds = view.restart_seconds
-
-    def done(self) -> float:
-        """Epochs trained."""
-        return self.view.done
-
-    def remaining(self) -> Remaining:
-        """Predicted epochs; NaN while nothing is known."""
-        left = self.view.remaining_epochs
-        return Remaining(left.low, left.expected, left.high) if left else Remaining(*[math.nan] * 3)
-
-    def speed(self, workers: int, servers: int, /) -> float:
-        """Predicted epochs/s."""
-        return self.view.speed(Allocation(workers, servers))
-
-    def speed_now(self) -> float:
-        """Predicted epochs/s with what it holds."""
-        held = self.view.current
-        return self.view.speed(held) if held and self.view.busy else 0.0
-
-    def loss(self) -> float:
-        """The last loss."""
-        return self.view.loss
-
-
-@dataclass(slots=True)
-class Board:
-    """The `View` of a policy that decides for live jobs."""
-
-    now: float = 0.0
-    names: tuple[str, ...] = ()
-    capacity: FloatArray = field(default_factory=lambda: np.zeros((0, 3)))
-    free: FloatArray = field(default_factory=lambda: np.zeros((0, 3)))
-    jobs: dict[JobId, BoardJob] = field(default_factory=dict)
-    waiting: dict[JobId, BoardJob] = field(default_factory=dict)
-    running: dict[JobId, BoardJob] = field(default_factory=dict)
-
-    def count(self) -> None:
-        """Bring `free` to what no plan takes."""
-        self.free = self.capacity.copy()
-        for job in self.jobs.values():
-            take(self.free, job, job.plan)
-
-    def on_node(self, node: NodeId, /) -> Iterable[BoardJob]:
-        """See `View.on_node`."""
-        return [job for job in self.jobs.values() if any(part[0] == node for part in job.plan)]
-
-    def put(self, job: BoardJob, phase: Phase, plan: Plan) -> None:
-        """Change where a job is and what it holds."""
-        if phase is not job.phase:
-            job.since = self.now
-        job.phase, job.plan = phase, plan
-        job.workers, job.servers = totals(plan)
-        for group, mine in ((self.waiting, Phase.WAITING), (self.running, Phase.RUNNING)):
-            if phase is not mine:
-                group.pop(job.id, None)
-            elif job.id not in group:
-                group[job.id] = job
-        self.count()
-
-
-#: Phases from which an action is possible.
-POSSIBLE: Mapping[type, tuple[Phase, ...]] = {
-    Start: (Phase.WAITING, Phase.HOLDING),
-    Hold: (Phase.WAITING, Phase.HOLDING),
-    Resize: (Phase.RUNNING,),
-    Migrate: (Phase.RUNNING,),
-    Preempt: (Phase.RUNNING,),
-    Kill: tuple(Phase),
-}
 
 
 @dataclass(slots=True)
@@ -304,18 +179,9 @@ class Live:
         if isinstance(action, Wake):
             heapq.heappush(self._wakes, action.at)
             return
-        job = board.jobs.get(action.job)
-        if job is None or job.phase not in POSSIBLE[type(action)]:
-            raise PolicyError(f"{self.name}: {action}: {f'job is {job.phase}' if job else 'no such job'}")
+        job = check(action, board.jobs.get(action.job), board.now)
         match action:
             case Start() | Resize() | Migrate():
-                low, high, counts = job.minimum, job.maximum, totals(action.plan)
-                inside = (
-                    low.workers <= counts.workers <= high.workers
-                    and low.servers <= counts.servers <= high.servers
-                )
-                if not inside:
-                    raise PolicyError(f"{self.name}: {action}: {counts} is not within {low}..{high}")
                 job.migrations += isinstance(action, Migrate)
                 job.resizes += isinstance(action, Resize)
                 if job.started != job.started:
@@ -391,9 +257,3 @@ class Live:
     @staticmethod
     def _fits(room: FloatArray, job: BoardJob, plan: Plan) -> bool:
         return all((need <= room[node] + TOLERANCE).all() for node, need in demand(job, plan).items())
-
-
-def take(room: FloatArray, job: BoardJob, plan: Plan) -> None:
-    """Take what `plan` holds out of `room`."""
-    for node, need in demand(job, plan).items():
-        room[node] -= need

@@ -1,0 +1,87 @@
+"""Both drivers, the live handler and the simulator, are fed the events of real runs: they do the same."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from benchmarks.fidelity import Recorded, read
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.policies import policy
+from coach.handler.handler import Handler
+from coach.handler.journal import Journal
+from coach.simulation.driver import Driver
+from coach.simulation.measured import learn
+
+JOURNALS = read(Path("results/simulation/journals"))
+
+
+class Fed(Handler):
+    """The live handler without its I/O: the answers are those of the recording."""
+
+    def _send(self, event: ev.Event) -> None:
+        """Nothing but the recorded events counts."""
+
+    def _carry_out(self, action: act.Action) -> None:
+        """What came of it is recorded."""
+
+    def feed(self, events: Sequence[ev.Event]) -> None:
+        for event in events:
+            self._events.put_nowait(event)
+
+
+class Nowhere:
+    """A platform that is never asked for anything."""
+
+    linger_seconds = 0.0
+
+    async def open(self, _lost: Any) -> tuple[()]:
+        return ()
+
+    async def close(self) -> None:
+        return None
+
+
+async def live(events: Sequence[ev.Event], path: Path) -> list[act.Action]:
+    taken: list[act.Action] = []
+    journal = Journal.write(path)
+    async with Fed(Nowhere(), journal, policy("coach")) as handler:  # type: ignore[arg-type]
+        left = len(events)
+
+        def observe(_event: ev.Event, actions: Sequence[act.Action]) -> None:
+            nonlocal left
+            left -= 1
+            taken.extend(actions)
+
+        handler.observers.append(observe)
+        handler.feed(events)
+        await handler.wait(lambda: left == 0)
+    written = [record for _, record in journal.records()]
+    journal.close()
+    assert [record for record in written if isinstance(record, act.Action)] == taken
+    return taken
+
+
+def simulated(recorded: Recorded, events: Sequence[ev.Event]) -> list[act.Action]:
+    first, *others = events
+    assert isinstance(first, ev.HandlerStarted)
+    records: list[Any] = []
+    driver = Driver(first.nodes, policy("coach"), journal=records.append, begin=first.at)
+    driver._truths.update({name: learn([run]) for name, run in recorded.runs.items()})
+    for event in others:
+        driver.now = max(driver.now, event.at)
+        driver._send(event)
+    return [record for record in records if isinstance(record, act.Action)]
+
+
+@pytest.mark.parametrize("recorded", JOURNALS, ids=lambda recorded: recorded.name)
+def test_the_live_handler_and_the_simulator_do_the_same(recorded: Recorded, tmp_path: Path) -> None:
+    events = [record for record in recorded.records if isinstance(record, ev.Event)]
+    ours = asyncio.run(live(events, tmp_path / "journal.db"))
+    assert len(ours) > 20
+    assert simulated(recorded, events) == ours
