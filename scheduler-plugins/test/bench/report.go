@@ -30,6 +30,9 @@ func (c *cell) span(column string, digits int) string {
 	if len(values) == 0 {
 		return "-"
 	}
+	if len(values) == 1 {
+		return number(values[0], digits)
+	}
 	return fmt.Sprintf("%s (%s-%s)", number(c.median(column), digits), number(slices.Min(values), digits), number(slices.Max(values), digits))
 }
 
@@ -86,7 +89,7 @@ func writeReport(folder string) error {
 	}
 	var b strings.Builder
 	b.WriteString("# The scheduler beside others\n\nWritten by `make bench` in scheduler-plugins; `test/bench` says how each number is taken. ")
-	b.WriteString("Medians over the rounds, with the least and the most. Contenders take turns on one API server, with the same limits (")
+	b.WriteString("Medians over the rounds, with the least and the most where there was more than one. Contenders take turns on one API server, with the same limits (")
 	fmt.Fprintf(&b, "QPS %d, burst %d) and feature gates (%s) for all;\nscheduler, API server, store and load share the machine's cores.\n\n", qps, burst, gates)
 	if *note != "" {
 		b.WriteString(*note + "\n\n")
