@@ -1,0 +1,92 @@
+"""A state folder on a file system that is full: `coach run` ends with one line, and goes on when there is room."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import yaml
+
+from coach.core.errors import CoachError
+from coach.core.jobs.job import Job
+from coach.handler.home import Home
+from coach.handler.journal import Journal
+from tests.chaos.processes import gone, marked
+from tests.chaos.runs import ROOT
+from tests.chaos.stage import PATIENCE, faults, job_file
+
+pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(600)]
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Iterator[Home]:
+    """A state folder on a file system of four megabytes."""
+    place = tmp_path / "disk"
+    place.mkdir()
+    if os.geteuid() != 0:
+        pytest.skip("mounting a small file system needs root")
+    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "coach-test", str(place)]
+    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
+        pytest.skip("no file system may be mounted here")
+    try:
+        yield Home(place / "home")
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+def life(home: Home) -> Job | None:
+    with contextlib.suppress(CoachError):
+        journal = Journal.read(home.journal(1))
+        try:
+            return journal.jobs().get("life")
+        finally:
+            journal.close()
+    return None
+
+
+def test_a_full_disk_ends_a_run_in_one_line_and_with_room_it_goes_on(home: Home, tmp_path: Path) -> None:
+    temporary, file, filler = tmp_path / "tmp", tmp_path / "job.yaml", home.path.parent / "filler"
+    temporary.mkdir()
+    file.write_text(yaml.safe_dump(job_file("life", probing=False)))
+    environment = {**os.environ, "COACH_HOME": str(home.path), "TMPDIR": str(temporary)}
+    coach = [sys.executable, "-m", "coach.cli.main"]
+    with subprocess.Popen(
+        [*coach, "run", str(file)], cwd=ROOT, env=environment, text=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
+    ) as run:  # fmt: skip
+        deadline = time.monotonic() + PATIENCE
+        while not ((job := life(home)) and len(job.epochs) >= 2):
+            assert run.poll() is None and time.monotonic() < deadline
+            time.sleep(0.01)
+        with contextlib.suppress(OSError), filler.open("wb", buffering=0) as full:
+            while full.write(b"x" * 4096):
+                pass
+        said = run.communicate(timeout=PATIENCE)[1]
+    # The journal has no room; or it still has, and the checkpoints have none, again and again.
+    assert run.returncode in (5, 1), said
+    assert "Traceback" not in said
+    if run.returncode == 5:
+        assert "cannot write the journal" in said.splitlines()[-1]
+    assert gone(lambda: marked("COACH_HOME", str(home.path)), 10) == []
+    assert list(temporary.iterdir()) == []
+    left = life(home)
+    assert left and len(left.epochs) >= 2 and left.reason.value != "TargetReached"
+
+    filler.unlink()
+    done = subprocess.run(
+        [*coach, "resume", "life"], cwd=ROOT, env=environment, capture_output=True, text=True,
+        timeout=PATIENCE, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout + done.stderr
+    job = life(home)
+    assert job
+    done_before = [epoch.report for epoch in left.epochs]
+    assert [epoch.report for epoch in job.epochs][: len(done_before)] == done_before
+    # Three attempts that found no room, and the one whose end could not be written.
+    assert faults(job, 4, [epoch.report.loss for epoch in job.epochs]) == []
