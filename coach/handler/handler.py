@@ -26,6 +26,7 @@ from coach.core.policies.base import AllocationPolicy
 from coach.core.reducer import Reducer
 from coach.handler.checkpoints import sweep
 from coach.handler.clock import Clock
+from coach.handler.foreground import over
 from coach.handler.journal import Journal
 from coach.platforms.base import EpochError, EpochOrder, Platform, PodError, Progress
 
@@ -142,11 +143,21 @@ class Handler:
             for event, actions in reactions:
                 for action in actions:
                     self._carry_out(action)
-                    if isinstance(action, act.Enter) and self.jobs[action.job].ended:
-                        self._journal.remember(self.jobs[action.job])
+                self._remember(event, actions)
                 for observer in self.observers:
                     observer(event, actions)
             self._changed.set()
+
+    def _remember(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
+        """Keep a job that has just ended, or stopped with all given back, so that the next start is fast."""
+        job = self.jobs.get(event.job)
+        if (
+            job
+            and over(job)
+            and (actions or isinstance(event, ev.PodsReleased))
+            and (job.ended or job.epochs)
+        ):
+            self._journal.remember(job)
 
     async def _beat(self) -> None:
         while True:

@@ -27,7 +27,8 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
 from coach.handler.codec import Record
-from coach.handler.journal import Journal, JournalBusyError
+from coach.handler.journal import Journal
+from coach.handler.journal_file import JournalBusyError
 
 #: Handlers at the same time in one state folder; more is a mistake in a script.
 MOST_JOURNALS = 64

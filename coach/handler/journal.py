@@ -13,7 +13,6 @@ import heapq
 import logging
 import os
 import sqlite3
-import time
 from collections.abc import Iterable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -26,36 +25,10 @@ from coach.core.jobs.events import HandlerStarted, JobSubmitted
 from coach.core.jobs.job import Job
 from coach.handler.clock import Clock
 from coach.handler.codec import Record, decode, encode
+from coach.handler.journal_file import HANDLING, check_version, lock_file, take_over
 from coach.handler.snapshots import freeze, shape, thaw
 
 log = logging.getLogger(__name__)
-
-SCHEMA_VERSION = 1
-
-_SCHEMA = """
-CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
-CREATE TABLE IF NOT EXISTS records (
-    seq  INTEGER PRIMARY KEY,
-    at   REAL NOT NULL,
-    job  TEXT NOT NULL,
-    type TEXT NOT NULL,
-    body TEXT NOT NULL
-) STRICT;
-CREATE INDEX IF NOT EXISTS records_of_job ON records (job, seq);
-CREATE INDEX IF NOT EXISTS records_of_handlers ON records (seq) WHERE {handling};
-CREATE TABLE IF NOT EXISTS snapshots (
-    job    TEXT PRIMARY KEY,
-    born   INTEGER NOT NULL,
-    seq    INTEGER NOT NULL,
-    shape  TEXT NOT NULL,
-    body   TEXT NOT NULL,
-    count  INTEGER NOT NULL,
-    epochs BLOB NOT NULL
-) STRICT;
-"""
-
-#: Records that say which handler had which job when; few, so they have an index of their own.
-_HANDLING = "type IN ('HandlerStarted', 'JobSubmitted', 'ResumeAsked', 'InterruptAsked')"
 
 #: All names, without looking at every record.
 _NAMES = """
@@ -66,10 +39,6 @@ WITH RECURSIVE names (job) AS (
 )
 SELECT job FROM names WHERE job > ''
 """
-
-
-class JournalBusyError(UserError):
-    """Another handler writes this journal."""
 
 
 class Journal:
@@ -96,9 +65,9 @@ class Journal:
         lock = file.open("a+")
         connection = None
         try:
-            _lock(path, lock)
+            lock_file(path, lock)
             connection = sqlite3.connect(path, isolation_level=None)
-            token = _take_over(path, connection)
+            token = take_over(path, connection)
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -116,7 +85,7 @@ class Journal:
             raise UserError(f"no journal at {path}: no job was run yet; start one with: coach run FILE")
         connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
         try:
-            _check_version(path, connection)
+            check_version(path, connection)
         except BaseException:
             connection.close()
             raise
@@ -149,7 +118,7 @@ class Journal:
                 self._connection.execute("ROLLBACK")
 
     def remember(self, job: Job) -> None:
-        """Keep an ended job as it is after the last record, so that nobody needs to fold its records again."""
+        """Keep a job that has ended, or rests, as it is after the last record: its records need no more folding."""
         query = "SELECT max(seq), (SELECT min(seq) FROM records WHERE job = ?) FROM records"
         seq, born = self._connection.execute(query, (job.name,)).fetchone()
         row = (job.name, born, seq, shape(), *freeze(job))
@@ -220,7 +189,7 @@ class Journal:
 
     def handling(self) -> Iterator[Record]:
         """The records that say which handler had which job when, in order."""
-        query = f"SELECT seq, type, body FROM records WHERE {_HANDLING} ORDER BY seq"  # noqa: S608
+        query = f"SELECT seq, type, body FROM records WHERE {HANDLING} ORDER BY seq"  # noqa: S608
         for row in self._connection.execute(query):
             yield self._decoded(*row)
 
@@ -269,45 +238,3 @@ def fold(records: Iterable[Record]) -> dict[str, Job]:
             for job in found.values():
                 jobs.apply(job, record)
     return found
-
-
-def _lock(path: Path, lock: IO[str]) -> None:
-    """Lock the file for the one handler. Whoever looks whether there is one holds it for a moment: try twice."""
-    for pause in (0.1, 0.2, None):
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            return
-        except OSError as error:
-            if pause is None:
-                raise JournalBusyError(f"{path}: another handler has this journal") from error
-            time.sleep(pause)
-
-
-def _take_over(path: Path, connection: sqlite3.Connection) -> int:
-    """Prepare the file for writing; the fencing token, higher than any before it."""
-    try:
-        connection.execute("PRAGMA journal_mode=WAL")
-        connection.execute("PRAGMA synchronous=FULL")
-        connection.executescript(_SCHEMA.format(handling=_HANDLING))
-        _check_version(path, connection)
-        connection.execute("BEGIN IMMEDIATE")
-        connection.execute(
-            "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0)", (SCHEMA_VERSION,)
-        )
-        connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
-        token: int = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()[0]
-        connection.execute("COMMIT")
-    except sqlite3.Error as error:
-        raise PermanentError(f"{path}: cannot be used as a journal: {error}") from error
-    return token
-
-
-def _check_version(path: Path, connection: sqlite3.Connection) -> None:
-    try:
-        row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
-    except sqlite3.Error as error:
-        raise PermanentError(f"{path}: not a journal of Coach: {error}") from error
-    if row and row[0] > SCHEMA_VERSION:
-        raise PermanentError(
-            f"{path}: written by a later Coach (journal version {row[0]}, this one knows {SCHEMA_VERSION})"
-        )

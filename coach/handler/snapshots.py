@@ -21,7 +21,7 @@ from coach.core.jobs.job import Epoch, Job
 from coach.core.jobs.spec import TrainingJob
 from coach.handler.later import Later
 
-#: What an ended job does not have, and what is kept apart.
+#: What a job at rest does not have, and what is kept apart.
 _ABSENT = ("pods", "running", "epochs")
 #: Fields that are kept as plain JSON, and made again where somebody looks at them.
 _PLAIN: dict[str, Any] = {
@@ -35,7 +35,7 @@ _EPOCHS: TypeAdapter[list[Epoch]] = TypeAdapter(list[Epoch])
 
 
 def freeze(job: Job) -> tuple[str, int, bytes]:
-    """A job that has ended: itself, how many epochs it has, and these."""
+    """A job at rest (nothing runs, and it holds nothing): itself, how many epochs it has, and these."""
     values = {name: getattr(job, name) for name in _types()}
     values["spec"] = job.spec.to_json()
     values["surface"] = job.surface and job.surface.data

@@ -3,35 +3,28 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated, Any
 
-from fastapi import Depends, FastAPI, Query, Request, Response, Security
+from fastapi import Depends, FastAPI, Query, Response, Security
 from fastapi import Path as InPath
-from fastapi.exceptions import RequestValidationError
-from fastapi.responses import JSONResponse, PlainTextResponse
+from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPBearer
 from pydantic import TypeAdapter
-from starlette.exceptions import HTTPException
 
 from coach.core.budget import to_money
-from coach.core.errors import CoachError, UserError
-from coach.handler.resuming import NotNowError
-from coach.jobfiles.problems import JobFileError, dotted, plain, show
 from coach.report.status import JobRow, epoch_rows
 from coach.report.why import why
 from coach.report.words import iso
 from coach.service import answers
+from coach.service.errors import answer_errors, may_answer
 from coach.service.function_logs import log_files, read
 from coach.service.guard import Guard, remember_route
 from coach.service.metrics import Metrics
-from coach.service.service import NoSuchJobError, Service, StoppingError
+from coach.service.service import NoSuchJobError, Service
 from coach.service.stories import Stories
-
-log = logging.getLogger("coach.http")
 
 Name = Annotated[str, InPath(pattern=answers.NAME, max_length=40, description="The job's name.")]
 After = Annotated[int, Query(ge=0, le=2**53, description="Only what came later than this `seq`.")]
@@ -49,20 +42,7 @@ Names = Annotated[
     Query(alias="job", max_length=1000, description="Names of jobs; may be repeated."),
 ]
 
-_STATUS: dict[type[CoachError], int] = {NoSuchJobError: 404, NotNowError: 409, StoppingError: 503}
-_MEANT = {
-    401: "No token, or another one.",
-    404: "No job of that name.",
-    409: "Not as the job stands now.",
-    413: "The body is too large.",
-    422: "The request, or a job file in it, has mistakes; every one of them is told.",
-    503: "The service is stopping.",
-}
-_ROWS: TypeAdapter[list[JobRow]] = TypeAdapter(list[JobRow])
-
-
-def _may_answer(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": answers.Error, "description": _MEANT[status]} for status in (401, *statuses)}
+_LIST: TypeAdapter[answers.JobList] = TypeAdapter(answers.JobList)
 
 
 def make_app(service: Service, token: str, *, longest_wait: float = answers.LONGEST_WAIT) -> FastAPI:  # noqa: PLR0915
@@ -99,7 +79,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         """Say that the service lives."""
         return answers.Health(status="stopping" if service.stopping else "ok", version=app.version)
 
-    @app.get("/cluster", tags=["service"], responses=_may_answer())
+    @app.get("/cluster", tags=["service"], responses=may_answer())
     async def cluster() -> answers.Cluster:
         """What the service runs jobs on, and how it shares it out."""
         nodes = [
@@ -114,21 +94,20 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
             stopping=service.stopping,
         )
 
-    @app.get("/metrics", tags=["service"], responses=_may_answer(), response_class=PlainTextResponse)
+    @app.get("/metrics", tags=["service"], responses=may_answer(), response_class=PlainTextResponse)
     async def metrics_page() -> Response:
         """Numbers for Prometheus."""
         return Response(metrics.page(), media_type=metrics.content_type)
 
-    @app.get("/jobs", tags=["jobs"], response_model=answers.JobList, responses=_may_answer(422))
+    @app.get("/jobs", tags=["jobs"], response_model=answers.JobList, responses=may_answer(422))
     async def jobs(after: After = 0, wait: Wait = 0.0) -> Response:
         """How all jobs stand, in the order of their submission."""
         await wait_for_news(after, wait)
         # A thousand rows through the response model would take a while to check what we made ourselves.
-        rows = _ROWS.dump_json(service.rows())
-        body = b'{"seq":%d,"jobs":%b}' % (reader.last_seq(), rows)
-        return Response(body, media_type="application/json")
+        found = answers.JobList.model_construct(seq=reader.last_seq(), jobs=service.rows())
+        return Response(_LIST.dump_json(found), media_type="application/json")
 
-    @app.post("/jobs", tags=["jobs"], status_code=201, responses=_may_answer(413, 422, 503))
+    @app.post("/jobs", tags=["jobs"], status_code=201, responses=may_answer(413, 422, 503))
     async def submit(submission: answers.Submission) -> answers.Submitted:
         """Take on the jobs of job files, all or none. A job that was interrupted goes on when its file comes again."""
         seq = reader.last_seq()
@@ -137,7 +116,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         rows = [answers.TakenJob(job=one.row, went_on=one.went_on, note=one.note) for one in taken]
         return answers.Submitted(seq=seq, jobs=rows)
 
-    @app.get("/jobs/{name}", tags=["jobs"], responses=_may_answer(404, 422))
+    @app.get("/jobs/{name}", tags=["jobs"], responses=may_answer(404, 422))
     async def job(name: Name, after: After = 0, wait: Wait = 0.0) -> answers.JobDetail:
         """One job with its epochs and its ledger."""
         service.job(name)
@@ -153,7 +132,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
             spec=found.spec.to_json(),
         )
 
-    @app.get("/jobs/{name}/events", tags=["jobs"], responses=_may_answer(404, 422))
+    @app.get("/jobs/{name}/events", tags=["jobs"], responses=may_answer(404, 422))
     async def events(name: Name, after: After = 0, wait: Wait = 0.0) -> answers.Events:
         """What happened to a job, in words. At most 1,000 lines; ask again with `after` = `seq` for the next."""
         service.job(name)
@@ -165,13 +144,13 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         ]
         return answers.Events(seq=told.seq, ended=service.job(name).ended, events=lines)
 
-    @app.get("/jobs/{name}/why", tags=["jobs"], responses=_may_answer(404, 422))
+    @app.get("/jobs/{name}/why", tags=["jobs"], responses=may_answer(404, 422))
     async def why_job(name: Name) -> answers.Why:
         """Why a job waits, or has what it has: the decisions with their numbers."""
         found = service.job(name)
         return answers.Why(lines=why(found, service.jobs, service.nodes, service.handler.now()))
 
-    @app.get("/jobs/{name}/logs", tags=["jobs"], responses=_may_answer(404, 422))
+    @app.get("/jobs/{name}/logs", tags=["jobs"], responses=may_answer(404, 422))
     async def logs(name: Name) -> answers.LogFiles:
         """The logs of a job's functions."""
         service.job(name)
@@ -182,7 +161,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
             ]
         )
 
-    @app.get("/jobs/{name}/logs/{function}", tags=["jobs"], responses=_may_answer(404, 422))
+    @app.get("/jobs/{name}/logs/{function}", tags=["jobs"], responses=may_answer(404, 422))
     async def log_text(
         name: Name,
         function: Annotated[str, InPath(pattern=answers.NAME, max_length=63)],
@@ -198,23 +177,23 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         text, position = await asyncio.to_thread(read, file, after)
         return answers.LogText(text=text.decode(errors="replace"), next=position)
 
-    @app.post("/jobs/{name}/cancel", tags=["jobs"], responses=_may_answer(404, 409, 422))
+    @app.post("/jobs/{name}/cancel", tags=["jobs"], responses=may_answer(404, 409, 422))
     async def cancel(name: Name) -> JobRow:
         """End a job for good, now."""
         return await service.cancel(name)
 
-    @app.post("/jobs/{name}/interrupt", tags=["jobs"], responses=_may_answer(404, 413, 422))
+    @app.post("/jobs/{name}/interrupt", tags=["jobs"], responses=may_answer(404, 413, 422))
     async def interrupt(name: Name, interruption: answers.Interruption) -> JobRow:
         """Stop a job so that it can be resumed. One that has stopped, or ended, stays as it is."""
         await service.interrupt([name], now=interruption.now)
         return service.row(name)
 
-    @app.post("/jobs/{name}/resume", tags=["jobs"], responses=_may_answer(404, 409, 413, 422, 503))
+    @app.post("/jobs/{name}/resume", tags=["jobs"], responses=may_answer(404, 409, 413, 422, 503))
     async def resume(name: Name, resumption: answers.Resumption) -> JobRow:
         """Go on with a job that was stopped, failed or ran out of money; or give a running one more of it."""
         return await service.resume(name, to_money(resumption.add_budget))
 
-    @app.get("/records", tags=["journal"], responses=_may_answer(404, 422))
+    @app.get("/records", tags=["journal"], responses=may_answer(404, 422))
     async def records(job: Names, after: After = 0, wait: Wait = 0.0) -> answers.Records:
         """What the journal says of some jobs, for those who want to know everything. At most 1,000 records."""
         for name in job:
@@ -234,7 +213,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
             }
         )
 
-    _answer_errors(app)
+    answer_errors(app)
     _correct(app.openapi()["paths"])
     return app
 
@@ -250,60 +229,3 @@ def _json(text: str) -> Any:
     import json
 
     return json.loads(text)
-
-
-def _answer_errors(app: FastAPI) -> None:
-    """One body for all errors, and a status for each kind."""
-
-    @app.exception_handler(CoachError)
-    async def ours(request: Request, error: Exception) -> Response:
-        if isinstance(error, JobFileError):
-            problems = [
-                answers.Problem(
-                    text=str(p), path=p.path, line=p.line, column=p.column, field=p.field, problem=p.problem,
-                    seen=p.seen, right=p.right,
-                )
-                for p in error.problems
-            ]  # fmt: skip
-            many = len(problems)
-            said = f"{many} mistake{'' if many == 1 else 's'} in the job files; nothing was started"
-            return _error(422, said, problems)
-        status = next((code for kind, code in _STATUS.items() if isinstance(error, kind)), None)
-        return _error(status or (422 if isinstance(error, UserError) else 503), str(error))
-
-    @app.exception_handler(RequestValidationError)
-    async def invalid(request: Request, error: Exception) -> Response:
-        assert isinstance(error, RequestValidationError)
-        problems = [
-            answers.Problem(text=f"{dotted(map(str, one['loc']))}: {plain(one['msg'])} ({_seen(one)})")
-            for one in error.errors()[:100]
-        ]
-        return _error(422, "the request cannot be used as it is", problems)
-
-    @app.exception_handler(HTTPException)
-    async def refused(request: Request, error: Exception) -> Response:
-        assert isinstance(error, HTTPException)
-        if error.status_code == 400:  # what FastAPI says of a body in another encoding, or nested too deep
-            return _error(422, "the body is no JSON that can be read")
-        words = {404: "no such page; see /openapi.json", 405: "another method is meant; see /openapi.json"}
-        said = words.get(error.status_code, error.detail)
-        return _error(error.status_code, said, headers=dict(error.headers or {}))
-
-    @app.exception_handler(Exception)
-    async def bug(request: Request, error: Exception) -> Response:
-        log.error("%s %s", request.method, request.url.path, exc_info=error)
-        return _error(500, f"this is a bug of Coach: {type(error).__name__}; the service's log has more")
-
-
-def _seen(one: Any) -> str:
-    return show(one.get("input")) if not isinstance(one.get("input"), bytes) else "bytes"
-
-
-def _error(
-    status: int,
-    said: str,
-    problems: Sequence[answers.Problem] = (),
-    headers: dict[str, str] | None = None,
-) -> JSONResponse:
-    body = answers.Error(error=said, problems=list(problems))
-    return JSONResponse(body.model_dump(), status_code=status, headers=headers)

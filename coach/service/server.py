@@ -8,10 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ipaddress
 import logging
 import os
-import resource
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -31,20 +29,20 @@ from coach.handler import endpoint
 from coach.handler.foreground import INTERRUPTED, over
 from coach.handler.handler import Handler
 from coach.handler.home import Home, Past
-from coach.handler.journal import Journal, JournalBusyError
+from coach.handler.journal import Journal
+from coach.handler.journal_file import JournalBusyError
 from coach.handler.session import MakePlatform
 from coach.report import words
 from coach.report.history import Narrator
 from coach.service.answers import LONGEST_WAIT
 from coach.service.app import make_app
+from coach.service.listening import Http, allow_many_files, listen, refuse_strangers
 from coach.service.service import Service
 
 log = logging.getLogger("coach.service")
 
 DEFAULT_HOST = "127.0.0.1"
 DEFAULT_PORT = 8421
-#: Connections that wait to be taken.
-BACKLOG = 2048
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,14 +69,14 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
     Raises UserError where this cannot be done as asked: another service or run has the state folder, the port is
     taken, or strangers could reach it without a token that was chosen for them.
     """
-    _refuse_strangers(serving)
+    refuse_strangers(serving.host, serving.token)
     with contextlib.ExitStack() as stack:
         planning = stack.enter_context(contextlib.ExitStack())
         planning.enter_context(serving.home.planning(lambda: log.info("a run is starting; waiting for it")))
         stack.enter_context(endpoint.claimed(serving.home))
         token = serving.token or endpoint.own_token(serving.home)
         endpoint.read_token(token)
-        listening = stack.enter_context(_listen(serving.host, serving.port))
+        listening = stack.enter_context(listen(serving.host, serving.port))
         journal = _journal(serving.home)
         stack.callback(journal.close)
         past = serving.home.past()
@@ -97,43 +95,6 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
             return INTERRUPTED
 
 
-def _refuse_strangers(serving: Serving) -> None:
-    if not _is_loopback(serving.host) and serving.token is None:
-        raise UserError(
-            f"--host {serving.host}: others than this machine's users could reach that address; give them a token "
-            "of their own with --token FILE, or leave --host out"
-        )
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        family, kind, protocol, _, address = socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        )[0]
-        listening = socket.socket(family, kind, protocol)
-        listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            listening.bind(address)
-            listening.listen(BACKLOG)
-        except OSError:
-            listening.close()
-            raise
-    except OSError as error:
-        raise UserError(
-            f"cannot listen at {host}:{port}: {error.strerror or error}; give another --port (0 takes a free one)"
-        ) from error
-    return listening
-
-
 def _journal(home: Home) -> Journal:
     try:
         return home.open_journal(home.journal(1))
@@ -141,15 +102,6 @@ def _journal(home: Home) -> Journal:
         raise UserError(
             f"{error}: `coach run` runs there now; let it end, stop it with Ctrl-C, or set COACH_HOME to another folder"
         ) from error
-
-
-class _Http(uvicorn.Server):
-    """Leaves signals to us."""
-
-    @contextlib.contextmanager
-    def capture_signals(self):  # type: ignore[no-untyped-def]
-        """Take none."""
-        yield
 
 
 class _Running:
@@ -184,7 +136,7 @@ class _Running:
         loop = asyncio.get_running_loop()
         for number, least in ((signal.SIGINT, 1), (signal.SIGTERM, 2), (signal.SIGHUP, 1)):
             loop.add_signal_handler(number, self._signalled, least)
-        _allow_many_files()
+        allow_many_files()
         serving = self._serving
         handler: Handler | None = None
         platform = serving.make_platform(serving.home, lambda: handler.now() if handler else 0.0)
@@ -223,7 +175,7 @@ class _Running:
             ws="none",
             timeout_graceful_shutdown=2,
         )
-        http = _Http(config)
+        http = Http(config)
         answering = asyncio.create_task(http.serve(sockets=[self._listening]))
         here = endpoint.Endpoint(
             self._url(), os.getpid(), str(self._token), metadata.version("coach-trainer")
@@ -298,12 +250,3 @@ class _Running:
 def _tell(narrator: Narrator, event: ev.Event, actions: Sequence[act.Action]) -> None:
     for line in narrator.happened(event, actions):
         log.log(logging.INFO if line.important else logging.DEBUG, "%s", line.text, extra={"job": line.job})
-
-
-def _allow_many_files() -> None:
-    """A connection is a file, and many may call at once."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536
-    if soft < wanted:
-        with contextlib.suppress(OSError, ValueError):
-            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))

@@ -16,7 +16,8 @@ from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
 from coach.handler.experience import known_epochs, known_points
 from coach.handler.home import Home, Past, choose, renamed
-from coach.handler.journal import Journal, JournalBusyError
+from coach.handler.journal import Journal
+from coach.handler.journal_file import JournalBusyError
 from tests.cli.conftest import keep
 from tests.core.world import World, nodes, spec
 from tests.report.past import half_way, one_job, steady_job

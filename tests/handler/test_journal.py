@@ -15,7 +15,8 @@ import pytest
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import State
-from coach.handler.journal import Journal, JournalBusyError, fold
+from coach.handler.journal import Journal, fold
+from coach.handler.journal_file import JournalBusyError
 from tests.core.world import World, nodes, spec
 
 CANCEL = ev.CancelAsked(2.0, "job")

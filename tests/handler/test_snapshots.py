@@ -10,11 +10,16 @@ import pytest
 
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
 from coach.handler import snapshots
+from coach.handler.foreground import over
+from coach.handler.handler import Handler
 from coach.handler.journal import Journal, fold
 from coach.handler.later import Later
 from tests.core.lives import SeededDice, draw, play
-from tests.core.world import Truth, World, nodes, spec
+from tests.core.world import Truth, World, check_job, nodes, spec
+from tests.handler.double import Memory
+from tests.handler.test_handler import handle, job_of
 
 
 @pytest.fixture
@@ -59,6 +64,32 @@ def test_jobs_are_the_same_with_and_without_snapshots_and_in_the_same_order(path
     reader = Journal.read(path)
     assert reader.jobs() == world.reducer.jobs
     reader.close()
+
+
+@pytest.mark.parametrize("now", [False, True])
+def test_a_job_that_was_stopped_is_remembered_too_and_goes_on_from_its_snapshot(
+    path: Path, now: bool
+) -> None:
+    async def stop(handler: Handler, memory: Memory) -> None:
+        handler.submit(job_of(maxEpochs=9, target={"loss": 0.01}), path.parent.as_uri())
+        await handler.wait(lambda: "job" in handler.jobs and len(handler.jobs["job"].epochs) >= 3)
+        handler.interrupt(["job"], now=now)
+        await handler.wait(lambda: over(handler.jobs["job"]))
+
+    async def go_on(handler: Handler, memory: Memory) -> None:
+        handler.resume("job")
+        await handler.wait(lambda: handler.jobs["job"].ended)
+
+    stopped = handle(path, Memory(), stop)["job"]
+    reader = Journal.read(path)
+    ((_, _, kept),) = reader._snapshots().values()
+    assert kept == stopped == reader.jobs()["job"] == fold(record for _, record in reader.records())["job"]
+    assert isinstance(kept.epochs, Later)
+    reader.close()
+    ended = handle(path, Memory(), go_on)["job"]
+    assert ended.reason is Reason.EPOCH_LIMIT and len(ended.real_epochs) == 9
+    assert ended.epochs[: len(stopped.epochs)] == stopped.epochs
+    check_job(ended)
 
 
 def test_what_happens_after_a_snapshot_counts(path: Path) -> None:

@@ -1,0 +1,85 @@
+"""A journal's file: its tables, the lock against a second handler, and a fencing token where locks mean nothing."""
+
+from __future__ import annotations
+
+import fcntl
+import sqlite3
+import time
+from pathlib import Path
+from typing import IO
+
+from coach.core.errors import PermanentError, UserError
+
+SCHEMA_VERSION = 1
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
+CREATE TABLE IF NOT EXISTS records (
+    seq  INTEGER PRIMARY KEY,
+    at   REAL NOT NULL,
+    job  TEXT NOT NULL,
+    type TEXT NOT NULL,
+    body TEXT NOT NULL
+) STRICT;
+CREATE INDEX IF NOT EXISTS records_of_job ON records (job, seq);
+CREATE INDEX IF NOT EXISTS records_of_handlers ON records (seq) WHERE {handling};
+CREATE TABLE IF NOT EXISTS snapshots (
+    job    TEXT PRIMARY KEY,
+    born   INTEGER NOT NULL,
+    seq    INTEGER NOT NULL,
+    shape  TEXT NOT NULL,
+    body   TEXT NOT NULL,
+    count  INTEGER NOT NULL,
+    epochs BLOB NOT NULL
+) STRICT;
+"""
+
+#: Records that say which handler had which job when; few, so they have an index of their own.
+HANDLING = "type IN ('HandlerStarted', 'JobSubmitted', 'ResumeAsked', 'InterruptAsked')"
+
+
+class JournalBusyError(UserError):
+    """Another handler writes this journal."""
+
+
+def lock_file(path: Path, lock: IO[str]) -> None:
+    """Lock the file for the one handler. Whoever looks whether there is one holds it for a moment: try twice."""
+    for pause in (0.1, 0.2, None):
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            return
+        except OSError as error:
+            if pause is None:
+                raise JournalBusyError(f"{path}: another handler has this journal") from error
+            time.sleep(pause)
+
+
+def take_over(path: Path, connection: sqlite3.Connection) -> int:
+    """Prepare the file for writing; the fencing token, higher than any before it."""
+    try:
+        connection.execute("PRAGMA journal_mode=WAL")
+        connection.execute("PRAGMA synchronous=FULL")
+        connection.executescript(_SCHEMA.format(handling=HANDLING))
+        check_version(path, connection)
+        connection.execute("BEGIN IMMEDIATE")
+        connection.execute(
+            "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0)", (SCHEMA_VERSION,)
+        )
+        connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
+        token: int = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()[0]
+        connection.execute("COMMIT")
+    except sqlite3.Error as error:
+        raise PermanentError(f"{path}: cannot be used as a journal: {error}") from error
+    return token
+
+
+def check_version(path: Path, connection: sqlite3.Connection) -> None:
+    """Raises PermanentError for what is no journal, or one of a later Coach."""
+    try:
+        row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
+    except sqlite3.Error as error:
+        raise PermanentError(f"{path}: not a journal of Coach: {error}") from error
+    if row and row[0] > SCHEMA_VERSION:
+        raise PermanentError(
+            f"{path}: written by a later Coach (journal version {row[0]}, this one knows {SCHEMA_VERSION})"
+        )
