@@ -4,8 +4,11 @@
 
 A journal of 1,000 jobs and 100,000 epochs is written (one simulated job, copied under 1,000 names), and then measured,
 each in a process of its own: the fold of its jobs, with and without snapshots; a handler on it that has nothing to do;
-epochs journalled a second, each in a transaction of its own that is on disk before the next. Starting is given in
-seconds of a core, which others on the machine change little.
+epochs journalled a second. Starting is given in seconds of a core, which others on the machine change little.
+
+What is journalled is on disk before anything else happens. So with one job at a time an epoch takes as long as the disk
+does to confirm it, some two transactions. Events that come meanwhile are in the next transaction together, as the
+handler takes them from its queue: that is what many jobs at once make of it.
 """
 
 from __future__ import annotations
@@ -13,8 +16,8 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import itertools
 import json
-import resource
 import subprocess
 import sys
 import tempfile
@@ -26,6 +29,7 @@ from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 from coach.core.cluster import Node
 from coach.core.jobs import events as ev
 from coach.core.policies import policy
+from coach.handler.codec import EVENTS
 from coach.handler.handler import Handler
 from coach.handler.home import Home
 from coach.handler.journal import Journal, fold
@@ -35,6 +39,9 @@ JOBS, EPOCHS = 1_000, 100
 COMMAND = "python -m benchmarks.lean"
 #: Seconds that an idle handler is watched.
 IDLE_SECONDS = 20.0
+#: Jobs whose events come at the same time.
+AT_ONCE = (1, 8, 64)
+WRITE_SECONDS = 5.0
 
 
 def life() -> list[Any]:
@@ -53,21 +60,17 @@ def write(path: Path) -> None:
     (job,) = fold(records).values()
     spent = records[-1].at - records[0].at + 1.0
     for number in range(JOBS):
-        changes = {"job": f"job-{number}"}
-        batch = [
-            dataclasses.replace(record, **changes, at=record.at + number * spent)
-            if not isinstance(record, ev.JobSubmitted)
-            else dataclasses.replace(
-                record,
-                **changes,
-                at=record.at + number * spent,
-                spec={**record.spec, "metadata": changes_of(number)},
-            )
-            for record in records
-        ]
-        journal.append(batch)
+        journal.append(copied(record, number, number * spent) for record in records)
     assert job.ended
     journal.close()
+
+
+def copied(record: Any, number: int, later: float = 0.0) -> Any:
+    """The record of another job, so many seconds later."""
+    changes: dict[str, Any] = {"job": f"job-{number}", "at": record.at + later}
+    if isinstance(record, ev.JobSubmitted):
+        changes["spec"] = {**record.spec, "metadata": {"name": f"job-{number}"}}
+    return dataclasses.replace(record, **changes)
 
 
 def remember(path: Path) -> None:
@@ -76,11 +79,6 @@ def remember(path: Path) -> None:
     for job in journal.jobs().values():
         journal.remember(job)
     journal.close()
-
-
-def changes_of(number: int) -> dict[str, str]:
-    """Metadata of a copy."""
-    return {"name": f"job-{number}"}
 
 
 # -- measured in processes of their own -------------------------------------------------------------------
@@ -131,27 +129,32 @@ def measure_handler(folder: str) -> dict[str, float]:
 
 
 def measure_write(folder: str) -> dict[str, float]:
-    """Epochs journalled a second: each event of an epoch's life with its actions is a transaction."""
+    """Epochs journalled a second, of so many jobs at once: an event of each of them, and its actions, a transaction."""
     records = life()
-    journal = Journal.write(Path(folder) / "journal.db")
-    batches: list[list[Any]] = []
+    steps: list[list[Any]] = []
     for record in records:
-        if type(record).__name__ in ev.__dict__ or not batches:
-            batches.append([])
-        batches[-1].append(record)
-    began, epochs = time.perf_counter(), 0
-    while time.perf_counter() - began < 5.0:
-        for batch in batches:
-            journal.append(batch)
-            epochs += isinstance(batch[0], ev.EpochFinished)
-    seconds = time.perf_counter() - began
-    journal.close()
-    return {"per second": epochs / seconds}
+        if type(record).__name__ in EVENTS or not steps:
+            steps.append([])
+        steps[-1].append(record)
+    found = {}
+    for at_once in AT_ONCE:
+        journal = Journal.write(Path(folder) / f"{at_once}.db")
+        batches = [[copied(record, n) for n in range(at_once) for record in step] for step in steps]
+        began, epochs = time.perf_counter(), 0
+        for number in itertools.count():
+            journal.append(batches[number % len(batches)])
+            epochs += at_once * isinstance(steps[number % len(steps)][0], ev.EpochFinished)
+            if (seconds := time.perf_counter() - began) > WRITE_SECONDS:
+                break
+        journal.close()
+        found[str(at_once)] = epochs / seconds
+    return found
 
 
 def memory() -> float:
-    """The most memory this process ever had, MB."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    """The most memory this process ever had, MB. (What `getrusage` says may be that of the one that forked it.)"""
+    status = Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 
 
 def measured(what: str, folder: Path) -> dict[str, float]:
@@ -197,7 +200,9 @@ def main() -> None:
         100 * start_after["share"],
         "< 1",
     )
-    rows += _row("epochs journalled a second", on["per second"], on["per second"], ">= 1,000")
+    for at_once, rate in on.items():
+        goal = ">= 1,000" if at_once != "1" else ""
+        rows += _row(f"epochs journalled a second, jobs at once: {at_once}", rate, rate, goal)
     rows += _row("size of the journal, MB", size, size, "")
     write_csv(RESULTS / "lean" / "lean.csv", rows)
     note = "Every record folded: as it was, and as it still is where a journal has no snapshots."

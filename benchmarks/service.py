@@ -1,14 +1,16 @@
-"""How fast the service answers with 1,000 jobs.
+"""How fast the service answers with 1,000 jobs, and with 1,000 that have ended.
 
     python -m benchmarks.service
 
 A service on a platform in memory (its jobs wait or stand in an epoch that does not end) is given 1,000 jobs over HTTP,
 64 at a time, and then asked for the status of all of them, over one connection, as a page or a follower would. What is
-timed is what a caller waits: HTTP, the handler, the journal on disk, JSON.
+timed is what a caller waits: HTTP, the handler, the journal on disk, JSON. Another one starts on a journal of 1,000
+jobs that have ended, with 100,000 epochs (`benchmarks.lean` writes it), and tells of one of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import signal
 import statistics
@@ -16,12 +18,14 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
 
+from benchmarks import lean
 from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 from tests.service.conftest import job_text
 
@@ -31,68 +35,93 @@ JOBS, AT_ONCE, ASKED = 1_000, 64, 200
 
 def main() -> None:
     """Measure, print and keep."""
+    rows = []
+    with tempfile.TemporaryDirectory() as name, service(Path(name)) as (http, process):
+        rows += measure(http, Path(name))
+        rows.append(_row("memory of the service, MB", resident(process)))
     with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
-        (folder / "model.py").write_text("")
-        environment = os.environ | {"COACH_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
-        with subprocess.Popen(
-            [sys.executable, "-m", "tests.service.doubled", "0", "3600"],
-            cwd=folder,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        ) as service:
-            assert service.stdout is not None
-            url = service.stdout.readline().split()[1]
-            token = (folder / "home" / "token").read_text().strip()
-            try:
-                rows = measure(url, token, folder)
-                rows.append(_row("memory of the service, MB", resident(service.pid)))
-            finally:
-                service.send_signal(signal.SIGTERM)
+        journal = Path(name) / "home" / "journal.db"
+        lean.write(journal)
+        lean.remember(journal)
+        began = time.perf_counter()
+        with service(Path(name)) as (http, process):
+            seconds = time.perf_counter() - began
+            past = f"{lean.JOBS:,} ended jobs, {lean.JOBS * lean.EPOCHS:,} epochs"
+            rows.append(_row(f"{past}: until the service answers, s", seconds, "< 2"))
+            rows += measure_past(http)
+            rows.append(_row(f"{past}: memory of the service, MB", resident(process), "<= 200"))
     write_csv(RESULTS / "service" / "service.csv", rows)
     note = f"The machine's load average at the end was {os.getloadavg()[0]:.0f}, on {os.cpu_count()} cores."
     write_table(RESULTS / "service" / "service.md", "The service with 1,000 jobs", COMMAND, rows, note)
     print((RESULTS / "service" / "service.md").read_text())
 
 
-def measure(url: str, token: str, folder: Path) -> list[dict[str, Any]]:
-    """The rows of the table."""
-    limits = httpx.Limits(max_connections=AT_ONCE)
-    headers = {"Authorization": f"Bearer {token}"}
-    with httpx.Client(base_url=url, headers=headers, limits=limits, timeout=300, trust_env=False) as http:
+@contextlib.contextmanager
+def service(folder: Path) -> Iterator[tuple[httpx.Client, int]]:
+    """A service with its state in `folder`, and the number of its process."""
+    (folder / "model.py").write_text("")
+    environment = os.environ | {"COACH_HOME": str(folder / "home"), "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(
+        [sys.executable, "-m", "tests.service.doubled", "0", "3600"],
+        cwd=folder,
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        try:
+            assert process.stdout is not None
+            url = process.stdout.readline().split()[1]
+            headers = {"Authorization": f"Bearer {(folder / 'home' / 'token').read_text().strip()}"}
+            limits = httpx.Limits(max_connections=AT_ONCE)
+            with httpx.Client(
+                base_url=url, headers=headers, limits=limits, timeout=300, trust_env=False
+            ) as http:
+                yield http, process.pid
+        finally:
+            process.send_signal(signal.SIGTERM)
 
-        def submit(number: int) -> float:
-            began = time.perf_counter()
-            body = {"files": [{"path": f"{folder}/job.yaml", "text": job_text(f"job-{number}")}]}
-            http.post("/jobs", json=body).raise_for_status()
-            return time.perf_counter() - began
 
+def measure(http: httpx.Client, folder: Path) -> list[dict[str, Any]]:
+    """Jobs that wait: taking them on, and telling of them."""
+
+    def submit(number: int) -> float:
         began = time.perf_counter()
-        with ThreadPoolExecutor(AT_ONCE) as pool:
-            waits = list(pool.map(submit, range(JOBS)))
-        rows = [_row(f"{JOBS:,} submissions, {AT_ONCE} at a time: all, s", time.perf_counter() - began)]
-        rows.append(_row("one of them, median, s", statistics.median(waits)))
-        for path, what in (
-            ("/jobs", f"status of {JOBS:,} jobs"),
-            ("/jobs/job-500/why", "why one waits"),
-            ("/metrics", "the metrics"),
-        ):
-            times = [_timed(http, path) for _ in range(ASKED)][ASKED // 10 :]
-            rows.append(_row(f"{what}: median, ms", 1000 * statistics.median(times), _goal(path)))
-            rows.append(_row(f"{what}: 99 of 100 within, ms", 1000 * statistics.quantiles(times, n=100)[98]))
-        return rows
+        body = {"files": [{"path": f"{folder}/job.yaml", "text": job_text(f"job-{number}")}]}
+        http.post("/jobs", json=body).raise_for_status()
+        return time.perf_counter() - began
+
+    began = time.perf_counter()
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        waits = list(pool.map(submit, range(JOBS)))
+    rows = [_row(f"{JOBS:,} submissions, {AT_ONCE} at a time: all, s", time.perf_counter() - began)]
+    rows.append(_row("one of them, median, s", statistics.median(waits)))
+    rows += _asked(http, "/jobs", f"status of {JOBS:,} jobs", "< 50")
+    rows += _asked(http, "/jobs/job-500/why", "why one waits")
+    return rows + _asked(http, "/metrics", "the metrics")
+
+
+def measure_past(http: httpx.Client) -> list[dict[str, Any]]:
+    """Jobs that have ended: telling of all, and of one."""
+    rows = _asked(http, "/jobs", f"status of {lean.JOBS:,} ended jobs", "< 50")
+    rows += _asked(http, "/jobs/job-500", f"one of {lean.EPOCHS} epochs, with them and its ledger")
+    rows += _asked(http, "/jobs/job-500/events", "what happened to it")
+    seq = http.get("/jobs/job-500/events").json()["seq"]
+    return rows + _asked(http, f"/jobs/job-500/events?after={seq}", "what happened since")
+
+
+def _asked(http: httpx.Client, path: str, what: str, goal: str = "") -> list[dict[str, Any]]:
+    times = [_timed(http, path) for _ in range(ASKED)][ASKED // 10 :]
+    return [
+        _row(f"{what}: median, ms", 1000 * statistics.median(times), goal),
+        _row(f"{what}: 99 of 100 within, ms", 1000 * statistics.quantiles(times, n=100)[98]),
+    ]
 
 
 def _timed(http: httpx.Client, path: str) -> float:
     began = time.perf_counter()
     http.get(path).raise_for_status()
     return time.perf_counter() - began
-
-
-def _goal(path: str) -> str:
-    return "< 50" if path == "/jobs" else ""
 
 
 def resident(process: int) -> float:
