@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
@@ -83,6 +84,8 @@ func writeReport(folder string) error {
 	if err != nil {
 		return err
 	}
+	size := func(c *cell, at int) int { number, _ := strconv.Atoi(c.key[at]); return number }
+	slices.SortStableFunc(speeds, func(a, b *cell) int { return cmp.Or(size(a, 0)-size(b, 0), size(a, 1)-size(b, 1)) })
 	verdicts, err := read(filepath.Join(folder, "verdicts.csv"), "nodes", "kind", "contender")
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
