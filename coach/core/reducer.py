@@ -302,7 +302,7 @@ class Reducer:
                 if payable and isinstance(self._now.plan(job, point, point, shrunk=True), GangPlan):
                     why = f"probe {point}: {len(left)} to measure, at most {size[0]:.1%} of the data"
                     return EpochKind.MINI, point, (why,)
-        decision = self._now.decision(self.policy)
+        decision = self._now.decision(self.policy, job)
         allocation = decision.allocations[job.name]
         reasons = tuple(str(step) for step in decision.why(job.name))
         for_others = any(given for name, given in decision.allocations.items() if name != job.name)

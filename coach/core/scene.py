@@ -10,6 +10,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from functools import lru_cache
 
 from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, PodRequest, Stand, Wait, plan_gang, plan_on
@@ -47,6 +48,7 @@ class Scene:
         #: Answers for jobs that hold nothing, by what they ask for.
         self._waits: dict[tuple[tuple[Resources, ...], Allocation], Wait | None] = {}
         self._decision: AllocationDecision | None = None
+        self._has_ample: bool | None = None
 
     def others_hold(self, job: Job) -> bool:
         """Whether any other job holds a pod, or is giving one back."""
@@ -122,15 +124,23 @@ class Scene:
         wait = self._waits[key]
         return wait and replace(wait, job=job.name)
 
-    def decision(self, policy: AllocationPolicy) -> AllocationDecision:
-        """What the policy gives each job that wants room, of the nodes without what ending jobs still hold."""
+    def decision(self, policy: AllocationPolicy, job: Job) -> AllocationDecision:
+        """What the policy gives `job`, and others that want room, of the nodes without what ending jobs still hold.
+
+        Where all could have their maximum at once, and the policy says (`separable`) that they do not concern one
+        another then, only `job` is asked about.
+        """
+        if self._decision is None and getattr(policy, "separable", False) and self._ample():
+            alone = policy.allocate([self._view(job)], ClusterView(self._nodes, self._at))
+            if alone.allocations[job.name] is not None:
+                return alone
         if self._decision is None:
             views, leaving = [], []
-            for job in self.live:
-                if job.phase is Phase.ENDING or job.interrupt:
-                    leaving += [held.pod for held in job.pods.values()]
+            for other in self.live:
+                if other.phase is Phase.ENDING or other.interrupt:
+                    leaving += [held.pod for held in other.pods.values()]
                 else:
-                    views.append(self._view(job))
+                    views.append(self._view(other))
             room = {node.name: node.capacity for node in self._nodes}
             for pod in leaving:
                 if pod.node in room:
@@ -138,6 +148,27 @@ class Scene:
             cluster = ClusterView(tuple(Node(name, capacity) for name, capacity in room.items()), self._at)
             self._decision = policy.allocate(views, cluster)
         return self._decision
+
+    def _ample(self) -> bool:
+        """Whether there is room for the maximum of all jobs, wherever their pods stand.
+
+        As long as less than a node's room less one pod is held of every node on average, some node has room for a pod.
+        """
+        if self._has_ample is None:
+            most = [self._view(job).most for job in self.live]
+            largest = [max((pod[i] for _, pod in most), default=0.0) for i in range(3)]
+            self._has_ample = all(
+                sum(demand[i] for demand, _ in most) <= usable
+                for i, usable in enumerate(_usable(self._nodes, *largest))
+            )
+        return self._has_ample
+
+
+@lru_cache(maxsize=16)
+def _usable(nodes: tuple[Node, ...], *largest: float) -> tuple[float, ...]:
+    """Cores, GiB and devices of all nodes, each less those of the `largest` pod."""
+    rows = [(node.capacity.cpu, node.capacity.memory, node.capacity.gpu) for node in nodes]
+    return tuple(sum(max(0.0, row[i] - largest[i]) for row in rows) for i in range(3))
 
 
 def plan_alone(job: Job, allocation: Allocation, nodes: tuple[Node, ...]) -> GangPlan | Wait:

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import ClassVar
+
 import pytest
 
 from coach.core.cluster import Node, Resources
@@ -9,6 +13,8 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason, State
 from coach.core.policies import policy
+from coach.core.policies.base import AllocationDecision, ClusterView, JobView
+from coach.core.policies.coach import CoachPolicy
 from coach.core.reducer import Reducer
 from coach.handler.codec import encode
 from coach.simulation.driver import Driver
@@ -102,3 +108,38 @@ def test_the_baselines_run_in_the_reducer_too(name: str) -> None:
         driver.submit(5.0 * number, f"job-{number}", spec(f"job-{number}"), TRUTH)
     driver.run()
     assert {ended.state for ended in driver.ended.values()} == {State.SUCCEEDED}
+
+
+@dataclass(frozen=True)
+class Counting(CoachPolicy):
+    """Coach's policy; `asked` has the number of jobs of each question."""
+
+    asked: list[int] = field(default_factory=list)
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        self.asked.append(len(jobs))
+        return super().allocate(jobs, cluster)
+
+
+@dataclass(frozen=True)
+class Whole(Counting):
+    """Asked about all jobs, whatever room there is."""
+
+    separable: ClassVar[bool] = False
+
+
+@pytest.mark.parametrize("count", [8, 4, 1])
+def test_with_room_for_all_a_job_is_decided_alone_and_nothing_else_changes(count: int) -> None:
+    journals = []
+    all_jobs, some_jobs = Whole(), Counting()
+    for rule in (all_jobs, some_jobs):
+        records: list[object] = []
+        driver = Driver(nodes(count, 4), rule, seed=3, function_lost=400.0, journal=records.append)
+        for number in range(4):
+            driver.submit(30.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
+        driver.run()
+        journals.append([encode(record) for record in records])  # type: ignore[arg-type]
+    assert journals[0] == journals[1]
+    assert max(all_jobs.asked) > 1
+    # Eight nodes have room for the maximum of all four jobs, one node never has.
+    assert set(some_jobs.asked) == {1} if count == 8 else max(some_jobs.asked) > 1

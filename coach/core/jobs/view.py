@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from functools import cached_property
 from typing import Any
 
-from coach.core.cluster import Allocation, Resources, Role
+from coach.core.cluster import NOTHING, Allocation, Resources, Role
 from coach.core.estimation.interval import Interval
 from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
@@ -34,6 +34,17 @@ class View:
         self.maximum = job.maximum
         self.busy = job.phase in (Phase.RUNNING, Phase.FITTING, Phase.DEPLOYING)
         self.requests: Mapping[Role, Resources] = {role: job.spec.spec.resources.of(role) for role in Role}
+
+    @cached_property
+    def most(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Cores, GiB and devices of its maximum, or of what it holds where that is more, and the most of any pod."""
+        resources = self._job.spec.spec.resources
+        held = sum((held.pod.requests for held in self._job.pods.values()), NOTHING)
+        whole, pods = resources.total(self.maximum), resources.each
+        return (
+            (max(whole.cpu, held.cpu), max(whole.memory, held.memory), max(whole.gpu, held.gpu)),
+            (max(pod.cpu for pod in pods), max(pod.memory for pod in pods), max(pod.gpu for pod in pods)),
+        )
 
     @cached_property
     def epoch_budget(self) -> float | None:

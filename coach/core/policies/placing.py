@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 
@@ -50,7 +51,9 @@ class Placed:
     deadline = None
     objective = Objective.SOONEST
 
-    def __init__(self, job: JobState, busy: bool) -> None:
+    def __init__(self, job: JobState, busy: bool, memory: dict[Any, Any] | None = None) -> None:
+        """`memory` (`base.kept`) lives as long as the job's speeds are what they are."""
+        self.memory = {} if memory is None else memory
         self.id = f"{job.id:08d}"
         self.job = job
         self.created = job.arrived
@@ -63,7 +66,7 @@ class Placed:
         self.current = Allocation(job.workers, job.servers) if job.phase is Phase.RUNNING else None
         self.restart_seconds = job.rescale_seconds
         self._remaining: Remaining | None = None
-        self._speeds: dict[Allocation, float] = {}
+        self._speeds: dict[Allocation, float] = self.memory.setdefault("speeds", {})
 
     @property
     def requests(self) -> Mapping[Role, Resources]:
@@ -106,6 +109,8 @@ class Placing:
     _most: dict[JobId, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)
     _sum: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
     _largest: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
+    #: What was worked out of each live job since its last epoch (`base.kept`).
+    _memory: dict[JobId, dict[Any, Any]] = field(default_factory=dict, init=False)
     #: Whether a Tick is under way.
     _ticking: bool = field(default=False, init=False)
     _nodes: tuple[Node, ...] = field(default=(), init=False)
@@ -139,7 +144,12 @@ class Placing:
         if not jobs:
             return
         views = [
-            Placed(job, not free and job.phase is Phase.RUNNING and job.id != at_boundary) for job in jobs
+            Placed(
+                job,
+                not free and job.phase is Phase.RUNNING and job.id != at_boundary,
+                self._memory.setdefault(job.id, {}),
+            )
+            for job in jobs
         ]
         wanted = self.policy.allocate(views, self._cluster(view)).allocations
         growing: list[tuple[JobState, Allocation]] = []
@@ -177,6 +187,10 @@ class Placing:
                 yield Resize(job.id, plan)
 
     def _count(self, event: Event, view: View) -> None:
+        if isinstance(event, Boundary | Finished):
+            self._memory.pop(event.job, None)
+        elif isinstance(event, Tick):
+            self._memory.clear()
         if isinstance(event, Arrived):
             job = view.jobs[event.job]
             pods = np.stack([job.worker, job.server, job.scheduler])

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.policies.base import JobView, Objective, Reason
+from coach.core.policies.base import JobView, Objective, Reason, kept
 
 #: What to say when this resource is short, in the order cpu, memory, gpu.
 RESOURCES = (Reason.CPU, Reason.MEMORY, Reason.GPU)
@@ -48,11 +48,7 @@ class Claim:
         #: Place in the queue, first is 0.
         self.rank = 0
         #: Requests (cpu, memory, gpu) of a worker, a server and the scheduler.
-        self.parts: tuple[Vector, Vector, Vector] = (
-            _vector(job.requests[Role.WORKER]),
-            _vector(job.requests[Role.SERVER]),
-            _vector(job.requests[Role.SCHEDULER]),
-        )
+        self.parts: tuple[Vector, Vector, Vector] = kept(job, "parts", lambda: _parts(job))
         #: Dominant shares of the cluster of a worker and a server.
         self.shares = room.share(self.parts[0]), room.share(self.parts[1])
 
@@ -68,6 +64,11 @@ class Claim:
     def seconds(self, allocation: Allocation) -> float:
         """Predicted time to the target with `allocation`."""
         return self.remaining / self.job.speed(allocation)
+
+
+def _parts(job: JobView) -> tuple[Vector, Vector, Vector]:
+    requests = job.requests
+    return _vector(requests[Role.WORKER]), _vector(requests[Role.SERVER]), _vector(requests[Role.SCHEDULER])
 
 
 def _vector(amount: Resources) -> Vector:
@@ -92,14 +93,17 @@ class Room:
         self.total: list[float] = self.nodes.sum(axis=0).tolist()
         self.largest: list[float] = self.nodes.max(axis=0, initial=0.0).tolist()
         self.used = [0.0, 0.0, 0.0]
+        self._shares: dict[Vector, float] = {}
         self._alone: dict[tuple[tuple[Vector, Vector, Vector], Allocation], bool] = {}
 
     def share(self, amount: Vector) -> float:
         """The dominant share of `amount` in the whole cluster (1 where there is nothing of it at all)."""
-        return max(
-            need / have if have > 0 else float(need > 0)
-            for need, have in zip(amount, self.total, strict=True)
-        )
+        if amount not in self._shares:
+            self._shares[amount] = max(
+                need / have if have > 0 else float(need > 0)
+                for need, have in zip(amount, self.total, strict=True)
+            )
+        return self._shares[amount]
 
     def needs(self, claim: Claim, allocation: Allocation | None) -> Vector:
         """What `allocation` of the claim's job uses, its scheduler included."""
