@@ -209,8 +209,9 @@ def comparison_table(rows: Sequence[Comparison]) -> str:
     for row in rows:
         unit = f" {row.unit}" if row.unit else ""
         role = "calibrated" if row.calibrated else ""
+        interval = "" if math.isnan(row.half_width) else f" ± {row.half_width:.2g}"
         lines.append(
-            f"| {row.measure} | {row.paper:g}{unit} | {row.ours:.4g}{unit} ± {row.half_width:.2g} | "
+            f"| {row.measure} | {row.paper:g}{unit} | {row.ours:.4g}{unit}{interval} | "
             f"{row.low:.4g} .. {row.high:.4g} | {row.difference:+.3g} | {'yes' if row.inside else 'no'} | {role} |"
         )
     return "\n".join(lines)
