@@ -264,6 +264,8 @@ class Driver:
         same = bool(job.epochs) and job.epochs[-1].group == order.group
         beside = truth.same_group_seconds if same else truth.new_group_seconds
         whole = beside + train + truth.evaluate_seconds
+        cores = truth.worker_cores
+        worker_cores = cores(*order.allocation) if callable(cores) else cores
         x = (order.position + samples) / truth.data_size
         noise = truth.loss_noise * fate.loss
         epoch = Running(
@@ -272,7 +274,7 @@ class Driver:
             train,
             whole,
             self.now,
-            order.allocation.workers * truth.worker_cores + order.allocation.servers * truth.server_cores,
+            order.allocation.workers * worker_cores + order.allocation.servers * truth.server_cores,
             loss=max(1e-9, truth.loss(x) + noise),
             accuracy=None if truth.accuracy is None else min(1.0, max(0.0, truth.accuracy(x) - noise)),
             samples=samples,

@@ -1,6 +1,7 @@
 """Truths from reality: what a journal of real runs says of a job's speed, its curve, and all that lies between epochs.
 
-Speeds: the mean time of what each allocation measured; the model fitted to all of them for allocations that never ran.
+Speeds: all data trained with an allocation over all its seconds, so that a whole epoch says more than a probe; the
+model fitted to all of them for allocations that never ran. Cores: what each allocation's workers used meanwhile.
 The curve: the mean of the runs at each number of passes, straight lines between, and the fitted curve behind the last.
 """
 
@@ -25,6 +26,8 @@ from coach.simulation.truth import Training
 
 #: Passes over the data that are the same up to this are averaged.
 SAME_PASSES = 1e-6
+#: The median of the absolute value of a standard normal number.
+NORMAL_MEDIAN = 0.6745
 
 
 @dataclass
@@ -43,6 +46,17 @@ class MeasuredSpeeds:
         if self._fitted is None:
             self._fitted = SpeedModel.from_dict(self.model)
         return self._fitted.predict(workers, servers)
+
+
+@dataclass
+class MeasuredCores:
+    """Cores in use by one worker, by allocation: as measured, else the most of all (a worker alone has most)."""
+
+    measured: dict[Allocation, float]
+
+    def __call__(self, workers: int, servers: int) -> float:
+        """Cores."""
+        return self.measured.get(Allocation(workers, servers)) or max(self.measured.values())
 
 
 @dataclass
@@ -118,19 +132,17 @@ def learn(runs: Sequence[Run]) -> Training:
     epochs = [epoch for run in runs for epoch in run.job.epochs]
     if not epochs:
         raise ValueError("no epoch was measured")
-    speeds: dict[Allocation, list[float]] = {}
+    at: dict[Allocation, list[Epoch]] = {}
     for epoch in epochs:
-        speeds.setdefault(Allocation(*epoch.allocation), []).append(epoch.epochs_per_second)
+        at.setdefault(epoch.allocation, []).append(epoch)
     fitted = fit_speed([SpeedPoint(*e.allocation, e.epochs_per_second) for e in epochs])
-    # The mean time of an epoch, not of its speed: what is predicted is time.
-    middle = {at: statistics.harmonic_mean(values) for at, values in speeds.items()}
-    spread = [
-        np.log(value / middle[at]) for at, values in speeds.items() for value in values if len(values) > 1
-    ]
+    middle = {
+        allocation: sum(epoch.fraction for epoch in some)
+        / sum(epoch.fraction / epoch.epochs_per_second for epoch in some)
+        for allocation, some in at.items()
+    }
     same, fresh = _beside(runs)
     with_accuracy = all(epoch.report.accuracy is not None for epoch in epochs)
-    # The report is of one worker (servers mostly wait); the least disturbed epoch says what it uses when it may.
-    used = [epoch.report.cpu_seconds / epoch.seconds for epoch in epochs]
     return Training(
         MeasuredSpeeds(middle, fitted.to_dict()),
         _curve(runs, "loss"),
@@ -142,9 +154,31 @@ def learn(runs: Sequence[Run]) -> Training:
         pod_seconds=_mean([s for run in runs for s in run.pod_seconds], 0.3),
         release_seconds=_mean([s for run in runs for s in run.release_seconds], 0.02),
         fit_seconds=_mean([s for run in runs for s in run.fit_seconds], 0.05),
-        speed_noise=float(np.std(spread)) if spread else 0.0,
-        worker_cores=max(used) or 1.0,
+        speed_noise=_noise(runs),
+        worker_cores=MeasuredCores({allocation: _cores(some) for allocation, some in at.items()}),
     )
+
+
+def _noise(runs: Sequence[Run]) -> float:
+    """Standard deviation of an epoch's ln speed, from one whole epoch to the next with the same allocation.
+
+    By the median step: a slow minute of the machine slows all epochs in it, and is no reason to mistake one allocation
+    for another, as noise from epoch to epoch is. What it takes is in the mean speeds.
+    """
+    steps = [
+        abs(float(np.log(epoch.epochs_per_second / before.epochs_per_second)))
+        for run in runs
+        for before, epoch in itertools.pairwise(run.job.real_epochs)
+        if before.allocation == epoch.allocation
+    ]
+    return statistics.median(steps) / (NORMAL_MEDIAN * 2**0.5) if steps else 0.0
+
+
+def _cores(epochs: Sequence[Epoch]) -> float:
+    """Cores that a worker used on average while it trained and evaluated: the report is of one worker."""
+    reports = [epoch.report for epoch in epochs]
+    seconds = sum(one.train_seconds + one.evaluate_seconds for one in reports)
+    return sum(one.cpu_seconds for one in reports) / max(seconds, 1e-6) or 1.0
 
 
 def _beside(runs: Sequence[Run]) -> tuple[list[float], list[float]]:

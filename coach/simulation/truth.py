@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Epochs/s by workers and servers.
+#: Epochs/s (or cores) by workers and servers.
 SpeedTable = Callable[[int, int], float]
 
 
@@ -32,8 +32,9 @@ class Training:
     #: Standard deviations of the logarithm of an epoch's training time, and of the measured loss.
     speed_noise: float = 0.0
     loss_noise: float = 0.0
-    #: Cores in use while an epoch runs, per worker and per server: what counts where nodes are shared beyond requests.
-    worker_cores: float = 1.0
+    #: Cores in use while an epoch runs, per worker (of an allocation) and per server: what counts where nodes are
+    #: shared beyond requests.
+    worker_cores: float | SpeedTable = 1.0
     server_cores: float = 0.1
 
 
