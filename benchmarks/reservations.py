@@ -98,9 +98,32 @@ def _jittered(speed: Any, rng: random.Random) -> Any:
     return epoch
 
 
+def _measured_before(rows: Iterable[dict[str, Any]]) -> list[bool]:
+    """For each attempt, in their order, whether its job had an epoch with its allocation before."""
+    known: dict[str, set[str]] = {}
+    found = []
+    for row in rows:
+        job, _, number = row["token"].rpartition(".")
+        if number == "1":
+            known[job] = set()
+        found.append(row["allocation"] in known.setdefault(job, set()))
+        if row["ended"] == "finished":
+            known[job].add(row["allocation"])
+    return found
+
+
+def _above(rows: Iterable[dict[str, Any]]) -> str:
+    """Share of finished epochs with a prediction that took longer than its upper bound."""
+    late = [
+        float(row["seconds"]) > float(row["predicted_high"]) for row in rows if row["predicted_high"] != ""
+    ]
+    return f"{statistics.fmean(late):.1%} of {len(late)}" if late else "-"
+
+
 def summary(source: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """One line for each way in which the deadline was set."""
     lines = []
+    rows = [{**row, "again": again} for row, again in zip(rows, _measured_before(rows), strict=True)]
     for predicted, bound in itertools.product((True, False), ("time", "budget")):
         group = [row for row in rows if (row["predicted"] == "yes") is predicted and row["bound"] == bound]
         done = [row for row in group if row["ended"] == "finished"]
@@ -108,16 +131,14 @@ def summary(source: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
             continue
         way = "when it would hang" if bound == "time" else "when the money ends"
         cut = [row for row in group if row["ended"] in {reason.value for reason in CUTS}]
-        over = [
-            r for r in done if r["predicted_high"] != "" and float(r["seconds"]) > float(r["predicted_high"])
-        ]
         lines.append(
             {
                 "epochs of": source,
                 "deadline": way if predicted else f"{way}, nothing known yet",
                 "epochs": len(group),
                 "cut by it": f"{len(cut) / len(group):.2%}",
-                "above predicted upper bound": f"{len(over) / len(done):.1%}" if predicted and done else "-",
+                "above upper bound, measured before": _above(row for row in done if row["again"]),
+                "a new allocation": _above(row for row in done if not row["again"]),
                 "deadline / time, median": _median(done, "deadline", "seconds"),
                 "reserved / paid, median": _median(done, "reserved", "paid"),
             }

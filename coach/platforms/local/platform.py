@@ -71,6 +71,8 @@ class LocalPlatform:
         self._epochs: dict[str, GangClient] = {}
         self._given_up: dict[PodId, str] = {}
         self._template_lock = asyncio.Lock()
+        #: Workers and servers of each running epoch, by its token.
+        self._training: dict[str, int] = {}
         self._probing: set[str] = set()  # tokens of mini-epochs that run
         self._addresses = _addresses(nodes)
 
@@ -164,6 +166,7 @@ class LocalPlatform:
         """See `coach.platforms.functions`."""
         client = GangClient(self._http, order, self.now)
         self._epochs[order.action.token] = client
+        self._training[order.action.token] = len(order.action.pods) - 1
         mini = order.action.kind is EpochKind.MINI
         if mini:
             self._probing.add(order.action.token)
@@ -183,12 +186,17 @@ class LocalPlatform:
             await asyncio.gather(*(self._give_up(pod, str(error)) for pod in client.silent))
             raise
         finally:
-            del self._epochs[order.action.token]
+            del self._epochs[order.action.token], self._training[order.action.token]
             self._probing.discard(order.action.token)
 
     def _refill(self) -> None:
-        """Start spares beside a whole epoch. Beside a mini-epoch they would disturb what it measures."""
-        if not self._probing and (self._filling is None or self._filling.done()):
+        """Start spares beside a whole epoch where a core is free.
+
+        Else an epoch would take a fifth longer for spares that may never be needed, and what it measures would be
+        wrong, as beside a mini-epoch.
+        """
+        free = sum(self._training.values()) < len(os.sched_getaffinity(0))
+        if free and not self._probing and (self._filling is None or self._filling.done()):
             self._filling = asyncio.create_task(self._spares.fill(SPARES_AN_EPOCH))
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
