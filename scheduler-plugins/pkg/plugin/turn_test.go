@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -17,11 +18,16 @@ import (
 func TestABacklogOfGangsIsPlannedNoFasterThanItIsBound(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "1000"), node("n2", "1000"), node("n3", "1000"), node("n4", "1000"), node("n5", "1000"))
 	most := 0
+	var bound atomic.Int32
 	c.bound = func(*v1.Pod, string) {
-		most = max(most, c.state.ledger.OnTheWay(time.Now(), time.Hour))
+		// A pod that is late counts no more, so on a machine that stood still there may be others beside it.
+		if now := time.Now(); c.state.ledger.OnTheWay(now, lateTurn) == c.state.ledger.OnTheWay(now, time.Hour) {
+			most = max(most, c.state.ledger.OnTheWay(now, time.Hour))
+		}
+		bound.Add(1)
 		time.Sleep(2 * time.Millisecond) // slower than planning
 	}
-	const gangs = 100
+	const gangs = 45       // of four: more pods than may be on their way, and few enough for the race detector
 	for i := range gangs { // slowly: the in-memory API server keeps no more than a hundred news for who watches
 		name := fmt.Sprintf("g%02d", i)
 		c.job(name, 2, "1")
@@ -33,9 +39,7 @@ func TestABacklogOfGangsIsPlannedNoFasterThanItIsBound(t *testing.T) {
 	for i := range gangs { // and now all may start at once
 		c.gang(fmt.Sprintf("g%02d", i), 1, 1, 2, 2)
 	}
-	for i := range gangs {
-		c.eventuallyPlaced(fmt.Sprintf("g%02d", i), 4)
-	}
+	c.eventually("all are bound", func() bool { return bound.Load() >= 4*gangs })
 	if most > maxOnTheWay+4 || most < 16 {
 		t.Errorf("%d pods were on their way at once; the bound is %d and a gang", most, maxOnTheWay)
 	}
