@@ -83,11 +83,51 @@ def served(folder: Path, *words: str) -> Iterator[Served]:
         service.close()
 
 
+class Joined:
+    """`coach run` of a file in a process of its own, and what it has said."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+        self.said = ""
+
+    def hear(self, words: str) -> None:
+        """Listen until it has said so."""
+        assert self._process.stdout is not None
+        while words not in self.said:
+            line = self._process.stdout.readline()
+            assert line, self.said
+            self.said += line
+
+    def end(self, number: int | None = None) -> int:
+        """Its exit code, after this signal; what it said until then is heard."""
+        if number is not None:
+            self._process.send_signal(number)
+        assert self._process.stdout is not None
+        self.said += self._process.stdout.read()
+        return self._process.wait(PATIENCE)
+
+
+@contextlib.contextmanager
+def joined(file: Path) -> Iterator[Joined]:
+    command = [sys.executable, "-m", "coach.cli.main", "run", str(file)]
+    with subprocess.Popen(
+        command, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    ) as process:
+        try:
+            yield Joined(process)
+        finally:
+            process.kill()
+
+
+def endless(file: Path) -> Path:
+    """A job file of the file's own name, whose job does not end."""
+    file.write_text(job_text(file.stem, maxEpochs=100_000, **ENDLESS, workers={"min": 1, "max": 1}))
+    return file
+
+
 @pytest.fixture
 def job(tmp_path: Path) -> Path:
-    file = tmp_path / "job.yaml"
-    file.write_text(job_text("job", maxEpochs=100_000, **ENDLESS, workers={"min": 1, "max": 1}))
-    return file
+    return endless(tmp_path / "job.yaml")
 
 
 def coach(*words: str) -> tuple[int, str, str]:
@@ -138,26 +178,26 @@ def test_a_service_is_found_by_the_other_commands_and_gone_afterwards(
     assert "by the user" not in coach("why", "job")[1]
 
 
-def test_a_second_service_and_a_second_run_are_refused_or_join(home: Home, tmp_path: Path) -> None:
+def refused(folder: Path) -> str:
+    """The one line of a service that does not start."""
+    with served(folder) as service:
+        said = service.said()
+        assert service.process.returncode == 2
+    (line,) = said.splitlines()
+    return line
+
+
+def test_a_second_service_is_refused(home: Home, tmp_path: Path) -> None:
     with served(tmp_path) as first:
-        with served(tmp_path) as second:
-            code = second.process.wait(PATIENCE)
-            said = second.said()
-        assert code == 2
-        (line,) = said.splitlines()
+        line = refused(tmp_path)
         assert "a service runs already, at http://127.0.0.1:" in line
         assert f"(process {first.process.pid})" in line
         first.end()
 
 
 def test_a_service_is_refused_where_a_run_has_the_journal(home: Home, tmp_path: Path) -> None:
-    journal = Journal.write(home.journal(1))
-    try:
-        with served(tmp_path) as service:
-            assert service.process.wait(PATIENCE) == 2
-            assert "`coach run` runs there now" in service.said()
-    finally:
-        journal.close()
+    with contextlib.closing(Journal.write(home.journal(1))):
+        assert "`coach run` runs there now" in refused(tmp_path)
 
 
 def test_a_port_that_is_taken_is_one_clear_error(home: Home, tmp_path: Path) -> None:
@@ -323,72 +363,43 @@ def test_the_mistakes_of_a_file_are_told_by_the_service_as_by_run(
 def test_coach_run_joins_a_service_and_its_ctrl_c_stops_only_its_jobs(
     home: Home, tmp_path: Path, job: Path
 ) -> None:
-    (tmp_path / "own.yaml").write_text(
-        job_text("own", maxEpochs=100_000, **ENDLESS, workers={"min": 1, "max": 1})
-    )
-    run = [sys.executable, "-m", "coach.cli.main", "run", str(tmp_path / "own.yaml")]
+    own = endless(tmp_path / "own.yaml")
     with served(tmp_path) as service:
         assert coach("submit", str(job))[0] == 0
-        with subprocess.Popen(
-            run, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as joined:
-            assert joined.stdout is not None
-            said = ""
-            while "own: epoch 3" not in said:
-                said += joined.stdout.readline()
-            joined.send_signal(signal.SIGINT)
-            said += joined.stdout.read()
-            assert joined.wait(PATIENCE) == 130
-        assert "1 job on 2 nodes (8 cores, 32.0 GiB), policy coach" in said
-        assert f"by the service at {service.ready.split()[1]}" in said
-        assert "own: submitted" in said
-        assert "job:" not in said
-        assert f"coach run {tmp_path}/own.yaml" in said
+        with joined(own) as run:
+            run.hear("own: epoch 3")
+            assert run.end(signal.SIGINT) == 130
+        assert "1 job on 2 nodes (8 cores, 32.0 GiB), policy coach" in run.said
+        assert f"by the service at {service.ready.split()[1]}" in run.said
+        assert "own: submitted" in run.said
+        assert "job:" not in run.said
+        assert f"coach run {own}" in run.said
         now = rows()
         assert (now["own"]["reason"], now["job"]["state"]) == ("Interrupted", "Training")
-        with subprocess.Popen(
-            run, cwd=ROOT, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        ) as again:
-            assert again.stdout is not None
-            said = ""
-            while "own: epoch" not in said:
-                said += again.stdout.readline()
-            again.send_signal(signal.SIGTERM)
-            said += again.stdout.read()
-            assert again.wait(PATIENCE) == 130
-        assert f"resumed from the checkpoint of epoch {now['own']['epoch']}" in said
-        assert "own: epoch 1:" not in said
+        with joined(own) as run:
+            run.hear("own: epoch")
+            assert run.end(signal.SIGTERM) == 130
+        assert f"resumed from the checkpoint of epoch {now['own']['epoch']}" in run.said
+        assert "own: epoch 1:" not in run.said
         service.end()
 
 
 def test_a_run_whose_service_dies_says_so(home: Home, tmp_path: Path, job: Path) -> None:
-    with (
-        served(tmp_path) as service,
-        subprocess.Popen(
-            [sys.executable, "-m", "coach.cli.main", "run", str(job)],
-            cwd=ROOT,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        ) as joined,
-    ):
-        assert joined.stdout is not None
-        while "job: epoch 2" not in joined.stdout.readline():
-            pass
+    with served(tmp_path) as service, joined(job) as run:
+        run.hear("job: epoch 2")
         service.end(signal.SIGKILL)
-        said = joined.stdout.read()
-        assert joined.wait(PATIENCE) == 5
-    assert "does not answer" in said
-    assert "go on when it runs again (coach serve)" in said
-    assert "Traceback" not in said
+        assert run.end() == 5
+    assert "does not answer" in run.said
+    assert "go on when it runs again (coach serve)" in run.said
+    assert "Traceback" not in run.said
 
 
 def test_a_thousand_submissions_at_once_are_accepted_and_listed(home: Home, tmp_path: Path) -> None:
     with served(tmp_path, "3600") as service:
         found = endpoint.find(home)
         assert found is not None
-        limits = httpx.Limits(max_connections=64)
         headers = {"Authorization": f"Bearer {found.token}"}
+        limits = httpx.Limits(max_connections=64)
         with httpx.Client(
             base_url=found.url, headers=headers, limits=limits, timeout=120, trust_env=False
         ) as http:
