@@ -11,7 +11,7 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from coach.core.cluster import Pod, PodId
@@ -40,9 +40,19 @@ Observer = Callable[[ev.Event, Sequence[act.Action]], None]
 
 
 class Handler:
-    """Runs the jobs of one journal on one platform. Use as `async with Handler(...) as handler`."""
+    """Runs the jobs of one journal on one platform. Use as `async with Handler(...) as handler`.
 
-    def __init__(self, platform: Platform, journal: Journal, policy: AllocationPolicy) -> None:
+    `jobs`: those of the journal, where they were read since it was opened for writing.
+    """
+
+    def __init__(
+        self,
+        platform: Platform,
+        journal: Journal,
+        policy: AllocationPolicy,
+        jobs: Mapping[str, Job] | None = None,
+    ) -> None:
+        self._read = jobs
         self._platform = platform
         self._journal = journal
         self._clock = Clock(journal.last_at())
@@ -67,7 +77,7 @@ class Handler:
         return self._clock.now()
 
     async def __aenter__(self) -> Handler:
-        self._reducer.jobs.update(self._journal.jobs())
+        self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
         nodes = await self._platform.open(self._pod_lost)
         self._loop = asyncio.create_task(self._run(), name="handler")
         left_at = self._journal.left_at

@@ -140,7 +140,8 @@ class _Running:
         serving = self._serving
         handler: Handler | None = None
         platform = serving.make_platform(serving.home, lambda: handler.now() if handler else 0.0)
-        handler = Handler(platform, self._journal, serving.policy)
+        own = {name: one.job for name, one in self._past.items() if one.journal == self._journal.path}
+        handler = Handler(platform, self._journal, serving.policy, own)
         service = Service(
             serving.home,
             handler,
