@@ -84,7 +84,9 @@ def test_the_estimators_are_as_good_as_measured(readme, table, subjects, measure
 def test_the_kills_are_as_many_as_were_lived(readme):
     lives = rows("chaos/lives.csv")
     struck = [life for life in lives if life["struck"] or life["lost"]]
+    last = next(n for n, life in enumerate(reversed(struck)) if life["lost"])
     assert f": {len(struck):,} lives of real jobs" in readme
+    assert f"none of the last {last}" in readme
     simulated = dict(re.findall(r"\| ([\w ]+?) *\| (\d+) *\|", (RESULTS / "lives" / "lives.md").read_text()))
     assert simulated["overshoots"] == "0"
     assert f"Of {int(simulated['lives']):,} simulated lives" in readme
@@ -98,3 +100,22 @@ def test_the_papers_numbers_are_inside_our_range_as_often_as_the_tables_say(read
         if re.match(r"\| (\d|Table)", line)
     ]
     assert f"in {inside.count('yes')} of {len(inside)} rows" in readme
+
+
+def test_real_jobs_took_as_long_as_predicted(readme):
+    errors = [abs(float(row["error"])) for row in rows("simulation/fidelity.csv")]
+    assert "six real jobs" in readme and len(errors) == 6
+    assert max(errors) < 0.05 and "within 5 % of what was predicted" in readme
+
+
+def test_the_scheduler_is_as_fast_as_measured(readme):
+    table = (RESULTS / "scheduler" / "README.md").read_text()
+    cells = [[cell.strip() for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    ours = [row for row in cells if len(row) == 14 and row[3] == "coach"]
+    assert {(row[0], row[1]) for row in ours} == {(n, g) for n in ("1000", "5000") for g in ("4", "100")}
+    for column, words in ((5, "times the stock scheduler's"), (6, "times coscheduling's")):
+        ratios = [float(row[column]) for row in ours]
+        assert f"{min(ratios):.2f} to {max(ratios):.2f} {words}" in readme
+    assert {row[9] for row in ours} == {"2.00"} and "2.00 API writes a pod" in readme
+    verdicts = [float(row[3]) for row in cells if len(row) == 7 and row[2] == "coach"]
+    assert len(verdicts) == 4 and max(verdicts) < 0.06 and "told so within 0.06 s" in readme
