@@ -244,7 +244,7 @@ def test_a_killed_handler_leaves_no_process_and_its_job_goes_on(home: Home, endl
         assert run.end()[0] == -signal.SIGKILL
     assert_nothing_left(home)
     (row,) = as_json("ps")
-    assert (row["state"], row["reason"]) == ("Waiting", "Interrupted")
+    assert (row["state"], row["reason"]) == ("Waiting", "HandlerStopped")
     assert "its handler ended without stopping it" in row["message"]
     with started("run", str(endless)) as run:
         run.until(f"resumed from the checkpoint of epoch {row['epoch']}")

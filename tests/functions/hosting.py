@@ -187,8 +187,12 @@ class Gang:
         """Run an epoch to its end; worker 0's report."""
         self.start(workers, servers, **message)
         answers = [self.functions["worker", rank].wait(message["epoch"]) for rank in range(workers)]
-        for answer in answers:
-            assert answer["state"] == "done", answer
+        if any(answer["state"] != "done" for answer in answers):
+            said = {
+                f"{role} {rank}": self.functions[role, rank].post(op="status", epoch=message["epoch"])[1]
+                for role, rank in self.members(workers, servers)
+            }
+            raise AssertionError(said)
         return answers[0]["report"]
 
     def close(self) -> None:
