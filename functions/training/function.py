@@ -271,8 +271,11 @@ class Function:
             ends = [self._zygote.socket]
             if self._child is not None and not self._child.closed:
                 ends.append(self._child.socket)
-            self._lose_stuck_zygote()
-            ready, _, _ = select.select(ends, [], [], seconds)
+            ready, _, _ = select.select(ends, [], [], 0)
+            if not ready:
+                # Only now: what was sent while nobody listened may say that all is well.
+                self._lose_stuck_zygote()
+                ready, _, _ = select.select(ends, [], [], seconds)
             if not ready:
                 return
             # The child first: its last words explain what the zygote says about its end.

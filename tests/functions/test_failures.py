@@ -2,6 +2,7 @@
 
 import os
 import signal
+import time
 from pathlib import Path
 
 import pytest
@@ -306,6 +307,16 @@ def test_an_unknown_epoch_is_unknown_and_bodies_are_checked(gang: Gang) -> None:
     ):
         status, answer = worker.post(**body)
         assert status == 400 and answer["error"]["reason"] == "BadRequest"
+
+
+def test_a_function_that_nobody_asks_for_a_while_is_not_taken_for_stuck(gang: Gang, tmp_path: Path) -> None:
+    server = gang.functions["server", 0]
+    pid = server.health()["zygote_pid"]
+    message = epoch(tmp_path)
+    gang.epoch(1, 1, **message)
+    time.sleep(11)  # longer than a zygote may take to obey; what it said lies unread
+    assert server.wait(message["epoch"])["state"] == "done"
+    assert server.health()["zygote_pid"] == pid and is_alive(pid)
 
 
 def test_a_zygote_that_is_stopped_is_replaced_and_blames_nobody(gang: Gang, tmp_path: Path) -> None:
