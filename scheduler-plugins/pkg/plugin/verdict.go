@@ -90,10 +90,16 @@ func (s *State) explainGate(ctx context.Context, v *view) {
 		return
 	}
 	pod, err := s.pods.Pods(first.Gang.Namespace).Get(first.Name)
-	if err != nil || string(pod.UID) != first.UID || !s.settle(v.key, s.order(v), *why, pod) {
+	if err != nil || string(pod.UID) != first.UID {
 		return
 	}
-	s.tell(ctx, pod, why.Message())
+	news := s.settle(v.key, s.order(v), *why, pod)
+	// A pod that was tried a moment before its mistake was seen has the scheduler's own word written over ours.
+	_, condition := podutil.GetPodCondition(&pod.Status, v1.PodScheduled)
+	overwritten := why.Token == reason.Misconfigured && condition != nil && condition.Message != why.Message()
+	if news || overwritten {
+		s.tell(ctx, pod, why.Message())
+	}
 }
 
 // tell a pod that never comes into the queue why, in its condition.
