@@ -321,6 +321,14 @@ func TestMistakesAreToldToThePodsThatTheyHold(t *testing.T) {
 	c.eventuallyPlaced("a", 3)
 	c.pod("a", identity.Worker, 1, "1") // one more than the job wants
 	c.eventuallyWaits("a", "Misconfigured")
+	pod, err := shared.Client.CoreV1().Pods("default").Get(c.ctx, "a-worker-1", metav1.GetOptions{})
+	c.must(err)
+	for i := range pod.Status.Conditions {
+		pod.Status.Conditions[i].Message = "written by who tried the pod before"
+	}
+	_, err = shared.Client.CoreV1().Pods("default").UpdateStatus(c.ctx, pod, metav1.UpdateOptions{})
+	c.must(err)
+	c.eventuallyWaits("a", "Misconfigured")
 	c.pod("b", identity.Worker, 0, "1", func(p *v1.Pod) { p.Labels[identity.RoleLabel] = "wroker" })
 	c.eventually("the misspelt role is named", func() bool {
 		pod, err := shared.Client.CoreV1().Pods("default").Get(c.ctx, "b-worker-0", metav1.GetOptions{})
