@@ -20,6 +20,7 @@ from coach.handler.journal import Journal
 from tests.chaos.processes import gone, marked
 from tests.chaos.runs import ROOT
 from tests.chaos.stage import PATIENCE, faults, job_file
+from tests.required import small_disk
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(600)]
 
@@ -27,17 +28,8 @@ pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.ma
 @pytest.fixture
 def home(tmp_path: Path) -> Iterator[Home]:
     """A state folder on a file system of four megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    command = ["mount", "-t", "tmpfs", "-o", "size=4m", "coach-test", str(place)]
-    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("no file system may be mounted here")
-    try:
+    with small_disk(tmp_path / "disk", 4) as place:
         yield Home(place / "home")
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def life(home: Home) -> Job | None:

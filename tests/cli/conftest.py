@@ -10,6 +10,7 @@ from coach.handler.home import Home
 from coach.handler.journal import Journal
 from tests.core.world import World
 from tests.report.conftest import greenwich  # noqa: F401 - a fixture
+from tests.required import missing
 
 ROOT = Path(__file__).parents[2]
 
@@ -33,8 +34,5 @@ def keep(home: Home, world: World, number: int = 1) -> None:
 def functions() -> Iterator[None]:
     """Skips where the functions' Python is not there, unless everything is required."""
     if not (ROOT / ".venv-functions/bin/python").exists() and "COACH_FUNCTIONS_PYTHON" not in os.environ:
-        message = "no Python for the functions: make setup"
-        if os.environ.get("COACH_REQUIRE_ALL") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
+        missing("no Python for the functions: make setup")
     yield

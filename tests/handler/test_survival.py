@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import os
-import subprocess
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +22,7 @@ from coach.handler.journal import Journal
 from tests.core.world import check_job
 from tests.handler.double import Memory
 from tests.handler.test_handler import handle, job_of, kill_after, run
+from tests.required import small_disk
 
 
 @pytest.fixture(autouse=True)
@@ -43,19 +42,10 @@ def recorded(path: Path) -> list[object]:
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """A file system of two megabytes."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    if os.geteuid() != 0:
-        pytest.skip("mounting a small file system needs root")
-    command = ["mount", "-t", "tmpfs", "-o", "size=2m", "coach-test", str(place)]
-    if subprocess.run(command, capture_output=True, check=False).returncode != 0:
-        pytest.skip("no file system may be mounted here")
-    try:
+    with small_disk(tmp_path / "disk", 2) as place:
         yield place
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
 
 
 def fill(place: Path) -> Path:
@@ -68,9 +58,9 @@ def fill(place: Path) -> Path:
 
 
 def test_a_disk_that_is_full_ends_the_handler_with_a_clear_error_and_the_job_goes_on_when_there_is_room(
-    small_disk: Path, tmp_path: Path
+    disk: Path, tmp_path: Path
 ) -> None:
-    path, job = small_disk / "journal.db", job_of(maxEpochs=6, target={"loss": 0.01})
+    path, job = disk / "journal.db", job_of(maxEpochs=6, target={"loss": 0.01})
     calm = run(tmp_path / "calm.db", Memory(), job)["job"]
     memory = Memory()
     fillers: list[Path] = []
@@ -78,7 +68,7 @@ def test_a_disk_that_is_full_ends_the_handler_with_a_clear_error_and_the_job_goe
     async def body(handler: Handler, _: Memory) -> None:
         handler.submit(job, (tmp_path / "checkpoints").as_uri())
         await handler.wait(lambda: "job" in handler.jobs and len(handler.jobs["job"].epochs) >= 3)
-        fillers.append(fill(small_disk))
+        fillers.append(fill(disk))
         await handler.wait(lambda: handler.jobs["job"].ended)
 
     with pytest.raises(PermanentError, match=r"journal\.db: cannot write the journal: .*(full|disk)"):
@@ -101,13 +91,13 @@ def test_a_disk_that_is_full_ends_the_handler_with_a_clear_error_and_the_job_goe
 
 
 def test_a_snapshot_that_finds_no_room_is_done_without(
-    small_disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    path = small_disk / "journal.db"
+    path = disk / "journal.db"
     job = run(path, Memory(), job_of(maxEpochs=2))["job"]
     journal = Journal.write(path)
     journal._connection.execute("DELETE FROM snapshots")
-    fill(small_disk)
+    fill(disk)
     journal.remember(job)
     assert "is not remembered" in caplog.text
     assert journal.jobs() == {"job": job}

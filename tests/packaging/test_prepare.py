@@ -13,6 +13,7 @@ import pytest
 
 from coach.core.errors import PermanentError
 from coach.platforms.local import environment, prepare
+from tests.required import REQUIRED, missing
 
 ROOT = Path(__file__).parents[2]
 LOCKED = (ROOT / "requirements/functions.txt").read_text()
@@ -27,7 +28,7 @@ def requirements(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setattr(prepare, "_CHECK", "import certifi, idna")
     own = ROOT / ".cache/uv/bin"
     if not shutil.which("uv") and not (own / "uv").exists():
-        pytest.skip("no uv: make setup")
+        missing("no uv: make setup")
     monkeypatch.setenv("PATH", f"{own}{os.pathsep}{os.environ['PATH']}")
     (tmp_path / "list.txt").write_text(SMALL)
     return tmp_path / "list.txt"
@@ -124,9 +125,7 @@ def test_a_cache_that_cannot_be_written_is_named(requirements: Path, monkeypatch
         prepare.prepare(requirements, lambda _: None)
 
 
-@pytest.mark.skipif(
-    os.environ.get("COACH_REQUIRE_ALL") != "1", reason="downloads the packages where pip has not yet"
-)
+@pytest.mark.skipif(not REQUIRED, reason="downloads the packages where pip has not yet")
 @pytest.mark.usefixtures("without_uv")
 def test_without_uv_pythons_own_tools_make_it(requirements: Path) -> None:
     assert installed(prepare.prepare(requirements, lambda _: None)) >= {"certifi", "idna"}

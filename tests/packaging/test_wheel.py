@@ -14,10 +14,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.required import missing
+
 ROOT = Path(__file__).parents[2]
 #: Seconds for what installs, and for a small job.
 LONG = 240
-REQUIRED = os.environ.get("COACH_REQUIRE_ALL") == "1"
 
 pytestmark = pytest.mark.timeout(600)
 
@@ -67,9 +68,7 @@ class Installed:
 def _uv() -> Path:
     found = shutil.which("uv") or str(ROOT / ".cache/uv/bin/uv")
     if not Path(found).exists():
-        if REQUIRED:
-            pytest.fail("no uv: make setup")
-        pytest.skip("no uv: make setup")
+        missing("no uv: make setup")
     return Path(found)
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from benchmarks.fidelity import Recorded, read
+from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.policies import policy
@@ -85,3 +86,15 @@ def test_the_live_handler_and_the_simulator_do_the_same(recorded: Recorded, tmp_
     ours = asyncio.run(live(events, tmp_path / "journal.db"))
     assert len(ours) > 20
     assert simulated(recorded, events) == ours
+
+
+@pytest.mark.parametrize("recorded", JOURNALS, ids=lambda recorded: recorded.name)
+def test_epochs_take_about_as_many_calls_as_predictions_of_cost_have(recorded: Recorded) -> None:
+    orders = {each.token: each for each in recorded.records if isinstance(each, act.RunEpoch)}
+    done = [each for each in recorded.records if isinstance(each, ev.EpochFinished)]
+    expected = sum(
+        len(orders[each.token].pods)
+        * (USUAL_CALLS + USUAL_CALLS_PER_SECOND * (each.at - orders[each.token].at))
+        for each in done
+    )
+    assert expected == pytest.approx(sum(each.invocations for each in done), rel=0.2)
