@@ -140,6 +140,8 @@ class ClusterView:
     nodes: tuple[Node, ...]
     #: Seconds on the driver's clock.
     now: float = 0.0
+    #: What policies worked out of the nodes (`kept`): a driver that asks again about the same ones keeps the view.
+    memory: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 class Reason(StrEnum):
@@ -206,12 +208,12 @@ class AllocationDecision:
 T = TypeVar("T")
 
 
-def kept(job: JobView, key: Hashable, make: Callable[[], T]) -> T:
-    """`make()`, which follows from `job` alone: made once where the driver keeps a view as long as its job is as it is.
+def kept(view: JobView | ClusterView, key: Hashable, make: Callable[[], T]) -> T:
+    """`make()`, which follows from `view` alone: made once where the driver keeps it as long as its job is as it is.
 
     Such a view has a `memory`, an empty dictionary at first. Of most jobs nothing changes between two decisions.
     """
-    memory: dict[Any, Any] | None = getattr(job, "memory", None)
+    memory: dict[Any, Any] | None = getattr(view, "memory", None)
     if memory is None:
         return make()
     if key not in memory:

@@ -121,7 +121,7 @@ class BetweenEpochs:
         job = share.job
         assert job.current is not None
         largest = np.array(room.largest)
-        need = np.array(room.needs(share.claim, job.current))
+        need = np.array(share.claim.asks.needs(job.current))
         seconds = share.seconds(job.current) if job.remaining_epochs is not None else math.inf
         return Running(
             job.id,

@@ -52,7 +52,7 @@ class CoachPolicy:
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
         """See `AllocationPolicy.allocate`."""
         steps: list[Step] = []
-        room = Room(cluster.nodes)
+        room = Room(cluster)
         claims = self._alone(sorted(jobs, key=queue_order), room, steps)
         shared = self._shared(jobs)
         together = Together(claims, room, shared, steps)
@@ -76,9 +76,9 @@ class CoachPolicy:
     def _alone(self, jobs: Sequence[JobView], room: Room, steps: list[Step]) -> list[Claim]:
         """What each job would like to have, in queue order."""
         known = {
-            job.id: job.remaining_epochs.expected
+            job.id: remaining.expected
             for job in jobs
-            if job.remaining_epochs is not None and math.isfinite(job.remaining_epochs.expected)
+            if (remaining := job.remaining_epochs) is not None and math.isfinite(remaining.expected)
         }
         typical = statistics.median(known.values()) if known else 1.0
         climb = Climb(self.objective, self.least_efficiency)
@@ -143,11 +143,10 @@ class CoachPolicy:
         self, claims: Sequence[Claim], cluster: ClusterView, shared: Objective, steps: list[Step]
     ) -> None:
         """Let the jobs that are not busy have no more than fits beside what the busy ones hold."""
-        room = Room(cluster.nodes)
+        room = Room(cluster)
         for claim in claims:
-            ideal, claim.at = claim.at, None
-            claim.goal = ideal
-            room.change(claim, claim.job.current if claim.job.busy else ideal)
+            ideal = claim.goal = claim.at
+            room.add(claim, claim.job.current if claim.job.busy else ideal)
         movable = [claim for claim in claims if not claim.job.busy]
         together = Together(claims, room, shared, steps)
         together.fit(movable, held=True)

@@ -33,7 +33,7 @@ class DrfPolicy:
         filling = Filling(jobs, cluster)
 
         def dominant_share(share: Share) -> float:
-            return filling.room.share(filling.room.needs(share.claim, share.given))
+            return filling.room.share(share.claim.asks.needs(share.given))
 
         filling.fill(lambda filling: least_first(dominant_share, filling))
         return filling.decision(Reason.FAIR, dominant_share, "of the cluster")

@@ -32,7 +32,7 @@ def best_together(
     The oracle of step 2 for `Objective.SOONEST`; None where not all jobs can have anything. Raises ValueError when
     there are too many combinations.
     """
-    room = Room(cluster.nodes)
+    room = Room(cluster)
     claims = []
     for job in jobs:
         remaining = job.remaining_epochs.expected if job.remaining_epochs is not None else 1.0

@@ -77,7 +77,7 @@ class Filling:
     """The shares of all jobs in one cluster, in queue order."""
 
     def __init__(self, jobs: Sequence[JobView], cluster: ClusterView) -> None:
-        self.room = Room(cluster.nodes)
+        self.room = Room(cluster)
         epochs = _epochs(jobs)
         self.shares = [
             Share(job, place, epochs[job.id], self.room)

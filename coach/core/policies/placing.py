@@ -51,9 +51,10 @@ class Placed:
     deadline = None
     objective = Objective.SOONEST
 
-    def __init__(self, job: JobState, busy: bool, memory: dict[Any, Any] | None = None) -> None:
-        """`memory` (`base.kept`) lives as long as the job's speeds are what they are."""
-        self.memory = {} if memory is None else memory
+    def __init__(self, job: JobState) -> None:
+        """To be thrown away when the job's speeds are others."""
+        #: What policies worked out of it (`base.kept`).
+        self.memory: dict[Any, Any] = {}
         self.id = f"{job.id:08d}"
         self.job = job
         self.created = job.arrived
@@ -62,11 +63,18 @@ class Placed:
         self.grace = job.grace
         self.minimum = job.minimum
         self.maximum = job.maximum
-        self.busy = busy
-        self.current = Allocation(job.workers, job.servers) if job.phase is Phase.RUNNING else None
+        self.busy = False
+        self.current: Allocation | None = None
         self.restart_seconds = job.rescale_seconds
         self._remaining: Remaining | None = None
-        self._speeds: dict[Allocation, float] = self.memory.setdefault("speeds", {})
+        self._speeds: dict[Allocation, float] = {}
+
+    def look(self, busy: bool) -> None:
+        """Bring to what the job holds now."""
+        job = self.job
+        self.busy = busy
+        self.current = Allocation(job.workers, job.servers) if job.phase is Phase.RUNNING else None
+        self._remaining = None
 
     @property
     def requests(self) -> Mapping[Role, Resources]:
@@ -109,11 +117,11 @@ class Placing:
     _most: dict[JobId, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)
     _sum: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
     _largest: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
-    #: What was worked out of each live job since its last epoch (`base.kept`).
-    _memory: dict[JobId, dict[Any, Any]] = field(default_factory=dict, init=False)
+    #: Each live job as it is since its last epoch.
+    _views: dict[JobId, Placed] = field(default_factory=dict, init=False)
     #: Whether a Tick is under way.
     _ticking: bool = field(default=False, init=False)
-    _nodes: tuple[Node, ...] = field(default=(), init=False)
+    _nodes: ClusterView = field(default=ClusterView(()), init=False)
     _capacity: FloatArray | None = field(default=None, init=False)
 
     def __post_init__(self) -> None:
@@ -143,14 +151,11 @@ class Placing:
             jobs = [job for job in jobs if job.phase is not Phase.RUNNING or job.id == at_boundary]
         if not jobs:
             return
-        views = [
-            Placed(
-                job,
-                not free and job.phase is Phase.RUNNING and job.id != at_boundary,
-                self._memory.setdefault(job.id, {}),
-            )
-            for job in jobs
-        ]
+        views = []
+        for job in jobs:
+            placed = self._views.get(job.id) or self._views.setdefault(job.id, Placed(job))
+            placed.look(not free and job.phase is Phase.RUNNING and job.id != at_boundary)
+            views.append(placed)
         wanted = self.policy.allocate(views, self._cluster(view)).allocations
         growing: list[tuple[JobState, Allocation]] = []
         for placed in views:
@@ -188,9 +193,9 @@ class Placing:
 
     def _count(self, event: Event, view: View) -> None:
         if isinstance(event, Boundary | Finished):
-            self._memory.pop(event.job, None)
+            self._views.pop(event.job, None)
         elif isinstance(event, Tick):
-            self._memory.clear()
+            self._views.clear()
         if isinstance(event, Arrived):
             job = view.jobs[event.job]
             pods = np.stack([job.worker, job.server, job.scheduler])
@@ -216,10 +221,9 @@ class Placing:
     def _cluster(self, view: View) -> ClusterView:
         if self._capacity is None or not np.array_equal(self._capacity, view.capacity):
             self._capacity = view.capacity.copy()
-            self._nodes = tuple(
-                Node(f"node-{at:05d}", Resources(*row)) for at, row in enumerate(view.capacity.tolist())
-            )
-        return ClusterView(self._nodes)
+            rows = enumerate(view.capacity.tolist())
+            self._nodes = ClusterView(tuple(Node(f"node-{at:05d}", Resources(*row)) for at, row in rows))
+        return self._nodes
 
 
 def shrink(plan: Plan, to: Allocation) -> Plan:

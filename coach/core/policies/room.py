@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable
+from functools import lru_cache
+from itertools import groupby
 from typing import NamedTuple
 
-import numpy as np
-from numpy.typing import NDArray
-
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.policies.base import JobView, Objective, Reason, kept
+from coach.core.policies.base import ClusterView, JobView, Objective, Reason, kept
 
 #: What to say when this resource is short, in the order cpu, memory, gpu.
 RESOURCES = (Reason.CPU, Reason.MEMORY, Reason.GPU)
+RANGE = range(3)
 
 #: Forgiven in sums of decimal fractions.
 ROUNDING = 1e-9
@@ -23,13 +23,40 @@ MISFITS_LOOKED_AT = 4
 
 #: Cores, GiB, devices.
 Vector = tuple[float, float, float]
-BoolArray = NDArray[np.bool_]
+NOTHING: Vector = (0.0, 0.0, 0.0)
+
+
+class Asks:
+    """What the pods of a job request. One for all jobs that ask for the same: compared by identity."""
+
+    __slots__ = ("_needs", "parts")
+
+    def __init__(self, parts: tuple[Vector, Vector, Vector]) -> None:
+        #: Requests (cpu, memory, gpu) of a worker, a server and the scheduler.
+        self.parts = parts
+        self._needs: dict[Allocation, Vector] = {}
+
+    def needs(self, allocation: Allocation | None) -> Vector:
+        """What `allocation` uses, its scheduler included."""
+        if allocation is None:
+            return NOTHING
+        found = self._needs.get(allocation)
+        if found is None:
+            workers, servers = allocation
+            worker, server, scheduler = self.parts
+            cpu, memory, gpu = (workers * worker[i] + servers * server[i] + scheduler[i] for i in range(3))
+            found = self._needs[allocation] = (cpu, memory, gpu)
+        return found
+
+
+#: The `Asks` of these requests.
+_asks = lru_cache(maxsize=1 << 12)(Asks)
 
 
 class Claim:
     """What one job asks for while a decision is made; `at` moves, the rest stays."""
 
-    __slots__ = ("at", "cheapest", "floor", "goal", "job", "parts", "rank", "remaining", "shares")
+    __slots__ = ("asks", "at", "cheapest", "floor", "goal", "job", "rank", "remaining", "shares", "uses")
 
     def __init__(self, job: JobView, goal: Allocation | None, remaining: float, room: Room) -> None:
         self.job = job
@@ -43,14 +70,20 @@ class Claim:
             self.floor = goal
         #: What it gets as things stand; None: it waits.
         self.at: Allocation | None = None
+        #: What `at` needs: kept by `Room.change`.
+        self.uses = NOTHING
         #: Epochs to go, predicted.
         self.remaining = remaining
         #: Place in the queue, first is 0.
         self.rank = 0
-        #: Requests (cpu, memory, gpu) of a worker, a server and the scheduler.
-        self.parts: tuple[Vector, Vector, Vector] = kept(job, "parts", lambda: _parts(job))
+        self.asks: Asks = kept(job, "asks", lambda: _asks(_parts(job)))
         #: Dominant shares of the cluster of a worker and a server.
-        self.shares = room.share(self.parts[0]), room.share(self.parts[1])
+        self.shares = room.shares(self.asks)
+
+    @property
+    def parts(self) -> tuple[Vector, Vector, Vector]:
+        """Requests (cpu, memory, gpu) of a worker, a server and the scheduler."""
+        return self.asks.parts
 
     @property
     def settled(self) -> bool:
@@ -82,49 +115,65 @@ class Misfits(NamedTuple):
     helpful: frozenset[Vector]
 
 
-class Room:
-    """The cluster's sum of resources, and what the claims use of it."""
+class Run(NamedTuple):
+    """Nodes side by side that have the same room left, and what was placed on each of them."""
+
+    nodes: int
+    free: Vector
+    holds: frozenset[Vector] = frozenset()
+
+
+class Ground:
+    """What the nodes have, and what follows from it alone: the same at every decision on these nodes."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         ordered = sorted(nodes, key=lambda node: node.name)
-        self.nodes = np.array(
-            [(n.capacity.cpu, n.capacity.memory, n.capacity.gpu) for n in ordered], dtype=float
-        ).reshape(-1, 3)
-        self.total: list[float] = self.nodes.sum(axis=0).tolist()
-        self.largest: list[float] = self.nodes.max(axis=0, initial=0.0).tolist()
+        rows = [(n.capacity.cpu, n.capacity.memory, n.capacity.gpu) for n in ordered]
+        #: In the order of the nodes' names.
+        self.runs = [Run(len(list(equal)), row) for row, equal in groupby(rows)]
+        self.total = [float(sum(row[i] for row in rows)) for i in range(3)]
+        self.largest = [float(max((row[i] for row in rows), default=0.0)) for i in range(3)]
+        self.shares: dict[Asks, tuple[float, float]] = {}
+        #: Whether the empty nodes have room for so much.
+        self.alone: dict[tuple[Asks, Allocation], bool] = {}
+
+
+class Room:
+    """The cluster's sum of resources, and what the claims use of it."""
+
+    def __init__(self, cluster: ClusterView) -> None:
+        self._ground: Ground = kept(cluster, Ground, lambda: Ground(cluster.nodes))
+        self.total = self._ground.total
+        self.largest = self._ground.largest
         self.used = [0.0, 0.0, 0.0]
-        self._shares: dict[Vector, float] = {}
-        self._alone: dict[tuple[tuple[Vector, Vector, Vector], Allocation], bool] = {}
+
+    def shares(self, asks: Asks) -> tuple[float, float]:
+        """The dominant shares of the whole cluster of a worker and of a server."""
+        known = self._ground.shares
+        found = known.get(asks)
+        if found is None:
+            found = known[asks] = self.share(asks.parts[0]), self.share(asks.parts[1])
+        return found
 
     def share(self, amount: Vector) -> float:
         """The dominant share of `amount` in the whole cluster (1 where there is nothing of it at all)."""
-        if amount not in self._shares:
-            self._shares[amount] = max(
-                need / have if have > 0 else float(need > 0)
-                for need, have in zip(amount, self.total, strict=True)
-            )
-        return self._shares[amount]
-
-    def needs(self, claim: Claim, allocation: Allocation | None) -> Vector:
-        """What `allocation` of the claim's job uses, its scheduler included."""
-        if allocation is None:
-            return 0.0, 0.0, 0.0
-        (wc, wm, wg), (sc, sm, sg), (c, m, g) = claim.parts
-        workers, servers = allocation
-        return (
-            workers * wc + servers * sc + c,
-            workers * wm + servers * sm + m,
-            workers * wg + servers * sg + g,
+        return max(
+            need / have if have > 0 else float(need > 0)
+            for need, have in zip(amount, self.total, strict=True)
         )
 
     def change(self, claim: Claim, to: Allocation | None) -> None:
         """Let `claim` have `to` instead of what it has."""
-        cpu, memory, gpu = self.needs(claim, to)
-        less_cpu, less_memory, less_gpu = self.needs(claim, claim.at)
-        self.used[0] += cpu - less_cpu
-        self.used[1] += memory - less_memory
-        self.used[2] += gpu - less_gpu
-        claim.at = to
+        before, after, used = claim.uses, claim.asks.needs(to), self.used
+        used[0] += after[0] - before[0]
+        used[1] += after[1] - before[1]
+        used[2] += after[2] - before[2]
+        claim.at, claim.uses = to, after
+
+    def add(self, claim: Claim, at: Allocation | None) -> None:
+        """Let `claim`, which had nothing of this room, have `at`."""
+        claim.uses = NOTHING
+        self.change(claim, at)
 
     def has(self, amount: Vector) -> bool:
         """Whether the sum has room for `amount` beside what is used."""
@@ -135,12 +184,12 @@ class Room:
 
     def fits(self, claim: Claim, to: Allocation | None) -> bool:
         """Whether the sum would still fit if `claim` had `to`."""
-        before, after = self.needs(claim, claim.at), self.needs(claim, to)
-        return all(
-            after[i] <= before[i]
-            or self.used[i] + after[i] - before[i] <= self.total[i] * (1 + ROUNDING) + ROUNDING
-            for i in range(3)
-        )
+        before, after, used, total = claim.uses, claim.asks.needs(to), self.used, self.total
+        for i in RANGE:
+            more = after[i] - before[i]
+            if more > 0 and used[i] + more > total[i] * (1 + ROUNDING) + ROUNDING:
+                return False
+        return True
 
     def over(self) -> list[int]:
         """The resources (0 cpu, 1 memory, 2 gpu) of which more is used than there is, worst first."""
@@ -153,7 +202,7 @@ class Room:
 
     def short_of(self, claim: Claim, to: Allocation) -> Reason:
         """The resource that keeps `claim` from having `to`."""
-        before, after = self.needs(claim, claim.at), self.needs(claim, to)
+        before, after = claim.uses, claim.asks.needs(to)
         lacks = [
             (self.used[i] + after[i] - before[i]) / max(self.total[i], 1e-300)
             if after[i] > before[i]
@@ -164,54 +213,78 @@ class Room:
 
     def holds_alone(self, claim: Claim, allocation: Allocation) -> bool:
         """Whether the empty cluster has room, in pieces, for `allocation` of this claim alone."""
-        key = claim.parts, allocation
-        if key not in self._alone:
-            other = Claim(claim.job, None, claim.remaining, self)
-            other.at = allocation
-            needs = np.array(self.needs(other, allocation))
-            on_one_node = bool((self.nodes + ROUNDING >= needs).all(axis=1).any())
-            self._alone[key] = on_one_node or not self.misfits([other]).pods
-        return self._alone[key]
+        known = self._ground.alone
+        key = claim.asks, allocation
+        found = known.get(key)
+        if found is None:
+            needs = claim.asks.needs(allocation)
+            on_one_node = any(_fit_in(needs, run.free) for run in self._ground.runs)
+            if not on_one_node:
+                other = Claim(claim.job, None, claim.remaining, self)
+                other.at = allocation
+                on_one_node = not self.misfits([other]).pods
+            found = known[key] = on_one_node
+        return found
 
     def misfits(self, claims: Iterable[Claim]) -> Misfits:
         """Place all pods on the empty nodes, largest first, each on the first node that has room.
 
-        No misfits prove that the pods can be placed; a misfit may be the fault of the heuristic.
+        No misfits prove that the pods can be placed; a misfit may be the fault of the heuristic. Nodes with the same
+        room side by side are looked at as one, so equal nodes cost next to nothing.
         """
-        pods: Counter[Vector] = Counter()
+        counts: dict[Asks, list[int]] = {}
         for claim in claims:
             if claim.at is not None:
-                worker, server, scheduler = claim.parts
-                pods[worker] += claim.at.workers
-                pods[server] += claim.at.servers
-                pods[scheduler] += 1
-        free = self.nodes.copy()
-        placed: dict[Vector, BoolArray] = {}
+                count = counts.setdefault(claim.asks, [0, 0, 0])
+                count[0] += claim.at[0]
+                count[1] += claim.at[1]
+                count[2] += 1
+        pods: Counter[Vector] = Counter()
+        for asks, count in counts.items():
+            for shape, number in zip(asks.parts, count, strict=True):
+                pods[shape] += number
+        runs = self._ground.runs
         left: Counter[Vector] = Counter()
         for shape in sorted(pods, key=lambda pod: (-self._size(pod), pod)):
-            request = np.array(shape)
-            uses = request > 0
-            count = pods[shape]
-            if not uses.any():
-                continue
-            slots = ((free[:, uses] + ROUNDING) / request[uses]).min(axis=1, initial=float(count))
-            slots = np.maximum(slots, 0.0).astype(np.int64)
-            takes = np.diff(np.minimum(slots.cumsum(), count), prepend=0)
-            free -= takes[:, None] * request
-            placed[shape] = takes > 0
-            if (rest := count - int(takes.sum())) > 0:
-                left[shape] = rest
+            if any(shape):
+                runs, rest = _spread(runs, shape, pods[shape])
+                if rest:
+                    left[shape] = rest
         helpful = set(left)
         for misfit in sorted(left, key=self._size)[:MISFITS_LOOKED_AT]:
-            need = np.array(misfit) - ROUNDING
-            helpful.update(
-                shape
-                for shape, at in placed.items()
-                if shape not in helpful and (free[at] + np.array(shape) >= need).all(axis=1).any()
-            )
+            for run in runs:
+                for shape in run.holds - helpful:
+                    if _fit_in(misfit, _plus(run.free, shape)):
+                        helpful.add(shape)
         return Misfits(left.total(), frozenset(helpful))
 
     def _size(self, pod: Vector) -> float:
         return max(
             need / most if most > 0 else float(need > 0) for need, most in zip(pod, self.largest, strict=True)
         )
+
+
+def _spread(runs: Iterable[Run], shape: Vector, count: int) -> tuple[list[Run], int]:
+    """Place `count` pods, on each node as many as fit before the next: the runs after that, and how many are left."""
+    after: list[Run] = []
+    for run in runs:
+        slots = min(int((run.free[i] + ROUNDING) / shape[i]) for i in RANGE if shape[i] > 0)
+        if slots <= 0 or not count:
+            after.append(run)
+            continue
+        full = min(run.nodes, count // slots)
+        count -= full * slots
+        last, count = (min(count, slots), 0) if full < run.nodes else (0, count)
+        for nodes, pods in ((full, slots), (int(last > 0), last), (run.nodes - full - int(last > 0), 0)):
+            if nodes:
+                free = _plus(run.free, shape, -pods) if pods else run.free
+                after.append(Run(nodes, free, run.holds | {shape} if pods else run.holds))
+    return after, count
+
+
+def _plus(amount: Vector, more: Vector, times: int = 1) -> Vector:
+    return amount[0] + times * more[0], amount[1] + times * more[1], amount[2] + times * more[2]
+
+
+def _fit_in(need: Vector, room: Vector) -> bool:
+    return all(need[i] <= room[i] + ROUNDING for i in RANGE)

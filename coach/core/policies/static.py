@@ -29,7 +29,7 @@ class StaticPolicy:
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
         """See `AllocationPolicy.allocate`."""
         steps: list[Step] = []
-        room = Room(cluster.nodes)
+        room = Room(cluster)
         line = []
         for job in sorted(jobs, key=lambda job: (not job.busy, job.current is None, queue_order(job))):
             claim = Claim(job, job.fixed or self._clip(job), 1.0, room)

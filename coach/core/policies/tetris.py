@@ -72,7 +72,7 @@ def _demand_and_work(shares: Sequence[Share], filling: Filling) -> tuple[FloatAr
     total = np.array(filling.room.total)
     part = np.where(total > 0, 1.0 / np.where(total > 0, total, 1.0), 0.0)
     demand = np.array([np.add(*share.claim.parts[:2]) for share in shares]).reshape(-1, 3) * part
-    used = np.array([filling.room.needs(share.claim, share.job.maximum) for share in shares]).reshape(-1, 3)
+    used = np.array([share.claim.asks.needs(share.job.maximum) for share in shares]).reshape(-1, 3)
     seconds = np.array([share.seconds(share.job.maximum) for share in shares])
     work = seconds * (used * part).sum(axis=1)
     return demand, work

@@ -6,7 +6,7 @@ of its dominant resource (its largest share of the whole cluster; Optimus, EuroS
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
@@ -87,7 +87,7 @@ class Together:
                 return not self.room.is_over(r)
 
             def uses(claim: Claim, r: int = resource) -> bool:
-                return self.room.needs(claim, claim.at)[r] > 0
+                return claim.uses[r] > 0
 
             reason = Reason.HELD if held else RESOURCES[resource]
             self._take_back(movable, useful, enough, reason)
@@ -285,13 +285,15 @@ class Together:
         return best
 
 
-def admit(claims: Iterable[Claim], room: Room, steps: list[Step]) -> None:
-    """Everyone's floor in queue order; then those who got it claim their goal. Who does not fit waits.
+def admit(claims: Sequence[Claim], room: Room, steps: list[Step]) -> None:
+    """Everyone's floor in the order of `claims`; then those who got it claim their goal. Who does not fit waits.
 
     Demands that are fixed and held already come first. A smaller job may pass one that waits, and starves nobody:
     at the next decision the one that waits is again asked before it.
     """
-    for claim in sorted(claims, key=lambda claim: (not claim.settled, claim.rank)):
+    settled = {claim.rank for claim in claims if claim.settled}
+    line = sorted(claims, key=lambda claim: (claim.rank not in settled, claim.rank)) if settled else claims
+    for claim in line:
         if claim.goal is None:
             continue
         if not room.holds_alone(claim, claim.floor):
