@@ -65,8 +65,12 @@ class Group(Protocol):
 
 
 def warm_up() -> None:
-    """Import the framework. Starts no thread and runs no operation, so that the process can still be forked."""
-    import training.mxnet  # noqa: F401
+    """Import the framework, and all of ours that uses it: what is here already, no child imports for itself.
+
+    Starts no thread and runs no operation, so that the process can still be forked.
+    """
+    import training.mxnet.learner
+    import training.mxnet.pslite  # noqa: F401
 
 
 def limit_threads(threads: int) -> None:

@@ -18,6 +18,7 @@ from training.dataset import DataSet
 from training.errors import TrainingError
 from training.lifeline import Hub, Member
 from training.request import StartRequest
+from training.worker import Worker
 
 #: How a child that reported its own failure ends.
 FAILED_STATUS = 3
@@ -83,8 +84,6 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
             lifeline = Member(request, _Listener(reporter, request).heard)
         group = backend.make_group(request)
         if request.role == "worker":
-            from training.worker import Worker
-
             worker = Worker(
                 request, loaded, group=group, lifeline=lifeline, reporter=reporter, wrapper=wrapper
             )

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from hosting import Gang, HostedFunction, Template, eventually, is_alive
-from messages import epoch
+from messages import epoch, model_file
 
 pytestmark = pytest.mark.mxnet
 
@@ -30,6 +30,40 @@ def test_functions_outlive_their_template_and_then_import_themselves(tmp_path: P
         assert gang.epoch(1, 1, **epoch(tmp_path, first))["loss"] < first["loss"]
     finally:
         gang.close()
+
+
+def test_a_group_imports_nothing_that_its_zygote_could_have_imported(
+    template: Template, mark: str, tmp_path: Path
+) -> None:
+    gang = Gang(1, 1, 34, COACH_ZYGOTE_TEMPLATE=str(template.path), COACH_TEST_MARK=mark)
+    told = tmp_path / "imported"
+    model = f"""
+        import pathlib, sys
+        from mxnet import gluon
+
+        BEFORE = set(sys.modules)
+
+        class Telling(gluon.nn.Sequential):
+            def forward(self, x):
+                pathlib.Path({str(told)!r}).write_text(" ".join(set(sys.modules) - BEFORE))
+                return super().forward(x)
+
+        def net():
+            layers = Telling()
+            layers.add(gluon.nn.Flatten(), gluon.nn.Dense(10))
+            return layers
+
+        def loss():
+            return gluon.loss.SoftmaxCrossEntropyLoss()
+    """
+    try:
+        asked = epoch(tmp_path, model=model_file(tmp_path / "telling.py", model))
+        first = gang.epoch(1, 1, **asked)
+        gang.fresh_group()
+        gang.epoch(1, 1, **epoch(tmp_path, first, model=asked["model"]))
+    finally:
+        gang.close()
+    assert [name for name in told.read_text().split() if name.startswith(("training", "mxnet"))] == []
 
 
 def test_a_function_closed_in_good_order_leaves_nothing(template: Template, mark: str) -> None:
