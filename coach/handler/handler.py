@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from coach.core.cluster import Pod, PodId
+from coach.core.cluster import Node, Pod, PodId
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
@@ -24,6 +24,7 @@ from coach.core.jobs.reasons import Reason
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.base import AllocationPolicy
 from coach.core.reducer import Reducer
+from coach.handler import early_imports
 from coach.handler.checkpoints import sweep
 from coach.handler.clock import Clock
 from coach.handler.foreground import over
@@ -78,13 +79,25 @@ class Handler:
 
     async def __aenter__(self) -> Handler:
         self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
-        nodes = await self._platform.open(self._pod_lost)
+        nodes = await self._open()
         self._loop = asyncio.create_task(self._run(), name="handler")
         left_at = self._journal.left_at
         gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
         self._send(ev.HandlerStarted(self.now(), nodes, gone_by))
         self._start(self._beat())
+        self._start(self._catch_up())
         return self
+
+    async def _open(self) -> tuple[Node, ...]:
+        """Open the platform, and import beside it what fits need: nobody decides meanwhile, and a core is free."""
+        importing = asyncio.create_task(asyncio.to_thread(early_imports.for_fits))
+        nodes = await self._platform.open(self._pod_lost)
+        try:
+            await importing
+        except BaseException:
+            await self._platform.close()
+            raise
+        return nodes
 
     async def __aexit__(self, *_: object) -> None:
         self._loop.cancel()
@@ -153,21 +166,33 @@ class Handler:
             for event, actions in reactions:
                 for action in actions:
                     self._carry_out(action)
-                self._remember(event, actions)
                 for observer in self.observers:
                     observer(event, actions)
+            self._remember(reactions)
             self._changed.set()
 
-    def _remember(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
-        """Keep a job that has just ended, or stopped with all given back, so that the next start is fast."""
+    def _remember(self, reactions: Sequence[tuple[ev.Event, Sequence[act.Action]]]) -> None:
+        """Keep the jobs that have changed much, or for the last time for now, so that the next start is fast."""
+        changed = {record.job for event, actions in reactions for record in (event, *actions)}
+        stopped = {event.job for event, actions in reactions if self._has_stopped(event, actions)}
+        kept = [
+            name for name in changed if name in self.jobs and (name in stopped or self._journal.due(name))
+        ]
+        if kept:
+            self._journal.remember(*(self.jobs[name] for name in kept))
+
+    def _has_stopped(self, event: ev.Event, actions: Sequence[act.Action]) -> bool:
+        """Whether its job has just ended, or stopped with all given back."""
         job = self.jobs.get(event.job)
-        if (
-            job
-            and over(job)
-            and (actions or isinstance(event, ev.PodsReleased))
-            and (job.ended or job.epochs)
-        ):
-            self._journal.remember(job)
+        told = bool(actions) or isinstance(event, ev.PodsReleased)
+        return told and job is not None and over(job) and (job.ended or bool(job.epochs))
+
+    async def _catch_up(self) -> None:
+        """Keep jobs whose records another version of Coach wrote, or a handler that was killed, one at a time."""
+        for job in list(self.jobs.values()):
+            if self._journal.due(job.name):
+                self._journal.remember(job)
+            await asyncio.sleep(0)
 
     async def _beat(self) -> None:
         while True:

@@ -40,6 +40,16 @@ WITH RECURSIVE names (job) AS (
 SELECT job FROM names WHERE job > ''
 """
 
+_REMEMBER = """
+INSERT OR REPLACE INTO snapshots (job, born, seq, shape, body, count, epochs)
+SELECT ?1, (SELECT min(seq) FROM records WHERE job = ?1), (SELECT max(seq) FROM records), ?2, ?3, ?4, ?5
+"""
+
+#: What a record takes, about, where nobody counted.
+RECORD_BYTES = 512
+#: A job's first snapshot comes after so many bytes of records: some epochs.
+LEAST_BYTES = 8 * 1024
+
 
 class Journal:
     """An open journal. `Journal.write(path)` for the one handler, `Journal.read(path)` for anybody else."""
@@ -51,6 +61,8 @@ class Journal:
         self._connection = connection
         self._lock = lock
         self._token = token
+        #: Of the jobs asked about: bytes of records that their snapshots do not know, and bytes of these.
+        self._unknown: dict[str, tuple[int, int]] = {}
 
     @classmethod
     def write(cls, path: Path) -> Journal:
@@ -103,29 +115,65 @@ class Journal:
         """
         rows = [(record.at, record.job, type(record).__name__, encode(record)) for record in records]
         try:
+            with self._transaction():
+                self._connection.executemany(
+                    "INSERT INTO records (at, job, type, body) VALUES (?, ?, ?, ?)", rows
+                )
+        except sqlite3.Error as error:
+            raise PermanentError(f"{self.path}: cannot write the journal: {error}") from error
+        for _, job, _, body in rows:
+            if job in self._unknown:
+                unknown, known = self._unknown[job]
+                self._unknown[job] = unknown + len(body), known
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Everything or nothing. Raises PermanentError where another handler has the journal."""
+        try:
             self._connection.execute("BEGIN IMMEDIATE")
             (token,) = self._connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()
             if token != self._token:
                 raise PermanentError(f"{self.path}: another handler took this journal over; this one stops")
-            self._connection.executemany(
-                "INSERT INTO records (at, job, type, body) VALUES (?, ?, ?, ?)", rows
-            )
+            yield
             self._connection.execute("COMMIT")
-        except sqlite3.Error as error:
-            raise PermanentError(f"{self.path}: cannot write the journal: {error}") from error
         finally:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def remember(self, job: Job) -> None:
-        """Keep a job that has ended, or rests, as it is after the last record: its records need no more folding."""
-        query = "SELECT max(seq), (SELECT min(seq) FROM records WHERE job = ?) FROM records"
-        seq, born = self._connection.execute(query, (job.name,)).fetchone()
-        row = (job.name, born, seq, shape(), *freeze(job))
+    def due(self, job: str) -> bool:
+        """Whether a job's records since its last snapshot take as much room as that: time for the next.
+
+        So all its snapshots together take no more than its records, and what is to be folded stays short, however
+        many epochs it has.
+        """
+        if job not in self._unknown:
+            query = "SELECT seq, length(body) + length(epochs) FROM snapshots WHERE job = ? AND shape = ?"
+            seq, known = self._connection.execute(query, (job, shape())).fetchone() or (0, 0)
+            query = "SELECT count(*) FROM records WHERE job = ? AND seq > ?"
+            (records,) = self._connection.execute(query, (job, seq)).fetchone()
+            self._unknown[job] = records * RECORD_BYTES, known
+        unknown, known = self._unknown[job]
+        return unknown >= max(known, LEAST_BYTES)
+
+    def remember(self, *jobs: Job) -> None:
+        """Keep jobs as they are after the last record, in one transaction: what was before need not be folded again.
+
+        They may be lost with the machine, unlike records. Raises PermanentError where another handler has taken the
+        journal over.
+        """
         try:
-            self._connection.execute("INSERT OR REPLACE INTO snapshots VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        except sqlite3.Error as error:
-            log.warning("%s: %s is not remembered, starting will take longer: %s", self.path, job.name, error)
+            rows = [(job.name, shape(), *freeze(job)) for job in jobs]
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            with self._transaction():
+                self._connection.executemany(_REMEMBER, rows)
+        except (sqlite3.Error, ValueError) as error:
+            names = ", ".join(job.name for job in jobs)
+            log.warning("%s: %s: not remembered, starting will take longer: %s", self.path, names, error)
+        else:
+            for name, _, body, _, epochs in rows:
+                self._unknown[name] = 0, len(body) + len(epochs)
+        finally:
+            self._connection.execute("PRAGMA synchronous=FULL")
 
     def records(self, job: str | None = None, after: int = 0) -> Iterator[tuple[int, Record]]:
         """(seq, record) in order, of all jobs or one, later than `after`.

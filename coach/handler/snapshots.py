@@ -1,48 +1,49 @@
-"""A job at rest as two JSON texts, so that a journal need not be folded from its first record again.
+"""A job as it is now, living or not, as JSON: so that a journal need not be folded from its first record again.
 
-The second has its epochs, which are most of it: they are packed, and unpacked where somebody looks at them. A snapshot
-is a shortcut and never the truth: one that this version of Coach cannot read is passed over, and the job is the fold of
-its records as ever.
+A snapshot has a job's epochs apart, packed (`coach.handler.packed`), but for the last. It is a shortcut and never the
+truth: one that this version of Coach cannot read is passed over, and the job is the fold of its records as ever.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import hashlib
-import zlib
 from functools import cache
 from typing import Any, get_type_hints
 
 from pydantic import TypeAdapter
 
+from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.events import EpochReport
 from coach.core.jobs.fits import Curve, Surface
-from coach.core.jobs.job import Epoch, Job
+from coach.core.jobs.job import Epoch, Held, Job
 from coach.core.jobs.spec import TrainingJob
-from coach.handler.later import Later
+from coach.handler.packed import Packed
 
-#: What a job at rest does not have, and what is kept apart.
-_ABSENT = ("pods", "running", "epochs")
-#: Fields that are kept as plain JSON, and made again where somebody looks at them.
-_PLAIN: dict[str, Any] = {
+#: Fields that are kept in another way: as plain JSON, made again where somebody looks at them, or without what is
+#: said twice. Of the epochs only those that are not packed.
+_OTHERWISE: dict[str, Any] = {
+    "pods": tuple[Held, ...],
+    "epochs": list[Epoch],
     "spec": dict[str, Any],
     "surface": dict[str, Any] | None,
     "curve": tuple[dict[str, Any], float] | None,
     "real_curves": tuple[tuple[dict[str, Any], float], ...],
 }
 
-_EPOCHS: TypeAdapter[list[Epoch]] = TypeAdapter(list[Epoch])
-
 
 def freeze(job: Job) -> tuple[str, int, bytes]:
-    """A job at rest (nothing runs, and it holds nothing): itself, how many epochs it has, and these."""
+    """The job, how many of its epochs are packed, and these. Packs all that can be, in the job itself too."""
+    job.epochs = epochs = Packed.of(job.epochs)
+    epochs.pack()
     values = {name: getattr(job, name) for name in _types()}
     values["spec"] = job.spec.to_json()
+    values["pods"] = tuple(job.pods.values())
+    values["epochs"] = epochs.last
     values["surface"] = job.surface and job.surface.data
     values["curve"] = job.curve and (job.curve.data, job.curve.passes)
     values["real_curves"] = tuple((curve.data, curve.passes) for curve in job.real_curves)
-    packed = zlib.compress(_EPOCHS.dump_json(list(job.epochs)), 1)
-    return _adapter().dump_json(_mirror()(**values)).decode(), len(job.epochs), packed
+    return _adapter().dump_json(_mirror()(**values)).decode(), epochs.count_packed, epochs.packed
 
 
 def thaw(body: str, count: int, packed: bytes) -> Job:
@@ -50,24 +51,26 @@ def thaw(body: str, count: int, packed: bytes) -> Job:
     mirror = _adapter().validate_json(body)
     values = {name: getattr(mirror, name) for name in _types()}
     values["spec"] = TrainingJob.from_json(mirror.spec)
+    values["pods"] = {held.pod.id: held for held in mirror.pods}
+    values["epochs"] = Packed(mirror.epochs, packed, count)
     values["surface"] = None if mirror.surface is None else Surface(mirror.surface)
     values["curve"] = None if mirror.curve is None else Curve(*mirror.curve)
     values["real_curves"] = curves = tuple(Curve(*curve) for curve in mirror.real_curves)
     if curves and curves[-1] == values["curve"]:
         values["curve"] = curves[-1]  # one and the same, as it was
-    return Job(**values, epochs=Later(count, lambda: _EPOCHS.validate_json(zlib.decompress(packed))))
+    return Job(**values)
 
 
 @cache
 def shape() -> str:
     """Names and types of everything in a snapshot: another version of Coach may have others."""
-    epochs = [get_type_hints(kind) for kind in (Epoch, EpochReport)]
-    return hashlib.sha256(repr([_types(), *epochs]).encode()).hexdigest()[:16]
+    inside = [get_type_hints(kind) for kind in (Epoch, EpochReport, Held, RunEpoch)]
+    return hashlib.sha256(repr([_types(), *inside]).encode()).hexdigest()[:16]
 
 
 @cache
 def _types() -> dict[str, Any]:
-    return {name: kind for name, kind in (get_type_hints(Job) | _PLAIN).items() if name not in _ABSENT}
+    return get_type_hints(Job) | _OTHERWISE
 
 
 @cache

@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from coach.core.jobs.job import Job
-from coach.handler.later import Later
 from coach.report.status import JobRow, job_row
 
 
@@ -33,16 +32,9 @@ class Rows:
             fitted,
         )
         if job.name not in self._made or self._made[job.name][0] != seen:
-            self._made[job.name] = seen, now, _new_row(job, now)
+            self._made[job.name] = seen, now, job_row(job, now)
         _, at, row = self._made[job.name]
         if row.eta is None or row.eta_low is None or row.eta_high is None:
             return row
         low, expected, high = (max(0.0, eta - (now - at)) for eta in (row.eta_low, row.eta, row.eta_high))
         return replace(row, eta=expected, eta_low=low, eta_high=high)
-
-
-def _new_row(job: Job, now: float) -> JobRow:
-    """A row, whose making does not leave the epochs of a job that ended long ago in memory."""
-    if isinstance(job.epochs, Later):
-        job = replace(job, epochs=job.epochs.peek())
-    return job_row(job, now)

@@ -1,21 +1,30 @@
-"""A job that ended is read from its snapshot; what it is stays the fold of its records."""
+"""A job is read from its snapshot and what came after it; what it is stays the fold of its records."""
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
-import operator
+import itertools
+import multiprocessing
+import random
+import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from coach.core.errors import PermanentError
 from coach.core.jobs import events as ev
-from coach.core.jobs.job import Job
+from coach.core.jobs.job import Job, apply
 from coach.core.jobs.reasons import Reason
 from coach.handler import snapshots
 from coach.handler.foreground import over
 from coach.handler.handler import Handler
 from coach.handler.journal import Journal, fold
-from coach.handler.later import Later
+from coach.handler.packed import Packed
 from tests.core.lives import SeededDice, draw, play
 from tests.core.world import Truth, World, check_job, nodes, spec
 from tests.handler.double import Memory
@@ -47,7 +56,7 @@ def test_an_ended_job_comes_back_as_it_was(number: int) -> None:
 
 def test_every_field_of_a_job_is_in_its_snapshot() -> None:
     names = {field.name for field in dataclasses.fields(Job)}
-    assert names - set(snapshots._types()) == {"pods", "running", "epochs"}
+    assert names == set(snapshots._types())
 
 
 def test_jobs_are_the_same_with_and_without_snapshots_and_in_the_same_order(path: Path) -> None:
@@ -84,7 +93,7 @@ def test_a_job_that_was_stopped_is_remembered_too_and_goes_on_from_its_snapshot(
     reader = Journal.read(path)
     ((_, _, kept),) = reader._snapshots().values()
     assert kept == stopped == reader.jobs()["job"] == fold(record for _, record in reader.records())["job"]
-    assert isinstance(kept.epochs, Later)
+    assert isinstance(kept.epochs, Packed)
     reader.close()
     ended = handle(path, Memory(), go_on)["job"]
     assert ended.reason is Reason.EPOCH_LIMIT and len(ended.real_epochs) == 9
@@ -154,30 +163,128 @@ def test_the_records_that_say_which_handler_had_which_job_are_read_alone(path: P
     journal.close()
 
 
-def test_epochs_are_unpacked_where_somebody_looks_and_their_number_is_known_before() -> None:
-    looks = []
+# -- of living jobs ---------------------------------------------------------------------------------------
 
-    def make() -> list[int]:
-        looks.append(1)
-        return [1, 2, 3]
+LIVES = [play(draw(SeededDice(f"alive {number}")), shadow=False).history for number in range(12)]
 
-    later = Later(3, make)
-    assert len(later) == 3 and later and not looks
-    assert not Later(0, list)
-    assert [*later] == [1, 2, 3] and later[-1] == 3 and later == [1, 2, 3]
-    assert Later(3, make) == Later(3, make) and Later(3, make) != [1]
-    assert (
-        list(reversed(Later(3, make))) == [3, 2, 1] and Later(3, make)[1:] == [2, 3] and 2 in Later(3, make)
-    )
-    assert (
-        sum(Later(3, make)) == 6
-        and [0, *Later(3, make)] == [0, 1, 2, 3]
-        and sorted(Later(3, make)) == [1, 2, 3]
-    )
-    assert operator.add([0], Later(3, make)) == [0, 1, 2, 3] == operator.add(Later(3, lambda: [0, 1, 2]), [3])
-    grown = Later(3, make)
-    grown.append(4)
-    del grown[0]
-    assert grown == [2, 3, 4] and len(grown) == 3 and repr(grown) == "[2, 3, 4]"
-    looks.clear()
-    assert [*later, *later] and not looks, "made once"
+
+@settings(max_examples=30, deadline=None)
+@given(st.sampled_from(LIVES), st.lists(st.floats(0, 1), max_size=5), st.integers(0, 2**20))
+def test_a_snapshot_at_any_record_and_the_rest_are_the_whole_fold(
+    tmp_path_factory: pytest.TempPathFactory, history: list[Any], shares: list[float], chosen: int
+) -> None:
+    journal = Journal.write(tmp_path_factory.mktemp("cut") / "journal.db")
+    cuts = sorted({0, *(round(share * len(history)) for share in shares), len(history)})
+    for start, end in itertools.pairwise(cuts):
+        journal.append(history[start:end])
+        whole = fold(history[:end])
+        assert journal.jobs() == whole
+        some = [job for number, job in enumerate(journal.jobs().values()) if chosen >> number & 1]
+        journal.remember(*some)
+        assert journal.jobs() == whole and list(journal.jobs()) == list(whole)
+        chosen >>= 4
+    journal.close()
+
+
+def keep_writing(path: Path, history: Sequence[Any], seed: int) -> None:
+    """Go on with a journal of `history` where it ends, as a handler does, but keep jobs all the time."""
+    journal = Journal.write(path)
+    written, dice = journal.last_seq(), random.Random(seed)
+    living = journal.jobs()
+    while True:
+        count = dice.randint(1, 8)
+        records = [history[number % len(history)] for number in range(written, written + count)]
+        journal.append(records)
+        written += count
+        for record in records:
+            if isinstance(record, ev.JobSubmitted):
+                living |= {} if record.job in living else fold([record])
+            elif record.job:
+                apply(living[record.job], record)
+            else:
+                for job in living.values():
+                    apply(job, record)
+        journal.remember(*living.values())
+
+
+def test_a_handler_killed_at_any_instant_of_writing_snapshots_leaves_a_journal_that_gives_its_jobs(
+    path: Path,
+) -> None:
+    world = lived("a", "b")
+    history = [record for record in world.history if not isinstance(record, ev.HandlerStarted)]
+    dice, sizes = random.Random(7), []
+    for seed in range(12):
+        writer = multiprocessing.get_context("fork").Process(target=keep_writing, args=(path, history, seed))
+        writer.start()
+        time.sleep(0.05 + dice.random() * 0.1)
+        writer.kill()
+        writer.join()
+        journal = Journal.write(path)
+        records = [record for _, record in journal.records()]
+        assert records == [history[number % len(history)] for number in range(len(records))]
+        assert journal.jobs() == fold(records)
+        sizes.append(len(journal._snapshots()))
+        journal.close()
+    assert sizes[-1] == 2, "it did write some"
+
+
+def test_a_handler_keeps_its_living_jobs_as_it_goes_and_what_it_writes_for_that_is_bounded(
+    path: Path,
+) -> None:
+    epochs = 30
+
+    async def body(handler: Handler, memory: Memory) -> None:
+        handler.submit(job_of(maxEpochs=epochs + 5, target={"loss": 1e-4}), path.parent.as_uri())
+        await handler.wait(lambda: "job" in handler.jobs and len(handler.jobs["job"].epochs) >= epochs)
+
+    written: list[int] = []
+    kept: list[int] = []
+    remember = Journal.remember
+
+    def counting(self: Journal, *jobs: Job) -> None:
+        remember(self, *jobs)
+        written.append(self._unknown["job"][1])
+        kept.append(len(jobs[0].epochs))
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Journal, "remember", counting)
+        handle(path, Memory(loss=lambda passes: 1 / (0.4 * passes + 0.5)), body)
+    reader = Journal.read(path)
+    ((_, seq, job),) = reader._snapshots().values()
+    (records,) = reader._connection.execute("SELECT sum(length(body)) FROM records").fetchone()
+    assert not job.ended and isinstance(job.epochs, Packed) and job.epochs.count_packed == kept[-1] - 1
+    assert sum(written) <= records + max(written), "all snapshots together take no more room than the records"
+    assert len(written) >= 4 and max(b - a for a, b in itertools.pairwise(kept)) < epochs / 2
+    assert len(list(reader.records("job", seq))) < 0.5 * len(list(reader.records("job")))
+    reader.close()
+
+
+def test_a_handler_that_starts_keeps_jobs_that_nobody_kept_before(path: Path) -> None:
+    world = lived("a", "b")
+    journal = Journal.write(path)
+    journal.append(world.history)
+    journal.close()
+
+    async def body(handler: Handler, memory: Memory) -> None:
+        while len(reader._snapshots()) < 2:
+            await asyncio.sleep(0.001)
+
+    reader = Journal.read(path)
+    handle(path, Memory(), body)
+    assert reader.jobs() == world.reducer.jobs
+    reader.close()
+
+
+def test_a_handler_that_was_overtaken_cannot_keep_a_job(path: Path) -> None:
+    world = lived("a")
+    early = fold(world.history[: len(world.history) // 2])["a"]
+    first = Journal.write(path)
+    first.append(world.history[: len(world.history) // 2])
+    path.with_suffix(".lock").unlink()  # now it locks nothing
+    second = Journal.write(path)
+    second.append(world.history[len(world.history) // 2 :])
+    with pytest.raises(PermanentError, match="took this journal over"):
+        first.remember(early)
+    assert second._snapshots() == {} and second.jobs() == world.reducer.jobs
+    first.close()
+    second.close()

@@ -99,7 +99,7 @@ def test_a_snapshot_that_finds_no_room_is_done_without(
     journal._connection.execute("DELETE FROM snapshots")
     fill(disk)
     journal.remember(job)
-    assert "is not remembered" in caplog.text
+    assert "not remembered" in caplog.text
     assert journal.jobs() == {"job": job}
     journal.close()
 

@@ -129,6 +129,7 @@ class Job:
     kind: EpochKind = EpochKind.MINI
     why: tuple[str, ...] = ()
     missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin
+    remembered: dict[str, Any] = field(default_factory=dict)  #: what the policy knows of it
 
     pods: dict[PodId, Held] = field(default_factory=dict)
     group: str = ""  #: name of the group that is still formed; "" when none is
@@ -406,6 +407,10 @@ def _decide(job: Job, action: act.Decide) -> None:
     job.phase = Phase.DEPLOYING
 
 
+def _remember(job: Job, action: act.Remember) -> None:
+    job.remembered = action.known
+
+
 def _deploy_pods(job: Job, action: act.DeployPods) -> None:
     for pod in action.pods:
         job.pods[pod.id] = Held(pod)
@@ -438,10 +443,8 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
 def _settle(job: Job, action: act.Settle) -> None:
     job.ledger.settle(action.amount)
     job.charges[action.token] = job.charges.get(action.token, 0) + action.amount
-    for epoch in reversed(job.epochs):
-        if epoch.token == action.token:
-            epoch.cost += action.amount
-            break
+    if job.epochs and job.epochs[-1].token == action.token:  # it is of the last attempt
+        job.epochs[-1].cost += action.amount
     job.unbilled_invocations = 0
     job.run_seconds += max(0.0, action.until - job.billed_until)
     job.billed_until = action.until
@@ -506,6 +509,7 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     ev.InterruptAsked: _interrupt_asked,
     ev.ResumeAsked: _resume_asked,
     act.Decide: _decide,
+    act.Remember: _remember,
     act.DeployPods: _deploy_pods,
     act.ReleasePods: _release_pods,
     act.RunEpoch: _run_epoch,
