@@ -306,6 +306,14 @@ def test_an_epoch_of_known_speed_may_take_thrice_its_upper_bound_and_ten_seconds
     assert not terms.budget_bound
 
 
+def test_an_attempt_after_a_failure_has_twice_as_long() -> None:
+    job = measured(mini(job_of(), (1, 1)), SpeedPoint(1, 1, 0.05))
+    usual = life.terms(job, Allocation(1, 1), 1.0, None)
+    job.failures = 2
+    later = life.terms(job, Allocation(1, 1), 1.0, None)
+    assert usual is not None and later is not None and later.deadline == pytest.approx(4 * usual.deadline)
+
+
 def test_the_first_epoch_of_all_may_also_fetch_data_and_load_the_model() -> None:
     job = know(job_of(), 0.1)
     first, later = (life.terms(j, j.minimum, 1.0, None) for j in (job, add(know(job_of(), 0.1))))

@@ -288,7 +288,8 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
         deadline = FIRST_SECONDS + HANG_FACTOR * guess
     else:
         needed = predicted.high + START_SECONDS
-        deadline = HANG_FACTOR * predicted.high + HANG_SECONDS
+        # A function that was replaced is cold, on a machine that may be busy: each attempt has twice as long.
+        deadline = (HANG_FACTOR * predicted.high + HANG_SECONDS) * 2**job.failures
         if not job.epochs:
             deadline += FIRST_SECONDS
     if job.spec.spec.time_limit is not None:
