@@ -20,7 +20,7 @@ from coach.core.policies import policy
 from coach.handler.handler import Handler
 from coach.handler.journal import Journal
 from coach.platforms.local.cluster import parse_nodes
-from coach.platforms.local.environment import Functions
+from coach.platforms.local.environment import Functions, Template
 from coach.platforms.local.platform import LocalPlatform
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.timeout(180)]
@@ -179,12 +179,62 @@ def test_pods_are_spare_hosts_where_there_are_some_and_nothing_is_left_of_either
     finished, spares, pods, family = asyncio.run(main())
     assert finished.reason in (Reason.EPOCH_LIMIT, Reason.TARGET_REACHED)
     assert len(pods) == 4
-    # Of those that were not started yet when MXNet was there, none is: from then on the jobs have the machine.
     assert spares <= pods
     assert (len(spares) > 0) == (wanted > 0)
     assert pods < family
     assert gone(lambda: [pid for pid in family if Path(f"/proc/{pid}").exists()])
     assert not processes_of(tmp_path)
+
+
+class AtOnce(Functions):
+    """The template is ready at once, as where others keep a core from the spares while MXNet is imported."""
+
+    async def start_template(self, socket: Path) -> Template:
+        process = await asyncio.create_subprocess_exec("true")
+        await process.wait()
+        return Template(socket, process)
+
+
+def test_spares_are_started_until_a_group_trains(tmp_path):
+    found = Functions.find()
+
+    async def main():
+        nodes = parse_nodes(None)
+        platform = LocalPlatform(
+            nodes, AtOnce(found.folder, found.python), lambda name: tmp_path, time.time, spares=3
+        )
+        await platform.open(lambda *_: None)
+        try:
+            at_once = len(platform._spares)
+            async with asyncio.timeout(60):
+                while len(platform._spares) < 3:
+                    await asyncio.sleep(0.01)
+        finally:
+            await platform.close()
+        return at_once
+
+    assert asyncio.run(main()) < 3, "the template was there too late to tell"
+
+
+@pytest.mark.parametrize(("mini", "more"), [(True, False), (False, True)])
+def test_no_spare_is_started_beside_a_mini_epoch_and_some_beside_a_whole_one(tmp_path, mini, more):
+    found = Functions.find()
+
+    async def main():
+        nodes = parse_nodes(None)
+        platform = LocalPlatform(
+            nodes, AtOnce(found.folder, found.python), lambda name: tmp_path, time.time, spares=2
+        )
+        await platform.open(lambda *_: None)
+        try:
+            filling = platform._filling
+            platform._refill(beside=not mini)
+            await asyncio.wait({filling}, timeout=60)
+            return filling.cancelled(), platform._filling is not None
+        finally:
+            await platform.close()
+
+    assert asyncio.run(main()) == (True, more)
 
 
 def test_a_group_that_does_not_change_stays_formed(tmp_path):

@@ -17,6 +17,7 @@ from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.events import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.jobs.spec import TrainingJob
+from coach.platforms import first_request
 from coach.platforms.base import EpochError, EpochOrder, PodError, Progress
 from coach.platforms.functions import GangClient
 from coach.platforms.local.cluster import cores_of, free_memory
@@ -91,13 +92,13 @@ class LocalPlatform:
             env,
             self._scratch.path,
         )
-        # While MXNet is imported a core is free for them; then the jobs have all of them.
-        filling = asyncio.create_task(self._spares.fill())
+        # A core is free for them until the first group trains: while MXNet is imported, and while a worker loads.
+        self._filling = asyncio.create_task(self._spares.fill())
         try:
-            self._template = await self._functions.start_template(self._scratch.path / "template.sock")
-            await _cancelled(filling)
+            starting = self._functions.start_template(self._scratch.path / "template.sock")
+            self._template, _ = await asyncio.gather(starting, first_request.prepare(self._http))
         except BaseException:
-            await _cancelled(filling)
+            await _cancelled(self._filling)
             await self._spares.close()
             await self._http.aclose()
             if self._network:
@@ -170,14 +171,14 @@ class LocalPlatform:
         mini = order.action.kind is EpochKind.MINI
         if mini:
             self._probing.add(order.action.token)
-        filled = mini
+        trains = False
 
         def note(now: Progress) -> None:
-            nonlocal filled
+            nonlocal trains
             progress(now)
-            if not filled and now.state == "training":
-                filled = True
-                self._refill()
+            if not trains and now.state == "training":
+                trains = True
+                self._refill(beside=not mini)
 
         try:
             return await client.run(note)
@@ -189,14 +190,16 @@ class LocalPlatform:
             del self._epochs[order.action.token], self._training[order.action.token]
             self._probing.discard(order.action.token)
 
-    def _refill(self) -> None:
-        """Start spares beside a whole epoch where a core is free.
+    def _refill(self, *, beside: bool) -> None:
+        """An epoch trains now: start no more spares, but some `beside` a whole one where a core is free.
 
         Else an epoch would take a fifth longer for spares that may never be needed, and what it measures would be
         wrong, as beside a mini-epoch.
         """
-        free = sum(self._training.values()) < len(os.sched_getaffinity(0))
-        if free and not self._probing and (self._filling is None or self._filling.done()):
+        if self._filling is not None:
+            self._filling.cancel()
+            self._filling = None
+        if beside and not self._probing and sum(self._training.values()) < len(os.sched_getaffinity(0)):
             self._filling = asyncio.create_task(self._spares.fill(SPARES_AN_EPOCH))
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
