@@ -27,7 +27,7 @@ from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.patience import patience
 from coach.core.jobs.reasons import MEANING, Reason, Retry
 from coach.core.jobs.view import View
-from coach.core.policies.base import AllocationPolicy, ChoosesNodes
+from coach.core.policies.base import AllocationPolicy, ChoosesNodes, Remembers
 from coach.core.scene import Places, Scene, count_pods, gang_pods, misplaced, plan_alone, queue_key
 
 #: Seconds a gang may take to start before it begins with what is there, or gives everything back.
@@ -104,8 +104,9 @@ class Reducer:
         waited = job.phase is Phase.IDLE
         self.apply(action)
         self._taken.append(action)
-        if waited and isinstance(action, act.Enter) and job.phase is Phase.IDLE:
-            # It waits in other words: nothing else has changed.
+        in_other_words = waited and isinstance(action, act.Enter) and job.phase is Phase.IDLE
+        if in_other_words or isinstance(action, act.Remember):
+            # Nothing has changed that somebody else could see.
             self._scene = scene
 
     @staticmethod
@@ -303,6 +304,7 @@ class Reducer:
                     why = f"probe {point}: {len(left)} to measure, at most {size[0]:.1%} of the data"
                     return EpochKind.MINI, point, (why,)
         decision = self._now.decision(self.policy, job)
+        self._remember(decision.allocations)
         allocation = decision.allocations[job.name]
         reasons = tuple(str(step) for step in decision.why(job.name))
         for_others = any(given for name, given in decision.allocations.items() if name != job.name)
@@ -311,6 +313,13 @@ class Reducer:
             allocation = self._payable(job)
             reasons += (f"nobody else holds anything: {allocation}",)
         return EpochKind.REAL, allocation, reasons
+
+    def _remember(self, names: Iterable[str]) -> None:
+        """Write down what the policy knows of these jobs, where that has changed."""
+        if isinstance(self.policy, Remembers):
+            for name in names:
+                if (known := self.policy.memory(name)) != self.jobs[name].remembered:
+                    self._take(act.Remember(self._at, name, known))
 
     def _can_hold(self, job: Job, allocation: Allocation) -> bool:
         """Whether the empty cluster has room for `allocation`."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from coach.core.budget import Charge, Money
 from coach.core.cluster import Allocation, Pod, PodId
@@ -30,6 +31,15 @@ class Decide:
     allocation: Allocation
     kind: EpochKind
     why: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Remember:
+    """What the policy knows of the job, for the policy of the handler's next life (`policies.base.Remembers`)."""
+
+    at: float
+    job: str
+    known: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,6 +180,7 @@ class Enter:
 
 Action = (
     Decide
+    | Remember
     | DeployPods
     | ReleasePods
     | RunEpoch

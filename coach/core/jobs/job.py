@@ -129,6 +129,7 @@ class Job:
     kind: EpochKind = EpochKind.MINI
     why: tuple[str, ...] = ()
     missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin
+    remembered: dict[str, Any] = field(default_factory=dict)  #: what the policy knows of it
 
     pods: dict[PodId, Held] = field(default_factory=dict)
     group: str = ""  #: name of the group that is still formed; "" when none is
@@ -406,6 +407,10 @@ def _decide(job: Job, action: act.Decide) -> None:
     job.phase = Phase.DEPLOYING
 
 
+def _remember(job: Job, action: act.Remember) -> None:
+    job.remembered = action.known
+
+
 def _deploy_pods(job: Job, action: act.DeployPods) -> None:
     for pod in action.pods:
         job.pods[pod.id] = Held(pod)
@@ -504,6 +509,7 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     ev.InterruptAsked: _interrupt_asked,
     ev.ResumeAsked: _resume_asked,
     act.Decide: _decide,
+    act.Remember: _remember,
     act.DeployPods: _deploy_pods,
     act.ReleasePods: _release_pods,
     act.RunEpoch: _run_epoch,

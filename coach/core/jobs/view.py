@@ -64,6 +64,11 @@ class View:
         return self._job.held if self._job.pods else None
 
     @property
+    def remembered(self) -> Mapping[str, Any]:
+        """What the policy knew of it when something of that last changed."""
+        return self._job.remembered
+
+    @property
     def done(self) -> float:
         """Epochs trained, mini-epochs by their part of the data."""
         return self._job.passes

@@ -216,9 +216,10 @@ def kept(view: JobView | ClusterView, key: Hashable, make: Callable[[], T]) -> T
     memory: dict[Any, Any] | None = getattr(view, "memory", None)
     if memory is None:
         return make()
-    if key not in memory:
-        memory[key] = make()
-    found: T = memory[key]
+    try:
+        found: T = memory[key]
+    except KeyError:
+        found = memory[key] = make()
     return found
 
 
@@ -248,6 +249,17 @@ class ChoosesNodes(Protocol):
     @property
     def places(self) -> Mapping[str, Mapping[str, Allocation]]:
         """What each job should have on which nodes, as decided last; jobs that are not in it may stand anywhere."""
+
+
+@runtime_checkable
+class Remembers(Protocol):
+    """An allocation policy that remembers things of jobs from one decision to the next.
+
+    The driver keeps them with the job and shows them to the policy that a new handler has, as `remembered` of its view.
+    """
+
+    def memory(self, job: str) -> dict[str, Any]:
+        """What is to be known of a job that was decided for, in values that JSON has; {}: nothing."""
 
 
 def queue_order(job: JobView) -> tuple[int, float, str]:

@@ -10,9 +10,10 @@ best-effort job starts. What is left over lets jobs grow to their maximum, in th
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
+from typing import Any
 
 import numpy as np
 
@@ -28,7 +29,10 @@ Choice = Callable[[Sequence[Running], Fits, int], list[Running]]
 
 @dataclass
 class BetweenEpochs:
-    """What has to be remembered between two decisions: how often each job gave way, and the lot it drew."""
+    """What has to be remembered between two decisions: how often each job gave way, and the lot it drew.
+
+    A policy that starts in the middle of a job's life finds that in the job's view.
+    """
 
     choice: Choice
     lots: Callable[[int], Sequence[float]]
@@ -81,13 +85,35 @@ class BetweenEpochs:
     def _remember(self, filling: Filling) -> None:
         """Forget who is gone, count who gave way, let the new ones draw."""
         alive = {share.job.id: share.job for share in filling.shares}
-        for job in sorted(self._leaving):
-            if job in alive and alive[job].current is None:
-                self._preempted[job] = self._preempted.get(job, 0) + 1
-        new = [job for job in alive if job not in self._lot]
+        for name, job in alive.items():
+            if name not in self._lot:
+                self._recall(name, getattr(job, "remembered", {}))
+        for name in sorted(self._leaving):
+            if name in alive and alive[name].current is None:
+                self._preempted[name] = self._preempted.get(name, 0) + 1
+        new = [name for name in alive if name not in self._lot]
         drawn = dict(zip(new, self.lots(len(new)), strict=True))
-        self._lot = {job: self._lot.get(job, drawn.get(job, 0.0)) for job in alive}
-        self._preempted = {job: count for job, count in self._preempted.items() if job in alive}
+        self._lot = {name: self._lot.get(name, drawn.get(name, 0.0)) for name in alive}
+        self._preempted = {name: count for name, count in self._preempted.items() if name in alive}
+
+    def _recall(self, job: str, known: Mapping[str, Any]) -> None:
+        if "gave_way" in known:
+            self._preempted[job] = int(known["gave_way"])
+        if "lot" in known:
+            self._lot[job] = float(known["lot"])
+        if "leaving" in known:
+            self._leaving.add(job)
+
+    def memory(self, job: str) -> dict[str, Any]:
+        """See `base.Remembers`."""
+        known: dict[str, Any] = {}
+        if gave_way := self._preempted.get(job, 0):
+            known["gave_way"] = gave_way
+        if lot := self._lot.get(job, 0.0):
+            known["lot"] = lot
+        if job in self._leaving:
+            known["leaving"] = True
+        return known
 
     def _victims(self, filling: Filling, trials: Sequence[Share]) -> set[str]:
         """The best-effort jobs that give way, for one waiting trial after the other."""

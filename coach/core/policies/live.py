@@ -14,7 +14,7 @@ Where the room of a plan is still held by a job in the middle of an epoch, the j
 asked for again. Probes measure what they measure; the policy is not asked.
 
 Unlike other allocation policies it remembers: a handler that starts again starts with an empty board, and all its jobs
-arrive anew.
+arrive anew. A policy with `memory(job)` and `recall(job, known)` gets back what it knew of them (SpeCon's categories).
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from __future__ import annotations
 import heapq
 import math
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -60,6 +61,17 @@ from coach.core.policies.react import (
 )
 
 
+@runtime_checkable
+class Recalls(Protocol):
+    """A `Policy` that remembers things of jobs which a handler that starts again should not have to learn again."""
+
+    def memory(self, job: JobId, /) -> dict[str, Any]:
+        """What is to be known of the job, in values that JSON has; {}: nothing."""
+
+    def recall(self, job: JobId, known: Mapping[str, Any], /) -> None:
+        """Take up what `memory` said of a job that is about to arrive."""
+
+
 @dataclass(slots=True)
 class Live:
     """`policy` as an `AllocationPolicy`. Not to be asked for simulated jobs: the engine asks `policy` itself."""
@@ -84,6 +96,10 @@ class Live:
             self._events.append(Tick(heapq.heappop(self._wakes)))
             self._tell()
         return self._answer(jobs)
+
+    def memory(self, job: str) -> dict[str, Any]:
+        """See `base.Remembers`."""
+        return self.policy.memory(self._numbers[job]) if isinstance(self.policy, Recalls) else {}
 
     # -- what happened ---------------------------------------------------------------------------------------------
 
@@ -145,6 +161,8 @@ class Live:
         )  # fmt: skip
         self._numbers[view.id] = number
         self._coming[number] = job
+        if isinstance(self.policy, Recalls) and (known := getattr(view, "remembered", None)):
+            self.policy.recall(number, known)
         self._events.append(Arrived(number))
 
     def _leave(self, job: BoardJob, killed: bool) -> None:

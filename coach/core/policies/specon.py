@@ -33,6 +33,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from typing import Any
 
 from coach.core.policies.fewest import fewest_nodes, whole
 from coach.core.policies.react import (
@@ -88,6 +89,9 @@ class Container:
     #: Epochs done at the last sample.
     done: float = 0.0
 
+
+#: What a new handler should not have to learn again.
+REMEMBERED = ("category", "migrated", "rebalanced", "marked", "scale", "loss", "gain", "done")
 
 #: The containers of each worker that is up, in the order of the workers' numbers.
 Workers = Mapping[NodeId, Sequence[Container]]
@@ -216,6 +220,7 @@ class SpeCon:
     wants: frozenset[type] = field(default=frozenset(), init=False)
     containers: dict[JobId, Container] = field(default_factory=dict, init=False)
     placement: RoundRobin = field(default_factory=RoundRobin, init=False)
+    _recalled: dict[JobId, dict[str, Any]] = field(default_factory=dict, init=False)
     _ticking: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
@@ -229,6 +234,7 @@ class SpeCon:
         match event:
             case Finished() | Drained():
                 self.containers.pop(event.job, None)
+                self._recalled.pop(event.job, None)
             case NodeChanged():
                 for job in event.jobs:
                     self.containers.pop(job, None)
@@ -238,11 +244,28 @@ class SpeCon:
                 yield from self._rebalance(view)
         for start in self.placement.place(view):
             yield start
-            self.containers[start.job] = container = Container(start.job, start.plan[0][0])
+            known = self._recalled.pop(start.job, {})
+            self.containers[start.job] = container = Container(start.job, start.plan[0][0], **known)
             self._measured(container, view)
         if self.containers and not self._ticking:
             self._ticking = True
             yield Wake(view.now + self.interval)
+
+    def memory(self, job: JobId, /) -> dict[str, Any]:
+        """See `live.Recalls`: what Algorithms 1 to 3 know of its container, wherever it is."""
+        container = self.containers.get(job)
+        if container is None:
+            return self._recalled.get(job, {})
+        values = {name: getattr(container, name) for name in REMEMBERED}
+        values["category"] = container.category.value
+        return {name: value for name, value in values.items() if name == "category" or not math.isnan(value)}
+
+    def recall(self, job: JobId, known: Mapping[str, Any], /) -> None:
+        """See `live.Recalls`."""
+        values = {name: known[name] for name in REMEMBERED if name in known}
+        if "category" in values:
+            values["category"] = Category(values["category"])
+        self._recalled[job] = values
 
     def _categorize(self, view: View) -> Iterator[Action]:
         workers = self._workers(view)

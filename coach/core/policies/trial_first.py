@@ -23,6 +23,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import Any
 
 import numpy as np
 
@@ -105,6 +106,10 @@ class TrialFirst(ABC):
         if self._between is None:
             self._between = BetweenEpochs(self._choice, self._lots)
         return self._between.allocate(jobs, cluster)
+
+    def memory(self, job: str) -> dict[str, Any]:
+        """See `base.Remembers`."""
+        return self._between.memory(job) if self._between is not None else {}
 
     def react(self, event: Event, view: View) -> Iterator[Action]:
         """See `Policy`."""
