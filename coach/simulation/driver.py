@@ -18,18 +18,15 @@ from typing import Any
 
 from coach.core.budget import to_amount
 from coach.core.cluster import NOTHING, Node, Pod, PodId, Resources, Role
+from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
-from coach.core.jobs.life import CALLS_PER_SECOND
 from coach.core.jobs.reasons import Reason, State
 from coach.core.policies.base import AllocationPolicy
 from coach.core.reducer import Reducer
 from coach.simulation.truth import Training, draw
-
-#: Calls of a function for each epoch, beside polling: a start and a stop.
-CALLS_AN_EPOCH = 2
 
 #: What happens later: makes an event, or None if it is not so any more.
 Later = Callable[[], ev.Event | None]
@@ -344,4 +341,4 @@ class Driver:
         return ev.PodLost(self.now, order.job, pod, Reason.FUNCTION_LOST, "drawn by the simulation")
 
     def _calls(self, order: act.RunEpoch) -> int:
-        return int(len(order.pods) * (CALLS_AN_EPOCH + CALLS_PER_SECOND * (self.now - order.at)))
+        return round(len(order.pods) * (USUAL_CALLS + USUAL_CALLS_PER_SECOND * (self.now - order.at)))

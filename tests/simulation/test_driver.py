@@ -9,6 +9,7 @@ from typing import ClassVar
 import pytest
 
 from coach.core.cluster import Node, Resources
+from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason, State
@@ -143,3 +144,14 @@ def test_with_room_for_all_a_job_is_decided_alone_and_nothing_else_changes(count
     assert max(all_jobs.asked) > 1
     # Eight nodes have room for the maximum of all four jobs, one node never has.
     assert set(some_jobs.asked) == {1} if count == 8 else max(some_jobs.asked) > 1
+
+
+def test_an_epoch_takes_the_calls_that_predictions_of_cost_have() -> None:
+    _, records = life(jobs=1)
+    orders = {record.token: record for record in records if isinstance(record, act.RunEpoch)}
+    done = [record for record in records if isinstance(record, ev.EpochFinished)]
+    assert done
+    for one in done:
+        order = orders[one.token]
+        usual = len(order.pods) * (USUAL_CALLS + USUAL_CALLS_PER_SECOND * (one.at - order.at))
+        assert one.invocations == pytest.approx(usual, abs=0.5)
