@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from coach.core.cluster import Allocation
-from coach.core.policies.base import Objective, Reason, Step
+from coach.core.policies.base import Objective, Reason, Step, kept
 from coach.core.policies.climb import Level, within_epoch_budget
-from coach.core.policies.room import RESOURCES, Claim, Misfits, Room
+from coach.core.policies.room import RESOURCES, Asks, Claim, Misfits, Room
 
 #: (workers, servers) moved by one step. Both at once where neither is of use without the other.
 MOVES = ((1, 0), (0, 1), (1, 1))
@@ -28,14 +28,17 @@ UNITS = {
 #: A step in a heap, best first: (tiers lost, value lost for each share, order of the queue, index, where it leads).
 Entry = tuple[int, float, int, int, Allocation]
 
+#: Those of `MOVES` that are of use.
+Moves = tuple[tuple[int, int], ...]
+
 #: A pod given back: (index, claim, before, after).
 Move = tuple[int, Claim, Allocation | None, Allocation]
 
 #: How often to look for another pod that fits into what is left over.
 REFILL_ROUNDS = 8
 
-#: Whether a step of so many workers and servers of a claim is of use.
-Useful = Callable[[Claim, int, int], bool]
+#: Whether a step of so many workers and servers is of use, of jobs that ask for this.
+Useful = Callable[[Asks, int, int], bool]
 
 
 @dataclass(slots=True)
@@ -63,14 +66,19 @@ class Together:
         job, remaining = claim.job, claim.remaining
         speed = job.speed(allocation)
         if self.objective is Objective.CHEAPEST or claim.cheapest:
-            kept = job.deadline is None or remaining <= job.deadline * speed
+            inside = job.deadline is None or remaining <= job.deadline * speed
         else:
-            kept = within_epoch_budget(job, allocation)
+            inside = within_epoch_budget(job, allocation)
         if self.objective is Objective.CHEAPEST:
-            return int(kept), -remaining * job.epoch_cost(allocation)
+            return int(inside), -remaining * job.epoch_cost(allocation)
         if self.objective is Objective.MEAN_COMPLETION:
-            return int(kept), speed / remaining
-        return int(kept), -remaining / speed
+            return int(inside), speed / remaining
+        return int(inside), -remaining / speed
+
+    def _by_deadline(self, claim: Claim) -> bool:
+        """Whether what is left of the job says what keeps its limits."""
+        cheapest = self.objective is Objective.CHEAPEST or claim.cheapest
+        return cheapest and claim.job.deadline is not None
 
     def fit(self, movable: Sequence[Claim], held: bool = False) -> None:
         """Take back until the sum fits, and then until the pods fit on the nodes; then give back what is left over.
@@ -80,8 +88,8 @@ class Together:
         before = len(self.steps)
         for resource in self.room.over():
 
-            def useful(claim: Claim, workers: int, servers: int, r: int = resource) -> bool:
-                return workers * claim.parts[0][r] + servers * claim.parts[1][r] > 0
+            def useful(asks: Asks, workers: int, servers: int, r: int = resource) -> bool:
+                return workers * asks.parts[0][r] + servers * asks.parts[1][r] > 0
 
             def enough(_: int, r: int = resource) -> bool:
                 return not self.room.is_over(r)
@@ -102,9 +110,9 @@ class Together:
         """Take back as many pods as found no node, of those that would make room; whether any was."""
         before = len(self.steps)
 
-        def useful(claim: Claim, workers: int, servers: int) -> bool:
-            return (workers == 0 or claim.parts[0] in misfits.helpful) and (
-                servers == 0 or claim.parts[1] in misfits.helpful
+        def useful(asks: Asks, workers: int, servers: int) -> bool:
+            return (workers == 0 or asks.parts[0] in misfits.helpful) and (
+                servers == 0 or asks.parts[1] in misfits.helpful
             )
 
         def uses(claim: Claim) -> bool:
@@ -121,7 +129,13 @@ class Together:
         """Take back the cheapest useful pod, again and again, until `enough(pods taken)` or all are at their floor."""
         if enough(0):
             return
-        heap = [entry for i, claim in enumerate(movable) if (entry := self._cheapest(i, claim, useful))]
+        moves = {
+            asks: tuple(move for move in MOVES if useful(asks, *move))
+            for asks in {claim.asks for claim in movable}
+        }
+        heap = [
+            entry for i, claim in enumerate(movable) if (entry := self._cheapest(i, claim, moves[claim.asks]))
+        ]
         heapify(heap)
         taken = 0
         while heap and not enough(taken):
@@ -131,27 +145,45 @@ class Together:
             taken += sum(claim.at) - sum(to)
             self.steps.append(Step(claim.job.id, claim.at, to, reason, loss, UNITS[self.objective]))
             self.room.change(claim, to)
-            if entry := self._cheapest(i, claim, useful):
+            if entry := self._cheapest(i, claim, moves[claim.asks]):
                 heappush(heap, entry)
 
-    def _cheapest(self, i: int, claim: Claim, useful: Useful) -> Entry | None:
-        """The step down that loses least for each share."""
+    def _cheapest(self, i: int, claim: Claim, moves: Moves) -> Entry | None:
+        """The one of `moves` down that loses least for each share.
+
+        Which one that is does not change while a job goes on, and what it loses grows with what is left of the job.
+        """
         at = claim.at
         if at is None or at == claim.floor:
             return None
+        if self._by_deadline(claim):
+            step = self._step_down(claim, at, moves)
+        else:
+            key = self.objective, at, claim.floor, moves, claim.shares
+            step = kept(claim.job, key, lambda: self._step_down(claim, at, moves))
+        if step is None:
+            return None
+        tiers, loss, to = step
+        return tiers, loss * self._scale(claim), -claim.rank, i, to
+
+    def _step_down(self, claim: Claim, at: Allocation, moves: Moves) -> tuple[int, float, Allocation] | None:
+        """(tiers lost, value lost for each share, for each of what `_scale` counts, where it leads)."""
         tier, value = self.worth(claim, at)
         best = None
-        for workers, servers in MOVES:
+        for workers, servers in moves:
             to = Allocation(at[0] - workers, at[1] - servers)
-            if to[0] < claim.floor[0] or to[1] < claim.floor[1] or not useful(claim, workers, servers):
-                continue
-            if claim.job.affordable(to):
+            if to[0] >= claim.floor[0] and to[1] >= claim.floor[1] and claim.job.affordable(to):
                 less = self.worth(claim, to)
-                loss = (value - less[1]) / claim.share(workers, servers)
-                entry = tier - less[0], loss, -claim.rank, i, to
-                if best is None or entry < best:
-                    best = entry
+                loss = (value - less[1]) / claim.share(workers, servers) / self._scale(claim)
+                step = tier - less[0], loss, to
+                if best is None or step < best:
+                    best = step
         return best
+
+    def _scale(self, claim: Claim) -> float:
+        """What all values of a job grow with as it goes on."""
+        mean = self.objective is Objective.MEAN_COMPLETION
+        return 1.0 / claim.remaining if mean else claim.remaining
 
     def _drop(
         self,
