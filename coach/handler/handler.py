@@ -19,6 +19,7 @@ from coach.core.errors import CoachError, UserError
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.fits import Curve
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.jobs.spec import TrainingJob
@@ -304,9 +305,14 @@ class Handler:
 
     async def _fit(self, action: act.FitModels) -> None:
         job = self.jobs[action.job]
-        speeds, curve, metric = job.speed_points(), job.curve_points(), job.metric
+        speeds, points, metric, passes = job.speed_points(), job.curve_points(), job.metric, job.passes
+
+        def fitted() -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+            speed, convergence = fit_models(speeds, points, metric)
+            return speed, convergence and Curve(convergence, passes).asked(job.spec.spec.target)
+
         try:
-            speed, convergence = await asyncio.to_thread(fit_models, speeds, curve, metric)
+            speed, convergence = await asyncio.to_thread(fitted)
         except Exception:
             log.exception("%s goes on with the models it has", action.job)
             speed = convergence = None

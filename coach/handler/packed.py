@@ -93,12 +93,15 @@ class Packed(list[Epoch]):
     def __getitem__(self, index: Any) -> Any:
         if not isinstance(index, int):
             return list(self)[index]
-        place = index if index < 0 else index - len(self)
-        if -super().__len__() <= place < 0:
-            return super().__getitem__(place)
-        if not -len(self) <= place < 0:
-            raise IndexError("list index out of range")
-        return self._before()[place + len(self)]
+        before = self.count_packed
+        if 0 <= index < before:
+            known = self._unpacked  # loops over indices need not be noted each time
+            return (self._before() if known is None else known)[index]
+        if index >= 0:
+            return super().__getitem__(index - before)
+        if before and index < -super().__len__():
+            return self._before()[index + super().__len__()]
+        return super().__getitem__(index)
 
     def __radd__(self, other: list[Epoch]) -> list[Epoch]:
         # Without it a list would look into our memory, and not ask us.

@@ -27,8 +27,8 @@ _OTHERWISE: dict[str, Any] = {
     "epochs": list[Epoch],
     "spec": dict[str, Any],
     "surface": dict[str, Any] | None,
-    "curve": tuple[dict[str, Any], float] | None,
-    "real_curves": tuple[tuple[dict[str, Any], float], ...],
+    "curve": tuple[str, float] | None,
+    "real_curves": tuple[tuple[str, float], ...],
 }
 
 
@@ -41,8 +41,8 @@ def freeze(job: Job) -> tuple[str, int, bytes]:
     values["pods"] = tuple(job.pods.values())
     values["epochs"] = epochs.last
     values["surface"] = job.surface and job.surface.data
-    values["curve"] = job.curve and (job.curve.data, job.curve.passes)
-    values["real_curves"] = tuple((curve.data, curve.passes) for curve in job.real_curves)
+    values["curve"] = job.curve and (job.curve.text, job.curve.passes)
+    values["real_curves"] = tuple((curve.text, curve.passes) for curve in job.real_curves)
     return _adapter().dump_json(_mirror()(**values)).decode(), epochs.count_packed, epochs.packed
 
 

@@ -18,6 +18,7 @@ from hypothesis import strategies as st
 
 from coach.core.errors import PermanentError
 from coach.core.jobs import events as ev
+from coach.core.jobs.fits import Curve
 from coach.core.jobs.job import Job, apply
 from coach.core.jobs.reasons import Reason
 from coach.handler import snapshots
@@ -288,3 +289,22 @@ def test_a_handler_that_was_overtaken_cannot_keep_a_job(path: Path) -> None:
     assert second._snapshots() == {} and second.jobs() == world.reducer.jobs
     first.close()
     second.close()
+
+
+def test_what_every_decision_asks_of_a_curve_is_in_the_journal_and_no_model_is_made_to_ask_again(
+    path: Path,
+) -> None:
+    async def body(handler: Handler, memory: Memory) -> None:
+        handler.submit(job_of(maxEpochs=6, target={"loss": 0.3}), path.parent.as_uri())
+        await handler.wait(lambda: "job" in handler.jobs and handler.jobs["job"].ended)
+
+    handle(path, Memory(loss=lambda passes: 1 / (0.1 * passes + 0.5)), body)
+    reader = Journal.read(path)
+    for job in (reader.jobs()["job"], fold(record for _, record in reader.records())["job"]):
+        assert job.real_curves
+        for curve in job.real_curves:
+            found = curve.last_x(job.spec.spec.target, curve.passes)
+            assert curve._model is None
+            plain = Curve({key: curve.data[key] for key in ("metric", "points")}, curve.passes)
+            assert found == plain.last_x(job.spec.spec.target, curve.passes) and plain._model is not None
+    reader.close()

@@ -11,6 +11,7 @@ from coach.core.jobs.patience import (
     LONGER,
     STALL_FACTOR,
     STALL_SECONDS,
+    UNKNOWN_FORMING_SECONDS,
     UNKNOWN_LOADING_SECONDS,
     UNKNOWN_SECONDS,
     patience,
@@ -40,8 +41,9 @@ def note_all(progressing: Progressing, answers: Iterable[tuple[float, str, int]]
 def test_of_a_first_epoch_nothing_is_known() -> None:
     (order,) = lived(0).orders()
     assert order.patience == Patience(
-        UNKNOWN_LOADING_SECONDS, UNKNOWN_SECONDS, UNKNOWN_SECONDS, UNKNOWN_SECONDS
+        UNKNOWN_LOADING_SECONDS, UNKNOWN_FORMING_SECONDS, UNKNOWN_SECONDS, UNKNOWN_SECONDS
     )
+    assert UNKNOWN_FORMING_SECONDS < UNKNOWN_SECONDS, "its members are warm, and have loaded all there is to load"
     own = lived(0, data={"format": "custom"}).orders()[0]
     assert own.patience and own.patience.forming == UNKNOWN_LOADING_SECONDS, "members read their own data"
 
