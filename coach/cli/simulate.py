@@ -129,7 +129,8 @@ def command(  # noqa: PLR0917 - they are options
         from coach.simulation.whatif import Question, answer, arrival_times
 
         if journal is not None:
-            jobs, truths, came, origins = lived(journal)
+            past = lived(journal)
+            jobs, truths, came, origins = past.jobs, past.truths, past.arrivals, past.origins
         else:
             from coach.jobfiles.load import load_jobs
 

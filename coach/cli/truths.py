@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from coach.core.errors import UserError
@@ -26,11 +27,18 @@ def distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
     return distinct
 
 
-def lived(path: Path) -> tuple[list[TrainingJob], list[Training], tuple[float, ...], dict[str, list[str]]]:
-    """The jobs of a journal as they were: specs, truths, when they came (the first at 0), and words -> jobs.
+@dataclass(frozen=True, slots=True)
+class Lived:
+    """Jobs as they were; `arrivals` in seconds since the first came, `origins`: where truths are from -> jobs."""
 
-    Raises UserError where there is none.
-    """
+    jobs: list[TrainingJob]
+    truths: list[Training]
+    arrivals: tuple[float, ...]
+    origins: dict[str, list[str]]
+
+
+def lived(path: Path) -> Lived:
+    """The jobs of a journal. Raises UserError where none trained."""
     found = sorted(path.rglob("journal.db")) if path.is_dir() else [path]
     runs: list[Run] = []
     for one in found:
@@ -49,7 +57,7 @@ def lived(path: Path) -> tuple[list[TrainingJob], list[Training], tuple[float, .
         origins["left out, as it trained no whole epoch"] = left
     first = trained[0].job.submitted_at
     arrivals = tuple(run.job.submitted_at - first for run in trained)
-    return jobs, [learn([run]) for run in trained], arrivals, origins
+    return Lived(jobs, [learn([run]) for run in trained], arrivals, origins)
 
 
 def truths_of(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import secrets
 from pathlib import Path
 from typing import Any
 
@@ -65,6 +66,25 @@ def test_without_the_token_there_is_no_answer(home: Home, method: str, path: str
             method, path, headers={b"Authorization": "Bearer \xfc".encode("latin-1")}
         )
         assert latin.status_code == 401
+
+    serve(home, body)
+
+
+def test_a_token_is_compared_in_a_time_that_tells_nothing_of_it(
+    home: Home, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    compare, shown = secrets.compare_digest, []
+
+    def noting(one: bytes, other: bytes) -> bool:
+        shown.append(one)
+        return compare(one, other)
+
+    monkeypatch.setattr(secrets, "compare_digest", noting)
+
+    async def body(api: Api) -> None:
+        for token in ("wrong", TOKEN[:-1], TOKEN):
+            await api.http.get("/jobs", headers={"Authorization": f"Bearer {token}"})
+        assert shown == [b"wrong", TOKEN[:-1].encode(), TOKEN.encode()], "nothing else decides"
 
     serve(home, body)
 
