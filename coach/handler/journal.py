@@ -222,6 +222,9 @@ class Journal:
                 elif job is not None:
                     jobs.apply(job, record)
             if job is not None:
+                for curve in (job.curve, *job.real_curves):
+                    if curve is not None:
+                        curve.shrink()
                 found.append((born, job))
         return {job.name: job for _, job in sorted(found, key=itemgetter(0))}
 

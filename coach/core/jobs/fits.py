@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass, field
 from typing import Any
 
+from pydantic_core import to_json
+
 from coach.core.estimation.convergence import ConvergenceModel
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedModel
@@ -55,7 +57,11 @@ class Curve:
     @property
     def text(self) -> str:
         """The same as JSON."""
-        return self.given if isinstance(self.given, str) else json.dumps(self.given)
+        return self.given if isinstance(self.given, str) else to_json(self.given).decode()
+
+    def shrink(self) -> None:
+        """Keep the text alone, until somebody asks for what was not asked before."""
+        self.given = self.text
 
     @property
     def model(self) -> ConvergenceModel:
