@@ -15,9 +15,13 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import contextlib
 import dataclasses
+import functools
 import itertools
 import json
+import random
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -28,6 +32,9 @@ from typing import Any
 from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 from coach.core.cluster import Node
 from coach.core.jobs import events as ev
+from coach.core.jobs.fits import Curve
+from coach.core.jobs.job import Job, apply
+from coach.core.jobs.spec import TrainingJob
 from coach.core.policies import policy
 from coach.handler.codec import EVENTS
 from coach.handler.handler import Handler
@@ -44,10 +51,10 @@ AT_ONCE = (1, 8, 64)
 WRITE_SECONDS = 5.0
 
 
-def life() -> list[Any]:
-    """The records of one job of EPOCHS epochs."""
+def life(epochs: int = EPOCHS) -> list[Any]:
+    """The records of one job of so many epochs."""
     world = World.of(nodes(1, 8.0))
-    file = spec("job", maxEpochs=EPOCHS, target={"loss": 1e-4})
+    file = spec("job", maxEpochs=epochs, target={"loss": 1e-4})
     world.submit(file, Truth(loss=lambda passes: 1 / (0.4 * passes + 0.5)))
     world.run()
     return [record for record in world.history if record.job]
@@ -65,11 +72,69 @@ def write(path: Path) -> None:
     journal.close()
 
 
+def write_living(path: Path) -> None:
+    """The journal of a handler that was killed while all jobs were under way, each at an instant of its own.
+
+    Each job has its last snapshot where the handler would have written it.
+    """
+    records, journal, dice = life(EPOCHS + 10), Journal.write(path), random.Random(1)
+    journal.append([ev.HandlerStarted(records[0].at - 1.0, nodes(1, 8.0))])
+    ends = [record.at for record in records if isinstance(record, ev.EpochFinished)]
+    kept = kept_at(records)
+    for number in range(JOBS):
+        killed = dice.uniform(ends[EPOCHS - 3], ends[EPOCHS + 3])
+        own = [copied(record, number) for record in records if record.at <= killed]
+        last = max(place for place in kept if place <= len(own))
+        journal.append(own[:last])
+        journal.remember(*fold(own[:last]).values())
+        journal.append(own[last:])
+    journal.close()
+
+
+def forget(path: Path) -> None:
+    """Take all snapshots away."""
+    with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        connection.execute("DELETE FROM snapshots")
+
+
+def kept_at(records: list[Any]) -> list[int]:
+    """After how many of one job's records a handler keeps it: at an event and its actions."""
+    places, (living,) = [], fold(records[:1]).values()
+    with tempfile.TemporaryDirectory(prefix="coach-lean-") as folder:
+        journal = Journal.write(Path(folder) / "journal.db")
+        for step in steps_of(records):
+            journal.append(step)
+            for record in step:
+                if not isinstance(record, ev.JobSubmitted):
+                    apply(living, record)
+            if journal.due(living.name):
+                journal.remember(living)
+                places.append(journal.last_seq())
+        journal.close()
+    return places
+
+
+def steps_of(records: list[Any]) -> list[list[Any]]:
+    """Each event with the actions that followed."""
+    steps: list[list[Any]] = []
+    for record in records:
+        if type(record).__name__ in EVENTS or not steps:
+            steps.append([])
+        steps[-1].append(record)
+    return steps
+
+
 def copied(record: Any, number: int, later: float = 0.0) -> Any:
-    """The record of another job, so many seconds later."""
+    """The record of another job, so many seconds later, with a loss that is its own."""
     changes: dict[str, Any] = {"job": f"job-{number}", "at": record.at + later}
+    share = 1 + 1e-6 * number
     if isinstance(record, ev.JobSubmitted):
         changes["spec"] = {**record.spec, "metadata": {"name": f"job-{number}"}}
+    if isinstance(record, ev.EpochFinished):
+        changes["report"] = dataclasses.replace(record.report, loss=record.report.loss * share)
+    if isinstance(record, ev.ModelsFitted) and record.convergence:
+        points = [[x, value * share] for x, value in record.convergence["points"]]
+        changes["convergence"] = {"metric": "loss", "points": points, "asked": answered(record.convergence)}
     return dataclasses.replace(record, **changes)
 
 
@@ -118,6 +183,8 @@ def measure_handler(folder: str) -> dict[str, float]:
             await handler.wait(handler._events.empty)
             started = time.process_time() - began
             assert len(handler.jobs) == JOBS
+            while any(map(journal.due, handler.jobs)):  # it keeps what nobody kept
+                await asyncio.sleep(0.1)
             await asyncio.sleep(1.0)
             before = time.process_time()
             await asyncio.sleep(IDLE_SECONDS)
@@ -128,27 +195,68 @@ def measure_handler(folder: str) -> dict[str, float]:
     return asyncio.run(main())
 
 
+def measure_killed(folder: str) -> dict[str, float]:
+    """A handler's start where another was killed: the jobs as they were, and then what each of them does next."""
+
+    async def main() -> dict[str, float]:
+        began = time.process_time()
+        journal = Journal.write(Path(folder) / "journal.db")
+        jobs = journal.jobs()
+        read = {"seconds": time.process_time() - began, "MB": memory()}
+        assert len(jobs) == JOBS and not any(job.ended for job in jobs.values())
+        assert sum(len(job.epochs) for job in jobs.values()) >= JOBS * (EPOCHS - 3)
+        async with Handler(Idle(), journal, policy("coach"), jobs) as handler:  # type: ignore[arg-type]
+            await asyncio.sleep(0)
+            await handler.wait(handler._events.empty)
+            decided = {"decided": time.process_time() - began, "decided MB": memory()}
+        journal.close()
+        return read | decided
+
+    return asyncio.run(main())
+
+
 def measure_write(folder: str) -> dict[str, float]:
     """Epochs journalled a second, of so many jobs at once: an event of each of them, and its actions, a transaction."""
     records = life()
-    steps: list[list[Any]] = []
-    for record in records:
-        if type(record).__name__ in EVENTS or not steps:
-            steps.append([])
-        steps[-1].append(record)
+    steps = steps_of(records)
     found = {}
     for at_once in AT_ONCE:
         journal = Journal.write(Path(folder) / f"{at_once}.db")
         batches = [[copied(record, n) for n in range(at_once) for record in step] for step in steps]
+        living: dict[str, Job] = {}
         began, epochs = time.perf_counter(), 0
         for number in itertools.count():
             journal.append(batches[number % len(batches)])
+            keep(journal, living, batches[number % len(batches)])
             epochs += at_once * isinstance(steps[number % len(steps)][0], ev.EpochFinished)
             if (seconds := time.perf_counter() - began) > WRITE_SECONDS:
                 break
         journal.close()
         found[str(at_once)] = epochs / seconds
     return found
+
+
+def keep(journal: Journal, living: dict[str, Job], records: list[Any]) -> None:
+    """What a handler does with its jobs when records of theirs are journalled."""
+    for record in records:
+        if isinstance(record, ev.JobSubmitted):
+            living |= fold([record])
+        else:
+            apply(living[record.job], record)
+    if due := [living[name] for name in {record.job for record in records} if journal.due(name)]:
+        journal.remember(*due)
+
+
+@functools.cache
+def _answer(points: tuple[tuple[float, float], ...]) -> list[Any]:
+    target = TrainingJob.from_json(spec("job", target={"loss": 1e-4})).spec.target
+    asked: list[Any] = Curve({"metric": "loss", "points": points}, points[-1][0]).asked(target)["asked"]
+    return asked
+
+
+def answered(convergence: dict[str, Any]) -> list[Any]:
+    """What the handler asked of a curve when it was fitted; a millionth of the loss changes nothing of it."""
+    return _answer(tuple((x, value) for x, value in convergence["points"]))
 
 
 def memory() -> float:
@@ -160,7 +268,17 @@ def memory() -> float:
 def measured(what: str, folder: Path) -> dict[str, float]:
     """`what`, in a process of its own."""
     done = subprocess.run(
-        [sys.executable, "-m", "benchmarks.lean", "--measure", what, "--folder", str(folder)],
+        [
+            sys.executable,
+            "-m",
+            "benchmarks.lean",
+            "--measure",
+            what,
+            "--folder",
+            str(folder),
+            "--jobs",
+            str(JOBS),
+        ],
         cwd=ROOT,
         capture_output=True,
         text=True,
@@ -173,9 +291,11 @@ def measured(what: str, folder: Path) -> dict[str, float]:
 def main() -> None:
     """Write the journals, measure, write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--measure", choices=["past", "handler", "write"])
+    parser.add_argument("--measure", choices=["past", "handler", "killed", "write"])
     parser.add_argument("--folder")
+    parser.add_argument("--jobs", type=int, default=JOBS, help="fewer are for a look: the table is not kept")
     options = parser.parse_args()
+    globals()["JOBS"], usual = options.jobs, JOBS
     if options.measure:
         print(json.dumps(globals()[f"measure_{options.measure}"](options.folder)))
         return
@@ -187,7 +307,13 @@ def main() -> None:
         remember(past / "journal.db")
         after, start_after = measured("past", past), measured("handler", past)
         size = (past / "journal.db").stat().st_size / 1e6
+        (past / "journal.db").unlink()
         on = measured("write", empty)
+        living = Path(folder) / "living"
+        write_living(living / "journal.db")
+        killed = measured("killed", living)
+        forget(living / "journal.db")
+        killed_before = measured("killed", living)
     what = f"{JOBS:,} jobs and {JOBS * EPOCHS:,} epochs"
     rows += _row(f"all jobs of a journal of {what}, s of a core", before["seconds"], after["seconds"], "< 2")
     rows += _row(
@@ -200,14 +326,26 @@ def main() -> None:
         100 * start_after["share"],
         "< 1",
     )
+    what = f"a handler killed with {JOBS:,} living jobs and {JOBS * EPOCHS:,} epochs"
+    for key, words, goal in (
+        ("seconds", "these read by the next, s of a core", "< 2"),
+        ("MB", "its memory then, MB", "<= 200"),
+        ("decided", "until it has decided what each does next, s of a core", ""),
+        ("decided MB", "its memory then, MB", ""),
+    ):
+        rows += _row(f"{what}: {words}", killed_before[key], killed[key], goal)
     for at_once, rate in on.items():
         goal = ">= 1,000" if at_once != "1" else ""
         rows += _row(f"epochs journalled a second, jobs at once: {at_once}", rate, rate, goal)
     rows += _row("size of the journal, MB", size, size, "")
-    write_csv(RESULTS / "lean" / "lean.csv", rows)
-    note = "Every record folded: as it was, and as it still is where a journal has no snapshots."
-    write_table(RESULTS / "lean" / "lean.md", "How lean a handler with a long past is", COMMAND, rows, note)
-    print((RESULTS / "lean" / "lean.md").read_text())
+    note = (
+        "Every record folded: as it was, and as it still is where a journal has no snapshots. Snapshots of living jobs "
+        "are written as they grow, in the epochs journalled too."
+    )
+    folder = str(RESULTS / "lean") if usual == JOBS else tempfile.mkdtemp(prefix="coach-lean-")
+    write_csv(Path(folder) / "lean.csv", rows)
+    write_table(Path(folder) / "lean.md", "How lean a handler with a long past is", COMMAND, rows, note)
+    print((Path(folder) / "lean.md").read_text())
 
 
 def _row(what: str, before: float, after: float, goal: str) -> list[dict[str, Any]]:

@@ -31,6 +31,7 @@ from tests.service.conftest import job_text
 
 COMMAND = "python -m benchmarks.service"
 JOBS, AT_ONCE, ASKED = 1_000, 64, 200
+STARTS = 5
 
 
 def main() -> None:
@@ -43,13 +44,19 @@ def main() -> None:
         journal = Path(name) / "home" / "journal.db"
         lean.write(journal)
         lean.remember(journal)
-        began = time.perf_counter()
-        with service(Path(name)) as (http, process):
-            seconds = time.perf_counter() - began
-            past = f"{lean.JOBS:,} ended jobs, {lean.JOBS * lean.EPOCHS:,} epochs"
-            rows.append(_row(f"{past}: until the service answers, s", seconds, "< 2"))
-            rows += measure_past(http)
-            rows.append(_row(f"{past}: memory of the service, MB", resident(process), "<= 200"))
+        past = f"{lean.JOBS:,} ended jobs, {lean.JOBS * lean.EPOCHS:,} epochs"
+        starts = []
+        for number in range(STARTS):
+            began = time.perf_counter()
+            with service(Path(name)) as (http, process):
+                starts.append((time.perf_counter() - began, cpu_seconds(process)))
+                if number == STARTS - 1:
+                    asked = measure_past(http)
+                    asked.append(_row(f"{past}: memory of the service, MB", resident(process), "<= 200"))
+        waited, computed = (statistics.median(start) for start in zip(*starts, strict=True))
+        rows.append(_row(f"{past}: until the service answers, median of {STARTS} starts, s", waited, "< 2"))
+        rows.append(_row(f"{past}: what it computed until then, s of a core", computed))
+        rows += asked
     write_csv(RESULTS / "service" / "service.csv", rows)
     note = f"The machine's load average at the end was {os.getloadavg()[0]:.0f}, on {os.cpu_count()} cores."
     write_table(RESULTS / "service" / "service.md", "The service with 1,000 jobs", COMMAND, rows, note)
@@ -122,6 +129,12 @@ def _timed(http: httpx.Client, path: str) -> float:
     began = time.perf_counter()
     http.get(path).raise_for_status()
     return time.perf_counter() - began
+
+
+def cpu_seconds(process: int) -> float:
+    """Seconds of a core that a process has used."""
+    used = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()[11:13]
+    return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
 
 
 def resident(process: int) -> float:
