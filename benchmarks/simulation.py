@@ -6,7 +6,8 @@
   processes; target: less than 60 s for 2^19 jobs.
 * million: 1,000,000 jobs, with the largest resident set of the process.
 * month: a month of 500 nodes under Coach's policy: 5,000 jobs, 150,000 epochs; target: less than 5 minutes. There is
-  room for all; `full` is the same with epochs five times as long, so that the jobs have to share.
+  room for all; `full` is the same with epochs eleven times as long, so that what some 400 jobs would like to have is as
+  much as there is, and they have to share. Fewer `--month-jobs` come in so much less time that it is full too.
   `benchmarks.month` is such a month in the reducer itself, with probes, fits, budgets and gangs.
 * simpy: an M/M/1 queue in SimPy and in the engine, events a second.
 """
@@ -35,6 +36,8 @@ from coach.simulation.workload import Work
 
 POLICIES = ("fifo", "fitgpp", "lrtp", "rand")
 CHUNK = 8192
+#: How much longer than in `month` epochs are where the cluster is to be full.
+FULL = 11.0
 MINUTE = 60.0
 
 
@@ -176,14 +179,17 @@ def simpy_mm1(jobs: int) -> dict[str, Any]:
     }
 
 
-def month(jobs: int, work: float, *, epochs: float = 30.0, nodes: int = 500) -> dict[str, Any]:
+def month(
+    jobs: int, work: float, *, epochs: float = 30.0, nodes: int = 500, days: float | None = None
+) -> dict[str, Any]:
     """A month of elastic jobs under Coach's policy: it is asked at every arrival, end and epoch.
 
-    `work` lengthens their epochs. Fewer than 5,000 jobs arrive in so much less than a month.
+    `work` lengthens their epochs. Fewer than 5,000 jobs arrive in so much less than a month, or in `days`.
     """
+    days = 30 * jobs / 5000 if days is None else days
     dice = np.random.default_rng([1, 0])
     models = list(shipped().values())
-    arrivals = np.sort(dice.uniform(0, 30 * 24 * 3600.0 * jobs / 5000, jobs)).tolist()
+    arrivals = np.sort(dice.uniform(0, days * 24 * 3600.0, jobs)).tolist()
     worker, server = np.array([8.0, 16.0, 0.0]), np.array([4.0, 8.0, 0.0])
 
     def works() -> Iterator[Work]:
@@ -259,7 +265,8 @@ def main() -> None:
             elif only == "month":
                 show(pool.submit(month, options.month_jobs, 1.0).result())
             elif only == "full":
-                show(pool.submit(month, options.month_jobs, 5.0).result())
+                days = min(30.0, 1.0 + 29.0 * (options.month_jobs - 400) / 4600)
+                show(pool.submit(month, options.month_jobs, FULL, days=max(1.0, days)).result())
             elif only == "simpy":
                 show(pool.submit(simpy_mm1, 200_000).result())
                 show(pool.submit(mm1, 200_000, Greedy()).result())

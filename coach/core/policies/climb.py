@@ -29,9 +29,9 @@ ROUNDING = 1e-9
 Level = tuple[int, float]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Climb:
-    """The climb of one job. Holds what is the same for all jobs."""
+    """The climb of one job. Holds what is the same for all jobs; `climber` keeps one of each."""
 
     objective: Objective = Objective.SOONEST
     #: A pod that speeds the job up by less than this part of what its pods bring on average is not worth its place:
@@ -119,6 +119,10 @@ class Climb:
         if cheapest:
             return Step(job.id, at, to, Reason.DEADLINE, job.speed(to) - job.speed(at), "epochs/s", cost)
         return Step(job.id, at, to, Reason.EPOCH_BUDGET, job.epoch_cost(at) - cost, "an epoch", cost)
+
+
+#: The same climb for the same arguments: what it found of a job is kept by it (`kept`).
+climber = lru_cache(Climb)
 
 
 def within_epoch_budget(job: JobView, allocation: Allocation) -> bool:

@@ -28,7 +28,7 @@ from coach.core.policies.base import (
     Step,
     queue_order,
 )
-from coach.core.policies.climb import Climb
+from coach.core.policies.climb import climber
 from coach.core.policies.room import Claim, Room
 from coach.core.policies.together import Together, admit
 
@@ -81,7 +81,7 @@ class CoachPolicy:
             if (remaining := job.remaining_epochs) is not None and math.isfinite(remaining.expected)
         }
         typical = statistics.median(known.values()) if known else 1.0
-        climb = Climb(self.objective, self.least_efficiency)
+        climb = climber(self.objective, self.least_efficiency)
         claims = []
         for job in jobs:
             goal = job.fixed or climb(job, steps)
@@ -123,7 +123,7 @@ class CoachPolicy:
     def _worth(self, claim: Claim, current: Allocation, to: Allocation) -> tuple[float, float, str]:
         """What changing from `current` `to` saves over the rest of the job, what its restart costs, and the unit."""
         job = claim.job
-        if Climb(self.objective).cheapest(job):
+        if climber(self.objective).cheapest(job):
             rate = job.epoch_cost(to) * job.speed(to)
             saved = claim.remaining * (job.epoch_cost(current) - job.epoch_cost(to))
             return saved, job.restart_seconds * rate, "money saved"
@@ -136,7 +136,7 @@ class CoachPolicy:
             job.minimum.workers <= current.workers <= job.maximum.workers
             and job.minimum.servers <= current.servers <= job.maximum.servers
         )
-        climb = Climb(self.objective, self.least_efficiency)
+        climb = climber(self.objective, self.least_efficiency)
         return inside and at is not None and climb.level(job, current)[0] >= climb.level(job, at)[0]
 
     def _hold(

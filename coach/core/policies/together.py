@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import NamedTuple
 
 from coach.core.cluster import Allocation
 from coach.core.policies.base import Objective, Reason, Step, kept
@@ -30,6 +31,17 @@ Entry = tuple[int, float, int, int, Allocation]
 
 #: Those of `MOVES` that are of use.
 Moves = tuple[tuple[int, int], ...]
+
+#: A step down: (tiers lost, value lost for each share and each of what `_scale` counts, where it leads).
+Down = tuple[int, float, Allocation]
+
+
+class Way(NamedTuple):
+    """Steps down of a job by where they begin; None: there is none."""
+
+    moves: Moves
+    steps: dict[Allocation, Down | None]
+
 
 #: A pod given back: (index, claim, before, after).
 Move = tuple[int, Claim, Allocation | None, Allocation]
@@ -133,9 +145,8 @@ class Together:
             asks: tuple(move for move in MOVES if useful(asks, *move))
             for asks in {claim.asks for claim in movable}
         }
-        heap = [
-            entry for i, claim in enumerate(movable) if (entry := self._cheapest(i, claim, moves[claim.asks]))
-        ]
+        ways = [self._way_down(claim, moves[claim.asks]) for claim in movable]
+        heap = [entry for i, claim in enumerate(movable) if (entry := self._cheapest(i, claim, ways[i]))]
         heapify(heap)
         taken = 0
         while heap and not enough(taken):
@@ -145,29 +156,34 @@ class Together:
             taken += sum(claim.at) - sum(to)
             self.steps.append(Step(claim.job.id, claim.at, to, reason, loss, UNITS[self.objective]))
             self.room.change(claim, to)
-            if entry := self._cheapest(i, claim, moves[claim.asks]):
+            if entry := self._cheapest(i, claim, ways[i]):
                 heappush(heap, entry)
 
-    def _cheapest(self, i: int, claim: Claim, moves: Moves) -> Entry | None:
-        """The one of `moves` down that loses least for each share.
+    def _way_down(self, claim: Claim, moves: Moves) -> Way:
+        """The steps down that were found so far.
 
-        Which one that is does not change while a job goes on, and what it loses grows with what is left of the job.
+        Which one is best does not change while a job goes on, and what it loses grows with what is left of the job.
         """
+        if self._by_deadline(claim):
+            return Way(moves, {})
+        key = Way, self.objective, claim.floor, moves, claim.shares
+        return kept(claim.job, key, lambda: Way(moves, {}))
+
+    def _cheapest(self, i: int, claim: Claim, way: Way) -> Entry | None:
+        """The step down that loses least for each share."""
         at = claim.at
         if at is None or at == claim.floor:
             return None
-        if self._by_deadline(claim):
-            step = self._step_down(claim, at, moves)
-        else:
-            key = self.objective, at, claim.floor, moves, claim.shares
-            step = kept(claim.job, key, lambda: self._step_down(claim, at, moves))
+        if at not in way.steps:
+            way.steps[at] = self._step_down(claim, at, way.moves)
+        step = way.steps[at]
         if step is None:
             return None
         tiers, loss, to = step
         return tiers, loss * self._scale(claim), -claim.rank, i, to
 
-    def _step_down(self, claim: Claim, at: Allocation, moves: Moves) -> tuple[int, float, Allocation] | None:
-        """(tiers lost, value lost for each share, for each of what `_scale` counts, where it leads)."""
+    def _step_down(self, claim: Claim, at: Allocation, moves: Moves) -> Down | None:
+        """The one of `moves` that loses least for each share."""
         tier, value = self.worth(claim, at)
         best = None
         for workers, servers in moves:
