@@ -28,6 +28,8 @@ from coach.report import words
 from coach.service.also import Also
 from coach.service.client import Client
 
+#: An address of the functions' range, behind the last that a function gets.
+UNUSED_ADDRESS = "127.100.255.254"
 #: Bytes free below which a disk is taken for full, and below which it is worth a word.
 DISK_FULL, DISK_LOW = 100 << 20, 1 << 30
 #: GiB that a small gang of MXNet processes takes.
@@ -177,10 +179,11 @@ def _machine() -> Iterator[Check]:
 
 
 def _addresses() -> Iterator[Check]:
-    """The functions' addresses: a block of 127/8, port 8080."""
+    """The functions' addresses: a block of 127/8, port 8080. One is tried that no function has, of any other run."""
     with socket.socket() as probe:
         try:
-            probe.bind(("127.100.1.1", 8080))
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((UNUSED_ADDRESS, 8080))
         except OSError as error:
             taken = error.errno == errno.EADDRINUSE
             step = (
@@ -188,7 +191,7 @@ def _addresses() -> Iterator[Check]:
                 if taken
                 else "the functions need loopback addresses 127.64.0.0 to 127.191.255.255"
             )
-            yield Check("functions' port", Status.FAILED, f"127.100.1.1:8080: {error.strerror}", step)
+            yield Check("functions' port", Status.FAILED, f"{UNUSED_ADDRESS}:8080: {error.strerror}", step)
             return
     yield Check("functions' port", Status.OK, "8080 is free on their loopback addresses")
 
