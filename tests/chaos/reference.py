@@ -25,7 +25,7 @@ def main() -> None:
     model = model_file.run(uri, *model_file.read(uri, None))
     model.PAUSE = 0.0
     dataset = load("sklearn:digits", "digits8x8")
-    request = SimpleNamespace(model={"uri": uri}, optimizer=OPTIMIZER, seed=SEED)
+    request = SimpleNamespace(model={"uri": uri}, optimizer=OPTIMIZER, seed=SEED, weights_in=None)
     sample, _ = dataset.train.rows(slice(0, 1))
     learner = backend.make_learner(request, model, sample)
     stream = Stream(len(dataset.train), SEED)
