@@ -296,7 +296,7 @@ class Reducer:
     def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[str, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else what the policy gives."""
         left = self._probes(job)
-        size = life.probe_size(job, len(left)) if left else None
+        size = life.probe_size(job) if left else None
         if size:
             for point in left:
                 payable = life.terms(job, point, *size) is not None
@@ -431,7 +431,7 @@ class Reducer:
         self._settle(job, at, Charge.RELEASE)
         allocation = job.held
         kind, fraction, seconds = EpochKind.REAL, 1.0, None
-        if job.kind is EpochKind.MINI and (size := life.probe_size(job, max(1, len(self._probes(job))))):
+        if job.kind is EpochKind.MINI and (size := life.probe_size(job)):
             kind, (fraction, seconds) = EpochKind.MINI, size
             if allocation.workers > 1:
                 seconds = None
@@ -475,6 +475,7 @@ class Reducer:
                 reservation=terms.reservation,
                 predicted_seconds=_as_tuple(terms.predicted),
                 patience=patience(job),
+                evaluate=life.evaluated(job, kind),
             )
         )
         if (job.reason, job.message) != (reason, f"with {allocation}"):

@@ -325,7 +325,7 @@ def _words(error: Exception) -> str:
 
 def _wrong(report: ev.EpochReport) -> tuple[Reason, str] | None:
     """Why a report cannot be used: it goes into the journal, and models are fitted to it."""
-    if not math.isfinite(report.loss) or not math.isfinite(report.accuracy or 0.0):
+    if not math.isfinite(report.loss or 0.0) or not math.isfinite(report.accuracy or 0.0):
         return (
             Reason.LOSS_NOT_FINITE,
             f"loss {report.loss}, accuracy {report.accuracy} at the end of the epoch",

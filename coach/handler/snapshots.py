@@ -70,7 +70,9 @@ def shape() -> str:
 
 @cache
 def _types() -> dict[str, Any]:
-    return get_type_hints(Job) | _OTHERWISE
+    hints = get_type_hints(Job)
+    # The others follow from these.
+    return {field.name: hints[field.name] for field in dataclasses.fields(Job) if field.init} | _OTHERWISE
 
 
 @cache

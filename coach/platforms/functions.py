@@ -154,7 +154,8 @@ class GangClient:
                 if errors:
                     raise await self._cause(errors, pending)
             report: dict[str, Any] = workers[0].result()
-            if report.get("accuracy") is None and self._order.spec.spec.target.accuracy is not None:
+            wanted = self._order.spec.spec.target.accuracy is not None and self._order.action.evaluate
+            if report.get("accuracy") is None and wanted:
                 first = next(member for member in self.members if member.pod.role is Role.WORKER)
                 message = "the target is an accuracy, but the model's outputs are no classes; set target.loss instead"
                 raise MemberError(first, Reason.MODEL_INVALID, message)
@@ -212,6 +213,7 @@ class GangClient:
                 "position": action.position,
                 "fraction": action.fraction,
                 "seconds": action.seconds,
+                "evaluate": action.evaluate,
                 "weights_in": action.weights_in,
                 "weights_out": action.weights_out,
             }
@@ -309,7 +311,7 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
     return EpochReport(
         samples=int(report["samples"]),
         data_size=int(report["data_size"]),
-        loss=float(report["loss"]),
+        loss=float(report["loss"]) if order.action.evaluate else None,
         accuracy=None if report.get("accuracy") is None else float(report["accuracy"]),
         weights=order.action.weights_out,
         train_seconds=float(report["train_seconds"]),

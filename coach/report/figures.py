@@ -118,9 +118,10 @@ def draw_curve(axes: Sequence[Axes], story: Story) -> None:
     """Loss and accuracy by passes over the data, with the target, the fitted curve and its 80 % interval."""
     job = story.job
     for ax, metric, colour in zip(axes, ("loss", "accuracy"), (BLUE, GREEN), strict=True):
-        x = np.array([epoch.passes for epoch in job.epochs])
-        y = np.array([getattr(epoch.report, metric) for epoch in job.epochs], dtype=float)
-        real = np.array([epoch.kind is EpochKind.REAL for epoch in job.epochs], dtype=bool)
+        epochs = job.evaluated_epochs
+        x = np.array([epoch.passes for epoch in epochs])
+        y = np.array([getattr(epoch.report, metric) for epoch in epochs], dtype=float)
+        real = np.array([epoch.kind is EpochKind.REAL for epoch in epochs], dtype=bool)
         ax.plot(x, y, "-", color=colour, linewidth=1.2, alpha=0.6)
         ax.plot(x[real], y[real], "o", color=colour, markersize=4.5, label="epoch")
         if not real.all():

@@ -125,11 +125,13 @@ class Narrator:
         kind = ""
         if epoch.kind is EpochKind.MINI:
             kind = f" ({words.percent(epoch.fraction)} of the data)"
-        measure = f"loss {words.score(report.loss)}, accuracy {words.score(report.accuracy)}"
-        if job.metric == "loss":
-            measure = f"loss {words.score(report.loss)}"
+        measure = f" loss {words.score(report.loss)}, accuracy {words.score(report.accuracy)}"
+        if report.loss is None:
+            measure = ""
+        elif job.metric == "loss":
+            measure = f" loss {words.score(report.loss)}"
         time = words.duration(epoch.seconds)
-        return f"epoch {epoch.number}{kind}: {epoch.allocation} {measure} in {time}, {cost}"
+        return f"epoch {epoch.number}{kind}: {epoch.allocation}{measure} in {time}, {cost}"
 
     def _failed(self, job: Job, record: ev.EpochFailed) -> str:
         if record.reason in (Reason.INTERRUPTED, Reason.CANCELLED_BY_USER):

@@ -22,6 +22,7 @@ from coach.core.jobs import life
 from coach.core.jobs.fits import Surface
 from coach.core.jobs.job import Job
 from coach.core.jobs.spec import TrainingJob
+from coach.core.jobs.times import PRIOR_FIXED_SECONDS
 from coach.core.scene import plan_alone
 from coach.handler.experience import alike, known_epochs, known_points
 from coach.handler.home import Past
@@ -178,7 +179,7 @@ def _fixed_seconds(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, .
     """Seconds of an epoch outside training, as earlier jobs like this one had them: median and range."""
     found = [epoch.other_seconds for one in alike(past, spec, nodes) for epoch in one.job.epochs]
     if not found:
-        return life.PRIOR_FIXED_SECONDS
+        return PRIOR_FIXED_SECONDS
     return Interval(min(found), statistics.median(found), max(found))
 
 

@@ -66,7 +66,7 @@ class EpochRow:
     job: str
     epoch: int
     kind: str  #: mini or real
-    loss: float
+    loss: float | None  #: of mini-epochs only the first is evaluated
     accuracy: float | None
     servers: int
     workers: int
@@ -94,7 +94,7 @@ EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
 def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
     """The row of `job` at `now`. `orphan`: it lives, but no handler has its journal."""
     left_alone = orphan and not job.ended and job.reason not in AT_REST
-    last = job.epochs[-1] if job.epochs else None
+    last = job.last_evaluated
     at = shown_allocation(job)
     until = None if left_alone else eta(job, now)
     predicted = [e for e in job.epochs if e.predicted_seconds]
@@ -112,7 +112,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         target=job.target,
         in_a_row=job.in_a_row,
         epochs_in_a_row=job.spec.spec.target.epochs_in_a_row,
-        best_loss=min((e.report.loss for e in job.real_epochs), default=None),
+        best_loss=min((x for e in job.real_epochs if (x := e.report.loss) is not None), default=None),
         best_accuracy=max((a for e in job.real_epochs if (a := e.report.accuracy) is not None), default=None),
         workers=at.workers if at else None,
         servers=at.servers if at else None,

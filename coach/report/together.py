@@ -60,7 +60,7 @@ def together(stories: Sequence[Story]) -> Figure:
         band.set_ylabel("functions")
         band.set_title(story.job.name, loc="left", color=colour)
         band.legend(loc="lower right", bbox_to_anchor=(1, 0.97), fontsize=8, ncols=2)
-        epochs = story.job.epochs
+        epochs = story.job.evaluated_epochs
         left = [_to_target(story, getattr(epoch.report, story.job.metric)) for epoch in epochs]
         at = [(epoch.ended_at - start) / scale for epoch in epochs]
         marker = MARKERS[index % len(MARKERS)]
@@ -80,7 +80,7 @@ def _met(one: Story, other: Story) -> bool:
 
 
 def _to_target(story: Story, value: float) -> float:
-    """0 at the job's first epoch, 1 at its target."""
-    first = getattr(story.job.epochs[0].report, story.job.metric)
+    """0 at the job's first evaluated epoch, 1 at its target."""
+    first = getattr(story.job.evaluated_epochs[0].report, story.job.metric)
     way = story.job.target - first
     return (value - first) / way if way else 1.0

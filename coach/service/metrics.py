@@ -118,7 +118,9 @@ class _Jobs(Collector):
             "servers": GaugeMetricFamily(
                 "coach_job_servers", "Servers of the running epoch.", labels=["job"]
             ),
-            "loss": GaugeMetricFamily("coach_job_loss", "Loss after the last epoch.", labels=["job"]),
+            "loss": GaugeMetricFamily(
+                "coach_job_loss", "Loss after the last epoch that was evaluated.", labels=["job"]
+            ),
             "spent": GaugeMetricFamily("coach_job_spent", "Money spent.", labels=["job", "currency"]),
             "reserved": GaugeMetricFamily(
                 "coach_job_reserved", "Money reserved.", labels=["job", "currency"]
@@ -132,8 +134,8 @@ class _Jobs(Collector):
             values["epoch"].add_metric([job.name], len(job.epochs))
             values["workers"].add_metric([job.name], at.workers if at else 0)
             values["servers"].add_metric([job.name], at.servers if at else 0)
-            if job.epochs:
-                values["loss"].add_metric([job.name], job.epochs[-1].report.loss)
+            if last := job.last_evaluated:
+                values["loss"].add_metric([job.name], last.report.loss or 0.0)
             values["spent"].add_metric([job.name, currency], to_amount(job.ledger.spent))
             values["reserved"].add_metric([job.name, currency], to_amount(job.ledger.reserved))
         yield from values.values()

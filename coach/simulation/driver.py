@@ -260,7 +260,7 @@ class Driver:
         train = samples / truth.data_size / speed
         same = bool(job.epochs) and job.epochs[-1].group == order.group
         beside = truth.same_group_seconds if same else truth.new_group_seconds
-        whole = beside + train + truth.evaluate_seconds
+        whole = beside + train + (truth.evaluate_seconds if order.evaluate else 0.0)
         cores = truth.worker_cores
         worker_cores = cores(*order.allocation) if callable(cores) else cores
         x = (order.position + samples) / truth.data_size
@@ -312,11 +312,11 @@ class Driver:
         report = ev.EpochReport(
             samples=epoch.samples,
             data_size=truth.data_size,
-            loss=epoch.loss,
-            accuracy=epoch.accuracy,
+            loss=epoch.loss if order.evaluate else None,
+            accuracy=epoch.accuracy if order.evaluate else None,
             weights=order.weights_out,
             train_seconds=epoch.train * slower,
-            evaluate_seconds=truth.evaluate_seconds * slower,
+            evaluate_seconds=truth.evaluate_seconds * slower if order.evaluate else 0.0,
         )
         return ev.EpochFinished(self.now, order.job, order.token, report, self._calls(order))
 

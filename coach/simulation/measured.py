@@ -142,7 +142,10 @@ def learn(runs: Sequence[Run]) -> Training:
         for allocation, some in at.items()
     }
     same, fresh = _beside(runs)
-    with_accuracy = all(epoch.report.accuracy is not None for epoch in epochs)
+    evaluated = [epoch for run in runs for epoch in run.job.evaluated_epochs]
+    if not evaluated:
+        raise ValueError("no epoch was evaluated")
+    with_accuracy = all(epoch.report.accuracy is not None for epoch in evaluated)
     return Training(
         MeasuredSpeeds(middle, fitted.to_dict()),
         _curve(runs, "loss"),
@@ -150,7 +153,7 @@ def learn(runs: Sequence[Run]) -> Training:
         data_size=epochs[-1].report.data_size,
         new_group_seconds=_mean(fresh, _mean(same, 0.5)),
         same_group_seconds=_mean(same, 0.05),
-        evaluate_seconds=statistics.fmean(epoch.report.evaluate_seconds for epoch in epochs),
+        evaluate_seconds=statistics.fmean(epoch.report.evaluate_seconds for epoch in evaluated),
         pod_seconds=_mean([s for run in runs for s in run.pod_seconds], 0.3),
         release_seconds=_mean([s for run in runs for s in run.release_seconds], 0.02),
         fit_seconds=_mean([s for run in runs for s in run.fit_seconds], 0.05),
@@ -196,7 +199,9 @@ def _beside(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
 
 def _curve(runs: Sequence[Run], metric: Metric) -> MeasuredCurve:
     points = sorted(
-        (epoch.passes, float(getattr(epoch.report, metric))) for run in runs for epoch in run.job.epochs
+        (epoch.passes, float(getattr(epoch.report, metric)))
+        for run in runs
+        for epoch in run.job.evaluated_epochs
     )
     means = [
         (x, statistics.fmean(value for _, value in group))

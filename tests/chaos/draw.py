@@ -32,10 +32,10 @@ class Instant(StrEnum):
     SETTLING = "settling"  #: an epoch has ended: it is being paid, and the models fitted
 
 
-#: In which epochs a blow may come: of the first the length is not known, and there are three mini-epochs.
+#: In which epochs a blow may come: of the first the length is not known, and so short a job has one mini-epoch.
 EPOCHS = {
     Instant.STARTING: (1, 1),
-    Instant.PROBING: (1, 3),
+    Instant.PROBING: (1, 1),
     Instant.FORMING: (1, 1),
     Instant.TRAINING: (2, 5),
     Instant.EVALUATING: (2, 5),

@@ -20,6 +20,7 @@ from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.fits import Curve, Surface
 from coach.core.jobs.job import LEASE_SECONDS, Epoch, Job, submitted
 from coach.core.jobs.reasons import Reason
+from coach.core.jobs.times import PRIOR_FIXED_SECONDS
 from tests.core.world import spec, usd
 
 #: One job's prices that are easy to reckon with: a core-second costs 1, a gang of 1x1 holds 1.6 cores.
@@ -51,6 +52,7 @@ def add(
         train_seconds=seconds - outside,
         evaluate_seconds=0.0,
     )
+    job._times = None
     job.epochs.append(
         Epoch(
             number=number,
@@ -94,61 +96,25 @@ def mini(job: Job, at: tuple[int, int], fraction: float = 0.4) -> Job:
 # -- which points to measure ------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("workers", "servers", "points"),
-    [
-        ((1, 4), (1, 4), [(1, 1), (1, 2), (2, 1), (2, 2), (4, 4)]),
-        ((1, 2), (1, 2), [(1, 1), (1, 2), (2, 1), (2, 2)]),
-        ((1, 1), (1, 1), [(1, 1)]),
-        ((1, 4), (1, 1), [(1, 1), (2, 1), (4, 1)]),
-        ((1, 1), (1, 3), [(1, 1), (1, 2), (1, 3)]),
-        ((2, 5), (3, 4), [(2, 3), (2, 4), (3, 3), (3, 4), (5, 4)]),
-    ],
-)
-def test_the_probes_are_the_smallest_four_and_the_far_corner_within_the_limits(
-    workers: tuple[int, int], servers: tuple[int, int], points: list[tuple[int, int]]
-) -> None:
-    job = job_of(
-        workers={"min": workers[0], "max": workers[1]}, servers={"min": servers[0], "max": servers[1]}
-    )
-    assert life.probes_left(job, lambda _: True) == points
+@pytest.mark.parametrize(("least", "first"), [((1, 1), (1, 1)), ((2, 3), (2, 3))])
+def test_the_first_probe_is_the_smallest_allocation(least: tuple[int, int], first: tuple[int, int]) -> None:
+    workers, servers = ({"min": count, "max": 4} for count in least)
+    assert life.probes_left(job_of(workers=workers, servers=servers), lambda _: True) == [first]
 
 
-@pytest.mark.parametrize(
-    ("most", "expected"),
-    [(10**6, (8, 4)), (6, (3, 3)), (5, (2, 3)), (2, (1, 1)), (1, (1, 1))],
-)
-def test_the_far_corner_is_the_largest_on_the_diagonal_that_the_cluster_holds(
-    most: int, expected: tuple[int, int]
-) -> None:
-    job = job_of(workers={"min": 1, "max": 8}, servers={"min": 1, "max": 4})
-    asked = []
-
-    def fits(at: Allocation) -> bool:
-        asked.append(at)
-        return sum(at) <= most
-
-    assert life.corner(job, fits) == expected
-    assert len(asked) <= 5
-
-
-def test_a_wide_job_asks_for_its_corner_in_few_questions() -> None:
-    job = job_of(workers={"min": 1, "max": 1024}, servers={"min": 1, "max": 1024}, batchSize=4096)
-    asked = []
-    assert life.corner(job, lambda at: bool(asked.append(at)) or sum(at) <= 100) == (50, 50)
-    assert len(asked) <= 12
-
-
-def test_what_no_cluster_state_could_hold_is_not_measured() -> None:
+def test_what_no_cluster_state_could_hold_or_never_came_is_not_measured() -> None:
     job = job_of()
-    assert life.probes_left(job, lambda at: sum(at) <= 3) == [(1, 1), (1, 2), (2, 1)]
+    assert life.probes_left(job, lambda at: False) == []
+    job.missed = (Allocation(1, 1),)
+    assert life.probes_left(job, lambda _: True) == [(1, 1)]
+    job.missed = (Allocation(1, 1),) * life.PROBE_TRIES
+    assert life.probes_left(job, lambda _: True) == []
 
 
-def test_what_was_measured_or_is_known_or_never_came_is_not_measured_again() -> None:
-    job = job_of({"known_points": ((1, 2, 0.1), (9, 9, 1.0))})
-    mini(job, (1, 1))
-    job.missed = (Allocation(2, 1), Allocation(2, 2), Allocation(2, 2))
-    assert life.probes_left(job, lambda _: True) == [(2, 1), (3, 3)]
+def test_what_earlier_jobs_measured_is_not_measured_again() -> None:
+    job = job_of({"known_points": ((1, 1, 0.05), (2, 2, 0.09), (2, 1, 0.089), (9, 9, 1.0))}, **SMALL)
+    found = life.probes_left(measured(job, *job.speed_points()), lambda _: True)
+    assert not {(1, 1), (2, 2)} & set(found)
 
 
 #: (w,s) and epochs/s of the first probes; that of 2x1 fell into a slow minute.
@@ -169,7 +135,7 @@ def lived(
 
 
 def test_a_point_that_one_slow_minute_made_look_bad_is_measured_again() -> None:
-    assert life.probes_left(lived(), lambda _: True) == [(2, 1)]
+    assert life.probes_left(lived(), lambda _: True)[0] == (2, 1)
 
 
 def _with_all_probing_done() -> Job:
@@ -205,36 +171,51 @@ def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners(
     job = job_of(workers={"min": 1, "max": 4}, servers={"min": 1, "max": 4})
     speed = {(1, 1): 0.05, (1, 2): 0.052, (2, 1): 0.09, (2, 2): 0.1, (4, 4): 0.16}
     for at, v in speed.items():
-        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=0.2 / v)
-    (more,) = life.probes_left(measured(job, *job.speed_points()), lambda _: True)
-    assert more not in speed
-    assert more.workers >= 3, "few workers were slow"
+        add(job, at=at, kind=EpochKind.MINI, fraction=0.1, seconds=0.1 / v)
+    found = life.probes_left(measured(job, *job.speed_points()), lambda _: True)
+    assert 1 <= len(found) <= life.PROBES_AT_ONCE
+    for more in found:
+        assert more not in speed
+        assert more.workers >= 3, "few workers were slow"
+
+
+def test_after_the_first_probe_only_what_may_pay_for_itself_is_measured() -> None:
+    one = [((1, 1), 0.05)]
+    assert life.probes_left(lived(probes=one), lambda _: True)[0] == (2, 2), "it may be fastest by most"
+    assert life.probes_left(lived(probes=one, maxEpochs=1), lambda _: True) == []
+    helps = [*one, ((2, 2), 0.09), ((2, 1), 0.089)]
+    assert life.probes_left(lived(probes=helps), lambda _: True) == [], "1x2 has one worker too few"
+
+
+def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
+    tight = {"budget": usd(20 * 32.0 * 1.2), "prices": PRICES}  # an epoch at 1x1 costs 32
+    (found, *_) = life.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True)
+    assert found.workers == 2
 
 
 # -- how large a mini-epoch is ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("bounds", "left", "expected"),
+    ("bounds", "expected"),
     [
-        ({}, 5, (0.4, 30.0)),  # 20 to 40 s, at most 40 % of an epoch
-        ({}, 10, (0.2, 30.0)),  # ten probes share 10 % of 20 epochs
-        ({"minSeconds": 2, "maxSeconds": 4}, 5, (0.4, 3.0)),
-        ({"maxFraction": 0.1}, 5, (0.1, 30.0)),
-        ({"maxFraction": 1.0}, 5, (0.4, 30.0)),
+        ({}, (0.4, 30.0)),  # 20 to 40 s, at most 40 % of an epoch
+        ({"minSeconds": 2, "maxSeconds": 4}, (0.4, 3.0)),
+        ({"maxFraction": 0.1}, (0.1, 30.0)),
+        ({"maxFraction": 1.0}, (1.0, 30.0)),
     ],
 )
 def test_the_first_probe_is_timed_within_the_specs_bounds(
-    bounds: dict[str, float], left: int, expected: tuple[float, float]
+    bounds: dict[str, float], expected: tuple[float, float]
 ) -> None:
-    assert life.probe_size(job_of(miniEpoch=bounds), left) == pytest.approx(expected)
+    assert life.probe_size(job_of(miniEpoch=bounds)) == pytest.approx(expected)
 
 
 def test_where_a_gang_has_several_workers_from_the_start_the_first_probe_is_the_smallest_part() -> None:
     job = job_of(workers={"min": 2, "max": 4})
-    assert life.probe_size(job, 5) == (life.SMALLEST_PROBE, None)
+    assert life.probe_size(job) == (life.SMALLEST_PROBE, None)
     know(job, 0.001)
-    assert life.probe_size(job, 4) == (pytest.approx(0.03), None)
+    assert life.probe_size(job) == (pytest.approx(0.03), None)
 
 
 @given(
@@ -242,57 +223,55 @@ def test_where_a_gang_has_several_workers_from_the_start_the_first_probe_is_the_
     low=st.floats(0.1, 100),
     width=st.floats(1.01, 10),
     most=st.floats(0.01, 1.0),
-    left=st.integers(1, 5),
 )
 def test_later_probes_take_the_bounds_middle_at_the_smallest_allocation_and_no_more_than_allowed(
-    epoch_seconds: float, low: float, width: float, most: float, left: int
+    epoch_seconds: float, low: float, width: float, most: float
 ) -> None:
     bounds = {"minSeconds": low, "maxSeconds": low * width, "maxFraction": most}
     job = know(job_of(miniEpoch=bounds), 1 / epoch_seconds)
-    size = life.probe_size(job, left)
+    size = life.probe_size(job)
     assert size is not None, "at the start there is room for every probe"
     fraction, timed = size
     assert timed is None and 0 < fraction <= most
     assert fraction * epoch_seconds <= low * width * 1.000001
-    if fraction < min(most, 2.0 / left) * 0.999999:
+    if fraction < most * 0.999999:
         assert fraction * epoch_seconds >= low * 0.999999
 
 
 @pytest.mark.parametrize(
-    ("known_epochs", "max_epochs", "done", "left", "expected"),
+    ("known_epochs", "max_epochs", "done", "expected"),
     [
-        (None, None, [], 5, 0.4),  # 20 epochs are the guess: 2.0 to share
-        (None, None, [0.4, 0.4, 0.4, 0.4], 1, 0.4),
-        (None, None, [0.5, 0.5, 0.5, 0.4], 1, 0.1),
-        (None, None, [0.5, 0.5, 0.5, 0.5], 1, None),  # all is used up
-        (10.0, None, [], 5, 0.2),
-        (100.0, None, [], 5, 0.4),
-        (None, 10, [], 5, 0.2),
-        (None, 10, [0.2, 0.2, 0.2, 0.2], 1, 0.2),
-        (None, 1, [], 1, 0.1),
-        (3.0, None, [0.3], 4, None),
+        (None, None, [], 0.4),  # 20 epochs are the guess: 2.0 in all
+        (None, None, [0.4, 0.4, 0.4, 0.4], 0.4),
+        (None, None, [0.5, 0.5, 0.5, 0.4], 0.1),
+        (None, None, [0.5, 0.5, 0.5, 0.5], None),  # all is used up
+        (10.0, None, [], 0.4),
+        (100.0, None, [], 0.4),
+        (None, 10, [0.2, 0.2, 0.2, 0.2], 0.2),
+        (None, 1, [], 0.1),
+        (3.0, None, [0.3], None),
     ],
 )
 def test_all_probes_together_train_at_most_a_tenth_of_the_predicted_job(
-    known_epochs: float | None, max_epochs: int | None, done: list[float], left: int, expected: float | None
+    known_epochs: float | None, max_epochs: int | None, done: list[float], expected: float | None
 ) -> None:
     changes = {} if max_epochs is None else {"maxEpochs": max_epochs}
     job = job_of({"known_epochs": known_epochs}, **changes)
     for fraction in done:
         mini(job, (1, 1), fraction)
     know(job, 0.001)
-    size = life.probe_size(job, left)
+    size = life.probe_size(job)
     # At 1000 s an epoch 0.03 of it takes 30 s.
     assert size == (None if expected is None else (pytest.approx(min(expected, 0.03)), None))
     job.surface = None
-    size = life.probe_size(job, left)
+    size = life.probe_size(job)
     assert size == (pytest.approx(max(expected or 0.0, life.SMALLEST_PROBE)), 30.0), "the first there must be"
 
 
 def test_a_probe_of_a_huge_data_set_may_be_a_small_part_of_it() -> None:
     """20 to 40 s of an epoch of a day: less than 2 % of the data, and yet enough to measure a speed."""
     job = know(job_of(), 1 / 86_400)
-    assert life.probe_size(job, 4) == (pytest.approx(30 / 86_400), None)
+    assert life.probe_size(job) == (pytest.approx(30 / 86_400), None)
 
 
 # -- on what terms an epoch starts ------------------------------------------------------------------------
@@ -457,23 +436,23 @@ def test_what_remains_is_at_least_what_the_stop_rule_still_asks_and_at_most_the_
     assert remaining.high <= (limit or math.inf)
 
 
-def test_the_epoch_budget_is_what_is_left_over_what_remains() -> None:
+def test_the_epoch_budget_is_what_is_left_over_what_may_remain() -> None:
     job = job_of(budget=usd(10.0), maxEpochs=10)
     job.ledger.spent = to_money(4.0)
-    assert life.epoch_budget(job) == pytest.approx(6.0 / life.remaining_epochs(job).expected)
+    assert life.epoch_budget(job) == pytest.approx(6.0 / life.remaining_epochs(job).high)
     assert life.epoch_budget(job_of()) is None
 
 
 def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_showed() -> None:
     job = job_of()
-    assert life.fixed_seconds(job) == life.PRIOR_FIXED_SECONDS
-    assert life.restart_seconds(job) == 0.5
+    assert job.times.fixed() == PRIOR_FIXED_SECONDS
+    assert job.times.restart == 0.5
     for group, outside in (("a", 3.0), ("a", 1.0), ("a", 1.2), ("b", 2.0), ("b", 1.0), ("c", 4.0)):
         add(job, group=group, outside=outside)
-    kept, fresh = life.fixed_seconds(job), life.fixed_seconds(job, formed=False)
+    kept, fresh = job.times.fixed(), job.times.fixed(formed=False)
     assert (kept.low, kept.expected, kept.high) == pytest.approx((1.0, 1.0, 1.2))
     assert (fresh.low, fresh.expected, fresh.high) == pytest.approx((2.0, 3.0, 4.0))
-    assert life.restart_seconds(job) == pytest.approx(3.0 - 1.0)
+    assert job.times.restart == pytest.approx(3.0 - 1.0)
 
 
 # -- when it ends -----------------------------------------------------------------------------------------

@@ -259,21 +259,15 @@ def test_pods_with_gaps_in_their_numbers_make_a_gang_too() -> None:
     assert world.job().reason is Reason.EPOCH_LIMIT
 
 
-def test_a_probe_whose_gang_does_not_come_is_left_out_after_two_tries() -> None:
+def test_a_probe_whose_gang_does_not_come_is_left_out() -> None:
     world = start(never("job-worker-1"), workers={"min": 1, "max": 2}, maxEpochs=8)
     world.run()
     tried = [d.allocation for d in world.taken(act.Decide) if d.kind is EpochKind.MINI]
-    assert {str(point): tried.count(point) for point in tried} == {
-        "1x1": 1,
-        "1x2": 1,
-        "2x1": 2,
-        "2x2": 2,
-        "2x3": 2,
-    }
-    assert {str(epoch.allocation) for epoch in world.job().epochs if epoch.kind is EpochKind.MINI} == {
-        "1x1",
-        "1x2",
-    }
+    came = {epoch.allocation for epoch in world.job().epochs if epoch.kind is EpochKind.MINI}
+    assert any(point.workers == 2 for point in tried)
+    assert {point.workers for point in came} == {1}
+    for point in tried:
+        assert tried.count(point) == 1 or point in came
 
 
 def test_where_the_needed_are_not_there_everything_is_given_back_and_tried_again() -> None:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from coach.core.budget import Charge, to_amount, to_money
-from coach.core.cluster import Allocation
+from coach.core.cluster import Role
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
@@ -45,8 +45,10 @@ def test_a_job_measures_its_speed_first_and_its_probes_train_the_model() -> None
     truth = Truth(speed=lambda w, s: 0.02 * w / (1 + 0.1 * w / s), loss=lambda x: 0.1 + 1 / (0.02 * x + 0.5))
     world = lived(truth, maxEpochs=21)
     job = world.job()
-    assert allocations(job, EpochKind.MINI)[:5] == ["1x1", "1x2", "2x1", "2x2", "3x3"]
-    assert [epoch.kind for epoch in job.epochs[:5]] == [EpochKind.MINI] * 5
+    probes = allocations(job, EpochKind.MINI)
+    assert probes[:2] == ["1x1", "3x3"], "the second is the one that may be fastest by most"
+    assert 3 <= len(probes) <= 6
+    assert [epoch.kind for epoch in job.epochs[:3]] == [EpochKind.MINI] * 3
     # 20 to 40 s at 1x1, of the data that the real epochs go on with.
     assert job.epochs[0].report.train_seconds == pytest.approx(22.0)  # 0.4 of an epoch of 55 s
     assert [order.position for order in world.orders()][:6] == [
@@ -65,7 +67,7 @@ def test_every_probe_at_the_smallest_allocation_takes_20_to_40_seconds_or_its_sh
     minis = [epoch for epoch in world.job().epochs if epoch.kind is EpochKind.MINI]
     for epoch in minis:
         assert epoch.report.train_seconds <= 40.0
-        assert epoch.report.train_seconds >= 20.0 or epoch.fraction > 0.09
+        assert epoch.report.train_seconds >= 20.0 or epoch.fraction > 0.08
     assert sum(epoch.fraction for epoch in minis) <= 0.1 * 20 * 1.001
     assert len(minis) >= 2
 
@@ -78,8 +80,8 @@ def test_points_known_from_earlier_jobs_are_used_from_the_first_epoch_on_instead
     assert isinstance(world.history[-1], act.FitModels)
     world.run()
     job = world.job()
-    assert allocations(job, EpochKind.MINI) == []
-    assert allocations(job, EpochKind.REAL) == ["3x3"] * len(job.epochs)
+    assert not {f"{w}x{s}" for w, s, _ in points} & set(allocations(job, EpochKind.MINI)), "these are known"
+    assert set(allocations(job, EpochKind.REAL)) == {"3x3"}
 
 
 def test_a_job_with_a_static_allocation_measures_nothing_else() -> None:
@@ -112,16 +114,18 @@ def test_no_epoch_is_taken_to_hang_only_because_nothing_is_known_of_its_length(
 
 def test_only_points_that_the_cluster_can_hold_are_measured() -> None:
     world = lived(cluster=nodes(1, 2.7))
-    assert allocations(world.job(), EpochKind.MINI)[:3] == ["1x1", "1x2", "2x1"]
-    assert "2x2" not in allocations(world.job(), EpochKind.MINI)
+    probes = set(allocations(world.job(), EpochKind.MINI))
+    assert len(probes) >= 2
+    assert not probes & {"2x2", "2x3", "3x2", "3x3"}
 
 
 def test_a_probe_is_measured_though_its_room_is_free_only_when_the_last_one_is_gone() -> None:
-    """2x1 after 1x2: the second worker takes the place of the second server."""
+    """2x1 and 1x2: the second worker takes the place of the second server, or the other way round."""
     world = World.of(nodes(1, 2.6))
     world.submit(spec(servers={"min": 1, "max": 2}, workers={"min": 1, "max": 2}))
     world.run(until=lambda: len(world.job().epochs) == 3)
-    assert allocations(world.job(), EpochKind.MINI) == ["1x1", "1x2", "2x1"]
+    first, *others = allocations(world.job(), EpochKind.MINI)
+    assert first == "1x1" and sorted(others) == ["1x2", "2x1"]
 
 
 def test_where_more_workers_are_slower_the_job_trains_with_few() -> None:
@@ -132,7 +136,7 @@ def test_where_more_workers_are_slower_the_job_trains_with_few() -> None:
 def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
     """The machine is busy with something else during the first whole epoch; the job comes back to what is fastest."""
     world = World.of(nodes(1, 8.0))
-    fast = {(1, 1): 0.08, (1, 2): 0.095, (2, 1): 0.125, (2, 2): 0.09}
+    fast = {(1, 1): 0.08, (1, 2): 0.095, (2, 1): 0.11, (2, 2): 0.125}
 
     def speed(workers: int, servers: int) -> float:
         first = world.job().real_epochs == [] and world.job().kind is EpochKind.REAL
@@ -144,10 +148,10 @@ def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
     world.run()
     job = world.job()
     first, *rest = (epoch.allocation for epoch in job.real_epochs)
-    assert first == (2, 1), "what the probes said"
+    assert first == (2, 2), "what the probes said"
     assert job.reason is Reason.TARGET_REACHED
-    assert rest[-5:] == [(2, 1)] * 5
-    assert sum(at != (2, 1) for at in rest) <= 3
+    assert rest[-5:] == [(2, 2)] * 5
+    assert sum(at != (2, 2) for at in rest) <= 3
     assert sum(epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.MINI) <= 0.1 * job.passes
 
 
@@ -308,19 +312,22 @@ def test_a_group_stays_formed_as_long_as_its_members_do() -> None:
 
 
 def test_pods_are_started_and_ended_only_by_what_changes() -> None:
-    world = World.of(ROOMY)
-    world.submit(spec())
-    world.run(until=lambda: len(world.job().epochs) == 2)
-    wanted = world.job().wanted
-    released = [pod.name for record in world.taken(act.ReleasePods) for pod in record.pods]
-    deployed = [pod.id.name for record in world.taken(act.DeployPods) for pod in record.pods]
-    assert wanted == Allocation(1, 2)
-    assert deployed == ["job-scheduler-0", "job-server-0", "job-worker-0", "job-server-1"]
-    assert not released
-    world.run(until=lambda: len(world.job().epochs) == 3)
-    deployed = [pod.id.name for record in world.taken(act.DeployPods) for pod in record.pods]
-    released = [pod.name for record in world.taken(act.ReleasePods) for pod in record.pods]
-    assert deployed[4:] == ["job-worker-1"] and released == ["job-server-1"]
+    world = lived(maxEpochs=6)
+    held: set[str] = set()
+    for record in world.history:
+        if isinstance(record, act.ReleasePods):
+            held -= {pod.name for pod in record.pods}
+        elif isinstance(record, act.DeployPods):
+            assert not held & {pod.id.name for pod in record.pods}, "it is there already"
+            held |= {pod.id.name for pod in record.pods}
+        elif isinstance(record, act.RunEpoch):
+            assert held == {pod.name for pod in record.pods}
+    assert not held
+    orders = world.orders()
+    for before, after in pairwise(orders):
+        if before.allocation.workers <= after.allocation.workers:
+            kept = {pod for pod in before.pods if pod.role is not Role.SERVER}
+            assert kept <= set(after.pods), "who is still needed stays"
 
 
 def test_models_are_fitted_after_every_epoch_and_the_next_step_waits_for_them() -> None:
@@ -336,7 +343,7 @@ def test_a_fit_that_knows_nothing_leaves_the_models_and_the_job_goes_on() -> Non
     world.run(until=lambda: world.job().phase is Phase.FITTING)
     job = world.job()
     world.send(ev.ModelsFitted(world.now, "job", job.fit, None, None))
-    assert job.speed is None and job.phase is Phase.DEPLOYING
+    assert job.speed is None and job.kind is EpochKind.REAL, "it is not measured for ever"
     world.run()
     assert job.reason is Reason.EPOCH_LIMIT and job.speed is not None
 

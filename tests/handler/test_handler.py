@@ -424,7 +424,7 @@ def kill_after(path: Path, memory: Memory, records: int, job: TrainingJob) -> bo
     return asyncio.run(main())
 
 
-@pytest.mark.parametrize("step", [19, 24, 33])
+@pytest.mark.parametrize("step", [19, 24, 29])
 def test_a_job_whose_handler_is_killed_again_and_again_ends_as_if_nothing_had_happened(
     path: Path, tmp_path: Path, step: int
 ) -> None:

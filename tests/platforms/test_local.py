@@ -140,13 +140,14 @@ def gone(check, seconds: float = 10.0) -> bool:
 def test_a_job_reaches_its_target_on_real_groups_of_two_workers_and_two_servers(tmp_path):
     async def main():
         async with handler_on(tmp_path) as handler:
-            submit(handler, job("real", tmp_path), tmp_path)
+            policy = {"name": "static", "workers": 2, "servers": 2}
+            submit(handler, job("real", tmp_path, policy=policy), tmp_path)
             await handler.wait(ended(handler, "real"))
             return handler.jobs["real"]
 
     finished = asyncio.run(main())
     assert finished.state is State.SUCCEEDED, finished.message
-    assert Allocation(2, 2) in {epoch.allocation for epoch in finished.epochs}
+    assert {epoch.allocation for epoch in finished.epochs} == {Allocation(2, 2)}
     assert all(epoch.report.accuracy >= 0.9 for epoch in finished.real_epochs[-3:])
     assert finished.position == sum(epoch.report.samples for epoch in finished.epochs)
     assert 0 < finished.ledger.spent == sum(epoch.cost for epoch in finished.epochs)
@@ -309,7 +310,8 @@ def test_a_budget_for_some_epochs_is_never_overspent(tmp_path):
     async def main():
         async with handler_on(tmp_path) as handler:
             small = {"amount": 0.0001, "currency": "USD"}
-            submit(handler, job("poor", tmp_path, budget=small, target={"accuracy": 1.0}), tmp_path)
+            endless = {"accuracy": 0.01, "epochsInARow": 1000}
+            submit(handler, job("poor", tmp_path, budget=small, target=endless, maxEpochs=1000), tmp_path)
             await handler.wait(ended(handler, "poor"))
             return handler.jobs["poor"]
 

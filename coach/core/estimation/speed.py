@@ -37,7 +37,7 @@ MARGIN = 0.5
 MOST_FOLDS = 8
 #: The variance is that of coefficients that might be negative too; that they cannot makes the truth this much less
 #: uncertain (on the models of tests/data/ps-speed, with 5 to 12 points, 80 % intervals so hold 80-87 % of truths).
-CALIBRATION = 0.85
+CALIBRATION = 0.75
 #: Share of measurements that fall into a slow minute of the machine, and by what factor that may slow them down.
 SLOW_MINUTES = 0.1
 MOST_SLOWED = 4.0

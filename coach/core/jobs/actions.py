@@ -80,7 +80,7 @@ class RunEpoch:
     `fraction` of the data set is trained, from sample `position` on; with `seconds`, until that time has passed.
     `group` names the parameter-server group: the same name as last time means the same members, still formed.
     `deadline` (seconds) is when the functions stop themselves; `reservation` pays until then. With `patience` a gang
-    that makes no progress is stopped sooner.
+    that makes no progress is stopped sooner. Without `evaluate` only the speed is wanted: the report has no loss.
     """
 
     at: float
@@ -102,6 +102,7 @@ class RunEpoch:
     reservation: Money
     predicted_seconds: tuple[float, float, float] | None
     patience: Patience | None = None
+    evaluate: bool = True
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ class EpochReport:
     """What the functions say of an epoch that ended well. Seconds are wall seconds.
 
     `samples` were trained, of a data set of `data_size`; `loss` and `accuracy` are means over the test split at the
-    checkpoint `weights`; a model that sorts into no classes has no accuracy. Training is from the first forward
-    pass to the last update.
+    checkpoint `weights`; an epoch that was not evaluated has neither, a model that sorts into no classes no accuracy.
+    Training is from the first forward pass to the last update.
     """
 
     samples: int
     data_size: int
-    loss: float
+    loss: float | None
     accuracy: float | None
     weights: str
     train_seconds: float

@@ -23,6 +23,7 @@ from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.fits import Curve, Surface
 from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
 from coach.core.jobs.spec import TrainingJob
+from coach.core.jobs.times import Times
 
 #: Seconds that a gang is paid for beyond its epoch's deadline: to stop, to be settled and to be released in.
 LEASE_SECONDS = 0.5
@@ -169,6 +170,9 @@ class Job:
     stopped_by_user: bool = False  #: of `interrupt`: not only by a handler that stops, or has died
     ending: tuple[Reason, str] | None = None
 
+    #: worked out of `epochs` when it is asked for, and until they change
+    _times: Times | None = field(default=None, init=False, repr=False, compare=False)
+
     # -- what follows from the above ------------------------------------------------------------------
 
     @property
@@ -214,6 +218,23 @@ class Job:
         return [epoch for epoch in self.epochs if epoch.kind is EpochKind.REAL]
 
     @property
+    def evaluated_epochs(self) -> list[Epoch]:
+        """The epochs whose loss is known: of the mini-epochs only the first is evaluated."""
+        return [epoch for epoch in self.epochs if epoch.report.loss is not None]
+
+    @property
+    def last_evaluated(self) -> Epoch | None:
+        """The last epoch whose loss is known."""
+        return next((epoch for epoch in reversed(self.epochs) if epoch.report.loss is not None), None)
+
+    @property
+    def times(self) -> Times:
+        """What its epochs took beside training."""
+        if self._times is None:
+            self._times = Times.of(self.epochs)
+        return self._times
+
+    @property
     def in_a_row(self) -> int:
         """For how many real epochs in a row the target has held, up to now (thesis section 4.1)."""
         streak = 0
@@ -236,7 +257,7 @@ class Job:
 
     def curve_points(self) -> list[CurvePoint]:
         """The learning curve in the target's metric."""
-        return [CurvePoint(e.passes, getattr(e.report, self.metric)) for e in self.epochs]
+        return [CurvePoint(e.passes, getattr(e.report, self.metric)) for e in self.evaluated_epochs]
 
     @property
     def speed(self) -> SpeedModel | None:
@@ -324,6 +345,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
     job.weights = report.weights
     job.failures = 0
     job.last_failure = None
+    job._times = None
     job.epochs.append(
         Epoch(
             number=order.number,
@@ -468,6 +490,7 @@ def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
 
 
 def _go_back(job: Job, action: act.GoBack) -> None:
+    job._times = None
     del job.epochs[action.epochs :]
     job.position = sum(epoch.report.samples for epoch in job.epochs)
     job.weights = job.epochs[-1].report.weights if job.epochs else None

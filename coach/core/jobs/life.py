@@ -7,7 +7,6 @@ Plain functions of a `Job`; none changes it. `coach.core.reducer` asks them in t
 from __future__ import annotations
 
 import statistics
-from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,16 +15,19 @@ from coach.core.budget import Money, to_amount
 from coach.core.cluster import NOTHING, Allocation
 from coach.core.estimation.cost import epoch_cost, epoch_seconds
 from coach.core.estimation.interval import Interval
+from coach.core.estimation.speed import SpeedModel
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Job
 from coach.core.jobs.reasons import Reason
 
 #: Epochs that a job is taken to need before its curve says anything.
 PRIOR_EPOCHS = 20.0
-#: All probes together may train at most this share of the job's predicted epochs.
+#: All probes together may train at most this share of the job's predicted epochs, and take this share of its seconds.
 PROBE_SHARE = 0.10
 #: A mini-epoch below this share of the data says more about noise than about speed.
 SMALLEST_PROBE = 0.05
+#: So many points are kept in mind for the next probe, should there be no room for the best of them now.
+PROBES_AT_ONCE = 3
 #: How often a gang is started for a probe before the point is left out.
 PROBE_TRIES = 2
 #: An epoch is taken to hang after this many times its predicted upper bound ...
@@ -36,12 +38,6 @@ HANG_SECONDS = 10.0
 FIRST_SECONDS = 300.0
 #: Seconds that a whole epoch may take while nothing is known of its speed.
 LONGEST_EPOCH_SECONDS = 7200.0
-#: Seconds outside training taken for an epoch before one has been measured.
-PRIOR_FIXED_SECONDS = Interval(2.0, 2.0, 2.0)
-#: So many epochs say what the next one takes outside training: one in six is above the most of five.
-RECENT_EPOCHS = 5
-#: Seconds of training lost by changing an allocation, until the job's own epochs have shown it.
-PRIOR_RESTART_SECONDS = 0.5
 #: An epoch is not started with less time paid for than its predicted upper bound plus this many seconds.
 START_SECONDS = 1.0
 #: Calls a pod may need: a few to start and stop, and two polls a second. The driver keeps to it.
@@ -54,6 +50,8 @@ MAX_FAILURES = 3
 #: Fits in a row without a way to the target, and real epochs at least, before it is called unreachable.
 HOPELESS_FITS = KEPT_CURVES
 HOPELESS_EPOCHS = 8
+#: Real epochs from which on the curve says when the job ends: its first values say little of its end.
+CURVE_EPOCHS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,43 +64,20 @@ class Terms:
     predicted: Interval | None
 
 
-# -- probing (thesis section 4.1: mini-epochs of 20-40 s; here with a far corner, and bounded) -------------
-
-
-def corner(job: Job, fits: Callable[[Allocation], bool]) -> Allocation:
-    """The largest allocation, along the diagonal from the maximum, whose gang `fits` the empty cluster."""
-    low, at = job.minimum, job.maximum
-    diagonal = [at]
-    while at != low:
-        shrink_worker = (at.workers - low.workers) >= (at.servers - low.servers)
-        at = (
-            Allocation(at.workers - 1, at.servers)
-            if shrink_worker
-            else Allocation(at.workers, at.servers - 1)
-        )
-        diagonal.append(at)
-    return diagonal[min(bisect_left(diagonal, True, key=fits), len(diagonal) - 1)]
+# -- probing (thesis section 4.1: mini-epochs of 20-40 s; here only where they pay, and bounded) ------------
 
 
 def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
-    """Points still to measure: (1,1) (1,2) (2,1) (2,2) from the minimum on, and the far corner; then what is doubtful.
+    """Points still to measure, the best first: the smallest allocation, then what is worth it (`worth_measuring`).
 
-    One of the first is left out when it was measured, is known from earlier jobs, no cluster state could hold it, or
-    its gang did not come PROBE_TRIES times. For what follows them see `worth_measuring`.
+    The smallest is left out when it was measured and no fit came of it, when the empty cluster could not hold it, or
+    when its gang did not come PROBE_TRIES times.
     """
-    w, s = job.minimum
-    points = [Allocation(w, s), Allocation(w, s + 1), Allocation(w + 1, s), Allocation(w + 1, s + 1)]
-    points.append(corner(job, fits))
-    measured = {epoch.allocation for epoch in job.epochs}
-    measured |= {Allocation(workers, servers) for workers, servers, _ in job.known_points}
-    measured |= {point for point in job.missed if job.missed.count(point) >= PROBE_TRIES}
-    left = []
-    for point in dict.fromkeys(points):
-        if _inside(job, point) and point not in measured and fits(point):
-            left.append(point)
-    if not left and (doubtful := worth_measuring(job, fits)):
-        left.append(doubtful)
-    return left
+    if job.speed is not None:
+        return worth_measuring(job, fits)[:PROBES_AT_ONCE]
+    first = job.minimum
+    measured = any(epoch.allocation == first for epoch in job.epochs)
+    return [first] if not measured and job.missed.count(first) < PROBE_TRIES and fits(first) else []
 
 
 def _inside(job: Job, point: Allocation) -> bool:
@@ -110,26 +85,29 @@ def _inside(job: Job, point: Allocation) -> bool:
     return least.workers <= point.workers <= most.workers and least.servers <= point.servers <= most.servers
 
 
-def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Allocation | None:
-    """The allocation whose measurement is expected to save most time, more than it takes; None: there is none.
+def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
+    """The allocations whose measurement is expected to save more time than it takes, those that save most first.
 
     What it saves: the expected improvement over the fastest allocation that was measured, for the rest of the job.
     Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
-    two restarts, an evaluation, and training at its speed meanwhile.
+    two restarts, what a group that stays formed takes too, and training at its speed meanwhile. Only what may cost no
+    more than the epoch budget counts, or, where that is less than anything measured costs, than the cheapest of those.
     """
     share, model = probe_share(job), job.speed
     if model is None or share < SMALLEST_PROBE:
-        return None
+        return []
+    measured = (Allocation(p.workers, p.servers) for p in job.speed_points())
+    times = Counter(point for point in measured if _inside(job, point))
     budget = epoch_budget(job)
+    if budget is not None:
+        budget = max(budget, min((predicted_cost(job, point) for point in times), default=0.0))
 
     def payable(point: Allocation) -> bool:
         return budget is None or least_cost(job, point) <= budget
 
-    measured = (Allocation(p.workers, p.servers) for p in job.speed_points())
-    times = Counter(point for point in measured if _inside(job, point))
     seen = {point: model.predict(*point) for point in times if payable(point)}
     if not seen:
-        return None
+        return []
     best = max(seen, key=lambda point: seen[point])
     fastest = seen[best]
     gains: dict[Allocation, float] = {}
@@ -138,36 +116,53 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Allocation 
     once = [point for point, count in times.items() if count == 1 and point != best]
     gains |= zip(once, model.improvement_again(once, fastest).tolist(), strict=True)
     rest = remaining_epochs(job).expected / fastest
-    price = 2 * restart_seconds(job) + fixed_seconds(job).expected
-    fraction = min(share, job.spec.spec.mini_epoch.max_fraction)
+    price = 2 * job.times.restart + job.times.fixed().expected - job.times.evaluate
+    fraction = min(share, _probe_fraction(job, model))
     worth = []
     for point, gain in gains.items():
         if gain * rest > price and point not in job.missed:
             slower = max(0.0, fraction / model.predict(*point) - fraction / fastest)
             worth.append((gain * rest - price - slower, point))
     worth.sort(reverse=True)
-    return next((point for net, point in worth if net > 0 and payable(point) and fits(point)), None)
+    return [point for net, point in worth if net > 0 and payable(point) and fits(point)]
 
 
 def probe_share(job: Job) -> float:
-    """Epochs that probes may still train."""
-    trained = sum(epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.MINI)
-    return PROBE_SHARE * total_epochs(job) - trained
+    """Epochs that probes may still train: of the epochs predicted, and of the seconds at the smallest allocation."""
+    probes = [epoch for epoch in job.epochs if epoch.kind is EpochKind.MINI]
+    epochs = PROBE_SHARE * total_epochs(job) - sum(epoch.fraction for epoch in probes)
+    if job.speed is None:
+        return epochs
+    fixed, slowest = job.times.fixed().expected, job.speed.predict(*job.minimum)
+    fastest = max([slowest, *(job.speed.predict(p.workers, p.servers) for p in job.speed_points())])
+    whole = job.run_seconds + remaining_epochs(job).expected * (fixed + 1.0 / fastest)
+    beside = job.times.restart + fixed - job.times.evaluate
+    seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
+    return min(epochs, (seconds - beside) * slowest)
+
+
+def _probe_fraction(job: Job, model: SpeedModel) -> float:
+    """The part of the data that the smallest allocation trains in the middle of the mini-epoch's bounds."""
+    bounds = job.spec.spec.mini_epoch
+    middle = (bounds.min_seconds + bounds.max_seconds) / 2
+    return min(bounds.max_fraction, middle * model.predict(*job.minimum))
 
 
 def total_epochs(job: Job) -> float:
-    """Epochs the whole job is predicted to take: by its curve, else by earlier jobs, else the prior.
-
-    A few mini-epochs at the start of a curve say little of its end: the curve counts from the third real epoch on.
-    """
+    """Epochs the whole job is predicted to take: by its curve, else by earlier jobs, else the prior."""
     limit = job.spec.spec.max_epochs or float("inf")
-    last = job.last_x() if len(job.real_epochs) >= HOPELESS_FITS else None
+    last = _curve_says(job)
     predicted = last.expected if last is not None else job.known_epochs or PRIOR_EPOCHS
     return min(limit, max(predicted, 1.0))
 
 
-def probe_size(job: Job, left: int) -> tuple[float, float | None] | None:
-    """(fraction of the data, seconds or None) of the next mini-epoch, with `left` still to measure.
+def _curve_says(job: Job) -> Interval | None:
+    """Passes at which the target will have held long enough; None while the curve says nothing of it, or no way."""
+    return job.last_x() if len(job.real_epochs) >= CURVE_EPOCHS else None
+
+
+def probe_size(job: Job) -> tuple[float, float | None] | None:
+    """(fraction of the data, seconds or None) of the next mini-epoch.
 
     The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`; without
     it nothing could be said of how long an epoch may take, so it has its place in the shortest job too.
@@ -175,13 +170,13 @@ def probe_size(job: Job, left: int) -> tuple[float, float | None] | None:
     the job is used up.
     """
     bounds = job.spec.spec.mini_epoch
-    fraction = min(bounds.max_fraction, probe_share(job) / left)
+    fraction = min(bounds.max_fraction, probe_share(job))
     least = min(SMALLEST_PROBE, bounds.max_fraction)
-    middle = (bounds.min_seconds + bounds.max_seconds) / 2
     if job.speed is None:
+        middle = (bounds.min_seconds + bounds.max_seconds) / 2
         # Several workers cannot each stop by a clock of their own: the smallest part says how fast they are.
         return (max(fraction, least), middle) if job.minimum.workers == 1 else (least, None)
-    wanted = middle * job.speed.predict(*job.minimum)
+    wanted = _probe_fraction(job, job.speed)
     return (min(fraction, wanted), None) if fraction >= min(least, wanted) else None
 
 
@@ -194,7 +189,7 @@ def remaining_epochs(job: Job) -> Interval:
     limit = float("inf")
     if job.spec.spec.max_epochs:
         limit = max(1.0, job.spec.spec.max_epochs - len(job.real_epochs))
-    last = job.last_x()
+    last = _curve_says(job)
     if last is None:
         guess = max(need, total_epochs(job) - job.passes)
         return Interval(min(limit, need), min(limit, guess), min(limit, 3 * guess))
@@ -202,35 +197,12 @@ def remaining_epochs(job: Job) -> Interval:
     return Interval(*values)
 
 
-def fixed_seconds(job: Job, formed: bool = True) -> Interval:
-    """Seconds of an epoch outside training (start, evaluation, checkpoint): median and range of the last like it.
+def evaluated(job: Job, kind: EpochKind) -> bool:
+    """Whether the next epoch ends with an evaluation.
 
-    `formed`: the group stays as it is from the epoch before. Epochs of the other kind count while there is none.
+    Of a mini-epoch only the speed is wanted. The first of all is evaluated, to see how long that takes.
     """
-    recent = _other_seconds(job, formed, RECENT_EPOCHS) or _other_seconds(job, not formed, RECENT_EPOCHS)
-    if not recent:
-        return PRIOR_FIXED_SECONDS
-    return Interval(min(recent), statistics.median(recent), max(recent))
-
-
-def _other_seconds(job: Job, formed: bool, most: int) -> list[float]:
-    """Seconds outside training of the last epochs, `most` of them, whose group stayed formed, or was a new one."""
-    found: list[float] = []
-    number = len(job.epochs)
-    while number and len(found) < most:
-        number -= 1
-        epoch = job.epochs[number]
-        if formed is (number > 0 and job.epochs[number - 1].group == epoch.group):
-            found.append(epoch.other_seconds)
-    return found
-
-
-def restart_seconds(job: Job) -> float:
-    """Seconds that a new group costs over one that stays formed, as the job's epochs show it; else the prior."""
-    kept, fresh = (_other_seconds(job, formed, len(job.epochs)) for formed in (True, False))
-    if len(fresh) < 2 or not kept:
-        return PRIOR_RESTART_SECONDS
-    return max(0.0, statistics.median(fresh) - statistics.median(kept))
+    return kind is EpochKind.REAL or job.last_evaluated is None
 
 
 def predicted_seconds(
@@ -242,7 +214,7 @@ def predicted_seconds(
     """
     if job.speed is None:
         return None
-    return epoch_seconds(job.speed, *allocation, fixed_seconds(job, formed), fraction)
+    return epoch_seconds(job.speed, *allocation, job.times.fixed(formed), fraction)
 
 
 def _cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> Interval:
@@ -264,11 +236,14 @@ def least_cost(job: Job, allocation: Allocation) -> float:
 
 
 def epoch_budget(job: Job) -> float | None:
-    """Currency units for each epoch that remains (design: remaining budget / remaining epochs)."""
+    """Currency units for each epoch that remains: the remaining budget over the upper bound of the remaining epochs.
+
+    (The thesis has the expected epochs. That is too few half of the time, and what was spent on speed is missing then.)
+    """
     left = job.ledger.budget
     if left is None:
         return None
-    return to_amount(left - job.ledger.spent) / remaining_epochs(job).expected
+    return to_amount(left - job.ledger.spent) / remaining_epochs(job).high
 
 
 def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | None) -> Terms | None:
@@ -287,7 +262,7 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
         guess = LONGEST_EPOCH_SECONDS * fraction * 4**job.failures if seconds is None else seconds
         deadline = FIRST_SECONDS + HANG_FACTOR * guess
     else:
-        needed = predicted.high + START_SECONDS
+        needed = predicted.high + (0.0 if formed else START_SECONDS)
         # A function that was replaced is cold, on a machine that may be busy: each attempt has twice as long.
         deadline = (HANG_FACTOR * predicted.high + HANG_SECONDS) * 2**job.failures
         if not job.epochs:

@@ -144,10 +144,10 @@ class Target(Part):
             )
         return self
 
-    def reached(self, loss: float, accuracy: float | None) -> bool:
-        """Whether one epoch with this test loss and accuracy holds the target."""
+    def reached(self, loss: float | None, accuracy: float | None) -> bool:
+        """Whether one epoch with this test loss and accuracy holds the target; what is not known does not."""
         if self.loss is not None:
-            return loss <= self.loss
+            return loss is not None and loss <= self.loss
         return accuracy is not None and self.accuracy is not None and accuracy >= self.accuracy
 
 

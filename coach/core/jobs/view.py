@@ -76,7 +76,8 @@ class View:
     @property
     def loss(self) -> float:
         """The last loss measured; NaN before the first."""
-        return self._job.epochs[-1].report.loss if self._job.epochs else float("nan")
+        last = self._job.last_evaluated
+        return float("nan") if last is None or last.report.loss is None else last.report.loss
 
     @property
     def standing(self) -> dict[str, Allocation]:
@@ -116,7 +117,7 @@ class View:
     @cached_property
     def restart_seconds(self) -> float:
         """What a change has cost this job so far: the median epoch with a new group against the others."""
-        return life.restart_seconds(self._job)
+        return self._job.times.restart
 
     def speed(self, allocation: Allocation, /) -> float:
         """Epochs/s as fitted, evaluation and checkpoint included."""

@@ -123,7 +123,9 @@ class CoachPolicy:
     def _worth(self, claim: Claim, current: Allocation, to: Allocation) -> tuple[float, float, str]:
         """What changing from `current` `to` saves over the rest of the job, what its restart costs, and the unit."""
         job = claim.job
-        if climber(self.objective).cheapest(job):
+        climb = climber(self.objective, self.least_efficiency)
+        # Where even what was decided costs more than the epoch budget, money is what lacks.
+        if climb.cheapest(job) or climb.level(job, to)[0] < 1:
             rate = job.epoch_cost(to) * job.speed(to)
             saved = claim.remaining * (job.epoch_cost(current) - job.epoch_cost(to))
             return saved, job.restart_seconds * rate, "money saved"

@@ -216,8 +216,9 @@ class Live:
                 self._leave(job, killed=True)
                 self._arrive(job.view)
 
-    def _check_room(self, action: Action) -> None:
-        free = self.board.free
+    def _check_room(self, action: Start | Resize | Migrate | Hold) -> None:
+        """On the nodes of the plan: others may lack what a job that ends holds beyond its plan, a probe's pods, say."""
+        free = self.board.free[[node for node, _, _ in action.plan]]
         if (free < -TOLERANCE).any():
             raise PolicyError(f"{self.name}: {action}: more than there is, by {free.min():.4g}")
 
