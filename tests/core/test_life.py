@@ -543,6 +543,16 @@ def test_a_target_is_called_unreachable_only_after_enough_epochs_and_hopeless_fi
         assert found[0] is Reason.TARGET_BELOW_ASYMPTOTE and "levels off at 0.9" in found[1]
 
 
+@pytest.mark.parametrize(("epochs", "ends"), [(8, False), (15, False), (16, True)])
+def test_a_job_that_first_gets_worse_has_twice_as_many_epochs(epochs: int, ends: bool) -> None:
+    """ResNet-18 with a small step: 2.30, 2.32, ... 2.67 in its first eight epochs."""
+    job = job_of()
+    for number in range(epochs):
+        add(job, loss=2.3 + 0.05 * number)
+    curved(job, [0.9] * epochs, 3)
+    assert (life.verdict(job) is not None) == ends
+
+
 def test_no_fit_is_believed_that_calls_a_job_hopeless_while_it_climbs_at_the_rate_it_needs() -> None:
     job = job_of()
     for number in range(10):

@@ -50,6 +50,8 @@ MAX_FAILURES = 3
 #: Fits in a row without a way to the target, and real epochs at least, before it is called unreachable.
 HOPELESS_FITS = KEPT_CURVES
 HOPELESS_EPOCHS = 8
+#: A job whose metric got worse than at first, by this part of it, has twice as many epochs: it has not levelled off.
+WORSE = 0.02
 #: Real epochs from which on the curve says when the job ends: its first values say little of its end.
 CURVE_EPOCHS = 3
 
@@ -336,6 +338,18 @@ def on_its_way(job: Job) -> bool:
     return job.spec.spec.target.reached(loss=reached, accuracy=reached)
 
 
+def got_worse(job: Job) -> bool:
+    """Whether the last epochs were worse than the first by WORSE, as those of a model with batch normalisation may be.
+
+    Its running means lag behind for some epochs; then it gets better.
+    """
+    values = [float(getattr(epoch.report, job.metric)) for epoch in job.real_epochs]
+    if not values:
+        return False
+    change = statistics.fmean(values[-3:]) - values[0]
+    return (change if job.metric == "loss" else -change) > WORSE * abs(values[0])
+
+
 # -- the end ----------------------------------------------------------------------------------------------
 
 
@@ -367,7 +381,8 @@ def verdict(job: Job) -> tuple[Reason, str] | None:
             f"{len(real)} of at most {spec.max_epochs} epochs done, best {job.metric} {best:.4g}, "
             f"target {job.target:g}",
         )
-    hopeless = len(real) >= HOPELESS_EPOCHS and job.hopeless >= HOPELESS_FITS and not on_its_way(job)
+    least = HOPELESS_EPOCHS * (2 if got_worse(job) else 1)
+    hopeless = len(real) >= least and job.hopeless >= HOPELESS_FITS and not on_its_way(job)
     if hopeless and job.convergence is not None:
         level = job.convergence.asymptote
         return (
