@@ -33,7 +33,8 @@ from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 from coach.core.cluster import Node
 from coach.core.jobs import events as ev
 from coach.core.jobs.fits import Curve
-from coach.core.jobs.job import Job, apply
+from coach.core.jobs.fold import apply
+from coach.core.jobs.job import Job
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies import policy
 from coach.handler.codec import EVENTS

@@ -19,9 +19,8 @@ from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources,
 from coach.core.estimation.interval import Interval
 from coach.core.gang import GangPlan, Stand, Wait
 from coach.core.jobs import actions as act
+from coach.core.jobs import ending, fold, life, probing
 from coach.core.jobs import events as ev
-from coach.core.jobs import job as jobs
-from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.patience import patience
@@ -69,7 +68,7 @@ class Reducer:
         self._standing.add(record.job)
         if isinstance(record, ev.JobSubmitted):
             if record.job not in self.jobs:
-                self.jobs[record.job] = jobs.submitted(record)
+                self.jobs[record.job] = fold.submitted(record)
         elif isinstance(record, ev.HandlerStarted):
             self.nodes = record.nodes
             self._holds.clear()
@@ -77,9 +76,9 @@ class Reducer:
             self._stand = Stand(record.nodes)
             self._standing.update(self.jobs)
             for job in self.jobs.values():
-                jobs.apply(job, record)
+                fold.apply(job, record)
         elif record.job in self.jobs:
-            jobs.apply(self.jobs[record.job], record)
+            fold.apply(self.jobs[record.job], record)
 
     def react(self, event: ev.Event) -> list[act.Action]:
         """Apply one event; the actions that follow from it, in order, already applied."""
@@ -262,13 +261,13 @@ class Reducer:
         if job.cancel:
             self._end(job, at, Reason.CANCELLED_BY_USER, f"after {len(job.epochs)} epochs")
             return
-        verdict = life.verdict(job)
+        verdict = ending.verdict(job)
         if verdict:
             self._end(job, at, *verdict)
             return
         if job.interrupt:
             self._give_back(job, at)
-            self._enter(job, at, *life.standstill(job))
+            self._enter(job, at, *ending.standstill(job))
             return
         if self._payable(job) is None:
             self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
@@ -296,7 +295,7 @@ class Reducer:
     def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[str, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else what the policy gives."""
         left = self._probes(job)
-        size = life.probe_size(job) if left else None
+        size = probing.probe_size(job) if left else None
         if size:
             for point in left:
                 payable = life.terms(job, point, *size) is not None
@@ -331,7 +330,7 @@ class Reducer:
     def _probes(self, job: Job) -> list[Allocation]:
         if job.spec.spec.policy.allocation is not None:
             return []
-        return life.probes_left(job, lambda point: self._can_hold(job, point))
+        return probing.probes_left(job, lambda point: self._can_hold(job, point))
 
     def _payable(self, job: Job) -> Allocation | None:
         """An allocation whose next epoch is covered: the smallest, else the cheapest that the cluster can hold."""
@@ -431,7 +430,7 @@ class Reducer:
         self._settle(job, at, Charge.RELEASE)
         allocation = job.held
         kind, fraction, seconds = EpochKind.REAL, 1.0, None
-        if job.kind is EpochKind.MINI and (size := life.probe_size(job)):
+        if job.kind is EpochKind.MINI and (size := probing.probe_size(job)):
             kind, (fraction, seconds) = EpochKind.MINI, size
             if allocation.workers > 1:
                 seconds = None
@@ -475,7 +474,7 @@ class Reducer:
                 reservation=terms.reservation,
                 predicted_seconds=_as_tuple(terms.predicted),
                 patience=patience(job),
-                evaluate=life.evaluated(job, kind),
+                evaluate=probing.evaluated(job, kind),
             )
         )
         if (job.reason, job.message) != (reason, f"with {allocation}"):

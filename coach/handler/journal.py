@@ -20,8 +20,8 @@ from typing import IO
 
 from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
-from coach.core.jobs import job as jobs
 from coach.core.jobs.events import HandlerStarted, JobSubmitted
+from coach.core.jobs.fold import apply, submitted
 from coach.core.jobs.job import Job
 from coach.handler.clock import Clock
 from coach.handler.codec import Record, decode, encode
@@ -218,9 +218,9 @@ class Journal:
             later = heapq.merge(self.records(name, seq), (s for s in starts if s[0] > seq), key=itemgetter(0))
             for number, record in later:
                 if isinstance(record, JobSubmitted):
-                    born, job = (number, jobs.submitted(record)) if job is None else (born, job)
+                    born, job = (number, submitted(record)) if job is None else (born, job)
                 elif job is not None:
-                    jobs.apply(job, record)
+                    apply(job, record)
             if job is not None:
                 for curve in (job.curve, *job.real_curves):
                     if curve is not None:
@@ -281,11 +281,11 @@ def fold(records: Iterable[Record]) -> dict[str, Job]:
     for record in records:
         if isinstance(record, JobSubmitted):
             if record.job not in found:
-                found[record.job] = jobs.submitted(record)
+                found[record.job] = submitted(record)
         elif record.job:
             if record.job in found:
-                jobs.apply(found[record.job], record)
+                apply(found[record.job], record)
         else:
             for job in found.values():
-                jobs.apply(job, record)
+                apply(job, record)
     return found

@@ -17,8 +17,7 @@ from coach.core.estimation.fit import fit_models
 from coach.core.estimation.interval import Interval
 from coach.core.gang import Wait
 from coach.core.jobs import events as ev
-from coach.core.jobs import job as jobs
-from coach.core.jobs import life
+from coach.core.jobs import fold, life, probing
 from coach.core.jobs.fits import Surface
 from coach.core.jobs.job import Job
 from coach.core.jobs.spec import TrainingJob
@@ -78,7 +77,7 @@ def plan(spec: TrainingJob, past: Mapping[str, Past], nodes: tuple[Node, ...]) -
     """The plan of a job that is not submitted, on the empty cluster `nodes`."""
     points = known_points(past.values(), spec, nodes)
     passes = known_epochs(past.values(), spec)
-    job = jobs.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, passes))
+    job = fold.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, passes))
     if points:
         surface, _ = fit_models(job.speed_points(), (), job.metric)
         job.surface = None if surface is None else Surface(surface)
@@ -186,7 +185,7 @@ def _fixed_seconds(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, .
 def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
     if job.spec.spec.policy.allocation is not None:
         return []
-    return life.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Wait))
+    return probing.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Wait))
 
 
 def _known(points: tuple[tuple[int, int, float], ...], passes: float | None) -> Iterable[str]:

@@ -10,7 +10,7 @@ from typing import Any
 from coach.core.budget import Charge, to_amount
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs import job as jobs
+from coach.core.jobs import fold
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import AT_REST, Reason
 from coach.report.words import iso
@@ -27,12 +27,12 @@ def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
 def take_in(known: dict[str, Job], record: Any) -> None:
     """Bring all jobs to where they stand after one more record."""
     if isinstance(record, ev.JobSubmitted):
-        known[record.job] = jobs.submitted(record)
+        known[record.job] = fold.submitted(record)
     elif record.job:
-        jobs.apply(known[record.job], record)
+        fold.apply(known[record.job], record)
     else:
         for job in known.values():
-            jobs.apply(job, record)
+            fold.apply(job, record)
 
 
 class Pauses:

@@ -15,7 +15,7 @@ from typing import Any
 
 from coach.core.errors import CoachError, TemporaryError
 from coach.core.jobs import events as ev
-from coach.core.jobs import job as jobs
+from coach.core.jobs import fold
 from coach.core.jobs.job import Job
 from coach.handler.codec import decode
 from coach.handler.foreground import Foreground, Watcher, over
@@ -94,12 +94,12 @@ class Joined(Foreground):
     def _hear(self, row: dict[str, Any]) -> None:
         record: Any = decode(row["type"], json.dumps(row["body"]))
         if isinstance(record, ev.JobSubmitted):
-            self._known.setdefault(record.job, jobs.submitted(record))
+            self._known.setdefault(record.job, fold.submitted(record))
         elif record.job:
-            jobs.apply(self._known[record.job], record)
+            fold.apply(self._known[record.job], record)
         else:
             for job in self._known.values():
-                jobs.apply(job, record)
+                fold.apply(job, record)
         self._seq = row["seq"]
         if self._seq > self._submitted_at:
             self._show(lambda: self._watcher.happened(record, ()))

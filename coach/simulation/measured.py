@@ -20,7 +20,7 @@ from coach.core.estimation.convergence import ConvergenceModel, CurvePoint, Metr
 from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs import job as jobs
+from coach.core.jobs import fold
 from coach.core.jobs.job import Epoch, Job
 from coach.simulation.truth import Training
 
@@ -102,12 +102,12 @@ def runs_of(records: Iterable[Any]) -> dict[str, Run]:
     for record in records:
         if isinstance(record, ev.HandlerStarted):
             for job in folded.values():
-                jobs.apply(job, record)
+                fold.apply(job, record)
             continue
         if isinstance(record, ev.JobSubmitted):
-            folded.setdefault(record.job, jobs.submitted(record))
+            folded.setdefault(record.job, fold.submitted(record))
         elif record.job in folded:
-            jobs.apply(folded[record.job], record)
+            fold.apply(folded[record.job], record)
         match record:
             case act.DeployPods():
                 opened.update({("pod", pod.id): record.at for pod in record.pods})

@@ -10,7 +10,7 @@ import pytest
 from coach.core.cluster import Node, Resources
 from coach.core.errors import PermanentError
 from coach.core.jobs import events as ev
-from coach.core.jobs import job as jobs
+from coach.core.jobs import fold
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
@@ -33,7 +33,7 @@ def job_spec(name: str = "digits", **changes: Any) -> TrainingJob:
 def past(
     name: str, state: State = State.TRAINING, *, held: bool = False, at: float = 1.0, **changes: Any
 ) -> Past:
-    job = jobs.submitted(ev.JobSubmitted(at, name, spec(name, **changes), "file:///c"))
+    job = fold.submitted(ev.JobSubmitted(at, name, spec(name, **changes), "file:///c"))
     return Past(replace(job, state=state), Path("journal.db"), held)
 
 

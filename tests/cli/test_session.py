@@ -9,7 +9,8 @@ from coach.cli.lines import Lines
 from coach.cli.output import Screen
 from coach.core.errors import UserError
 from coach.core.jobs import events as ev
-from coach.core.jobs import job as jobs
+from coach.core.jobs import fold
+from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import ENDED, EXIT_CODE, Reason, State
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.coach import CoachPolicy
@@ -23,8 +24,8 @@ from tests.core.world import nodes, spec
 from tests.report.past import half_way
 
 
-def job(state: State) -> jobs.Job:
-    return replace(jobs.submitted(ev.JobSubmitted(1.0, "a", spec("a"), "file:///c")), state=state)
+def job(state: State) -> Job:
+    return replace(fold.submitted(ev.JobSubmitted(1.0, "a", spec("a"), "file:///c")), state=state)
 
 
 @pytest.mark.parametrize(
@@ -74,7 +75,7 @@ def test_jobs_whose_handler_died_stay_interrupted_until_they_are_asked_for(home:
 
 def test_jobs_of_different_runs_cannot_go_on_in_one(home: Home) -> None:
     def left(name: str, number: int) -> Chosen:
-        found = jobs.submitted(ev.JobSubmitted(1.0, name, spec(name), "file:///c"))
+        found = fold.submitted(ev.JobSubmitted(1.0, name, spec(name), "file:///c"))
         return Chosen(found.spec, Past(found, home.journal(number), False))
 
     assert _common_journal([left("a", 1), left("b", 1), Chosen(job(State.QUEUED).spec)]) == home.journal(1)

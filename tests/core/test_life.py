@@ -14,11 +14,12 @@ from coach.core.budget import to_amount, to_money
 from coach.core.cluster import Allocation
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.speed import SpeedPoint, fit_speed
+from coach.core.jobs import ending, life, probing
 from coach.core.jobs import events as ev
-from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.fits import Curve, Surface
-from coach.core.jobs.job import LEASE_SECONDS, Epoch, Job, submitted
+from coach.core.jobs.fold import submitted
+from coach.core.jobs.job import LEASE_SECONDS, Epoch, Job
 from coach.core.jobs.reasons import Reason
 from coach.core.jobs.times import PRIOR_FIXED_SECONDS
 from tests.core.world import spec, usd
@@ -99,21 +100,21 @@ def mini(job: Job, at: tuple[int, int], fraction: float = 0.4) -> Job:
 @pytest.mark.parametrize(("least", "first"), [((1, 1), (1, 1)), ((2, 3), (2, 3))])
 def test_the_first_probe_is_the_smallest_allocation(least: tuple[int, int], first: tuple[int, int]) -> None:
     workers, servers = ({"min": count, "max": 4} for count in least)
-    assert life.probes_left(job_of(workers=workers, servers=servers), lambda _: True) == [first]
+    assert probing.probes_left(job_of(workers=workers, servers=servers), lambda _: True) == [first]
 
 
 def test_what_no_cluster_state_could_hold_or_never_came_is_not_measured() -> None:
     job = job_of()
-    assert life.probes_left(job, lambda at: False) == []
+    assert probing.probes_left(job, lambda at: False) == []
     job.missed = (Allocation(1, 1),)
-    assert life.probes_left(job, lambda _: True) == [(1, 1)]
-    job.missed = (Allocation(1, 1),) * life.PROBE_TRIES
-    assert life.probes_left(job, lambda _: True) == []
+    assert probing.probes_left(job, lambda _: True) == [(1, 1)]
+    job.missed = (Allocation(1, 1),) * probing.PROBE_TRIES
+    assert probing.probes_left(job, lambda _: True) == []
 
 
 def test_what_earlier_jobs_measured_is_not_measured_again() -> None:
     job = job_of({"known_points": ((1, 1, 0.05), (2, 2, 0.09), (2, 1, 0.089), (9, 9, 1.0))}, **SMALL)
-    found = life.probes_left(measured(job, *job.speed_points()), lambda _: True)
+    found = probing.probes_left(measured(job, *job.speed_points()), lambda _: True)
     assert not {(1, 1), (2, 2)} & set(found)
 
 
@@ -135,7 +136,7 @@ def lived(
 
 
 def test_a_point_that_one_slow_minute_made_look_bad_is_measured_again() -> None:
-    assert life.probes_left(lived(), lambda _: True)[0] == (2, 1)
+    assert probing.probes_left(lived(), lambda _: True)[0] == (2, 1)
 
 
 def _with_all_probing_done() -> Job:
@@ -164,7 +165,7 @@ def _never_came() -> Job:
     ],
 )
 def test_what_cannot_pay_for_itself_is_not_measured_again(job: Job, fits: tuple[int, int]) -> None:
-    assert life.probes_left(job, lambda at: at == fits) == []
+    assert probing.probes_left(job, lambda at: at == fits) == []
 
 
 def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners() -> None:
@@ -172,8 +173,8 @@ def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners(
     speed = {(1, 1): 0.05, (1, 2): 0.052, (2, 1): 0.09, (2, 2): 0.1, (4, 4): 0.16}
     for at, v in speed.items():
         add(job, at=at, kind=EpochKind.MINI, fraction=0.1, seconds=0.1 / v)
-    found = life.probes_left(measured(job, *job.speed_points()), lambda _: True)
-    assert 1 <= len(found) <= life.PROBES_AT_ONCE
+    found = probing.probes_left(measured(job, *job.speed_points()), lambda _: True)
+    assert 1 <= len(found) <= probing.PROBES_AT_ONCE
     for more in found:
         assert more not in speed
         assert more.workers >= 3, "few workers were slow"
@@ -181,15 +182,15 @@ def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners(
 
 def test_after_the_first_probe_only_what_may_pay_for_itself_is_measured() -> None:
     one = [((1, 1), 0.05)]
-    assert life.probes_left(lived(probes=one), lambda _: True)[0] == (2, 2), "it may be fastest by most"
-    assert life.probes_left(lived(probes=one, maxEpochs=1), lambda _: True) == []
+    assert probing.probes_left(lived(probes=one), lambda _: True)[0] == (2, 2), "it may be fastest by most"
+    assert probing.probes_left(lived(probes=one, maxEpochs=1), lambda _: True) == []
     helps = [*one, ((2, 2), 0.09), ((2, 1), 0.089)]
-    assert life.probes_left(lived(probes=helps), lambda _: True) == [], "1x2 has one worker too few"
+    assert probing.probes_left(lived(probes=helps), lambda _: True) == [], "1x2 has one worker too few"
 
 
 def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
     tight = {"budget": usd(20 * 32.0 * 1.2), "prices": PRICES}  # an epoch at 1x1 costs 32
-    (found, *_) = life.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True)
+    (found, *_) = probing.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True)
     assert found.workers == 2
 
 
@@ -208,18 +209,18 @@ def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
 def test_the_first_probe_is_timed_within_the_specs_bounds(
     bounds: dict[str, float], expected: tuple[float, float]
 ) -> None:
-    assert life.probe_size(job_of(miniEpoch=bounds)) == pytest.approx(expected)
+    assert probing.probe_size(job_of(miniEpoch=bounds)) == pytest.approx(expected)
 
 
 def test_where_a_gang_has_several_workers_from_the_start_the_first_probe_is_the_smallest_part() -> None:
     job = job_of(workers={"min": 2, "max": 4})
-    assert life.probe_size(job) == (life.SMALLEST_PROBE, None)
+    assert probing.probe_size(job) == (probing.SMALLEST_PROBE, None)
     know(job, 0.001)
-    assert life.probe_size(job) == (pytest.approx(0.03), None)
+    assert probing.probe_size(job) == (pytest.approx(0.03), None)
 
 
 @given(
-    epoch_seconds=st.floats(0.01, 1e6),
+    epoch_seconds=st.floats(10.0, 1e6),
     low=st.floats(0.1, 100),
     width=st.floats(1.01, 10),
     most=st.floats(0.01, 1.0),
@@ -229,7 +230,7 @@ def test_later_probes_take_the_bounds_middle_at_the_smallest_allocation_and_no_m
 ) -> None:
     bounds = {"minSeconds": low, "maxSeconds": low * width, "maxFraction": most}
     job = know(job_of(miniEpoch=bounds), 1 / epoch_seconds)
-    size = life.probe_size(job)
+    size = probing.probe_size(job)
     assert size is not None, "at the start there is room for every probe"
     fraction, timed = size
     assert timed is None and 0 < fraction <= most
@@ -260,18 +261,20 @@ def test_all_probes_together_train_at_most_a_tenth_of_the_predicted_job(
     for fraction in done:
         mini(job, (1, 1), fraction)
     know(job, 0.001)
-    size = life.probe_size(job)
+    size = probing.probe_size(job)
     # At 1000 s an epoch 0.03 of it takes 30 s.
     assert size == (None if expected is None else (pytest.approx(min(expected, 0.03)), None))
     job.surface = None
-    size = life.probe_size(job)
-    assert size == (pytest.approx(max(expected or 0.0, life.SMALLEST_PROBE)), 30.0), "the first there must be"
+    size = probing.probe_size(job)
+    assert size == (pytest.approx(max(expected or 0.0, probing.SMALLEST_PROBE)), 30.0), (
+        "the first there must be"
+    )
 
 
 def test_a_probe_of_a_huge_data_set_may_be_a_small_part_of_it() -> None:
     """20 to 40 s of an epoch of a day: less than 2 % of the data, and yet enough to measure a speed."""
     job = know(job_of(), 1 / 86_400)
-    assert life.probe_size(job) == (pytest.approx(30 / 86_400), None)
+    assert probing.probe_size(job) == (pytest.approx(30 / 86_400), None)
 
 
 # -- on what terms an epoch starts ------------------------------------------------------------------------
@@ -475,7 +478,7 @@ def test_the_target_must_hold_so_many_real_epochs_in_a_row(
     job = job_of(target={"loss": 0.3, "epochsInARow": in_a_row})
     for loss in losses:
         add(job, loss=loss)
-    found = life.verdict(job)
+    found = ending.verdict(job)
     assert (found is not None and found[0] is Reason.TARGET_REACHED) == reached
 
 
@@ -483,20 +486,20 @@ def test_mini_epochs_neither_count_for_the_stop_rule_nor_break_a_row() -> None:
     job = job_of()
     for _ in range(3):
         add(job, loss=0.1, kind=EpochKind.MINI, fraction=0.1)
-    assert life.verdict(job) is None
+    assert ending.verdict(job) is None
     add(job, loss=0.1)
     add(job, loss=0.1)
     add(job, loss=9.0, kind=EpochKind.MINI, fraction=0.1)
-    assert life.verdict(job) is None
+    assert ending.verdict(job) is None
     add(job, loss=0.1)
-    found = life.verdict(job)
+    found = ending.verdict(job)
     assert found == (Reason.TARGET_REACHED, "loss 0.1, 0.1, 0.1 meets 0.3 3 times in a row")
 
 
 def test_an_accuracy_is_reached_from_below() -> None:
     job = job_of(target={"accuracy": 0.9, "epochsInARow": 1})
-    assert life.verdict(add(job, accuracy=0.89)) is None
-    found = life.verdict(add(job, accuracy=0.9))
+    assert ending.verdict(add(job, accuracy=0.89)) is None
+    found = ending.verdict(add(job, accuracy=0.9))
     assert found is not None and found[0] is Reason.TARGET_REACHED
 
 
@@ -504,15 +507,15 @@ def test_an_accuracy_is_reached_from_below() -> None:
 def test_the_time_limit_counts_the_time_that_a_gang_was_held(ran: float, over: bool) -> None:
     job = job_of(timeLimit="100s")
     job.run_seconds = ran
-    found = life.verdict(job)
+    found = ending.verdict(job)
     assert (found is not None and found[0] is Reason.TIME_LIMIT) == over
 
 
 def test_the_epoch_limit_counts_real_epochs_and_tells_the_best() -> None:
     job = job_of(maxEpochs=2)
     add(mini(job, (1, 1)), loss=0.5)
-    assert life.verdict(job) is None
-    found = life.verdict(add(job, loss=0.7))
+    assert ending.verdict(job) is None
+    found = ending.verdict(add(job, loss=0.7))
     assert found == (Reason.EPOCH_LIMIT, "2 of at most 2 epochs done, best loss 0.5, target 0.3")
 
 
@@ -521,7 +524,7 @@ def test_a_target_held_at_the_last_moment_is_reached() -> None:
     job.run_seconds = 11.0
     for _ in range(3):
         add(job, loss=0.1)
-    found = life.verdict(job)
+    found = ending.verdict(job)
     assert found is not None and found[0] is Reason.TARGET_REACHED
 
 
@@ -537,7 +540,7 @@ def test_a_target_is_called_unreachable_only_after_enough_epochs_and_hopeless_fi
         add(job, loss=0.9 + 0.001 * (number % 2))
     curved(job, [e.report.loss for e in job.epochs], hopeless)
     assert job.hopeless == hopeless
-    found = life.verdict(job)
+    found = ending.verdict(job)
     assert (found is not None) == ends
     if found:
         assert found[0] is Reason.TARGET_BELOW_ASYMPTOTE and "levels off at 0.9" in found[1]
@@ -550,7 +553,7 @@ def test_a_job_that_first_gets_worse_has_twice_as_many_epochs(epochs: int, ends:
     for number in range(epochs):
         add(job, loss=2.3 + 0.05 * number)
     curved(job, [0.9] * epochs, 3)
-    assert (life.verdict(job) is not None) == ends
+    assert (ending.verdict(job) is not None) == ends
 
 
 def test_no_fit_is_believed_that_calls_a_job_hopeless_while_it_climbs_at_the_rate_it_needs() -> None:
@@ -558,7 +561,7 @@ def test_no_fit_is_believed_that_calls_a_job_hopeless_while_it_climbs_at_the_rat
     for number in range(10):
         add(job, loss=1.0 - 0.05 * number)
     curved(job, [0.9] * 10, 3)
-    assert life.on_its_way(job) and life.verdict(job) is None
+    assert ending.on_its_way(job) and ending.verdict(job) is None
 
 
 def test_money_left_is_said_as_it_is() -> None:

@@ -21,15 +21,9 @@ from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.ending import HOPELESS_EPOCHS, HOPELESS_FITS
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
-from coach.core.jobs.life import (
-    CALLS_PER_SECOND,
-    CALLS_TO_START,
-    HOPELESS_EPOCHS,
-    HOPELESS_FITS,
-    MAX_FAILURES,
-    affordable,
-)
+from coach.core.jobs.life import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES, affordable
 from coach.core.jobs.reasons import AT_REST, MEANING, Reason, Retry
 from coach.core.policies.coach import CoachPolicy
 from coach.core.reducer import Reducer

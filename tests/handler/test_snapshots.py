@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from coach.core.errors import PermanentError
 from coach.core.jobs import events as ev
 from coach.core.jobs.fits import Curve
-from coach.core.jobs.job import Job, apply
+from coach.core.jobs.fold import apply
+from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.handler import snapshots
 from coach.handler.foreground import over

@@ -1,13 +1,11 @@
 """A job's state: the fold of its records (events and actions), and nothing else.
 
-`apply` changes a `Job` by one record and decides nothing; `coach.core.reducer` decides. A handler that restarts,
-and every command that shows a job, folds the journal through this file.
+`coach.core.jobs.fold` changes a `Job` by one record, `coach.core.reducer` decides.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -21,7 +19,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.fits import Curve, Surface
-from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
+from coach.core.jobs.reasons import Reason, State
 from coach.core.jobs.spec import TrainingJob
 from coach.core.jobs.times import Times
 
@@ -30,9 +28,6 @@ LEASE_SECONDS = 0.5
 
 #: So many curves after real epochs say together that a target is out of reach.
 KEPT_CURVES = 3
-
-#: Entering these says what the job does, and changes nothing of what it waits for.
-RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
 
 
 #: A speed measured for so many seconds is worth half as much as one measured for very long. More time averages the
@@ -279,268 +274,3 @@ class Job:
         target = self.spec.spec.target
         seen = (curve.last_x(target, curve.passes) is None for curve in reversed(self.real_curves))
         return sum(itertools.takewhile(bool, seen))
-
-
-def apply(job: Job, record: Any) -> None:
-    """Change `job` by one event or action. Late answers (whose token is not open) change nothing."""
-    _APPLY[type(record)](job, record)
-
-
-def submitted(event: ev.JobSubmitted) -> Job:
-    """The job that a submission creates."""
-    spec = TrainingJob.from_json(event.spec)
-    return Job(
-        name=event.job,
-        spec=spec,
-        submitted_at=event.at,
-        checkpoints=event.checkpoints,
-        ledger=Ledger(spec.spec.budget_money),
-        known_points=event.known_points,
-        known_epochs=event.known_epochs,
-    )
-
-
-def _handler_started(job: Job, event: ev.HandlerStarted) -> None:
-    """No pod of the earlier handler lives. The meter stays on until it is settled."""
-    if job.ended:
-        return
-    job.pods.clear()
-    job.group = ""
-    job.timer = job.fit = ""
-    if job.running:
-        job.last_failure = (Reason.HANDLER_RESTARTED, "")
-        job.running = None
-    job.phase = Phase.ENDING if job.ending else Phase.IDLE
-
-
-def _pod_ready(job: Job, event: ev.PodReady) -> None:
-    held = job.pods.get(event.pod)
-    if held is not None and not held.releasing:
-        held.ready = True
-        held.address = event.address
-
-
-def _pod_lost(job: Job, event: ev.PodLost) -> None:
-    """One that is being released anyway is gone when PodsReleased says so."""
-    held = job.pods.get(event.pod)
-    if held is not None and not held.releasing:
-        del job.pods[event.pod]
-        job.group = ""
-
-
-def _pods_released(job: Job, event: ev.PodsReleased) -> None:
-    for pod in event.pods:
-        if pod in job.pods and job.pods[pod].releasing:
-            del job.pods[pod]
-
-
-def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
-    order = job.running
-    if order is None or order.token != event.token:
-        return
-    report = event.report
-    job.running = None
-    job.unbilled_invocations += event.invocations
-    job.position += report.samples
-    job.weights = report.weights
-    job.failures = 0
-    job.last_failure = None
-    job._times = None
-    job.epochs.append(
-        Epoch(
-            number=order.number,
-            kind=order.kind,
-            allocation=order.allocation,
-            attempt=order.attempt,
-            token=order.token,
-            started_at=order.at,
-            ended_at=event.at,
-            passes=job.passes + report.samples / report.data_size,
-            group=order.group,
-            report=report,
-            predicted_seconds=order.predicted_seconds,
-        )
-    )
-    job.phase = Phase.IDLE
-
-
-def _epoch_failed(job: Job, event: ev.EpochFailed) -> None:
-    if job.running is None or job.running.token != event.token:
-        return
-    job.running = None
-    job.group = ""
-    job.unbilled_invocations += event.invocations
-    job.last_failure = (event.reason, event.message)
-    job.phase = Phase.IDLE
-
-
-def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
-    if event.token != job.fit:
-        return
-    job.fit = ""
-    job.fitted = len(job.epochs)
-    if event.speed is not None:
-        job.surface = Surface(event.speed)
-    if event.convergence is not None:
-        job.curve = Curve(event.convergence, job.passes)
-        if job.epochs and job.epochs[-1].kind is EpochKind.REAL:
-            job.real_curves = (*job.real_curves, job.curve)[-KEPT_CURVES:]
-    job.phase = Phase.IDLE
-
-
-def _timer_fired(job: Job, event: ev.TimerFired) -> None:
-    if event.token == job.timer:
-        job.timer = ""
-        if job.phase is Phase.PAUSED:
-            job.phase = Phase.IDLE
-
-
-def _cancel_asked(job: Job, event: ev.CancelAsked) -> None:
-    job.cancel = job.cancel or not job.ended
-
-
-def _interrupt_asked(job: Job, event: ev.InterruptAsked) -> None:
-    job.interrupt = job.interrupt or not job.ended
-    job.stopped_by_user = job.interrupt and (job.stopped_by_user or event.by_user)
-
-
-def _resume_asked(job: Job, event: ev.ResumeAsked) -> None:
-    """A job that stands still starts again; one that is on its way goes on, with the money and without the stop."""
-    if job.ledger.budget is not None:
-        job.ledger.budget += event.added_budget
-    job.interrupt = job.stopped_by_user = False
-    if job.ended or job.phase is Phase.ENDING or job.reason in AT_REST:
-        job.cancel = False
-        job.failures = 0
-        job.real_curves = ()
-        job.ending = None
-        job.ended_at = None
-        job.timer = ""
-        job.state, job.reason, job.message = State.QUEUED, Reason.SUBMITTED, "resumed"
-        job.phase = Phase.IDLE
-
-
-def _decide(job: Job, action: act.Decide) -> None:
-    """A probe that is replaced before it began could not have its gang, or not its money."""
-    if job.phase is Phase.DEPLOYING and job.kind is EpochKind.MINI and job.wanted is not None:
-        job.missed += (job.wanted,)
-    job.wanted, job.kind, job.why = action.allocation, action.kind, action.why
-    job.timer = ""
-    job.phase = Phase.DEPLOYING
-
-
-def _remember(job: Job, action: act.Remember) -> None:
-    job.remembered = action.known
-
-
-def _deploy_pods(job: Job, action: act.DeployPods) -> None:
-    for pod in action.pods:
-        job.pods[pod.id] = Held(pod)
-
-
-def _release_pods(job: Job, action: act.ReleasePods) -> None:
-    for pod in action.pods:
-        job.pods[pod].releasing = True
-    job.group = ""
-
-
-def _run_epoch(job: Job, action: act.RunEpoch) -> None:
-    job.running = action
-    job.phase = Phase.RUNNING
-    job.timer = ""
-    if action.group != job.group:
-        job.group = action.group
-        job.members = action.pods
-        job.groups += 1
-    job.attempts += 1
-    job.last_token = action.token
-    job.ledger.reserve(action.reservation)
-    job.metered = sum((job.pods[pod].pod.requests for pod in action.pods), NOTHING)
-    job.billed_until = action.at
-    job.lease_until = action.at + action.deadline + LEASE_SECONDS
-    if job.started_at is None:
-        job.started_at = action.at
-
-
-def _settle(job: Job, action: act.Settle) -> None:
-    job.ledger.settle(action.amount)
-    job.charges[action.token] = job.charges.get(action.token, 0) + action.amount
-    if job.epochs and job.epochs[-1].token == action.token:  # it is of the last attempt
-        job.epochs[-1].cost += action.amount
-    job.unbilled_invocations = 0
-    job.run_seconds += max(0.0, action.until - job.billed_until)
-    job.billed_until = action.until
-    job.metered = sum((held.pod.requests for held in job.pods.values() if held.ready), NOTHING)
-    if job.metered == NOTHING:
-        job.ledger.release()
-
-
-def _fit_models(job: Job, action: act.FitModels) -> None:
-    job.fit = action.token
-    job.phase = Phase.FITTING
-
-
-def _set_timer(job: Job, action: act.SetTimer) -> None:
-    job.timer = action.token
-    job.timers += 1
-
-
-def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
-    """The epoch stays `running` until the answer comes."""
-
-
-def _go_back(job: Job, action: act.GoBack) -> None:
-    job._times = None
-    del job.epochs[action.epochs :]
-    job.position = sum(epoch.report.samples for epoch in job.epochs)
-    job.weights = job.epochs[-1].report.weights if job.epochs else None
-    job.fitted = min(job.fitted, len(job.epochs))
-    job.real_curves = ()
-
-
-def _end(job: Job, action: act.End) -> None:
-    job.ending = (action.reason, action.message)
-    job.timer = ""
-    job.phase = Phase.ENDING
-
-
-def _enter(job: Job, action: act.Enter) -> None:
-    state = MEANING[action.reason].state or State.FAILED
-    job.state, job.reason, job.message = state, action.reason, action.message
-    if state.ended:
-        job.phase = Phase.ENDED
-        job.ended_at = action.at
-        job.ledger.release()
-    elif action.reason is Reason.BACKING_OFF:
-        job.failures += 1
-        job.phase = Phase.PAUSED
-    elif action.reason not in RUNNING_REASONS:
-        job.timer = ""
-        job.phase = Phase.PAUSED if action.reason in AT_REST else Phase.IDLE
-
-
-_APPLY: dict[type, Callable[[Job, Any], None]] = {
-    ev.HandlerStarted: _handler_started,
-    ev.PodReady: _pod_ready,
-    ev.PodLost: _pod_lost,
-    ev.PodsReleased: _pods_released,
-    ev.EpochFinished: _epoch_finished,
-    ev.EpochFailed: _epoch_failed,
-    ev.ModelsFitted: _models_fitted,
-    ev.TimerFired: _timer_fired,
-    ev.CancelAsked: _cancel_asked,
-    ev.InterruptAsked: _interrupt_asked,
-    ev.ResumeAsked: _resume_asked,
-    act.Decide: _decide,
-    act.Remember: _remember,
-    act.DeployPods: _deploy_pods,
-    act.ReleasePods: _release_pods,
-    act.RunEpoch: _run_epoch,
-    act.StopEpoch: _stop_epoch,
-    act.GoBack: _go_back,
-    act.Settle: _settle,
-    act.FitModels: _fit_models,
-    act.SetTimer: _set_timer,
-    act.End: _end,
-    act.Enter: _enter,
-}

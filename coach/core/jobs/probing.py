@@ -1,0 +1,156 @@
+"""What a job measures of its own speed: which mini-epochs, how long, and when it is enough.
+
+Thesis section 4.1 has mini-epochs of 20-40 s at four points; here they are run only where they pay, and bounded.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable
+
+from coach.core.budget import to_amount
+from coach.core.cluster import Allocation
+from coach.core.estimation.speed import SpeedModel
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.jobs.life import (
+    allocations,
+    epoch_budget,
+    least_cost,
+    predicted_cost,
+    remaining_epochs,
+    total_epochs,
+)
+
+#: All probes together may train at most this share of the job's predicted epochs, and take this share of its seconds.
+PROBE_SHARE = 0.10
+#: A mini-epoch below this share of the data says more about noise than about speed.
+SMALLEST_PROBE = 0.05
+#: So many points are kept in mind for the next probe, should there be no room for the best of them now.
+PROBES_AT_ONCE = 3
+#: How often a gang is started for a probe before the point is left out.
+PROBE_TRIES = 2
+#: A measurement may cost this share of the money to spare: with a fifth more than the job needs, others follow it.
+SPARE_SHARE = 0.25
+
+
+def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
+    """Points still to measure, the best first: the smallest allocation, then what is worth it (`worth_measuring`).
+
+    The smallest is left out when it was measured and no fit came of it, when the empty cluster could not hold it, or
+    when its gang did not come PROBE_TRIES times.
+    """
+    if job.speed is not None:
+        return worth_measuring(job, fits)[:PROBES_AT_ONCE]
+    first = job.minimum
+    measured = any(epoch.allocation == first for epoch in job.epochs)
+    return [first] if not measured and job.missed.count(first) < PROBE_TRIES and fits(first) else []
+
+
+def _inside(job: Job, point: Allocation) -> bool:
+    least, most = job.minimum, job.maximum
+    return least.workers <= point.workers <= most.workers and least.servers <= point.servers <= most.servers
+
+
+def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
+    """The allocations whose measurement is expected to save more time than it takes, those that save most first.
+
+    What it saves: the expected improvement over the fastest allocation that was measured, for the rest of the job.
+    Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
+    two restarts, what a group that stays formed takes too, and training at its speed meanwhile. Only what may cost no
+    more than the epoch budget counts, or, where that is less than anything measured costs, than the cheapest of those;
+    and one measurement may cost no more than SPARE_SHARE of the money that the cheapest of those would leave.
+    """
+    share, model = probe_share(job), job.speed
+    if model is None or share < SMALLEST_PROBE:
+        return []
+    measured = (Allocation(p.workers, p.servers) for p in job.speed_points())
+    times = Counter(point for point in measured if _inside(job, point))
+    budget = epoch_budget(job)
+    if budget is not None:
+        budget = max(budget, min((predicted_cost(job, point) for point in times), default=0.0))
+
+    fraction = min(share, _probe_fraction(job, model))
+    spare = _spare_money(job, times)
+
+    def payable(point: Allocation) -> bool:
+        return budget is None or least_cost(job, point) <= budget
+
+    seen = {point: model.predict(*point) for point in times if payable(point)}
+    if not seen:
+        return []
+    best = max(seen, key=lambda point: seen[point])
+    fastest = seen[best]
+    gains: dict[Allocation, float] = {}
+    if new := [point for point in allocations(job) if not times[point]]:
+        gains |= zip(new, model.improvement(new, fastest).tolist(), strict=True)
+    once = [point for point, count in times.items() if count == 1 and point != best]
+    gains |= zip(once, model.improvement_again(once, fastest).tolist(), strict=True)
+    rest = remaining_epochs(job).expected / fastest
+    price = 2 * job.times.restart + job.times.fixed().expected - job.times.evaluate
+    worth = []
+    for point, gain in gains.items():
+        too_dear = spare is not None and predicted_cost(job, point, fraction) > SPARE_SHARE * spare
+        if gain * rest > price and point not in job.missed and not too_dear:
+            slower = max(0.0, fraction / model.predict(*point) - fraction / fastest)
+            worth.append((gain * rest - price - slower, point))
+    worth.sort(reverse=True)
+    return [point for net, point in worth if net > 0 and payable(point) and fits(point)]
+
+
+def _spare_money(job: Job, measured: Iterable[Allocation]) -> float | None:
+    """Currency units left when the expected epochs are trained as cheaply as anything measured; None: no budget."""
+    costs = [predicted_cost(job, point) for point in measured]
+    if job.ledger.left is None or not costs:
+        return None
+    return to_amount(job.ledger.left) - remaining_epochs(job).expected * min(costs)
+
+
+def probe_share(job: Job) -> float:
+    """Epochs that probes may still train: of the epochs predicted, and of the seconds at the smallest allocation."""
+    probes = [epoch for epoch in job.epochs if epoch.kind is EpochKind.MINI]
+    epochs = PROBE_SHARE * total_epochs(job) - sum(epoch.fraction for epoch in probes)
+    if job.speed is None:
+        return epochs
+    fixed, slowest = job.times.fixed().expected, job.speed.predict(*job.minimum)
+    # Epochs to come are evaluated; a new group's other seconds are no measure for theirs.
+    beside_each = job.times.kept.expected if job.times.kept else job.times.evaluate
+    fastest = max([slowest, *(job.speed.predict(p.workers, p.servers) for p in job.speed_points())])
+    whole = job.run_seconds + remaining_epochs(job).expected * (beside_each + 1.0 / fastest)
+    beside = job.times.restart + fixed - job.times.evaluate
+    seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
+    return min(epochs, (seconds - beside) * slowest)
+
+
+def _probe_fraction(job: Job, model: SpeedModel) -> float:
+    """The part of the data that the smallest allocation trains in the middle of the mini-epoch's bounds."""
+    bounds = job.spec.spec.mini_epoch
+    middle = (bounds.min_seconds + bounds.max_seconds) / 2
+    return min(bounds.max_fraction, middle * model.predict(*job.minimum))
+
+
+def probe_size(job: Job) -> tuple[float, float | None] | None:
+    """(fraction of the data, seconds or None) of the next mini-epoch.
+
+    The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`; without
+    it nothing could be said of how long an epoch may take, so it has its place in the shortest job too.
+    The others train what the speed at the smallest allocation makes of those bounds. None: the probes' share of
+    the job is used up.
+    """
+    bounds = job.spec.spec.mini_epoch
+    fraction = min(bounds.max_fraction, probe_share(job))
+    least = min(SMALLEST_PROBE, bounds.max_fraction)
+    if job.speed is None:
+        middle = (bounds.min_seconds + bounds.max_seconds) / 2
+        # Several workers cannot each stop by a clock of their own: the smallest part says how fast they are.
+        return (max(fraction, least), middle) if job.minimum.workers == 1 else (least, None)
+    wanted = _probe_fraction(job, job.speed)
+    return (min(fraction, wanted), None) if fraction >= min(least, wanted) else None
+
+
+def evaluated(job: Job, kind: EpochKind) -> bool:
+    """Whether the next epoch ends with an evaluation.
+
+    Of a mini-epoch only the speed is wanted. The first of all is evaluated, to see how long that takes.
+    """
+    return kind is EpochKind.REAL or job.last_evaluated is None
