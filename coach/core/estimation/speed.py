@@ -100,9 +100,12 @@ class SpeedModel:
         mean = self.fit.log_mean(w, s)
         return [log_normal(math.exp(m), float(sd)) for m, sd in zip(mean, spread, strict=True)]
 
-    def improvement(self, where: Sequence[tuple[int, int]], above: float) -> FloatArray:
-        """By how much a measurement at each of `where` is expected to exceed ln `above` (epochs/s) in ln speed, [m]."""
-        return expected_improvement(self.fit, *_places(where), math.log(above))
+    def improvement(self, where: Sequence[tuple[int, int]], above: float | Sequence[float]) -> FloatArray:
+        """By how much a measurement at each of `where` is expected to exceed ln `above` (epochs/s) in ln speed, [m].
+
+        `above` is one speed, or one for each place.
+        """
+        return expected_improvement(self.fit, *_places(where), np.log(np.asarray(above, dtype=np.float64)))
 
     def improvement_again(self, where: Sequence[tuple[int, int]], above: float) -> FloatArray:
         """`improvement` by measuring each of `where` once more, for its one measurement may have been a mistake, [m].
@@ -219,12 +222,12 @@ def next_probe(
     return candidates[first] if gain[first] >= LEAST_GAIN else None
 
 
-def expected_improvement(fit: Fit, w: FloatArray, s: FloatArray, best: float) -> FloatArray:
+def expected_improvement(fit: Fit, w: FloatArray, s: FloatArray, best: float | FloatArray) -> FloatArray:
     """Expected rise of ln speed above `best` by what is at `w`, `s` [m], [m]."""
     return _improvement(fit.log_mean(w, s), np.sqrt(fit.log_variance(w, s)), best)
 
 
-def _improvement(mean: FloatArray, spread: FloatArray, best: float) -> FloatArray:
+def _improvement(mean: FloatArray, spread: FloatArray, best: float | FloatArray) -> FloatArray:
     ahead = (mean - best) / spread
     density = np.exp(-0.5 * ahead * ahead) / math.sqrt(2.0 * math.pi)
     return np.asarray(spread * (ahead * ndtr(ahead) + density))

@@ -6,10 +6,11 @@ Thesis section 4.1 has mini-epochs of 20-40 s at four points; here they are run 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 
 from coach.core.budget import to_amount
 from coach.core.cluster import Allocation
+from coach.core.estimation.cost import second_cost
 from coach.core.estimation.speed import SpeedModel
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
@@ -31,7 +32,9 @@ PROBES_AT_ONCE = 3
 #: How often a gang is started for a probe before the point is left out.
 PROBE_TRIES = 2
 #: A measurement may cost this share of the money to spare: with a fifth more than the job needs, others follow it.
-SPARE_SHARE = 0.25
+SPARE_SHARE = 0.33
+#: Seconds of an epoch below which none is thought of.
+TINY_SECONDS = 1e-9
 
 
 def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
@@ -53,9 +56,10 @@ def _inside(job: Job, point: Allocation) -> bool:
 
 
 def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
-    """The allocations whose measurement is expected to save more time than it takes, those that save most first.
+    """The allocations whose measurement is expected to save more than it takes, those that save most first.
 
-    What it saves: the expected improvement over the fastest allocation that was measured, for the rest of the job.
+    What it saves is time: the expected improvement over the fastest allocation that was measured, for the rest of the
+    job. Where even the cheapest one costs more than the epoch budget it is money: that over the cheapest one.
     Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
     two restarts, what a group that stays formed takes too, and training at its speed meanwhile. Only what may cost no
     more than the epoch budget counts, or, where that is less than anything measured costs, than the cheapest of those;
@@ -66,44 +70,52 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Alloca
         return []
     measured = (Allocation(p.workers, p.servers) for p in job.speed_points())
     times = Counter(point for point in measured if _inside(job, point))
-    budget = epoch_budget(job)
-    if budget is not None:
-        budget = max(budget, min((predicted_cost(job, point) for point in times), default=0.0))
-
-    fraction = min(share, _probe_fraction(job, model))
-    spare = _spare_money(job, times)
-
-    def payable(point: Allocation) -> bool:
-        return budget is None or least_cost(job, point) <= budget
-
-    seen = {point: model.predict(*point) for point in times if payable(point)}
-    if not seen:
+    if not times:
         return []
-    best = max(seen, key=lambda point: seen[point])
-    fastest = seen[best]
+    cheapest = min(predicted_cost(job, point) for point in times)
+    budget, spare, short = float("inf"), float("inf"), False
+    if (allowed := epoch_budget(job)) is not None:
+        budget, short = max(allowed, cheapest), allowed < cheapest
+        spare = to_amount(job.ledger.left or 0) - remaining_epochs(job).expected * cheapest
+    if not (seen := [point for point in times if least_cost(job, point) <= budget]):
+        return []
+    best = max(seen, key=lambda point: model.predict(*point))
+    fastest = model.predict(*best)
+    fraction = min(share, _probe_fraction(job, model))
+
+    def rate(point: Allocation) -> float:
+        """What a second is worth: itself, or its money."""
+        spec = job.spec.spec
+        return second_cost(spec.resources.total(point), spec.price_book, point.pods) if short else 1.0
+
+    def above(point: Allocation) -> float:
+        """The speed, epochs/s, from which on `point` is better than the best measured."""
+        if not short:
+            return fastest
+        return 1.0 / max(cheapest / rate(point) - job.times.fixed().expected, TINY_SECONDS)
+
     gains: dict[Allocation, float] = {}
     if new := [point for point in allocations(job) if not times[point]]:
-        gains |= zip(new, model.improvement(new, fastest).tolist(), strict=True)
-    once = [point for point, count in times.items() if count == 1 and point != best]
-    gains |= zip(once, model.improvement_again(once, fastest).tolist(), strict=True)
-    rest = remaining_epochs(job).expected / fastest
-    price = 2 * job.times.restart + job.times.fixed().expected - job.times.evaluate
+        gains |= zip(new, model.improvement(new, [above(point) for point in new]).tolist(), strict=True)
+    for point, count in times.items():
+        if count == 1 and point != best:
+            gains[point] = float(model.improvement_again([point], above(point))[0])
+    epoch = cheapest if short else 1.0 / fastest
+    rest = remaining_epochs(job).expected * epoch
+    beside = 2 * job.times.restart + job.times.fixed().expected - job.times.evaluate
     worth = []
     for point, gain in gains.items():
-        too_dear = spare is not None and predicted_cost(job, point, fraction) > SPARE_SHARE * spare
-        if gain * rest > price and point not in job.missed and not too_dear:
-            slower = max(0.0, fraction / model.predict(*point) - fraction / fastest)
-            worth.append((gain * rest - price - slower, point))
+        price = beside * rate(point)
+        if (
+            gain * rest <= price
+            or point in job.missed
+            or predicted_cost(job, point, fraction) > SPARE_SHARE * spare
+        ):
+            continue
+        slower = max(0.0, fraction / model.predict(*point) * rate(point) - fraction * epoch)
+        worth.append((gain * rest - price - slower, point))
     worth.sort(reverse=True)
-    return [point for net, point in worth if net > 0 and payable(point) and fits(point)]
-
-
-def _spare_money(job: Job, measured: Iterable[Allocation]) -> float | None:
-    """Currency units left when the expected epochs are trained as cheaply as anything measured; None: no budget."""
-    costs = [predicted_cost(job, point) for point in measured]
-    if job.ledger.left is None or not costs:
-        return None
-    return to_amount(job.ledger.left) - remaining_epochs(job).expected * min(costs)
+    return [point for net, point in worth if net > 0 and least_cost(job, point) <= budget and fits(point)]
 
 
 def probe_share(job: Job) -> float:
