@@ -63,7 +63,7 @@ def test_journals_of_real_runs_are_there() -> None:
 def test_the_curve_and_the_seconds_of_a_real_run_are_learned(recorded: object) -> None:
     for run in recorded.runs.values():  # type: ignore[attr-defined]
         learned = learn([run])
-        for epoch in run.job.epochs:
+        for epoch in run.job.evaluated_epochs:
             assert learned.accuracy is not None
             assert learned.accuracy(epoch.passes) == pytest.approx(epoch.report.accuracy)
             assert learned.speed(*epoch.allocation) > 0
