@@ -192,7 +192,9 @@ def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
     tight = {"budget": usd(20 * 32.0 * 1.5), "prices": PRICES}  # an epoch at 1x1 costs 32
     assert probing.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True)
     dear = [((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)]
-    assert probing.probes_left(lived(probes=dear, **tight), lambda _: True) == [(2, 1)], "as fast, and cheaper"
+    assert probing.probes_left(lived(probes=dear, **tight), lambda _: True) == [(2, 1)], (
+        "as fast, and cheaper"
+    )
     tight["budget"] = usd(20 * 32.0 * 1.02)
     assert life.epoch_budget(lived(probes=[((1, 1), 0.05)], **tight)) is not None
     assert probing.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True) == [], "too dear"
