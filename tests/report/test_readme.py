@@ -82,6 +82,29 @@ def test_the_estimators_are_as_good_as_measured(readme, table, subjects, measure
     assert f"| {line} | " + " | ".join(f"{value} %" for value in said) + " |" in readme
 
 
+def test_the_static_choices_took_as_long_as_they_did(readme):
+    runs = rows("static/runs.csv")
+    cases: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for run in runs:
+        choices = cases.setdefault((run["job"], run["network"]), {})
+        choices.setdefault(run["policy"], []).append(float(run["completion_seconds"]))
+    ratios = {}
+    for case, choices in cases.items():
+        fixed = [median(seconds) for policy, seconds in choices.items() if "static" in policy]
+        coach = median(choices["coach"])
+        ratios[case] = f"{coach / min(fixed):.2f}"
+        assert coach < median(fixed), case
+    words = "LeNet takes {}, a perceptron {} and ResNet-18 {} times as long"
+    assert words.format(*(ratios[job, "loopback"] for job in ("lenet", "mlp", "resnet18"))) in readme
+    behind = (
+        f"LeNet takes {ratios['lenet', '1gbit']} and the perceptron {ratios['mlp', '1gbit']} times as long"
+    )
+    assert behind in readme and len(ratios) == 5 and "all five are faster" in readme
+    tight = [run for run in runs if run["budget"]]
+    assert all(float(run["cost"]) <= float(run["budget"]) for run in tight)
+    assert [run["state"] for run in tight].count("Succeeded") == 4 and len(tight) == 5
+
+
 def test_the_kills_are_as_many_as_were_lived(readme):
     lives = rows("chaos/lives.csv")
     struck = [life for life in lives if life["struck"] or life["lost"]]
