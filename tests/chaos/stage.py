@@ -106,6 +106,8 @@ def faults(job: Job, blows: int, calm: Sequence[float]) -> list[str]:
     position = 0
     for epoch in job.epochs:
         position += epoch.report.samples
+        if epoch.report.loss is None:  # of mini-epochs only the first is evaluated
+            continue
         wanted = reference_curve()[position]
         off = abs(epoch.report.loss - wanted) / wanted
         expect(

@@ -17,7 +17,7 @@ pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.ma
 BLOWS = [
     Blow(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 3, 0.4),
     Blow(Victim.SERVER, "SIGSTOP", Instant.TRAINING, "server", 3, 0.6),
-    Blow(Victim.SCHEDULER, "SIGKILL", Instant.PROBING, "scheduler", 2, 0.3),
+    Blow(Victim.SCHEDULER, "SIGKILL", Instant.PROBING, "scheduler", 1, 0.3),
     Blow(Victim.HOST, "SIGSTOP", Instant.SETTLING, "worker", 2, 0.5),
     Blow(Victim.WRAPPER, "SIGKILL", Instant.STARTING, "server", 1, 0.9),
     Blow(Victim.ZYGOTE, "SIGKILL", Instant.FORMING, "worker", 1, 0.5),

@@ -107,7 +107,9 @@ class SpeedModel:
         """
         return expected_improvement(self.fit, *_places(where), np.log(np.asarray(above, dtype=np.float64)))
 
-    def improvement_again(self, where: Sequence[tuple[int, int]], above: float) -> FloatArray:
+    def improvement_again(
+        self, where: Sequence[tuple[int, int]], above: float | Sequence[float]
+    ) -> FloatArray:
         """`improvement` by measuring each of `where` once more, for its one measurement may have been a mistake, [m].
 
         A mistake is a measurement in a slow minute: with probability SLOW_MINUTES it is slower than the truth by up to
@@ -115,7 +117,11 @@ class SpeedModel:
         where there are none, or it was not measured itself, nothing is expected.
         """
         index = {(p.workers, p.servers): i for i, p in enumerate(self.points)}
+        levels = np.log(np.broadcast_to(np.asarray(above, dtype=np.float64), len(where)))
         known = [place for place in where if place in index]
+        best = np.array(
+            [level for place, level in zip(where, levels.tolist(), strict=True) if place in index]
+        )
         if len(self.points) < 2 or not known:
             return np.zeros(len(where))
         columns = _columns(self.points)
@@ -130,7 +136,7 @@ class SpeedModel:
         plain = np.exp(-0.5 * (off * spread / noisy) ** 2) / (noisy * math.sqrt(2.0 * math.pi))
         mistaken = SLOW_MINUTES * slowed
         share = mistaken / np.maximum(mistaken + (1.0 - SLOW_MINUTES) * plain, 1e-300)
-        gains = dict(zip(known, (share * _improvement(mean, spread, math.log(above))).tolist(), strict=True))
+        gains = dict(zip(known, (share * _improvement(mean, spread, best)).tolist(), strict=True))
         return np.array([gains.get(place, 0.0) for place in where])
 
     def to_dict(self) -> dict[str, Any]:

@@ -97,9 +97,9 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Alloca
     gains: dict[Allocation, float] = {}
     if new := [point for point in allocations(job) if not times[point]]:
         gains |= zip(new, model.improvement(new, [above(point) for point in new]).tolist(), strict=True)
-    for point, count in times.items():
-        if count == 1 and point != best:
-            gains[point] = float(model.improvement_again([point], above(point))[0])
+    once = [point for point, count in times.items() if count == 1 and point != best]
+    again = model.improvement_again(once, [above(point) for point in once])
+    gains |= zip(once, again.tolist(), strict=True)
     epoch = cheapest if short else 1.0 / fastest
     rest = remaining_epochs(job).expected * epoch
     beside = 2 * job.times.restart + job.times.fixed().expected - job.times.evaluate
