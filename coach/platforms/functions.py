@@ -137,7 +137,10 @@ class GangClient:
         finally:
             epoch.cancel()
             await asyncio.gather(epoch, return_exceptions=True)
-        await self._end_group()
+        await self._end_group(self._order.action.group)
+        if reason is Reason.BUSY:
+            # A server or scheduler that hangs in the group before this one, whose workers are done, is ended with it.
+            await self._end_group(_group_before(self._order.action.group))
         raise EpochError(reason, message, self.invocations)
 
     async def _epoch(self, progress: Callable[[Progress], None]) -> EpochReport:
@@ -281,12 +284,18 @@ class GangClient:
                 what = f"does not answer ({type(error).__name__})"
                 raise MemberError(member, Reason.FUNCTION_LOST, what) from error
 
-    async def _end_group(self) -> None:
+    async def _end_group(self, group: str) -> None:
         """Stop every member, whatever it answers: one that does not is ended by its own deadline."""
-        body = {"op": "stop", "group": self._order.action.group}
+        body = {"op": "stop", "group": group}
         await asyncio.gather(
             *(self._call(m, body, END_SECONDS) for m in self.members), return_exceptions=True
         )
+
+
+def _group_before(group: str) -> str:
+    """The group that the job had before: groups are numbered, `job.g1`, `job.g2`, ..."""
+    job, _, number = group.rpartition(".g")
+    return f"{job}.g{int(number) - 1}"
 
 
 async def _all(coroutines: Sequence[Any]) -> None:

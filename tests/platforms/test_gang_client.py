@@ -1,0 +1,64 @@
+"""What the client of a gang sends when a member is of no use."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from coach.core.cluster import Allocation, PodId, Role
+from coach.core.jobs.actions import EpochKind, RunEpoch
+from coach.core.jobs.reasons import Reason
+from coach.core.jobs.spec import TrainingJob
+from coach.platforms.base import EpochError, EpochOrder
+from coach.platforms.functions import GangClient
+from tests.core.world import spec
+
+
+def test_a_member_that_hangs_in_the_group_before_is_ended_with_it(tmp_path: Path) -> None:
+    """A scheduler that was stopped as its workers ended would else refuse every group of the job."""
+    pods = tuple(PodId("job", role, 0) for role in Role)
+    order = RunEpoch(
+        at=time.time(),
+        job="job",
+        token="job.2",
+        kind=EpochKind.REAL,
+        number=2,
+        attempt=1,
+        allocation=Allocation(1, 1),
+        pods=pods,
+        group="job.g2",
+        fraction=1.0,
+        seconds=None,
+        position=0,
+        weights_in=None,
+        weights_out=(tmp_path / "job.2.ckpt").as_uri(),
+        deadline=60.0,
+        budget_bound=False,
+        reservation=0,
+        predicted_seconds=None,
+    )
+    stopped: list[str] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        if body["op"] == "stop":
+            stopped.append(body["group"])
+            return httpx.Response(200, json={"state": "stopped"})
+        error = {"reason": "Busy", "message": "epoch job.1 of group job.g1 is training"}
+        return httpx.Response(409, json={"error": error})
+
+    async def main() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+            addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
+            epoch = EpochOrder(order, TrainingJob.from_json(spec()), addresses, time.time() + 60.0)
+            await GangClient(http, epoch, time.time).run(lambda _progress: None)
+
+    with pytest.raises(EpochError) as caught:
+        asyncio.run(main())
+    assert caught.value.reason is Reason.BUSY
+    assert sorted(set(stopped)) == ["job.g1", "job.g2"]
