@@ -173,7 +173,7 @@ class Handler:
             self._changed.set()
 
     def _remember(self, reactions: Sequence[tuple[ev.Event, Sequence[act.Action]]]) -> None:
-        """Keep the jobs that have changed much, or for the last time for now, so that the next start is fast."""
+        """Keep the jobs that have changed much, or have ended or stopped, so that the next start is fast."""
         changed = {record.job for event, actions in reactions for record in (event, *actions)}
         stopped = {event.job for event, actions in reactions if self._has_stopped(event, actions)}
         kept = [

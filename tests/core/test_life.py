@@ -381,6 +381,18 @@ def test_without_prices_no_budget_binds() -> None:
     assert terms is not None and not terms.budget_bound and terms.deadline > 100
 
 
+@pytest.mark.parametrize("formed", [False, True])
+def test_what_is_said_to_be_needed_is_what_an_epoch_is_refused_below(formed: bool) -> None:
+    job = add(know(job_of(budget=usd(10_000.0), prices=PRICES), 0.1))
+    job.group = "g" if formed else ""
+    _, cost = life.least_needed(job, job.minimum)
+    assert job.ledger.budget is not None
+    job.ledger.spent = job.ledger.budget - cost - to_money(0.01)
+    assert life.terms(job, job.minimum, 1.0, None) is not None
+    job.ledger.spent = job.ledger.budget - cost + to_money(0.01)
+    assert life.terms(job, job.minimum, 1.0, None) is None
+
+
 @pytest.mark.parametrize(("failures", "deadline"), [(0, 21_900.0), (1, 86_700.0), (2, 345_900.0)])
 def test_a_whole_epoch_of_unknown_speed_may_take_long_and_longer_each_time(
     failures: int, deadline: float

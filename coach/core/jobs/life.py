@@ -24,7 +24,7 @@ HANG_SECONDS = 10.0
 FIRST_SECONDS = 300.0
 #: Seconds that a whole epoch may take while nothing is known of its speed.
 LONGEST_EPOCH_SECONDS = 7200.0
-#: An epoch is not started with less time paid for than its predicted upper bound plus this many seconds.
+#: An epoch is not started with less time paid for than its predicted upper bound, with a new group this much more.
 START_SECONDS = 1.0
 #: Calls a pod may need: a few to start and stop, and two polls a second. The driver keeps to it.
 CALLS_TO_START = 16
@@ -126,15 +126,14 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     """
     book = job.spec.spec.price_book
     held = job.spec.spec.resources.total(allocation)
-    formed = job.group != "" and job.epochs != [] and job.epochs[-1].allocation == allocation
+    formed = _stays_formed(job, allocation)
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
+    needed = _least_seconds(predicted, formed)
     if predicted is None:
-        needed = 2 * START_SECONDS
         # Too short a guess would end every attempt alike, so each may take four times as long as the one before.
         guess = LONGEST_EPOCH_SECONDS * fraction * 4**job.failures if seconds is None else seconds
         deadline = FIRST_SECONDS + HANG_FACTOR * guess
     else:
-        needed = predicted.high + (0.0 if formed else START_SECONDS)
         # A function that was replaced is cold, on a machine that may be busy: each attempt has twice as long.
         deadline = (HANG_FACTOR * predicted.high + HANG_SECONDS) * 2**job.failures
         if not job.epochs:
@@ -159,10 +158,22 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     return Terms(deadline, reservation, budget_bound, predicted)
 
 
+def _stays_formed(job: Job, allocation: Allocation) -> bool:
+    """Whether the group of the last epoch stays as it is for one with `allocation`."""
+    return job.group != "" and job.epochs != [] and job.epochs[-1].allocation == allocation
+
+
+def _least_seconds(predicted: Interval | None, formed: bool) -> float:
+    """Seconds that must be paid for before an epoch starts that is `predicted` to take so long."""
+    if predicted is None:
+        return 2 * START_SECONDS
+    return predicted.high + (0.0 if formed else START_SECONDS)
+
+
 def least_needed(job: Job, allocation: Allocation) -> tuple[float, Money]:
     """Seconds, and what they cost with all calls, below which `terms` refuses a whole epoch with `allocation`."""
-    predicted = predicted_seconds(job, allocation, 1.0)
-    seconds = START_SECONDS + (predicted.high if predicted else START_SECONDS)
+    formed = _stays_formed(job, allocation)
+    seconds = _least_seconds(predicted_seconds(job, allocation, 1.0, formed), formed)
     calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * seconds))
     held = job.spec.spec.resources.total(allocation)
     return seconds, job.spec.spec.price_book.cost(held, seconds + LEASE_SECONDS, calls) + 2 * ROUNDING

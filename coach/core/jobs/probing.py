@@ -79,7 +79,8 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Alloca
         spare = to_amount(job.ledger.left or 0) - remaining_epochs(job).expected * cheapest
     if not (seen := [point for point in times if least_cost(job, point) <= budget]):
         return []
-    best = max(seen, key=lambda point: model.predict(*point))
+    # The best measured: of these the fastest, or where money is short the cheapest.
+    best = max(seen, key=lambda at: -predicted_cost(job, at) if short else model.predict(*at))
     fastest = model.predict(*best)
     fraction = min(share, _probe_fraction(job, model))
 
