@@ -18,12 +18,12 @@ import pytest
 import yaml
 
 from coach.core.cluster import Allocation, PodId, Role
-from coach.core.jobs.actions import EpochKind, RunEpoch
 from coach.core.jobs.spec import TrainingJob
 from coach.platforms.base import EpochOrder
 from coach.platforms.functions import GangClient
 from coach.platforms.local.environment import Functions
 from tests.core.world import spec
+from tests.platforms.orders import whole_epoch
 
 NEEDED = ("COACH_NUCLIO_PROCESSOR", "COACH_NUCLIO_WRAPPER")
 pytestmark = [
@@ -97,26 +97,7 @@ def test_a_group_trains_stays_formed_and_grows_under_the_real_processor(tmp_path
     )
     pods = [PodId("real", Role.SCHEDULER, 0), PodId("real", Role.SERVER, 0)]
     pods += [PodId("real", Role.WORKER, 0), PodId("real", Role.WORKER, 1)]
-    first = RunEpoch(
-        at=time.time(),
-        job="real",
-        token="real.1",
-        kind=EpochKind.REAL,
-        number=1,
-        attempt=1,
-        allocation=Allocation(1, 1),
-        pods=tuple(pods[:3]),
-        group="real.g1",
-        fraction=1.0,
-        seconds=None,
-        position=0,
-        weights_in=None,
-        weights_out=(tmp_path / "real.1.ckpt").as_uri(),
-        deadline=60.0,
-        budget_bound=False,
-        reservation=0,
-        predicted_seconds=None,
-    )
+    first = whole_epoch(pods[:3], (tmp_path / "real.1.ckpt").as_uri())
 
     async def run(order, addresses):
         async with httpx.AsyncClient(trust_env=False) as http:

@@ -10,38 +10,19 @@ from pathlib import Path
 import httpx
 import pytest
 
-from coach.core.cluster import Allocation, PodId, Role
-from coach.core.jobs.actions import EpochKind, RunEpoch
+from coach.core.cluster import PodId, Role
 from coach.core.jobs.reasons import Reason
 from coach.core.jobs.spec import TrainingJob
 from coach.platforms.base import EpochError, EpochOrder
 from coach.platforms.functions import GangClient
 from tests.core.world import spec
+from tests.platforms.orders import whole_epoch
 
 
 def test_a_member_that_hangs_in_the_group_before_is_ended_with_it(tmp_path: Path) -> None:
     """A scheduler that was stopped as its workers ended would else refuse every group of the job."""
     pods = tuple(PodId("job", role, 0) for role in Role)
-    order = RunEpoch(
-        at=time.time(),
-        job="job",
-        token="job.2",
-        kind=EpochKind.REAL,
-        number=2,
-        attempt=1,
-        allocation=Allocation(1, 1),
-        pods=pods,
-        group="job.g2",
-        fraction=1.0,
-        seconds=None,
-        position=0,
-        weights_in=None,
-        weights_out=(tmp_path / "job.2.ckpt").as_uri(),
-        deadline=60.0,
-        budget_bound=False,
-        reservation=0,
-        predicted_seconds=None,
-    )
+    order = whole_epoch(pods, (tmp_path / "job.2.ckpt").as_uri(), token="job.2", group="job.g2")
     stopped: list[str] = []
 
     def answer(request: httpx.Request) -> httpx.Response:
