@@ -51,8 +51,11 @@ class Packing:
     exhaustive: bool
 
 
-def pack(pods: Collection[PodRequest], job: str, snapshot: Snapshot) -> Packing:
-    """Place all `pods` of `job` on `snapshot`, which is left as it is."""
+def pack(pods: Collection[PodRequest], job: str, snapshot: Snapshot, *, improve: bool = True) -> Packing:
+    """Place all `pods` of `job` on `snapshot`, which is left as it is.
+
+    Without `improve` the first complete placement will do: for whoever asks only whether there is one.
+    """
     if not pods:
         return Packing({}, complete=True, exhaustive=True)
     ordered = sorted(
@@ -62,7 +65,9 @@ def pack(pods: Collection[PodRequest], job: str, snapshot: Snapshot) -> Packing:
     for way in (_fill, _best_fit):
         placements = way(ordered, job, snapshot)
         if len(placements) == len(ordered):
-            return Packing(_improve(placements, ordered, job, snapshot), complete=True, exhaustive=True)
+            if improve:
+                placements = _improve(placements, ordered, job, snapshot)
+            return Packing(placements, complete=True, exhaustive=True)
         best = max(best, placements, key=len)
     if _too_many(ordered, snapshot):
         return Packing(best, complete=False, exhaustive=True)

@@ -216,7 +216,7 @@ def _explain(
         return Wait(gang.job, reason, message, missing, partial, blockers)
 
     # Alone on the empty cluster the needed members that stand already could stand elsewhere too.
-    alone = pack(_all_needed(gang, must, snapshot), gang.job, Snapshot(snapshot.nodes, ()))
+    alone = pack(_all_needed(gang, must, snapshot), gang.job, Snapshot(snapshot.nodes, ()), improve=False)
     if not alone.complete and alone.exhaustive:
         return wait(WaitReason.NEVER_FITS, f"and the largest node has {amount(snapshot.largest)}")
 
@@ -224,7 +224,7 @@ def _explain(
     freed = snapshot.copy()
     for job in leaving:
         freed.give_back(job)
-    if leaving and pack(must, gang.job, freed).complete:
+    if leaving and pack(must, gang.job, freed, improve=False).complete:
         return wait(WaitReason.DRAINING, f"until {_jobs(leaving)} gave back what is draining", leaving)
 
     useful = {
