@@ -44,10 +44,10 @@ class Form:
     doubt: FloatArray
 
     def columns(self, w: FloatArray, s: FloatArray) -> FloatArray:
-        """The terms at `w`, `s` [n], as a matrix [n, k]."""
-        matrix = np.empty((len(w), len(self.prior)))
+        """The terms at `w`, `s` [..., n], as a matrix [..., n, k]."""
+        matrix = np.empty((*w.shape, len(self.prior)))
         for k, term in enumerate(self.terms(w, s)):
-            matrix[:, k] = term
+            matrix[..., k] = term
         return matrix
 
 

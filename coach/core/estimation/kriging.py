@@ -63,7 +63,7 @@ class Fit:
         self._deviations.extend((DEVIATION**2 * float(a), float(x), float(y)) for a, x, y in places)
 
     def log_mean(self, w: FloatArray, s: FloatArray, *, trend: bool = False) -> FloatArray:
-        """Expected ln speed at `w`, `s` [m]; with `trend` by the form alone."""
+        """Expected ln speed at `w`, `s` [..., m]; with `trend` by the form alone."""
         total = np.maximum(self.form.columns(w, s) @ self.theta, self.floor)
         mean = self.form.power * np.log(total) + math.log(self.scale)
         if not trend:
@@ -80,18 +80,18 @@ class Fit:
         return math.exp(min(max(mean, self.bounds[0]), self.bounds[1]))
 
     def log_variance(self, w: FloatArray, s: FloatArray) -> FloatArray:
-        """Variance of ln speed (not of a new measurement of it) at `w`, `s` [m]; positive."""
+        """Variance of ln speed (not of a new measurement of it) at `w`, `s` [..., m]; positive."""
         columns = self.form.columns(w, s)
         half = kernel(np.log(w), np.log(s), self.log_w, self.log_s) @ self.whiten.T
-        sensitivity = columns / np.maximum(columns @ self.theta, self.floor)[:, None]
+        sensitivity = columns / np.maximum(columns @ self.theta, self.floor)[..., None]
         rest = sensitivity - half @ self.sensitivity
-        unknown = DEVIATION**2 - (half * half).sum(axis=1) + ((rest @ self.covariance) * rest).sum(axis=1)
+        unknown = DEVIATION**2 - (half * half).sum(axis=-1) + ((rest @ self.covariance) * rest).sum(axis=-1)
         return np.asarray(self.inflation * np.maximum(unknown, 1e-9))
 
 
 def kernel(log_w: FloatArray, log_s: FloatArray, to_w: FloatArray, to_s: FloatArray) -> FloatArray:
-    """Covariance of z between [m] and [n] configurations, [m, n]."""
-    apart = np.abs(log_w[:, None] - to_w) / REACH_WORKERS + np.abs(log_s[:, None] - to_s) / REACH_SERVERS
+    """Covariance of z between [..., m] and [n] configurations, [..., m, n]."""
+    apart = np.abs(log_w[..., None] - to_w) / REACH_WORKERS + np.abs(log_s[..., None] - to_s) / REACH_SERVERS
     return np.asarray(DEVIATION**2 * np.exp(-apart))
 
 

@@ -6,7 +6,8 @@ Thesis section 4.1 has mini-epochs of 20-40 s at four points; here they are run 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import islice
 
 from coach.core.budget import to_amount
 from coach.core.cluster import Allocation
@@ -44,7 +45,7 @@ def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation
     when its gang did not come PROBE_TRIES times.
     """
     if job.speed is not None:
-        return worth_measuring(job, fits)[:PROBES_AT_ONCE]
+        return list(islice(worth_measuring(job, fits), PROBES_AT_ONCE))
     first = job.minimum
     measured = any(epoch.allocation == first for epoch in job.epochs)
     return [first] if not measured and job.missed.count(first) < PROBE_TRIES and fits(first) else []
@@ -55,7 +56,7 @@ def _inside(job: Job, point: Allocation) -> bool:
     return least.workers <= point.workers <= most.workers and least.servers <= point.servers <= most.servers
 
 
-def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
+def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Iterator[Allocation]:
     """The allocations whose measurement is expected to save more than it takes, those that save most first.
 
     What it saves is time: the expected improvement over the fastest allocation that was measured, for the rest of the
@@ -67,18 +68,20 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Alloca
     """
     share, model = probe_share(job), job.speed
     if model is None or share < SMALLEST_PROBE:
-        return []
+        return
     measured = (Allocation(p.workers, p.servers) for p in job.speed_points())
     times = Counter(point for point in measured if _inside(job, point))
     if not times:
-        return []
+        return
+    points = allocations(job)
+    model.look_at(points)
     cheapest = min(predicted_cost(job, point) for point in times)
     budget, spare, short = float("inf"), float("inf"), False
     if (allowed := epoch_budget(job)) is not None:
         budget, short = max(allowed, cheapest), allowed < cheapest
         spare = to_amount(job.ledger.left or 0) - remaining_epochs(job).expected * cheapest
     if not (seen := [point for point in times if least_cost(job, point) <= budget]):
-        return []
+        return
     # The best measured: of these the fastest, or where money is short the cheapest.
     best = max(seen, key=lambda at: -predicted_cost(job, at) if short else model.predict(*at))
     fastest = model.predict(*best)
@@ -96,7 +99,7 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Alloca
         return 1.0 / max(cheapest / rate(point) - job.times.fixed().expected, TINY_SECONDS)
 
     gains: dict[Allocation, float] = {}
-    if new := [point for point in allocations(job) if not times[point]]:
+    if new := [point for point in points if not times[point]]:
         gains |= zip(new, model.improvement(new, [above(point) for point in new]).tolist(), strict=True)
     once = [point for point, count in times.items() if count == 1 and point != best]
     again = model.improvement_again(once, [above(point) for point in once])
@@ -107,16 +110,14 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> list[Alloca
     worth = []
     for point, gain in gains.items():
         price = beside * rate(point)
-        if (
-            gain * rest <= price
-            or point in job.missed
-            or predicted_cost(job, point, fraction) > SPARE_SHARE * spare
-        ):
-            continue
-        slower = max(0.0, fraction / model.predict(*point) * rate(point) - fraction * epoch)
-        worth.append((gain * rest - price - slower, point))
+        if gain * rest > price and point not in job.missed:
+            slower = max(0.0, fraction / model.predict(*point) * rate(point) - fraction * epoch)
+            worth.append((gain * rest - price - slower, point))
     worth.sort(reverse=True)
-    return [point for net, point in worth if net > 0 and least_cost(job, point) <= budget and fits(point)]
+    for net, point in worth:
+        payable = predicted_cost(job, point, fraction) <= SPARE_SHARE * spare
+        if net > 0 and payable and least_cost(job, point) <= budget and fits(point):
+            yield point
 
 
 def probe_share(job: Job) -> float:
@@ -128,7 +129,8 @@ def probe_share(job: Job) -> float:
     fixed, slowest = job.times.fixed().expected, job.speed.predict(*job.minimum)
     # Epochs to come are evaluated; a new group's other seconds are no measure for theirs.
     beside_each = job.times.kept.expected if job.times.kept else job.times.evaluate
-    fastest = max([slowest, *(job.speed.predict(p.workers, p.servers) for p in job.speed_points())])
+    measured = {(point.workers, point.servers) for point in job.speed_points()}
+    fastest = max([slowest, *(job.speed.predict(*point) for point in measured)])
     whole = job.run_seconds + remaining_epochs(job).expected * (beside_each + 1.0 / fastest)
     beside = job.times.restart + fixed - job.times.evaluate
     seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
