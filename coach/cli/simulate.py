@@ -88,6 +88,12 @@ def command(  # noqa: PLR0917 - they are options
     function_lost: Annotated[
         float, typer.Option(min=0, help="Mean seconds of training until a function dies; 0: none dies.")
     ] = 0.0,
+    node_lost: Annotated[
+        float,
+        typer.Option(
+            min=0, help="Mean seconds until a node is lost, for ten minutes on average; 0: none is lost."
+        ),
+    ] = 0.0,
     processes: Annotated[
         int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")
     ] = 0,
@@ -115,7 +121,7 @@ def command(  # noqa: PLR0917 - they are options
             "simulate needs job files, a --trace or a --journal, and at least one --policy; nothing was simulated"
         )
     cluster = parse_cluster(nodes)
-    lost = function_lost or float("inf")
+    lost = node_lost or float("inf"), function_lost or float("inf")
     screen = console(stderr=True)
     runs = [(name, seed + number) for name in names for number in range(seeds)]
     if trace:
@@ -139,7 +145,9 @@ def command(  # noqa: PLR0917 - they are options
             came = arrival_times(arrivals, len(jobs), seed)
         for words, called in origins.items():
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
-        question = Question(tuple(jobs), tuple(truths), came, cluster, function_lost=lost)
+        question = Question(
+            tuple(jobs), tuple(truths), came, cluster, node_lost=lost[0], function_lost=lost[1]
+        )
         tasks = [(answer, (question, name, one)) for name, one in runs]
     with progress(len(tasks)) as advance:
         results, interrupted = gather(tasks, processes=processes or None, done=lambda *_: advance())

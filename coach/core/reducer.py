@@ -15,17 +15,19 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coach.core.budget import Charge, to_amount
-from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources, Role
+from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Role
 from coach.core.estimation.interval import Interval
-from coach.core.gang import GangPlan, Stand, Wait
+from coach.core.gang import GangPlan, Wait
 from coach.core.jobs import actions as act
 from coach.core.jobs import ending, fold, life, probing
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
+from coach.core.jobs.late import is_late
 from coach.core.jobs.patience import patience
 from coach.core.jobs.reasons import MEANING, Reason, Retry
 from coach.core.jobs.view import View
+from coach.core.nodes import Nodes
 from coach.core.policies.base import AllocationPolicy, ChoosesNodes, Remembers
 from coach.core.scene import Places, Scene, count_pods, gang_pods, misplaced, plan_alone, queue_key
 
@@ -43,16 +45,12 @@ class Reducer:
     def __init__(self, policy: AllocationPolicy) -> None:
         self.policy = policy
         self.jobs: dict[str, Job] = {}
-        self.nodes: tuple[Node, ...] = ()
+        #: The cluster, and which of its nodes are away.
+        self.nodes = Nodes()
         #: What follows from the state as it is; None where it has changed since.
         self._scene: Scene | None = None
         #: Jobs as policies see them, until something changes in them.
         self._views: dict[str, View] = {}
-        #: All pods on the nodes, and the jobs whose pods may have changed since.
-        self._stand = Stand(())
-        self._standing: set[str] = set()
-        #: Whether the empty cluster can hold an allocation of pods that ask for so much (worker, server, scheduler).
-        self._holds: dict[tuple[tuple[Resources, ...], Allocation], bool] = {}
         #: Jobs whose next step is to be decided: something they wait for has changed.
         self._moving: set[str] = set()
         self._taken: list[act.Action] = []
@@ -65,18 +63,17 @@ class Reducer:
         """Fold one record of a journal; nothing is decided."""
         self._scene = None
         self._views.pop(record.job, None)
-        self._standing.add(record.job)
+        self.nodes.touch(record.job)
         if isinstance(record, ev.JobSubmitted):
             if record.job not in self.jobs:
                 self.jobs[record.job] = fold.submitted(record)
         elif isinstance(record, ev.HandlerStarted):
-            self.nodes = record.nodes
-            self._holds.clear()
+            self.nodes.are(record.nodes, record.away, self.jobs)
             self._views.clear()
-            self._stand = Stand(record.nodes)
-            self._standing.update(self.jobs)
             for job in self.jobs.values():
                 fold.apply(job, record)
+        elif isinstance(record, ev.NodesChanged):
+            self.nodes.are(self.nodes.all, record.away, self.jobs)
         elif record.job in self.jobs:
             fold.apply(self.jobs[record.job], record)
 
@@ -85,7 +82,7 @@ class Reducer:
         self._taken = []
         self._at = event.at
         job = self.jobs.get(event.job)
-        late = self._is_late(job, event)
+        late = is_late(job, event)
         stopped = job.running if job else None
         self.apply(event)
         if not late:
@@ -108,35 +105,11 @@ class Reducer:
             # Nothing has changed that somebody else could see.
             self._scene = scene
 
-    @staticmethod
-    def _is_late(job: Job | None, event: ev.Event) -> bool:
-        """Whether an answer comes after its question was given up. Then it only stands in the journal."""
-        if isinstance(event, ev.HandlerStarted):
-            return False
-        if isinstance(event, ev.JobSubmitted):
-            return job is not None
-        if job is None:
-            return True
-        if isinstance(event, ev.EpochFinished | ev.EpochFailed):
-            return job.running is None or job.running.token != event.token
-        if isinstance(event, ev.ModelsFitted):
-            return job.fit != event.token
-        if isinstance(event, ev.TimerFired):
-            return job.timer != event.token
-        if isinstance(event, ev.PodReady | ev.PodLost):
-            held = job.pods.get(event.pod)
-            return held is None or held.releasing or (held.ready and isinstance(event, ev.PodReady))
-        if isinstance(event, ev.PodsReleased):
-            return not any(pod in job.pods and job.pods[pod].releasing for pod in event.pods)
-        return False
-
     @property
     def _now(self) -> Scene:
         if self._scene is None:
-            for job in self._standing:
-                self._stand.hold(job, self._pods_of(job))
-            self._standing.clear()
-            self._scene = Scene(self.jobs.values(), self.nodes, self._stand, now=self._at, view=self._view)
+            stand = self.nodes.stand(self.jobs)
+            self._scene = Scene(self.jobs.values(), self.nodes.there, stand, now=self._at, view=self._view)
         return self._scene
 
     def _view(self, job: Job) -> View:
@@ -144,15 +117,11 @@ class Reducer:
             self._views[job.name] = View(job)
         return self._views[job.name]
 
-    def _pods_of(self, name: str) -> list[Pod]:
-        job = self.jobs.get(name)
-        return [held.pod for held in job.pods.values()] if job is not None and not job.ended else []
-
     def forget(self, name: str) -> None:
         """Know nothing more of a job that has ended."""
         del self.jobs[name]
         self._views.pop(name, None)
-        self._standing.add(name)
+        self.nodes.touch(name)
         self._scene = None
 
     def _room_changed(self) -> None:
@@ -170,9 +139,12 @@ class Reducer:
             else:
                 self._moving.add(job.name)
 
+    def _nodes_changed(self, _job: Job | None, _event: ev.NodesChanged, _: Any) -> None:
+        self._room_changed()
+
     def _submitted(self, job: Job | None, event: ev.JobSubmitted, _: Any) -> None:
         assert job is not None
-        plan = plan_alone(job, job.minimum, self.nodes)
+        plan = plan_alone(job, job.minimum, self.nodes.all)
         if isinstance(plan, Wait):
             self._end(job, event.at, Reason.NEVER_FITS, plan.message)
             return
@@ -215,7 +187,11 @@ class Reducer:
     def _epoch_failed(self, job: Job | None, event: ev.EpochFailed, order: act.RunEpoch | None) -> None:
         assert job is not None and order is not None
         self._settle(job, event.at, Charge.FAILED)
-        if event.reason is Reason.DEADLINE_EXCEEDED and order.budget_bound and not self._payable(job):
+        if (
+            event.reason is Reason.DEADLINE_EXCEEDED
+            and order.budget_bound
+            and not self._payable(job, ever=True)
+        ):
             self._end(
                 job,
                 event.at,
@@ -270,7 +246,7 @@ class Reducer:
             self._enter(job, at, *ending.standstill(job))
             return
         if self._payable(job) is None:
-            self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+            self._unpaid(job, at)
             return
         if job.fitted < len(job.epochs) and job.speed_points():
             # What earlier jobs measured, or a fit that a handler did not live to see.
@@ -320,26 +296,32 @@ class Reducer:
                 if (known := self.policy.memory(name)) != self.jobs[name].remembered:
                     self._take(act.Remember(self._at, name, known))
 
-    def _can_hold(self, job: Job, allocation: Allocation) -> bool:
-        """Whether the empty cluster has room for `allocation`."""
-        key = job.spec.spec.resources.each, allocation
-        if key not in self._holds:
-            self._holds[key] = isinstance(plan_alone(job, allocation, self.nodes), GangPlan)
-        return self._holds[key]
-
     def _probes(self, job: Job) -> list[Allocation]:
         if job.spec.spec.policy.allocation is not None:
             return []
-        return probing.probes_left(job, lambda point: self._can_hold(job, point))
+        return probing.probes_left(job, lambda point: self.nodes.can_hold(job, point))
 
-    def _payable(self, job: Job) -> Allocation | None:
-        """An allocation whose next epoch is covered: the smallest, else the cheapest that the cluster can hold."""
+    def _payable(self, job: Job, *, ever: bool = False) -> Allocation | None:
+        """An allocation whose next epoch is covered: the smallest, else the cheapest that the cluster can hold.
+
+        `ever`: once the nodes that are away are back.
+        """
         if life.affordable(job, job.minimum):
             return job.minimum
         others = sorted(
             life.others_affordable(job), key=lambda other: (life.predicted_cost(job, other), other)
         )
-        return next((other for other in others if self._can_hold(job, other)), None)
+        return next((other for other in others if self.nodes.can_hold(job, other, ever=ever)), None)
+
+    def _unpaid(self, job: Job, at: float) -> None:
+        """No epoch that the cluster can hold is covered: the end, unless one is that nodes that are away could hold."""
+        other = self._payable(job, ever=True)
+        if other is None:
+            self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+        else:
+            self._give_back(job, at)
+            message = f"the money left covers {other}; {self.nodes.away_words()}"
+            self._wait_as(job, at, Reason.NODES_AWAY, message)
 
     def _unpayable(self, job: Job) -> str:
         left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
@@ -438,7 +420,7 @@ class Reducer:
         if terms is None:
             payable = self._payable(job)
             if payable is None:
-                self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+                self._unpaid(job, at)
             else:
                 why = f"{allocation} is not covered by the budget any more: {payable} instead"
                 self._take(act.Decide(at, job.name, payable, EpochKind.REAL, (why,)))
@@ -532,9 +514,15 @@ class Reducer:
             reason, message = Reason(plan.reason.value), plan.message
         else:
             reason, message = Reason.DRAINING, why[-1] if why else "the policy keeps the room for other jobs"
-        if reason is Reason.NEVER_FITS:
+        if reason is not Reason.NEVER_FITS:
+            self._wait_as(job, at, reason, message)
+        elif self.nodes.away and self.nodes.can_hold(job, job.minimum, ever=True):
+            self._wait_as(job, at, Reason.NODES_AWAY, f"{message}; {self.nodes.away_words()}")
+        else:
             self._end(job, at, reason, message)
-        elif job.phase is not Phase.IDLE or (job.reason, job.message) != (reason, message):
+
+    def _wait_as(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        if job.phase is not Phase.IDLE or (job.reason, job.message) != (reason, message):
             self._enter(job, at, reason, message)
 
     def _set_timer(self, job: Job, at: float, due: float) -> None:
@@ -550,6 +538,7 @@ def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:
 
 _ROWS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.HandlerStarted: Reducer._handler_started,
+    ev.NodesChanged: Reducer._nodes_changed,
     ev.JobSubmitted: Reducer._submitted,
     ev.PodReady: Reducer._pod_ready,
     ev.PodLost: Reducer._pod_lost,

@@ -20,7 +20,7 @@ from typing import IO
 
 from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
-from coach.core.jobs.events import HandlerStarted, JobSubmitted
+from coach.core.jobs.events import HandlerStarted, JobSubmitted, NodesChanged
 from coach.core.jobs.fold import apply, submitted
 from coach.core.jobs.job import Job
 from coach.handler.clock import Clock
@@ -245,11 +245,17 @@ class Journal:
             yield self._decoded(*row)
 
     def nodes(self) -> tuple[Node, ...]:
-        """The cluster of the handler that started last; none for an empty journal."""
+        """The nodes that are there, of the handler that started last; none for an empty journal."""
         query = "SELECT seq, type, body FROM records WHERE job = '' AND type = ? ORDER BY seq DESC LIMIT 1"
         row = self._connection.execute(query, (HandlerStarted.__name__,)).fetchone()
         started = row and self._decoded(*row)
-        return started.nodes if isinstance(started, HandlerStarted) else ()
+        if not isinstance(started, HandlerStarted):
+            return ()
+        away = started.away
+        for _, record in self.records("", row[0]):
+            if isinstance(record, NodesChanged):
+                away = record.away
+        return tuple(node for node in started.nodes if node.name not in away)
 
     def last_at(self) -> float:
         """Time of the last record, seconds since 1970; 0 for an empty journal."""

@@ -26,6 +26,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason, State
 from coach.core.policies.base import AllocationPolicy
 from coach.core.reducer import Reducer
+from coach.simulation.faults import Faults
 from coach.simulation.truth import Training, draw
 
 #: What happens later: makes an event, or None if it is not so any more.
@@ -91,19 +92,22 @@ class Driver:
         policy: AllocationPolicy,
         *,
         seed: int = 0,
-        function_lost: float = math.inf,
+        faults: Faults | None = None,
         machine_cores: float = math.inf,
         journal: Callable[[ev.Event | act.Action], object] | None = None,
         usage: Callable[[float, Resources], object] | None = None,
         begin: float = 0.0,
     ) -> None:
-        """`function_lost`: mean seconds of training until a function dies. `usage` is told (time, held more)."""
+        """`faults`: of nodes and functions; None: nothing fails. `usage` is told (time, held more)."""
         self.reducer = Reducer(policy)
         self.now = begin
         self.ended: dict[str, Ended] = {}
         self.events = 0
         self._seed = seed
-        self._function_lost = function_lost
+        self._faults = faults or Faults(seed)
+        self._nodes = tuple(nodes)
+        self._away: set[str] = set()
+        self.nodes_lost = 0
         self._machine = machine_cores
         self._journal = journal
         self._usage = usage
@@ -115,7 +119,10 @@ class Driver:
         self._heap: list[tuple[float, int, Later]] = []
         self._sequence = 0
         self._submissions = 0
-        self._send(ev.HandlerStarted(self.now, tuple(nodes)))
+        self._send(ev.HandlerStarted(self.now, self._nodes))
+        if self._faults.node_lost < math.inf:
+            for number in range(len(self._nodes)):
+                self._plan_loss(number)
 
     def submit(self, at: float, name: str, document: dict[str, Any], truth: Training, **known: Any) -> None:
         """Submit a job file's content at `at`; `known` as in `JobSubmitted`."""
@@ -246,12 +253,37 @@ class Driver:
         if self._usage is not None:
             self._usage(self.now, more)
 
+    # -- nodes -------------------------------------------------------------------------------------------------
+
+    def _plan_loss(self, number: int) -> None:
+        self._at(self.now + self._faults.lost_after(number), lambda: self._lose_node(number))
+
+    def _lose_node(self, number: int) -> None:
+        """A node goes away, with all that stands there."""
+        node = self._nodes[number].name
+        self._at(self.now + self._faults.back_after(number), lambda: self._return_node(number))
+        self._away.add(node)
+        self.nodes_lost += 1
+        gone = [one for pods in self._pods.values() for one in pods.values() if one.pod.node == node]
+        for one in gone:
+            self._remove(one.pod.id)
+        self._send(ev.NodesChanged(self.now, tuple(sorted(self._away))))
+        for one in gone:
+            if not one.leaving:
+                pod = one.pod.id
+                self._send(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, f"{node} is away"))
+
+    def _return_node(self, number: int) -> None:
+        self._away.remove(self._nodes[number].name)
+        self._plan_loss(number)
+        self._send(ev.NodesChanged(self.now, tuple(sorted(self._away))))
+
     # -- epochs ------------------------------------------------------------------------------------------------
 
     def _run_epoch(self, order: act.RunEpoch) -> None:
         truth = self._truths[order.job]
         job = self.reducer.jobs[order.job]
-        fate = draw(self._seed, order.job, job.attempts, self._function_lost)
+        fate = draw(self._seed, order.job, job.attempts, self._faults.function_lost)
         speed = truth.speed(*order.allocation) * math.exp(truth.speed_noise * fate.speed)
         fraction = order.fraction
         if order.seconds is not None:

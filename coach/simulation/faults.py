@@ -26,6 +26,12 @@ class Faults:
     function_lost: float = math.inf
     _nodes: dict[int, np.random.Generator] = field(default_factory=dict, repr=False)
 
+    @classmethod
+    def of(cls, seed: int, node_lost: float, function_lost: float) -> Faults | None:
+        """None where nothing ever fails."""
+        never = min(node_lost, function_lost) == math.inf
+        return None if never else cls(seed, node_lost, function_lost=function_lost)
+
     def _node(self, node: int) -> np.random.Generator:
         if node not in self._nodes:
             self._nodes[node] = np.random.default_rng([self.seed, 1, node])

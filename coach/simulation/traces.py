@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import csv
 import json
-import math
 import re
 import time
 from collections.abc import Callable, Iterable, Iterator
@@ -47,11 +46,11 @@ CORES_PER_GPU = 4.0
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
-def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, function_lost: float) -> Result:
-    """One run of a trace under a policy. Raises UserError."""
+def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float]) -> Result:
+    """One run of a trace under a policy. `lost`: mean seconds until a node is, or a function. Raises UserError."""
     began = time.perf_counter()
-    faults = Faults(seed, function_lost=function_lost) if function_lost < math.inf else None
     made = reactive(policy, np.random.default_rng([seed, 1]))
+    faults = Faults.of(seed, *lost)
     engine = Engine(Cluster.of(nodes), read_trace(trace), made, seed=seed, faults=faults)
     record = engine.run()
     return Result.of(record, policy, seed, engine.events, time.perf_counter() - began)

@@ -44,6 +44,7 @@ class Question:
     #: Seconds, one a job; a run's seed does not change them.
     arrivals: tuple[float, ...]
     nodes: tuple[Node, ...]
+    #: Mean seconds until a function dies while it trains, and until a node is lost.
     function_lost: float = math.inf
     node_lost: float = math.inf
     pause_seconds: float = 5.0
@@ -75,16 +76,12 @@ def _reduce(
 ) -> tuple[dict[int, str], int]:
     """In the reducer."""
     static = policy if isinstance(policy, StaticPolicy) else None
-    if question.node_lost < math.inf:
-        raise UserError(
-            f"the policy {policy.name!r} runs in the job's own life, which knows no lost nodes; "
-            "leave node_lost out, or use function_lost"
-        )
 
     def use(at: float, more: Resources) -> None:
         record.took(at, (more.cpu, more.memory, more.gpu))
 
-    driver = Driver(question.nodes, policy, seed=seed, function_lost=question.function_lost, usage=use)
+    faults = Faults.of(seed, question.node_lost, question.function_lost)
+    driver = Driver(question.nodes, policy, seed=seed, faults=faults, usage=use)
     names = {}
     for number, (job, truth, at) in enumerate(
         zip(question.jobs, question.truths, question.arrivals, strict=True)
@@ -103,6 +100,7 @@ def _reduce(
             ),
             name,
         )  # fmt: skip
+    record.nodes_lost = driver.nodes_lost
     record.end(driver.now, ())
     return {names[name]: ended.reason.value for name, ended in driver.ended.items()}, driver.events
 
@@ -136,14 +134,13 @@ def _engine(question: Question, made: Policy, seed: int, record: Record) -> int:
     order = sorted(range(len(works)), key=lambda number: works[number].arrival)
     book = question.jobs[0].spec.price_book
     record.prices = (book.vcpu_second, book.gib_second, book.gpu_second)
-    faulty = min(question.node_lost, question.function_lost) < math.inf
     engine = Engine(
         Cluster.of(question.nodes),
         [works[number] for number in order],
         made,
         record=record,
         seed=seed,
-        faults=Faults(seed, question.node_lost, function_lost=question.function_lost) if faulty else None,
+        faults=Faults.of(seed, question.node_lost, question.function_lost),
     )
     engine.run()
     record.renumber(order)

@@ -91,7 +91,9 @@ def draw(dice: Dice) -> Life:
         life.more[name] = _known(dice, truth)
         life.submissions[name] = dice.pick(0, 0, 0, dice.whole(0, 40))
     for _ in range(dice.pick(0, 1, 1, 2, 3, 6)):
-        kind = dice.pick("lose", "restart", "again", "cancel", "interrupt", "stop", "resume", "early")
+        kind = dice.pick(
+            "lose", "restart", "again", "cancel", "interrupt", "stop", "resume", "early", "nodes"
+        )
         life.blows.append(Blow(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
     return life
 
@@ -227,6 +229,11 @@ def play(life: Life, *, shadow: bool = True) -> World:
 def _strike(world: World, blow: Blow) -> None:
     if blow.kind == "restart":
         world.restart(down=blow.number * 10.0)
+        return
+    if blow.kind == "nodes":
+        names = [node.name for node in world.reducer.nodes.all]
+        count = 1 + blow.number % len(names)
+        world.lose_nodes(*names[-count:], back=blow.number * 2.0)
         return
     job = world.reducer.jobs.get(blow.job)
     if job is None:

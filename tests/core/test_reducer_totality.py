@@ -155,9 +155,12 @@ def events(world: World) -> dict[str, ev.Event]:
     leaving = tuple(pod for pod, h in job.pods.items() if h.releasing)
     token = job.running.token if job.running else "job.none"
     return {
-        "handler started": ev.HandlerStarted(at, world.reducer.nodes),
-        "handler started long after": ev.HandlerStarted(at + 1e5, world.reducer.nodes, at),
+        "handler started": ev.HandlerStarted(at, world.reducer.nodes.all),
+        "handler started long after": ev.HandlerStarted(at + 1e5, world.reducer.nodes.all, at),
         "handler started without nodes": ev.HandlerStarted(at, ()),
+        "nodes lost": ev.NodesChanged(at, ("node-0",)),
+        "all nodes lost": ev.NodesChanged(at, tuple(node.name for node in world.reducer.nodes.all)),
+        "no node lost": ev.NodesChanged(at, ()),
         "submitted again": ev.JobSubmitted(at, "job", spec(maxEpochs=1), "file:///other"),
         "pod ready": ev.PodReady(at, "job", some, "127.0.0.9:1"),
         "unknown pod ready": ev.PodReady(at, "job", PodId("job", Role.WORKER, 9), "127.0.0.9:1"),
@@ -215,7 +218,8 @@ def react(frozen: bytes, event: ev.Event) -> tuple[Reducer, list[act.Action]]:
     actions = after.react(event)
     for record in (event, *actions):
         by_journal.apply(decode(type(record).__name__, encode(record)))
-    assert by_journal.jobs == after.jobs and by_journal.nodes == after.nodes
+    assert by_journal.jobs == after.jobs
+    assert (by_journal.nodes.all, by_journal.nodes.away) == (after.nodes.all, after.nodes.away)
     for job in after.jobs.values():
         check_job(job)
         ledger = job.ledger

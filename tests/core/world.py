@@ -112,6 +112,8 @@ class World:
     now: float = 1_000_000.0
     history: list[Any] = field(default_factory=list)
     pods: dict[PodId, Real] = field(default_factory=dict)
+    #: Pods that went with their node, of which the reducer does not know yet.
+    untold: set[PodId] = field(default_factory=set)
     #: Token of each epoch that really runs, by job.
     epochs: dict[str, act.RunEpoch] = field(default_factory=dict)
     #: What each job's pods and calls really cost so far, in currency units; and the part that lies after its lease.
@@ -162,6 +164,21 @@ class World:
             self._answer_epoch(order, 0.2, Reason.PEER_LOST)
         self.send(ev.PodLost(self.now, pod.job, pod, reason, "lost"))
 
+    def lose_nodes(self, *names: str, back: float | None = 30.0) -> None:
+        """These nodes are away, and no others, until `back` seconds from now; what stood there is gone."""
+        gone = [pod for pod, real in self.pods.items() if real.pod.node in names and not real.leaving]
+        for pod in gone:
+            self._remove(pod)
+        for order in [order for order in self.epochs.values() if set(gone) & set(order.pods)]:
+            self._answer_epoch(order, 0.2, Reason.PEER_LOST)
+        self.untold.update(gone)
+        self.send(ev.NodesChanged(self.now, names))
+        for pod in gone:
+            self.untold.remove(pod)
+            self.send(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, "its node is away"))
+        if back is not None:
+            self.at(back, lambda: ev.NodesChanged(self.now, ()))
+
     def restart(self, cluster: tuple[Node, ...] | None = None, down: float = 0.0) -> None:
         """The handler is killed, and starts again `down` seconds later.
 
@@ -174,11 +191,13 @@ class World:
         reducer = Reducer(self.reducer.policy)
         for record in self.journalled():
             reducer.apply(record)
-        cluster = cluster or self.reducer.nodes
+        cluster, away = cluster or self.reducer.nodes.all, tuple(sorted(self.reducer.nodes.away))
         self.reducer = reducer
         killed = self.now
         self.now += down
-        self.send(ev.HandlerStarted(self.now, cluster, killed))
+        self.send(ev.HandlerStarted(self.now, cluster, killed, away=away))
+        if away:
+            self.at(10.0, lambda: ev.NodesChanged(self.now, ()))
 
     # -- time ---------------------------------------------------------------------------------------------
 
@@ -251,6 +270,7 @@ class World:
 
     def _deploy(self, pod: Pod) -> None:
         assert pod.id not in self.pods, f"{pod.id.name} is there already"
+        assert pod.node not in self.reducer.nodes.away, f"{pod.id.name} on {pod.node}, which is away"
         real = self.pods[pod.id] = Real(pod)
         self._numbers[pod.id.job] += 1
         fate = self.truths[pod.id.job].pod(pod.id, self._numbers[pod.id.job])
@@ -351,27 +371,28 @@ class World:
 
     def check(self) -> None:
         """What holds after every event."""
-        used = {node.name: NOTHING for node in self.reducer.nodes}
+        used = {node.name: NOTHING for node in self.reducer.nodes.all}
         for job in self.reducer.jobs.values():
             self._check_money(job)
             check_job(job)
             for held in job.pods.values():
                 used[held.pod.node] = used[held.pod.node] + held.pod.requests
-        for node in self.reducer.nodes:
+        for node in self.reducer.nodes.all:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed: {used[node.name]}"
         # For a job whose models are being fitted, or that backs off, room may be kept before it holds any.
         live = [job for job in self.reducer.jobs.values() if not job.ended and job.reason not in AT_REST]
         waiting = [job.name for job in live if job.phase is Phase.IDLE]
-        assert not waiting or self.pods or len(waiting) < len(live), (
+        assert not waiting or self.pods or len(waiting) < len(live) or self.reducer.nodes.away, (
             f"{waiting} wait for room that nobody holds, or will"
         )
         known = {pod for job in self.reducer.jobs.values() for pod in job.pods}
-        assert known == set(self.pods), "Coach knows of every pod there is, and of no other"
+        assert known == set(self.pods) | self.untold, "Coach knows of every pod there is, and of no other"
         running = {job.name: job.running for job in self.reducer.jobs.values() if job.running}
         assert running == self.epochs, "Coach knows of every epoch that runs, and of no other"
         if self.shadow:
             assert self.shadow.jobs == self.reducer.jobs, "state changes only through records"
-            assert self.shadow.nodes == self.reducer.nodes
+            assert self.shadow.nodes.all == self.reducer.nodes.all
+            assert self.shadow.nodes.away == self.reducer.nodes.away
 
     def _check_end(self, end: act.End) -> None:
         """Jobs end for a reason."""

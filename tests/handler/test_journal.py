@@ -15,6 +15,7 @@ import pytest
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import State
+from coach.handler.codec import decode
 from coach.handler.journal import Journal, fold
 from coach.handler.journal_file import JournalBusyError
 from tests.core.world import World, nodes, spec
@@ -46,6 +47,26 @@ def test_jobs_are_the_fold_of_what_was_written(path: Path) -> None:
     assert reader.jobs() == world.reducer.jobs
     assert reader.last_at() == world.now
     reader.close()
+
+
+def test_the_nodes_are_those_that_are_there(path: Path) -> None:
+    cluster = nodes(3, 2.0)
+    journal = Journal.write(path)
+    assert journal.nodes() == ()
+    journal.append([ev.HandlerStarted(1.0, cluster), ev.NodesChanged(2.0, ("node-0", "node-2"))])
+    assert journal.nodes() == cluster[1:2]
+    journal.append([ev.NodesChanged(3.0, ())])
+    assert journal.nodes() == cluster
+    journal.append([ev.NodesChanged(4.0, ("node-0",)), ev.HandlerStarted(5.0, cluster, away=("node-1",))])
+    assert journal.nodes() == (cluster[0], cluster[2])
+    journal.close()
+
+
+def test_a_handler_that_told_of_no_nodes_away_had_them_all() -> None:
+    """What was journalled before nodes could be away."""
+    old = '{"at":1.0,"nodes":[{"name":"n","capacity":{"cpu":1.0,"memory":2.0,"gpu":0.0}}],"gone_by":null,"job":""}'
+    started = decode("HandlerStarted", old)
+    assert isinstance(started, ev.HandlerStarted) and started.away == () and len(started.nodes) == 1
 
 
 def test_records_come_in_order_for_one_job_or_all_and_after_a_given_one(path: Path) -> None:

@@ -49,7 +49,7 @@ def test_a_handler_that_died_is_a_pause_until_the_job_goes_on() -> None:
     world = half_way()
     died = world.history[-1].at
     records = [r for r in world.history if r.job in ("", "digits")]
-    again = [ev.HandlerStarted(died + 500, world.reducer.nodes), ev.ResumeAsked(died + 501, "digits")]
+    again = [ev.HandlerStarted(died + 500, world.reducer.nodes.all), ev.ResumeAsked(died + 501, "digits")]
     last = records[-1].at
     assert pauses([*records, *again]) == [(last, died + 501)]
     assert attempts([*records, *again], "digits")[-1].end == last

@@ -19,6 +19,7 @@ from coach.core.policies.coach import CoachPolicy
 from coach.core.reducer import Reducer
 from coach.handler.codec import encode
 from coach.simulation.driver import Driver
+from coach.simulation.faults import Faults
 from coach.simulation.truth import Training
 from tests.core.world import nodes, spec, usd
 
@@ -67,7 +68,7 @@ def test_what_a_job_pays_is_what_its_pods_held() -> None:
 
 
 def test_a_function_that_dies_costs_an_attempt_and_not_the_job() -> None:
-    driver, records = life(function_lost=60.0)
+    driver, records = life(faults=Faults(1, function_lost=60.0))
     lost = [record for record in records if isinstance(record, ev.PodLost)]
     assert lost
     for ended in driver.ended.values():
@@ -75,6 +76,40 @@ def test_a_function_that_dies_costs_an_attempt_and_not_the_job() -> None:
     assert sum(ended.attempts - ended.epochs - ended.probes for ended in driver.ended.values()) == len(
         [record for record in records if isinstance(record, ev.EpochFailed)]
     )
+
+
+@pytest.mark.parametrize("name", ["coach", "drf", "srtf", "kod2"])
+def test_nodes_that_are_lost_cost_attempts_and_nothing_stands_on_them(name: str) -> None:
+    records: list[object] = []
+    faults = Faults(2, node_lost=60.0, node_back=30.0)
+    driver = Driver(nodes(3, 4), policy(name), faults=faults, journal=records.append)
+    for number in range(3):
+        driver.submit(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
+    driver.run()
+    assert driver.nodes_lost > 3
+    assert any(isinstance(record, ev.PodLost) for record in records)
+    away: tuple[str, ...] = ()
+    for record in records:
+        if isinstance(record, ev.NodesChanged):
+            away = record.away
+        elif isinstance(record, act.DeployPods):
+            assert not {pod.node for pod in record.pods} & set(away)
+    assert {ended.state for ended in driver.ended.values()} <= {State.SUCCEEDED, State.FAILED}
+    assert any(ended.state is State.SUCCEEDED for ended in driver.ended.values())
+    assert all(ended.overshoot == 0 for ended in driver.ended.values())
+
+
+def test_a_job_waits_for_the_only_node_that_can_hold_it() -> None:
+    records: list[object] = []
+    small, large = Node("small", Resources(1.0, 64.0)), Node("large", Resources(8.0, 64.0))
+    faults = Faults(4, node_lost=80.0, node_back=20.0)
+    driver = Driver((small, large), policy("coach"), faults=faults, journal=records.append)
+    driver.submit(0.0, "job", spec(), TRUTH)
+    driver.run()
+    said = [record for record in records if isinstance(record, act.Enter)]
+    waits = [record for record in said if record.reason is Reason.NODES_AWAY]
+    assert waits and all("away: " in record.message for record in waits)
+    assert driver.ended["job"].state is State.SUCCEEDED
 
 
 def test_two_jobs_on_one_machine_slow_each_other_down() -> None:
@@ -135,7 +170,9 @@ def test_with_room_for_all_a_job_is_decided_alone_and_nothing_else_changes(count
     all_jobs, some_jobs = Whole(), Counting()
     for rule in (all_jobs, some_jobs):
         records: list[object] = []
-        driver = Driver(nodes(count, 4), rule, seed=3, function_lost=400.0, journal=records.append)
+        driver = Driver(
+            nodes(count, 4), rule, seed=3, faults=Faults(3, function_lost=400.0), journal=records.append
+        )
         for number in range(4):
             driver.submit(30.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
         driver.run()

@@ -43,8 +43,9 @@ class EpochReport:
 
 @dataclass(frozen=True, slots=True)
 class HandlerStarted:
-    """A handler took over the journal; no function of an earlier one is left. `nodes` is the cluster it has.
+    """A handler took over the journal; no function of an earlier one is left.
 
+    `nodes` is the cluster it has; those named in `away` belong to it, but are not there for now (`NodesChanged`).
     `gone_by` is when the last of those functions was surely gone, where the platform can tell: they are paid until
     then, and not until the restart.
     """
@@ -52,6 +53,19 @@ class HandlerStarted:
     at: float
     nodes: tuple[Node, ...]
     gone_by: float | None = None
+    job: str = ""
+    away: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class NodesChanged:
+    """From now on the nodes named in `away` are away, and all others are there.
+
+    Nothing is placed on a node that is away. Pods that were lost with it are told one by one (`PodLost`), after this.
+    """
+
+    at: float
+    away: tuple[str, ...]
     job: str = ""
 
 
@@ -176,6 +190,7 @@ class ResumeAsked:
 
 Event = (
     HandlerStarted
+    | NodesChanged
     | JobSubmitted
     | PodReady
     | PodLost

@@ -54,6 +54,10 @@ def _handler_started(job: Job, event: ev.HandlerStarted) -> None:
     job.phase = Phase.ENDING if job.ending else Phase.IDLE
 
 
+def _nodes_changed(job: Job, event: ev.NodesChanged) -> None:
+    """What a job loses with a node is told pod by pod."""
+
+
 def _pod_ready(job: Job, event: ev.PodReady) -> None:
     held = job.pods.get(event.pod)
     if held is not None and not held.releasing:
@@ -262,6 +266,7 @@ def _enter(job: Job, action: act.Enter) -> None:
 
 _APPLY: dict[type, Callable[[Job, Any], None]] = {
     ev.HandlerStarted: _handler_started,
+    ev.NodesChanged: _nodes_changed,
     ev.PodReady: _pod_ready,
     ev.PodLost: _pod_lost,
     ev.PodsReleased: _pods_released,

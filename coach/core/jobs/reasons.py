@@ -52,6 +52,7 @@ class Reason(StrEnum):
     WAITING_MEMBERS = "WaitingMembers"
     WAITING_CAPACITY = "WaitingCapacity"
     SHADOW_RESERVED = "ShadowReserved"
+    NODES_AWAY = "NodesAway"
     DRAINING = "Draining"
     PLACING = "Placing"
     BACKING_OFF = "BackingOff"
@@ -109,6 +110,7 @@ MEANING: dict[Reason, Meaning] = {
     Reason.WAITING_MEMBERS: Meaning("not all types of its functions are there yet", State.WAITING),
     Reason.WAITING_CAPACITY: Meaning("waits for room in the cluster", State.WAITING),
     Reason.SHADOW_RESERVED: Meaning("the room is kept for a job that came earlier", State.WAITING),
+    Reason.NODES_AWAY: Meaning("waits for nodes that are away", State.WAITING),
     Reason.DRAINING: Meaning("waits for another job to give back its room", State.WAITING),
     Reason.PLACING: Meaning("its functions are being placed", State.WAITING),
     Reason.BACKING_OFF: Meaning("pauses after a failed attempt", State.WAITING),
