@@ -61,10 +61,9 @@ class CoachPolicy:
         together.fit(movable)
         if self._keep(movable, together):
             together.fit(movable)
-        decided = {claim.job.id: claim.at for claim in claims}
         if any(claim.job.busy for claim in claims):
-            self._hold(claims, cluster, shared, steps)
-            decided = {claim.job.id: claim.at for claim in claims}
+            self._hold(together)
+        decided = {claim.job.id: claim.at for claim in claims}
         return AllocationDecision({job.id: decided[job.id] for job in jobs}, tuple(steps))
 
     def _shared(self, jobs: Sequence[JobView]) -> Objective:
@@ -75,20 +74,18 @@ class CoachPolicy:
 
     def _alone(self, jobs: Sequence[JobView], room: Room, steps: list[Step]) -> list[Claim]:
         """What each job would like to have, in queue order."""
-        known = {
-            job.id: remaining.expected
-            for job in jobs
-            if (remaining := job.remaining_epochs) is not None and math.isfinite(remaining.expected)
-        }
-        typical = statistics.median(known.values()) if known else 1.0
+        epochs = [math.inf if (one := job.remaining_epochs) is None else one.expected for job in jobs]
+        if not all(map(math.isfinite, epochs)):
+            typical = statistics.median([one for one in epochs if math.isfinite(one)] or [1.0])
+            epochs = [one if math.isfinite(one) else typical for one in epochs]
         climb = climber(self.objective, self.least_efficiency)
         claims = []
-        for job in jobs:
+        for job, remaining in zip(jobs, epochs, strict=True):
             goal = job.fixed or climb(job, steps)
             if goal is None:
                 steps.append(Step(job.id, job.current, None, Reason.UNAFFORDABLE))
             # A job that is about to end still has an epoch to run.
-            claims.append(Claim(job, goal, max(known.get(job.id, typical), 1.0), room))
+            claims.append(Claim(job, goal, max(remaining, 1.0), room))
         if self.objective is Objective.MEAN_COMPLETION:
             # Who ends first makes room first (shortest remaining time).
             claims.sort(key=lambda claim: (-claim.job.priority, claim.seconds(claim.floor)))
@@ -105,9 +102,9 @@ class CoachPolicy:
             (claim, claim.at, current)
             for claim in claims
             if claim.at is not None
-            and claim.job.fixed is None
             and (current := claim.job.current) is not None
             and current != claim.at
+            and claim.job.fixed is None
             and self._allowed(claim, current)
         ]
         changing.sort(key=lambda change: change[0].share(*change[2]) - change[0].share(*change[1]))
@@ -141,18 +138,17 @@ class CoachPolicy:
         climb = climber(self.objective, self.least_efficiency)
         return inside and at is not None and climb.level(job, current)[0] >= climb.level(job, at)[0]
 
-    def _hold(
-        self, claims: Sequence[Claim], cluster: ClusterView, shared: Objective, steps: list[Step]
-    ) -> None:
+    def _hold(self, together: Together) -> None:
         """Let the jobs that are not busy have no more than fits beside what the busy ones hold."""
-        room = Room(cluster)
-        for claim in claims:
-            ideal = claim.goal = claim.at
-            room.add(claim, claim.job.current if claim.job.busy else ideal)
-        movable = [claim for claim in claims if not claim.job.busy]
-        together = Together(claims, room, shared, steps)
+        movable, busy = [], []
+        for claim in together.claims:
+            claim.goal = claim.at
+            (busy if claim.job.busy else movable).append(claim)
+        for claim in busy:
+            if claim.job.current != claim.at:
+                together.room.change(claim, claim.job.current)
         together.fit(movable, held=True)
         # What is left of a change may not pay any more; the rest of it can wait for the next boundary.
         if self._keep(movable, together):
             together.fit(movable, held=True)
-        together.promise([claim for claim in claims if claim.job.busy])
+        together.promise(busy)

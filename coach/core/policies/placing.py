@@ -65,6 +65,7 @@ class Placed:
         self.maximum = job.maximum
         self.busy = False
         self.current: Allocation | None = None
+        self._held: Plan | None = None
         self.restart_seconds = job.rescale_seconds
         self._remaining: Remaining | None = None
         self._speeds: dict[Allocation, float] = {}
@@ -73,8 +74,11 @@ class Placed:
         """Bring to what the job holds now."""
         job = self.job
         self.busy = busy
-        self.current = Allocation(job.workers, job.servers) if job.phase is Phase.RUNNING else None
         self._remaining = None
+        held = job.plan if job.phase is Phase.RUNNING else None
+        if held is not self._held:
+            self._held = held
+            self.current = None if held is None else Allocation(job.workers, job.servers)
 
     @property
     def requests(self) -> Mapping[Role, Resources]:
@@ -159,9 +163,9 @@ class Placing:
         wanted = self.policy.allocate(views, self._cluster(view)).allocations
         growing: list[tuple[JobState, Allocation]] = []
         for placed in views:
-            job, goal = placed.job, wanted[placed.id]
-            if placed.busy or goal == placed.current:
+            if placed.busy or (goal := wanted[placed.id]) == placed.current:
                 continue
+            job = placed.job
             if job.phase is not Phase.RUNNING:
                 if goal:
                     growing.append((job, goal))

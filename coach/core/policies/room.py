@@ -56,18 +56,14 @@ _asks = lru_cache(maxsize=1 << 12)(Asks)
 class Claim:
     """What one job asks for while a decision is made; `at` moves, the rest stays."""
 
-    __slots__ = ("asks", "at", "cheapest", "floor", "goal", "job", "rank", "remaining", "shares", "uses")
+    __slots__ = (
+        "asks", "at", "cheapest", "floor", "goal", "job", "rank", "remaining", "settled", "shares", "uses",
+    )  # fmt: skip
 
     def __init__(self, job: JobView, goal: Allocation | None, remaining: float, room: Room) -> None:
         self.job = job
-        #: It asks for its target for the least money.
-        self.cheapest = job.objective is Objective.CHEAPEST
         #: What it would like to have; None where it cannot pay for anything.
         self.goal = goal
-        #: The least it can do with. The smallest allocation may cost more an epoch than a larger one.
-        self.floor = job.fixed or job.minimum
-        if goal is not None and job.fixed is None and not job.affordable(self.floor):
-            self.floor = goal
         #: What it gets as things stand; None: it waits.
         self.at: Allocation | None = None
         #: What `at` needs: kept by `Room.change`.
@@ -76,7 +72,14 @@ class Claim:
         self.remaining = remaining
         #: Place in the queue, first is 0.
         self.rank = 0
-        self.asks: Asks = kept(job, "asks", lambda: _asks(_parts(job)))
+        lasting = kept(job, (Claim, goal), lambda: _lasting(job, goal))
+        #: It asks for its target for the least money.
+        self.cheapest: bool = lasting[0]
+        #: It holds what it is fixed to: nothing of it can be taken back now.
+        self.settled = job.fixed is not None and job.fixed == job.current
+        #: The least it can do with.
+        self.floor: Allocation = lasting[1]
+        self.asks: Asks = lasting[2]
         #: Dominant shares of the cluster of a worker and a server.
         self.shares = room.shares(self.asks)
 
@@ -85,11 +88,6 @@ class Claim:
         """Requests (cpu, memory, gpu) of a worker, a server and the scheduler."""
         return self.asks.parts
 
-    @property
-    def settled(self) -> bool:
-        """It holds what it is fixed to: nothing of it can be taken back now."""
-        return self.job.fixed is not None and self.job.fixed == self.job.current
-
     def share(self, workers: int, servers: int) -> float:
         """Dominant shares of so many pods together; above zero."""
         return (workers * self.shares[0] + servers * self.shares[1]) or ROUNDING
@@ -97,6 +95,15 @@ class Claim:
     def seconds(self, allocation: Allocation) -> float:
         """Predicted time to the target with `allocation`."""
         return self.remaining / self.job.speed(allocation)
+
+
+def _lasting(job: JobView, goal: Allocation | None) -> tuple[bool, Allocation, Asks]:
+    """What stays as it is as long as the job does: see `Claim.cheapest`, `floor` and `asks`."""
+    floor = job.fixed or job.minimum
+    if goal is not None and job.fixed is None and not job.affordable(floor):
+        # The smallest allocation may cost more an epoch than a larger one.
+        floor = goal
+    return job.objective is Objective.CHEAPEST, floor, _asks(_parts(job))
 
 
 def _parts(job: JobView) -> tuple[Vector, Vector, Vector]:
@@ -170,10 +177,17 @@ class Room:
         used[2] += after[2] - before[2]
         claim.at, claim.uses = to, after
 
-    def add(self, claim: Claim, at: Allocation | None) -> None:
-        """Let `claim`, which had nothing of this room, have `at`."""
-        claim.uses = NOTHING
-        self.change(claim, at)
+    def fit_all(self, claims: Iterable[Claim]) -> bool:
+        """Whether each of `claims`, which have nothing yet, could have its floor: alone, and all of them together."""
+        used = list(self.used)
+        counts: dict[tuple[Asks, Allocation], int] = Counter((claim.asks, claim.floor) for claim in claims)
+        for (asks, floor), count in counts.items():
+            needs = asks.needs(floor)
+            if not self._ground.alone.get((asks, floor)):
+                return False
+            for i in RANGE:
+                used[i] += count * needs[i]
+        return all(used[i] <= self.total[i] for i in RANGE)
 
     def has(self, amount: Vector) -> bool:
         """Whether the sum has room for `amount` beside what is used."""
@@ -232,17 +246,11 @@ class Room:
         No misfits prove that the pods can be placed; a misfit may be the fault of the heuristic. Nodes with the same
         room side by side are looked at as one, so equal nodes cost next to nothing.
         """
-        counts: dict[Asks, list[int]] = {}
-        for claim in claims:
-            if claim.at is not None:
-                count = counts.setdefault(claim.asks, [0, 0, 0])
-                count[0] += claim.at[0]
-                count[1] += claim.at[1]
-                count[2] += 1
         pods: Counter[Vector] = Counter()
-        for asks, count in counts.items():
-            for shape, number in zip(asks.parts, count, strict=True):
-                pods[shape] += number
+        for (asks, at), count in Counter((claim.asks, claim.at) for claim in claims).items():
+            if at is not None:
+                for shape, number in zip(asks.parts, (*at, 1), strict=True):
+                    pods[shape] += count * number
         runs = self._ground.runs
         left: Counter[Vector] = Counter()
         for shape in sorted(pods, key=lambda pod: (-self._size(pod), pod)):

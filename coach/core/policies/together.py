@@ -339,11 +339,16 @@ def admit(claims: Sequence[Claim], room: Room, steps: list[Step]) -> None:
     Demands that are fixed and held already come first. A smaller job may pass one that waits, and starves nobody:
     at the next decision the one that waits is again asked before it.
     """
-    settled = {claim.rank for claim in claims if claim.settled}
-    line = sorted(claims, key=lambda claim: (claim.rank not in settled, claim.rank)) if settled else claims
-    for claim in line:
-        if claim.goal is None:
-            continue
+    settled = any(claim.settled for claim in claims)
+    line = sorted(claims, key=lambda claim: (not claim.settled, claim.rank)) if settled else claims
+    asking = [claim for claim in line if claim.goal is not None]
+    if room.fit_all(asking):
+        for claim in asking:
+            room.change(claim, claim.goal)
+            if claim.job.fixed is not None:
+                steps.append(Step(claim.job.id, claim.job.current, claim.floor, Reason.FIXED))
+        return
+    for claim in asking:
         if not room.holds_alone(claim, claim.floor):
             steps.append(Step(claim.job.id, claim.job.current, None, Reason.NEVER_FITS))
         elif room.fits(claim, claim.floor):
