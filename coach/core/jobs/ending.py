@@ -50,29 +50,31 @@ def verdict(job: Job) -> tuple[Reason, str] | None:
     """Why the job ends now, with the numbers; None: it goes on."""
     spec = job.spec.spec
     target = spec.target
-    real = job.real_epochs
+    real = job.times.real
     if job.in_a_row >= target.epochs_in_a_row:
-        values = ", ".join(f"{getattr(e.report, job.metric):.4g}" for e in real[-target.epochs_in_a_row :])
+        last = job.real_epochs[-target.epochs_in_a_row :]
+        values = ", ".join(f"{getattr(e.report, job.metric):.4g}" for e in last)
         return (
             Reason.TARGET_REACHED,
             f"{job.metric} {values} meets {job.target:g} {target.epochs_in_a_row} times in a row",
         )
     if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
         return Reason.TIME_LIMIT, f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
-    if spec.max_epochs is not None and len(real) >= spec.max_epochs:
-        best = (min if job.metric == "loss" else max)(getattr(e.report, job.metric) for e in real)
+    if spec.max_epochs is not None and real >= spec.max_epochs:
+        best = (min if job.metric == "loss" else max)(getattr(e.report, job.metric) for e in job.real_epochs)
         return (
             Reason.EPOCH_LIMIT,
-            f"{len(real)} of at most {spec.max_epochs} epochs done, best {job.metric} {best:.4g}, "
+            f"{real} of at most {spec.max_epochs} epochs done, best {job.metric} {best:.4g}, "
             f"target {job.target:g}",
         )
-    least = HOPELESS_EPOCHS * (2 if got_worse(job) else 1)
-    hopeless = len(real) >= least and job.hopeless >= HOPELESS_FITS and not on_its_way(job)
+    # Most are not: what looks through all epochs comes last.
+    hopeless = real >= HOPELESS_EPOCHS and job.hopeless >= HOPELESS_FITS
+    hopeless = hopeless and (real >= 2 * HOPELESS_EPOCHS or not got_worse(job)) and not on_its_way(job)
     if hopeless and job.convergence is not None:
         level = job.convergence.asymptote
         return (
             Reason.TARGET_BELOW_ASYMPTOTE,
             f"{job.metric} levels off at {level.expected:.4g} ({level.low:.4g} to {level.high:.4g}), "
-            f"target {job.target:g}, after {len(real)} epochs",
+            f"target {job.target:g}, after {real} epochs",
         )
     return None

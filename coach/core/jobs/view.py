@@ -122,6 +122,9 @@ class View:
     def speed(self, allocation: Allocation, /) -> float:
         """Epochs/s as fitted, evaluation and checkpoint included."""
         if allocation not in self._speeds:
+            if not self._speeds and self._job.speed is not None:
+                # A policy asks for many of them next.
+                self._job.speed.look_at(life.allocations(self._job))
             seconds = life.predicted_seconds(self._job, allocation, 1.0)
             speed = 1.0 / seconds.expected if seconds else 1.0
             self._speeds[allocation] = speed * self._factors.speed

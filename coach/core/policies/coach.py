@@ -140,10 +140,10 @@ class CoachPolicy:
 
     def _hold(self, together: Together) -> None:
         """Let the jobs that are not busy have no more than fits beside what the busy ones hold."""
-        movable, busy = [], []
+        busy = [claim for claim in together.claims if claim.job.busy]
+        movable = [claim for claim in together.claims if not claim.job.busy]
         for claim in together.claims:
             claim.goal = claim.at
-            (busy if claim.job.busy else movable).append(claim)
         for claim in busy:
             if claim.job.current != claim.at:
                 together.room.change(claim, claim.job.current)
