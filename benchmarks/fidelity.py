@@ -101,7 +101,7 @@ def _live(recorded: Recorded, others: Sequence[Recorded], seed: int) -> dict[str
     for name, one in submitted.items():
         alike = [other.runs[name] for other in others if name in other.runs]
         alone = [other.runs[name] for other in others if set(other.runs) == {name}]
-        driver.submit(
+        driver.submit_at(
             one.at,
             name,
             one.spec,

@@ -91,7 +91,7 @@ def month(
     for number, (arrival, model, seconds) in enumerate(zip(arrivals, which, lengths, strict=True)):
         document = job_file(f"job-{number:05d}", 12, price * seconds)
         truth = assumed(TrainingJob.from_json(document), models[model], seconds, 27.0)
-        driver.submit(arrival, f"job-{number:05d}", document, truth)
+        driver.submit_at(arrival, f"job-{number:05d}", document, truth)
     driver.run()
     ended = driver.ended.values()
     row = {

@@ -3,6 +3,9 @@
 Like the live handler it carries the reducer's actions out and feeds the answers back, each with its token; it decides
 nothing. Every event and action goes to `journal` in the order in which the handler would write them down.
 
+What is drawn or measured is asked in methods of their own (`_pod_seconds`, `_mishap`, `_report`, ...): the tests' world
+(`tests/core/world.py`) is this driver with worse luck and with rules that it checks after every event.
+
 Where `machine_cores` is given, all virtual nodes are one machine with so many cores (as on the `local` platform): when
 the epochs that run use more than that, all go slower by the same part.
 """
@@ -12,22 +15,22 @@ from __future__ import annotations
 import heapq
 import math
 from collections import Counter
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from coach.core.budget import to_amount
 from coach.core.cluster import NOTHING, Node, Pod, PodId, Resources, Role
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import Reason, State
+from coach.core.jobs.reasons import Reason
 from coach.core.policies.base import AllocationPolicy
 from coach.core.reducer import Reducer
+from coach.simulation.ended import Ended
 from coach.simulation.faults import Faults
-from coach.simulation.truth import Training, draw
+from coach.simulation.truth import Drawn, Training, draw
 
 #: What happens later: makes an event, or None if it is not so any more.
 Later = Callable[[], ev.Event | None]
@@ -50,31 +53,8 @@ class Running:
     samples: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Ended:
-    """A job at its end. Seconds on the run's clock; `held` in resource-seconds, `spent` in the job's currency."""
-
-    job: str
-    submitted: float
-    started: float
-    ended: float
-    state: State
-    reason: Reason
-    epochs: int
-    probes: int
-    attempts: int
-    changes: int
-    #: Seconds in which it trained (its epochs that counted).
-    trained: float
-    spent: float
-    overshoot: float
-    held: Resources
-    passes: float
-    final: Job = field(repr=False)
-
-
 @dataclass(slots=True)
-class _Standing:
+class Standing:
     """A pod that exists."""
 
     pod: Pod
@@ -111,49 +91,61 @@ class Driver:
         self._machine = machine_cores
         self._journal = journal
         self._usage = usage
-        self._truths: dict[str, Training] = {}
-        self._pods: dict[str, dict[PodId, _Standing]] = {}
-        self._running: dict[str, Running] = {}
+        self.truths: dict[str, Training] = {}
+        self.standing: dict[str, dict[PodId, Standing]] = {}
+        self.running: dict[str, Running] = {}
         self._held: dict[str, Resources] = {}
         self._changes: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Later]] = []
         self._sequence = 0
         self._submissions = 0
-        self._send(ev.HandlerStarted(self.now, self._nodes))
+        self.send(ev.HandlerStarted(self.now, self._nodes))
         if self._faults.node_lost < math.inf:
             for number in range(len(self._nodes)):
                 self._plan_loss(number)
 
-    def submit(self, at: float, name: str, document: dict[str, Any], truth: Training, **known: Any) -> None:
+    def submit_at(
+        self, at: float, name: str, document: dict[str, Any], truth: Training, **known: Any
+    ) -> None:
         """Submit a job file's content at `at`; `known` as in `JobSubmitted`."""
-        self._truths[name] = truth
+        self.truths[name] = truth
         self._submissions += 1
 
         def make() -> ev.Event:
             self._submissions -= 1
             return ev.JobSubmitted(self.now, name, document, f"simulated:///{name}", **known)
 
-        self._at(at, make)
+        self.at(at, make)
 
-    def run(self, until: float = math.inf) -> None:
-        """Live until every job has come to an end, or `until`."""
-        while self._heap and (self._submissions or self.reducer.jobs):
-            if self._heap[0][0] > until:
-                self.now = until
-                return
+    def run(self) -> None:
+        """Live until every job has come to an end."""
+        while (self._submissions or self.reducer.jobs) and self.step():
+            pass
+
+    def _next(self, event: ev.Event) -> None:
+        self.at(self.now, lambda: event)
+
+    def step(self) -> bool:
+        """Let the next thing happen; whether there was one."""
+        while self._heap:
             due, _, make = heapq.heappop(self._heap)
-            self.now = max(self.now, due)
+            before, self.now = self.now, max(self.now, due)
             event = make()
             if event is not None:
-                self._send(event)
+                self.send(event)
+                return True
+            self.now = before
+        return False
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
-    def _at(self, due: float, make: Later) -> None:
+    def at(self, due: float, make: Later) -> None:
+        """Send the event that `make` gives, at `due`."""
         self._sequence += 1
         heapq.heappush(self._heap, (due, self._sequence, make))
 
-    def _send(self, event: ev.Event) -> None:
+    def send(self, event: ev.Event) -> list[act.Action]:
+        """Tell the reducer, and carry out what follows."""
         self.events += 1
         actions = self.reducer.react(event)
         if self._journal is not None:
@@ -161,6 +153,7 @@ class Driver:
                 self._journal(record)
         for action in actions:
             self._carry_out(action)
+        return actions
 
     def _carry_out(self, action: act.Action) -> None:
         name = action.job
@@ -178,59 +171,51 @@ class Driver:
                 self._stop(action)
             case act.FitModels():
                 job = self.reducer.jobs[name]
-                fitted = fit_models(job.speed_points(), job.curve_points(), job.metric)
-                self._at(
-                    self.now + self._truths[name].fit_seconds,
+                fitted = self._fit(job)
+                self.at(
+                    self.now + self.truths[name].fit_seconds,
                     lambda: ev.ModelsFitted(self.now, name, action.token, *fitted),
                 )
             case act.SetTimer():
-                self._at(max(self.now, action.due), lambda: ev.TimerFired(self.now, name, action.token))
+                self.at(max(self.now, action.due), lambda: ev.TimerFired(self.now, name, action.token))
             case act.Enter():
                 job = self.reducer.jobs[name]
                 if job.ended:
-                    self._forget(job)
+                    self._ended(job)
 
-    def _forget(self, job: Job) -> None:
+    def _fit(self, job: Job) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        return fit_models(job.speed_points(), job.curve_points(), job.metric)
+
+    def _ended(self, job: Job) -> None:
         """A job that has ended decides nothing any more: it leaves the reducer, so that a long run stays fast."""
         self.reducer.forget(job.name)
-        self._pods.pop(job.name, None)
-        spent, budget = job.ledger.spent, job.ledger.budget
-        self.ended[job.name] = Ended(
-            job.name,
-            job.submitted_at,
-            math.nan if job.started_at is None else job.started_at,
-            self.now,
-            job.state,
-            job.reason,
-            len(job.real_epochs),
-            len(job.epochs) - len(job.real_epochs),
-            job.attempts,
-            max(0, self._changes.pop(job.name, 0) - 1),
-            sum(epoch.seconds for epoch in job.epochs),
-            to_amount(spent),
-            to_amount(max(0, spent - budget)) if budget is not None else 0.0,
-            self._held.pop(job.name, NOTHING),
-            job.passes,
-            job,
-        )
+        self.standing.pop(job.name, None)
+        changes, held = self._changes.pop(job.name, 0), self._held.pop(job.name, NOTHING)
+        self.ended[job.name] = Ended.of(job, self.now, max(0, changes - 1), held)
 
     # -- pods --------------------------------------------------------------------------------------------------
 
     def _deploy(self, pod: Pod) -> None:
         name = pod.id.job
-        standing = self._pods.setdefault(name, {})[pod.id] = _Standing(pod, self.now)
+        standing = self.standing.setdefault(name, {})[pod.id] = Standing(pod, self.now)
         self._use(pod.requests)
 
         def answer() -> ev.Event | None:
-            if self._pods.get(name, {}).get(pod.id) is not standing or standing.leaving:
+            if self.standing.get(name, {}).get(pod.id) is not standing or standing.leaving:
                 return None
             standing.ready = True
             return ev.PodReady(self.now, name, pod.id, "simulated:0")
 
-        self._at(self.now + self._truths[name].pod_seconds, answer)
+        seconds = self._pod_seconds(pod.id)
+        if seconds < math.inf:
+            self.at(self.now + seconds, answer)
+
+    def _pod_seconds(self, pod: PodId) -> float:
+        """From its order until it is ready; infinity: it never is."""
+        return self.truths[pod.job].pod_seconds
 
     def _release(self, action: act.ReleasePods) -> None:
-        pods = self._pods.get(action.job, {})
+        pods = self.standing.get(action.job, {})
         for pod in action.pods:
             if pod in pods:
                 pods[pod].leaving = True
@@ -240,10 +225,10 @@ class Driver:
                 self._remove(pod)
             return ev.PodsReleased(self.now, action.job, action.pods)
 
-        self._at(self.now + self._truths[action.job].release_seconds, answer)
+        self.at(self.now + self.truths[action.job].release_seconds, answer)
 
     def _remove(self, pod: PodId) -> None:
-        standing = self._pods.get(pod.job, {}).pop(pod, None)
+        standing = self.standing.get(pod.job, {}).pop(pod, None)
         if standing is not None:
             requests = standing.pod.requests
             self._held[pod.job] = self._held.get(pod.job, NOTHING) + requests * (self.now - standing.since)
@@ -256,32 +241,35 @@ class Driver:
     # -- nodes -------------------------------------------------------------------------------------------------
 
     def _plan_loss(self, number: int) -> None:
-        self._at(self.now + self._faults.lost_after(number), lambda: self._lose_node(number))
+        self.at(self.now + self._faults.lost_after(number), lambda: self._lose_node(number))
 
-    def _lose_node(self, number: int) -> None:
+    def _lose_node(self, number: int) -> ev.Event:
         """A node goes away, with all that stands there."""
         node = self._nodes[number].name
-        self._at(self.now + self._faults.back_after(number), lambda: self._return_node(number))
+        self.at(self.now + self._faults.back_after(number), lambda: self._return_node(number))
         self._away.add(node)
         self.nodes_lost += 1
-        gone = [one for pods in self._pods.values() for one in pods.values() if one.pod.node == node]
-        for one in gone:
-            self._remove(one.pod.id)
-        self._send(ev.NodesChanged(self.now, tuple(sorted(self._away))))
-        for one in gone:
-            if not one.leaving:
-                pod = one.pod.id
-                self._send(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, f"{node} is away"))
+        for pod in self._empty({node}):
+            self._next(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, f"{node} is away"))
+        return ev.NodesChanged(self.now, tuple(sorted(self._away)))
 
-    def _return_node(self, number: int) -> None:
+    def _empty(self, nodes: Collection[str]) -> list[PodId]:
+        """Remove what stands on these nodes, but for what is on its way out anyway."""
+        pods = [one for pods in self.standing.values() for one in pods.values()]
+        lost = [one.pod.id for one in pods if one.pod.node in nodes and not one.leaving]
+        for pod in lost:
+            self._remove(pod)
+        return lost
+
+    def _return_node(self, number: int) -> ev.Event:
         self._away.remove(self._nodes[number].name)
         self._plan_loss(number)
-        self._send(ev.NodesChanged(self.now, tuple(sorted(self._away))))
+        return ev.NodesChanged(self.now, tuple(sorted(self._away)))
 
     # -- epochs ------------------------------------------------------------------------------------------------
 
     def _run_epoch(self, order: act.RunEpoch) -> None:
-        truth = self._truths[order.job]
+        truth = self.truths[order.job]
         job = self.reducer.jobs[order.job]
         fate = draw(self._seed, order.job, job.attempts, self._faults.function_lost)
         speed = truth.speed(*order.allocation) * math.exp(truth.speed_noise * fate.speed)
@@ -292,7 +280,7 @@ class Driver:
         train = samples / truth.data_size / speed
         same = bool(job.epochs) and job.epochs[-1].group == order.group
         beside = truth.same_group_seconds if same else truth.new_group_seconds
-        whole = beside + train + (truth.evaluate_seconds if order.evaluate else 0.0)
+        whole = beside + train + (truth.evaluate_seconds if self._evaluates(order) else 0.0)
         cores = truth.worker_cores
         worker_cores = cores(*order.allocation) if callable(cores) else cores
         x = (order.position + samples) / truth.data_size
@@ -308,19 +296,27 @@ class Driver:
             accuracy=None if truth.accuracy is None else min(1.0, max(0.0, truth.accuracy(x) - noise)),
             samples=samples,
         )
-        self._running[order.job] = epoch
-        self._at(order.at + order.deadline, lambda: self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline"))
-        if fate.fails_at < whole:
+        self.running[order.job] = epoch
+        self.at(order.at + order.deadline, lambda: self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline"))
+        self._mishap(epoch, fate)
+        self._share_out(epoch)
+
+    def _evaluates(self, order: act.RunEpoch) -> bool:
+        return order.evaluate
+
+    def _mishap(self, epoch: Running, fate: Drawn) -> None:
+        """What goes wrong in an epoch that begins: a worker dies, where fate has it so."""
+        order = epoch.order
+        if fate.fails_at < epoch.whole:
             workers = [pod for pod in order.pods if pod.role is Role.WORKER]
             lost = workers[int(fate.fails_at * 1e6) % len(workers)]
-            self._at(self.now + fate.fails_at, lambda: self._lose(order, lost))
-        self._share_out(epoch)
+            self.at(self.now + fate.fails_at, lambda: self._lose(order, lost))
 
     def _share_out(self, changed: Running | None = None) -> None:
         """Stamp the end of an epoch, or of all whose rate has changed with those that run beside them."""
-        used = sum(epoch.cores for epoch in self._running.values())
+        used = sum(epoch.cores for epoch in self.running.values())
         rate = min(1.0, self._machine / used) if used > 0 else 1.0
-        affected = [epoch for epoch in self._running.values() if epoch.rate != rate or epoch is changed]
+        affected = [epoch for epoch in self.running.values() if epoch.rate != rate or epoch is changed]
         for epoch in affected:
             epoch.left -= (self.now - epoch.mark) * epoch.rate
             epoch.mark = self.now
@@ -331,17 +327,21 @@ class Driver:
     def _stamp(self, epoch: Running) -> None:
         version = epoch.version
         due = epoch.mark + max(0.0, epoch.left) / epoch.rate
-        self._at(due, lambda: self._finish(epoch) if epoch.version == version else None)
+        self.at(due, lambda: self._finish(epoch) if epoch.version == version else None)
 
     def _finish(self, epoch: Running) -> ev.Event | None:
         order = epoch.order
-        if self._running.get(order.job) is not epoch:
+        if self.running.get(order.job) is not epoch:
             return None
-        del self._running[order.job]
+        del self.running[order.job]
         self._share_out()
+        return ev.EpochFinished(self.now, order.job, order.token, self._report(epoch), self._calls(order))
+
+    def _report(self, epoch: Running) -> ev.EpochReport:
+        order = epoch.order
         slower = (self.now - order.at) / epoch.whole
-        truth = self._truths[order.job]
-        report = ev.EpochReport(
+        truth = self.truths[order.job]
+        return ev.EpochReport(
             samples=epoch.samples,
             data_size=truth.data_size,
             loss=epoch.loss if order.evaluate else None,
@@ -350,23 +350,24 @@ class Driver:
             train_seconds=epoch.train * slower,
             evaluate_seconds=truth.evaluate_seconds * slower if order.evaluate else 0.0,
         )
-        return ev.EpochFinished(self.now, order.job, order.token, report, self._calls(order))
 
     def _stop(self, action: act.StopEpoch) -> None:
-        epoch = self._running.get(action.job)
+        epoch = self.running.get(action.job)
         if epoch is not None and epoch.order.token == action.token:
-            self._at(self.now, lambda: self._fail(epoch.order, action.reason, "stopped"))
+            left = max(0.0, epoch.order.at + epoch.order.deadline - self.now)
+            due = self.now + min(self.truths[action.job].stop_seconds, left)
+            self.at(due, lambda: self._fail(epoch.order, action.reason, "stopped"))
 
     def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:
-        epoch = self._running.get(order.job)
+        epoch = self.running.get(order.job)
         if epoch is None or epoch.order is not order:
             return None
-        del self._running[order.job]
+        del self.running[order.job]
         self._share_out()
         return ev.EpochFailed(self.now, order.job, order.token, reason, message, self._calls(order))
 
     def _lose(self, order: act.RunEpoch, pod: PodId) -> ev.Event | None:
-        epoch = self._running.get(order.job)
+        epoch = self.running.get(order.job)
         if epoch is None or epoch.order is not order:
             return None
         self._remove(pod)

@@ -28,6 +28,8 @@ class Training:
     #: From the order of a pod to its readiness, and from the end of a job's use of pods to their release.
     pod_seconds: float = 0.3
     release_seconds: float = 0.02
+    #: From the order to stop an epoch to its end.
+    stop_seconds: float = 0.0
     fit_seconds: float = 0.05
     #: Standard deviations of the logarithm of an epoch's training time, and of the measured loss.
     speed_noise: float = 0.0

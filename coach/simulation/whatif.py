@@ -87,7 +87,7 @@ def _reduce(
         zip(question.jobs, question.truths, question.arrivals, strict=True)
     ):
         names[job.name] = number
-        driver.submit(at, job.name, _document(job, static), truth)
+        driver.submit_at(at, job.name, _document(job, static), truth)
     driver.run()
     for name, ended in driver.ended.items():
         record.add(

@@ -13,7 +13,7 @@ import random
 import sys
 import time
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Protocol
 
 from coach.core.budget import PRICE_BOOKS
@@ -116,12 +116,13 @@ def _truth(dice: Dice) -> Truth:
     truth = Truth(
         speed,
         lambda x: max(1e-3, loss(x)),
-        evaluate=dice.pick(0.2, 0.0, 30.0),
-        start=dice.pick(0.3, 0.01, 20.0),
+        evaluate_seconds=dice.pick(0.2, 0.0, 30.0),
+        new_group_seconds=(start := dice.pick(0.3, 0.01, 20.0)),
+        same_group_seconds=start,
         data_size=dice.pick(10_000, 100, 10**7),
-        release=dice.pick(0.05, 0.0, 5.0),
-        stop=dice.pick(0.05, 0.0, 5.0),
-        fit=dice.pick(0.01, 0.0, 2.0),
+        release_seconds=dice.pick(0.05, 0.0, 5.0),
+        stop_seconds=dice.pick(0.05, 0.0, 5.0),
+        fit_seconds=dice.pick(0.01, 0.0, 2.0),
     )
     fates = [
         (dice.whole(1, 25), dice.pick(*EPOCH_FAULTS), dice.whole(0, 10) / 10)
@@ -133,7 +134,6 @@ def _truth(dice: Dice) -> Truth:
         attempt = int(order.token.rpartition(".")[2])
         return next(((reason, share) for at, reason, share in bounded if at == attempt), None)
 
-    truth.fault = fault
     slow = {dice.whole(1, 30): dice.pick(30.0, 70.0, None, *POD_FAULTS) for _ in range(dice.pick(0, 0, 1, 4))}
     stuck = dice.pick(None, None, None, None, "worker-1", "server-1", "worker-2")
     usual = dice.pick(0.5, 0.0, 3.0)
@@ -141,8 +141,7 @@ def _truth(dice: Dice) -> Truth:
     def pod(of: PodId, number: int) -> float | Reason | None:
         return None if stuck and of.name.endswith(stuck) else slow.get(number, usual)
 
-    truth.pod = pod
-    return truth
+    return replace(truth, fault=fault, pod=pod)
 
 
 def _file(dice: Dice, truth: Truth) -> dict[str, Any]:
@@ -163,7 +162,7 @@ def _file(dice: Dice, truth: Truth) -> dict[str, Any]:
         }
         second = rate * 1.7 + call * 6
     if second and dice.pick(True, True, True, False):
-        epoch = second * (1 / truth.speed(1, 1) + truth.start + truth.evaluate)
+        epoch = second * (1 / truth.speed(1, 1) + truth.new_group_seconds + truth.evaluate_seconds)
         changes["budget"] = {"amount": max(1e-6, epoch * scaled(dice, 0.01, 300.0)), "currency": "USD"}
     for role in ("workers", "servers"):
         least = dice.pick(1, 1, 1, 2)
@@ -256,9 +255,7 @@ def _strike(world: World, blow: Blow) -> None:
                 event
                 for event in world.history
                 if isinstance(event, told)
-                and not (
-                    isinstance(event, ev.PodReady) and (r := world.pods.get(event.pod)) and not r.ready_at
-                )
+                and not (isinstance(event, ev.PodReady) and (r := world.pods.get(event.pod)) and not r.ready)
             ]
             if past:
                 world.send(past[-1 - blow.number % len(past)])
@@ -273,7 +270,7 @@ def _strike(world: World, blow: Blow) -> None:
             # An epoch that fails for a reason of its own, just now.
             order = world.epochs.get(job.name)
             if order:
-                world._answer_epoch(order, 0.0, EPOCH_FAULTS[blow.number % len(EPOCH_FAULTS)])
+                world.fail(order, 0.0, EPOCH_FAULTS[blow.number % len(EPOCH_FAULTS)])
 
 
 def main(lives: int, seed: int) -> int:

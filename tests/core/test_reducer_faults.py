@@ -155,7 +155,7 @@ def test_failures_that_use_up_the_budget_end_in_its_exhaustion() -> None:
 def test_an_epoch_that_hangs_is_stopped_at_its_deadline_and_runs_again() -> None:
     world = start(policy=STATIC, maxEpochs=6)
     speed = Truth().speed
-    world.truths["job"].speed = lambda w, s: speed(w, s) / (1000 if len(world.orders()) == 4 else 1)
+    world.truths["job"] = Truth(lambda w, s: speed(w, s) / (1000 if len(world.orders()) == 4 else 1))
     world.run()
     failed = world.taken(ev.EpochFailed)
     assert [event.reason for event in failed] == [Reason.DEADLINE_EXCEEDED]
@@ -220,7 +220,7 @@ def test_pods_that_die_together_are_one_failure() -> None:
 
 
 def test_a_pod_that_dies_while_it_is_released_is_no_failure() -> None:
-    world = start(Truth(release=3.0))
+    world = start(Truth(release_seconds=3.0))
     world.run(until=lambda: any(held.releasing for held in world.job().pods.values()))
     leaving = next(pod for pod, held in world.job().pods.items() if held.releasing)
     actions = world.send(ev.PodLost(world.now, "job", leaving, Reason.FUNCTION_LOST, "exit code 1"))
@@ -294,7 +294,7 @@ def test_the_deadline_counts_from_the_last_start_of_pods() -> None:
     """A pod that is lost after 50 s, and its successor, that takes 30 s: no deadline passes."""
     fates: dict[int, float | Reason] = {1: 55.0, 2: 1.0, 3: 1.0, 4: 30.0}
     world = start(Truth(pod=lambda pod, number: fates.get(number, 0.5)))
-    world.at(50.0, lambda: world.lose(PodId("job", Role.WORKER, 0)))  # type: ignore[arg-type, return-value]
+    world.at(world.now + 50.0, lambda: world.dies(PodId("job", Role.WORKER, 0)))
     world.run(until=lambda: bool(world.orders()))
     assert world.now == pytest.approx(1_000_080, abs=1)
 
@@ -325,7 +325,7 @@ def test_an_answer_to_an_attempt_that_was_given_up_changes_nothing() -> None:
 
 
 def test_a_stopped_epoch_that_finished_first_counts() -> None:
-    world = start(Truth(stop=100.0))
+    world = start(Truth(stop_seconds=100.0))
     world.run(until=lambda: world.job().running is not None)
     world.interrupt(now=True)
     world.run()
@@ -378,7 +378,7 @@ def test_a_cancel_in_the_same_instant_as_a_failure_is_a_cancel() -> None:
     world.run(until=lambda: len(world.orders()) == 2)
     world.cancel()
     order = world.orders()[-1]
-    world.epochs.clear()
+    world.running.clear()
     world.send(ev.EpochFailed(world.now, "job", order.token, Reason.MODEL_INVALID, "line 3", 5))
     world.run()
     assert world.job().state is State.CANCELLED

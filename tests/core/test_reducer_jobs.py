@@ -173,7 +173,7 @@ def test_no_job_waits_while_its_smallest_gang_has_room_and_nobody_uses_it() -> N
 def test_many_jobs_all_get_their_turn(count: int) -> None:
     world = World.of(nodes(2, 4.0))
     for number in range(count):
-        world.submit(spec(f"j{number:02}", maxEpochs=1, priority=number % 2), Truth(fit=0.0))
+        world.submit(spec(f"j{number:02}", maxEpochs=1, priority=number % 2), Truth(fit_seconds=0.0))
     world.run()
     jobs = world.reducer.jobs.values()
     assert all(job.reason is Reason.EPOCH_LIMIT for job in jobs)

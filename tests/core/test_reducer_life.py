@@ -207,16 +207,14 @@ def test_a_budget_too_small_for_one_epoch_is_said_before_anything_is_started_or_
 
 def test_an_epoch_that_uses_up_the_budget_is_stopped_there() -> None:
     """The eleventh epoch takes ten times as long as every one before it."""
-    slow = Truth()
-    speed = slow.speed
+    speed = Truth().speed
 
-    def truth(w: int, s: int) -> float:
+    def slow(w: int, s: int) -> float:
         epochs = len(world.job().epochs) if "job" in world.reducer.jobs else 0
         return speed(w, s) / (1 if epochs < 10 else 10)
 
     world = World.of(ROOMY)
-    slow.speed = truth
-    world.submit(spec(budget=usd(0.0061), policy={"name": "static", "workers": 1, "servers": 1}), slow)
+    world.submit(spec(budget=usd(0.0061), policy={"name": "static", "workers": 1, "servers": 1}), Truth(slow))
     world.run()
     job = world.job()
     last = world.orders()[-1]
@@ -227,7 +225,7 @@ def test_an_epoch_that_uses_up_the_budget_is_stopped_there() -> None:
 
 
 def test_every_second_that_a_gang_is_held_is_charged_to_the_attempt_it_belongs_to() -> None:
-    world = lived(Truth(start=2.0, release=0.3), maxEpochs=4)
+    world = lived(Truth(new_group_seconds=2.0, same_group_seconds=2.0, release_seconds=0.3), maxEpochs=4)
     job = world.job()
     settled = world.taken(act.Settle)
     assert {settle.charge for settle in settled} == {Charge.EPOCH, Charge.RELEASE}

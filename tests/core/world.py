@@ -1,17 +1,15 @@
-"""A world in virtual time for the reducer: true speeds, a true curve, pods that live and die, and faults on request.
+"""The simulated driver in a worse world: pods that do not start, epochs that fail, users who change their minds.
 
-It is a driver like the live handler, without I/O: it carries actions out and feeds the answers back in the order
-of their times. It keeps its own books - which pods exist, which epochs run, what was really held and for how long -
-and after every event it holds the reducer to them (`check`), to its journal (`shadow`) and to the clock.
+It keeps its own books - what was really held and for how long - and after every event it holds the reducer to them
+and to what really exists (`check`), to its journal (`shadow`) and to the clock.
 """
 
 from __future__ import annotations
 
-import heapq
-import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
@@ -29,6 +27,8 @@ from coach.core.policies.coach import CoachPolicy
 from coach.core.reducer import Reducer
 from coach.handler.codec import decode, encode
 from coach.handler.journal import fold
+from coach.simulation.driver import Driver, Running, Standing
+from coach.simulation.truth import Drawn, Training
 
 SPEC: dict[str, Any] = {
     "apiVersion": "coach.dev/v1alpha1",
@@ -52,9 +52,6 @@ SPEC: dict[str, Any] = {
 #: More events than this at one instant of virtual time: the jobs go round in a circle.
 MOST_AT_ONCE = 500
 
-#: Makes an event when its time has come; None: what it would have told is not so any more.
-Later = Callable[[], ev.Event | None]
-
 
 @cache
 def _fitted(speeds: tuple[Any, ...], curve: tuple[Any, ...], metric: Any) -> tuple[Any, Any]:
@@ -76,66 +73,58 @@ def nodes(count: int, cpu: float, memory: float = 64.0) -> tuple[Node, ...]:
     return tuple(Node(f"node-{i}", Resources(cpu, memory)) for i in range(count))
 
 
-@dataclass
-class Truth:
-    """How a job really behaves. Seconds, epochs/s, and loss by passes over the data."""
+@dataclass(frozen=True)
+class Truth(Training):
+    """How a job really behaves, and what goes wrong with it."""
 
     speed: Callable[[int, int], float] = lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s)
     loss: Callable[[float], float] = lambda x: 1 / (0.4 * x + 0.5) + 0.1
-    evaluate: float = 0.2
-    start: float = 0.3
-    data_size: int = 10_000
+    new_group_seconds: float = 0.3
+    same_group_seconds: float = 0.3
+    evaluate_seconds: float = 0.2
+    release_seconds: float = 0.05
+    stop_seconds: float = 0.05
+    fit_seconds: float = 0.01
     #: Called before an epoch ends: a reason makes it fail after the given share of its time.
     fault: Callable[[act.RunEpoch], tuple[Reason, float] | None] = lambda order: None
     #: Seconds a pod takes to start, or why it does not; None: it never answers. The number counts the job's pods.
     pod: Callable[[PodId, int], float | Reason | None] = lambda pod, number: 0.5
-    #: Seconds between an order and its answer for: the release of pods, the stop of an epoch, a fit.
-    release: float = 0.05
-    stop: float = 0.05
-    fit: float = 0.01
 
 
-@dataclass
-class Real:
-    """A pod that really exists; `billed_from`: from when on it costs."""
+class World(Driver):
+    """Jobs are submitted, stopped and resumed at any instant, and stay to be looked at when they have ended."""
 
-    pod: Pod
-    ready_at: float | None = None
-    billed_from: float | None = None
-    leaving: bool = False
+    truths: dict[str, Truth]  # type: ignore[assignment]
 
-
-@dataclass
-class World:
-    reducer: Reducer
-    truths: dict[str, Truth] = field(default_factory=dict)
-    now: float = 1_000_000.0
-    history: list[Any] = field(default_factory=list)
-    pods: dict[PodId, Real] = field(default_factory=dict)
-    #: Pods that went with their node, of which the reducer does not know yet.
-    untold: set[PodId] = field(default_factory=set)
-    #: Token of each epoch that really runs, by job.
-    epochs: dict[str, act.RunEpoch] = field(default_factory=dict)
-    #: What each job's pods and calls really cost so far, in currency units; and the part that lies after its lease.
-    cost: Counter[str] = field(default_factory=Counter)
-    unleased: Counter[str] = field(default_factory=Counter)
-    calls: Counter[str] = field(default_factory=Counter)
-    leases: dict[str, float] = field(default_factory=dict)
-    longest_unleased: Counter[str] = field(default_factory=Counter)
-    #: The journal, as it would be read again: each record through JSON, folded as it comes. None: not kept.
-    shadow: Reducer | None = None
-    most_pods: Counter[str] = field(default_factory=Counter)
-    _heap: list[tuple[float, int, Later]] = field(default_factory=list)
-    _count: itertools.count[int] = field(default_factory=itertools.count)
-    _at_once: int = 0
-    _numbers: Counter[str] = field(default_factory=Counter)
+    def __init__(self, cluster: tuple[Node, ...], policy: Any = None, *, shadow: bool = False) -> None:
+        """`shadow`: keep the journal too, as it would be read again: each record through JSON, folded as it comes."""
+        policy = policy or CoachPolicy()
+        self.history: list[Any] = []
+        #: Pods that went with their node, of which the reducer does not know yet.
+        self.untold: set[PodId] = set()
+        #: What each job's pods and calls really cost so far, in currency units; and the part that lies after its lease.
+        self.cost, self.unleased, self.longest_unleased = Counter[str](), Counter[str](), Counter[str]()
+        self.calls: Counter[str] = Counter()
+        self.leases: dict[str, float] = {}
+        self.shadow = Reducer(policy) if shadow else None
+        self._billed_from: dict[PodId, float] = {}
+        self._at_once = 0
+        self._numbers: Counter[str] = Counter()
+        super().__init__(cluster, policy, journal=self._write_down, begin=1_000_000.0)
 
     @classmethod
     def of(cls, cluster: tuple[Node, ...], policy: Any = None, *, shadow: bool = False) -> World:
-        world = cls(Reducer(policy or CoachPolicy()))
-        world.shadow = Reducer(world.reducer.policy) if shadow else None
-        world.send(ev.HandlerStarted(world.now, cluster))
-        return world
+        return cls(cluster, policy, shadow=shadow)
+
+    @property
+    def pods(self) -> dict[PodId, Standing]:
+        """All pods that really exist."""
+        return {pod: one for pods in self.standing.values() for pod, one in pods.items()}
+
+    @property
+    def epochs(self) -> dict[str, act.RunEpoch]:
+        """The epoch of each job that really runs."""
+        return {name: epoch.order for name, epoch in self.running.items()}
 
     # -- what users and fate do ---------------------------------------------------------------------------
 
@@ -154,39 +143,49 @@ class World:
         return self.send(ev.ResumeAsked(self.now, name, added))
 
     def lose(self, pod: PodId, reason: Reason = Reason.FUNCTION_LOST) -> None:
-        """A pod dies, if it is there; its epoch fails by itself a moment later, if nobody stops it before."""
+        """A pod dies, if it is there."""
+        lost = self.dies(pod, reason)
+        if lost is not None:
+            self.send(lost)
+
+    def dies(self, pod: PodId, reason: Reason = Reason.FUNCTION_LOST) -> ev.Event | None:
+        """What is told of that; its epoch fails by itself a moment later, if nobody stops it before."""
         real = self.pods.get(pod)
         if real is None or real.leaving:
-            return
+            return None
         self._remove(pod)
-        order = self.epochs.get(pod.job)
-        if order is not None and pod in order.pods:
-            self._answer_epoch(order, 0.2, Reason.PEER_LOST)
-        self.send(ev.PodLost(self.now, pod.job, pod, reason, "lost"))
+        self._break_off({pod})
+        return ev.PodLost(self.now, pod.job, pod, reason, "lost")
 
     def lose_nodes(self, *names: str, back: float | None = 30.0) -> None:
         """These nodes are away, and no others, until `back` seconds from now; what stood there is gone."""
-        gone = [pod for pod, real in self.pods.items() if real.pod.node in names and not real.leaving]
-        for pod in gone:
-            self._remove(pod)
-        for order in [order for order in self.epochs.values() if set(gone) & set(order.pods)]:
-            self._answer_epoch(order, 0.2, Reason.PEER_LOST)
-        self.untold.update(gone)
+        lost = self._empty(names)
+        self._break_off(set(lost))
+        self.untold.update(lost)
         self.send(ev.NodesChanged(self.now, names))
-        for pod in gone:
+        for pod in lost:
             self.untold.remove(pod)
             self.send(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, "its node is away"))
         if back is not None:
-            self.at(back, lambda: ev.NodesChanged(self.now, ()))
+            self.at(self.now + back, lambda: ev.NodesChanged(self.now, ()))
+
+    def _break_off(self, lost: set[PodId]) -> None:
+        for order in self.epochs.values():
+            if lost & set(order.pods):
+                self.fail(order, 0.2, Reason.PEER_LOST)
+
+    def fail(self, order: act.RunEpoch, seconds: float, reason: Reason) -> None:
+        """The epoch fails so many seconds from now, if it still runs then."""
+        self.at(self.now + seconds, lambda: self._fail(order, reason, "fault"))
 
     def restart(self, cluster: tuple[Node, ...] | None = None, down: float = 0.0) -> None:
         """The handler is killed, and starts again `down` seconds later.
 
         Its pods end with it, answers under way are lost, and all that it knows is what the journal says.
         """
-        for pod in list(self.pods):
+        for pod in self.pods:
             self._remove(pod)
-        self.epochs.clear()
+        self.running.clear()
         self._heap.clear()
         reducer = Reducer(self.reducer.policy)
         for record in self.journalled():
@@ -197,40 +196,29 @@ class World:
         self.now += down
         self.send(ev.HandlerStarted(self.now, cluster, killed, away=away))
         if away:
-            self.at(10.0, lambda: ev.NodesChanged(self.now, ()))
+            self.at(self.now + 10.0, lambda: ev.NodesChanged(self.now, ()))
 
     # -- time ---------------------------------------------------------------------------------------------
 
     def job(self, name: str = "job") -> Job:
         return self.reducer.jobs[name]
 
-    def at(self, seconds: float, make: Later) -> None:
-        """Send the event that `make` gives, `seconds` from now."""
-        heapq.heappush(self._heap, (self.now + seconds, next(self._count), make))
-
     def send(self, event: ev.Event) -> list[act.Action]:
-        actions = self.reducer.react(event)
-        self.history += [event, *actions]
-        if self.shadow:
-            for record in (event, *actions):
-                self.shadow.apply(decode(type(record).__name__, encode(record)))
-        for action in actions:
-            self._carry_out(action)
+        actions = super().send(event)
         self.check()
         return actions
 
+    def _write_down(self, record: Any) -> None:
+        self.history.append(record)
+        if self.shadow:
+            self.shadow.apply(decode(type(record).__name__, encode(record)))
+
     def step(self) -> bool:
-        """Let the next thing happen; whether there was one."""
-        while self._heap:
-            due, _, make = heapq.heappop(self._heap)
-            self._at_once = self._at_once + 1 if due <= self.now else 0
-            assert self._at_once < MOST_AT_ONCE, f"in circles: {self.history[-20:]}"
-            self.now = max(self.now, due)
-            event = make()
-            if event is not None:
-                self.send(event)
-                return True
-        return False
+        before = self.now
+        going = super().step()
+        self._at_once = self._at_once + 1 if going and self.now == before else 0
+        assert self._at_once < MOST_AT_ONCE, f"in circles: {self.history[-20:]}"
+        return going
 
     def run(self, most: int = 20_000, until: Callable[[], bool] | None = None) -> None:
         """Until nothing is to come, or `until` holds. Fails where the jobs never come to rest, or rest too early."""
@@ -242,130 +230,105 @@ class World:
                 return self.check_rest()
         raise AssertionError(f"still going after {most} events: {self.history[-20:]}")
 
-    # -- carrying actions out -------------------------------------------------------------------------------
+    # -- how this world differs from the simulated one ------------------------------------------------------
 
     def _carry_out(self, action: act.Action) -> None:
-        name = action.job
-        match action:
-            case act.DeployPods():
-                for pod in action.pods:
-                    self._deploy(pod)
-            case act.ReleasePods():
-                self._release(action)
-            case act.RunEpoch():
-                self._run_epoch(action)
-            case act.StopEpoch():
-                order = self.epochs.get(name)
-                if order and order.token == action.token:
-                    left = order.at + order.deadline - self.now
-                    self._answer_epoch(order, min(self.truths[name].stop, max(0.0, left)), action.reason)
-            case act.End():
-                self._check_end(action)
-            case act.FitModels():
-                job = self.job(name)
-                fitted = _fitted(tuple(job.speed_points()), tuple(job.curve_points()), job.metric)
-                self.at(self.truths[name].fit, lambda: ev.ModelsFitted(self.now, name, action.token, *fitted))
-            case act.SetTimer():
-                self.at(action.due - self.now, lambda: ev.TimerFired(self.now, name, action.token))
+        if isinstance(action, act.End):
+            self._check_end(action)
+        super()._carry_out(action)
+
+    def _ended(self, job: Job) -> None:
+        """It stays."""
+
+    def _fit(self, job: Job) -> tuple[Any, Any]:
+        return _fitted(tuple(job.speed_points()), tuple(job.curve_points()), job.metric)
 
     def _deploy(self, pod: Pod) -> None:
         assert pod.id not in self.pods, f"{pod.id.name} is there already"
         assert pod.node not in self.reducer.nodes.away, f"{pod.id.name} on {pod.node}, which is away"
-        real = self.pods[pod.id] = Real(pod)
-        self._numbers[pod.id.job] += 1
-        fate = self.truths[pod.id.job].pod(pod.id, self._numbers[pod.id.job])
+        super()._deploy(pod)
+
+    def _pod_seconds(self, pod: PodId) -> float:
+        self._numbers[pod.job] += 1
+        fate = self.truths[pod.job].pod(pod, self._numbers[pod.job])
+        if not isinstance(fate, Reason):
+            return math.inf if fate is None else fate
+        real = self.pods[pod]
 
         def answer() -> ev.Event | None:
-            if self.pods.get(pod.id) is not real or real.leaving:
+            if self.pods.get(pod) is not real or real.leaving:
                 return None
-            if isinstance(fate, Reason):
-                self._remove(pod.id)
-                return ev.PodLost(self.now, pod.id.job, pod.id, fate, "did not start")
-            real.ready_at = self.now
-            return ev.PodReady(self.now, pod.id.job, pod.id, "127.0.0.1:1")
+            self._remove(pod)
+            return ev.PodLost(self.now, pod.job, pod, fate, "did not start")
 
-        if fate is not None:
-            self.at(0.2 if isinstance(fate, Reason) else fate, answer)
+        self.at(self.now + 0.2, answer)
+        return math.inf
 
     def _release(self, action: act.ReleasePods) -> None:
         assert action.pods
-        for pod in action.pods:
-            if pod in self.pods:
-                self.pods[pod].leaving = True
-
-        def answer() -> ev.Event:
-            for pod in action.pods:
-                if pod in self.pods:
-                    self._remove(pod)
-            return ev.PodsReleased(self.now, action.job, action.pods)
-
-        self.at(self.truths[action.job].release, answer)
+        super()._release(action)
 
     def _remove(self, pod: PodId) -> None:
-        self._bill(self.pods.pop(pod))
+        real = self.pods.get(pod)
+        if real is not None:
+            self._bill(real.pod)
+            self._billed_from.pop(pod, None)
+        super()._remove(pod)
 
-    def _bill(self, real: Real) -> None:
+    def _bill(self, pod: Pod) -> None:
         """What a pod cost since its job's last order."""
-        if real.billed_from is not None:
-            name = real.pod.id.job
-            rate = self.job(name).spec.spec.price_book.rate(real.pod.requests)
-            self.cost[name] += rate * (self.now - real.billed_from)
-            beyond = max(0.0, self.now - max(real.billed_from, self.leases[name]))
+        began = self._billed_from.get(pod.id)
+        if began is not None:
+            name = pod.id.job
+            rate = self.job(name).spec.spec.price_book.rate(pod.requests)
+            self.cost[name] += rate * (self.now - began)
+            beyond = max(0.0, self.now - max(began, self.leases[name]))
             self.unleased[name] += rate * beyond
             self.longest_unleased[name] = max(self.longest_unleased[name], beyond)
 
     def _run_epoch(self, order: act.RunEpoch) -> None:
-        assert order.job not in self.epochs, "two epochs of a job at once"
+        assert order.job not in self.running, "two epochs of a job at once"
+        assert order.seconds is None or order.allocation.workers == 1, (
+            "workers of one group cannot each stop by their own clock"
+        )
+        pods = self.pods
         for pod in order.pods:
-            real = self.pods[pod]
-            assert real.ready_at is not None and not real.leaving
-            self._bill(real)
-            real.billed_from = self.now
+            assert pods[pod].ready and not pods[pod].leaving
+            self._bill(pods[pod].pod)
+            self._billed_from[pod] = self.now
         self.leases[order.job] = self.job(order.job).lease_until
-        self.epochs[order.job] = order
-        truth = self.truths[order.job]
-        speed = truth.speed(*order.allocation)
-        fraction = order.fraction
-        if order.seconds is not None:
-            assert order.allocation.workers == 1, "workers of one group cannot each stop by their own clock"
-            fraction = min(fraction, order.seconds * speed)
-        samples = max(1, round(fraction * truth.data_size))
-        train = samples / truth.data_size / speed
-        total = truth.start + train + truth.evaluate
-        fault = truth.fault(order)
-        if fault and fault[1] * total < order.deadline:
-            self._answer_epoch(order, fault[1] * total, fault[0])
-        elif total > order.deadline:
-            self._answer_epoch(order, order.deadline, Reason.DEADLINE_EXCEEDED)
-        else:
-            loss = truth.loss((order.position + samples) / truth.data_size)
-            report = ev.EpochReport(
-                samples=samples,
-                data_size=truth.data_size,
-                loss=loss,
-                accuracy=max(0.0, 1 - loss / 3),
-                weights=order.weights_out,
-                train_seconds=train,
-                evaluate_seconds=truth.evaluate,
-            )
-            self._answer_epoch(order, total, report)
+        super()._run_epoch(order)
 
-    def _answer_epoch(self, order: act.RunEpoch, seconds: float, answer: Reason | ev.EpochReport) -> None:
-        """The first answer counts; a platform gives no other."""
-        began = order.at
+    def _evaluates(self, order: act.RunEpoch) -> bool:
+        """Also where nobody asked: tests look at the losses of probes too."""
+        return True
 
-        def make() -> ev.Event | None:
-            if self.epochs.get(order.job) is not order:
-                return None
-            del self.epochs[order.job]
-            # A start and a stop for each pod, and as many polls as the reservation has.
-            calls = int(len(order.pods) * (min(CALLS_TO_START, 3) + CALLS_PER_SECOND * (self.now - began)))
-            self.calls[order.job] += calls
-            if isinstance(answer, Reason):
-                return ev.EpochFailed(self.now, order.job, order.token, answer, "fault", calls)
-            return ev.EpochFinished(self.now, order.job, order.token, answer, calls)
+    def _mishap(self, epoch: Running, fate: Drawn) -> None:
+        order = epoch.order
+        fault = self.truths[order.job].fault(order)
+        if fault and fault[1] * epoch.whole < order.deadline:
+            self.fail(order, fault[1] * epoch.whole, fault[0])
 
-        self.at(seconds, make)
+    def _report(self, epoch: Running) -> ev.EpochReport:
+        truth = self.truths[epoch.order.job]
+        return ev.EpochReport(
+            samples=epoch.samples,
+            data_size=truth.data_size,
+            loss=epoch.loss,
+            accuracy=max(0.0, 1 - epoch.loss / 3),
+            weights=epoch.order.weights_out,
+            train_seconds=epoch.train,
+            evaluate_seconds=truth.evaluate_seconds,
+        )
+
+    def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:
+        return super()._fail(order, reason, "fault")
+
+    def _calls(self, order: act.RunEpoch) -> int:
+        """A start and a stop for each pod, and as many polls as the reservation has."""
+        calls = int(len(order.pods) * (min(CALLS_TO_START, 3) + CALLS_PER_SECOND * (self.now - order.at)))
+        self.calls[order.job] += calls
+        return calls
 
     # -- what must hold -------------------------------------------------------------------------------------
 
@@ -441,7 +404,7 @@ class World:
         assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
         truth = self.truths[job.name]
         # A shrinking gang waits for one release before it begins again or is released itself.
-        slack = truth.fit + max(0.0, 2 * truth.release - LEASE_SECONDS) + 1e-6
+        slack = truth.fit_seconds + max(0.0, 2 * truth.release_seconds - LEASE_SECONDS) + 1e-6
         assert self.longest_unleased[job.name] <= slack, "no gang outlives its lease"
 
     def check_fold(self) -> None:

@@ -25,7 +25,7 @@ STATIC = {"name": "static", "workers": 1, "servers": 1}
 
 def lived(epochs: int, **changes: object) -> World:
     world = World.of(nodes(1, 4.0))
-    truth = Truth(data_size=6400, evaluate=0.7)
+    truth = Truth(data_size=6400, evaluate_seconds=0.7)
     world.submit(spec(maxEpochs=epochs + 1, policy=STATIC, target={"loss": 0.01}, **changes), truth)
     world.run(until=lambda: len(world.orders()) == epochs + 1)
     return world

@@ -34,7 +34,7 @@ def life(seed: int = 1, jobs: int = 2, **more: object) -> tuple[Driver, list[obj
     records: list[object] = []
     driver = Driver(nodes(2, 4), policy("coach"), seed=seed, journal=records.append, **more)  # type: ignore[arg-type]
     for number in range(jobs):
-        driver.submit(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
+        driver.submit_at(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
     driver.run()
     return driver, records
 
@@ -84,7 +84,7 @@ def test_nodes_that_are_lost_cost_attempts_and_nothing_stands_on_them(name: str)
     faults = Faults(2, node_lost=60.0, node_back=30.0)
     driver = Driver(nodes(3, 4), policy(name), faults=faults, journal=records.append)
     for number in range(3):
-        driver.submit(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
+        driver.submit_at(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
     driver.run()
     assert driver.nodes_lost > 3
     assert any(isinstance(record, ev.PodLost) for record in records)
@@ -104,7 +104,7 @@ def test_a_job_waits_for_the_only_node_that_can_hold_it() -> None:
     small, large = Node("small", Resources(1.0, 64.0)), Node("large", Resources(8.0, 64.0))
     faults = Faults(4, node_lost=80.0, node_back=20.0)
     driver = Driver((small, large), policy("coach"), faults=faults, journal=records.append)
-    driver.submit(0.0, "job", spec(), TRUTH)
+    driver.submit_at(0.0, "job", spec(), TRUTH)
     driver.run()
     said = [record for record in records if isinstance(record, act.Enter)]
     waits = [record for record in said if record.reason is Reason.NODES_AWAY]
@@ -131,7 +131,7 @@ def test_a_journal_fed_to_the_reducer_again_gives_the_same_actions() -> None:
 def test_an_epoch_that_needs_more_than_its_deadline_is_stopped_there() -> None:
     slow = Training(lambda w, s: 1e-6, TRUTH.loss)
     driver = Driver((Node("n", Resources(8.0, 64.0)),), policy("coach"))
-    driver.submit(0.0, "job", spec(budget=usd(0.001)), slow)
+    driver.submit_at(0.0, "job", spec(budget=usd(0.001)), slow)
     driver.run()
     assert driver.ended["job"].state is not State.SUCCEEDED
     assert driver.ended["job"].spent <= 0.001
@@ -141,7 +141,7 @@ def test_an_epoch_that_needs_more_than_its_deadline_is_stopped_there() -> None:
 def test_the_baselines_run_in_the_reducer_too(name: str) -> None:
     driver = Driver(nodes(2, 4), policy(name))
     for number in range(3):
-        driver.submit(5.0 * number, f"job-{number}", spec(f"job-{number}"), TRUTH)
+        driver.submit_at(5.0 * number, f"job-{number}", spec(f"job-{number}"), TRUTH)
     driver.run()
     assert {ended.state for ended in driver.ended.values()} == {State.SUCCEEDED}
 
@@ -174,7 +174,7 @@ def test_with_room_for_all_a_job_is_decided_alone_and_nothing_else_changes(count
             nodes(count, 4), rule, seed=3, faults=Faults(3, function_lost=400.0), journal=records.append
         )
         for number in range(4):
-            driver.submit(30.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
+            driver.submit_at(30.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
         driver.run()
         journals.append([encode(record) for record in records])  # type: ignore[arg-type]
     assert journals[0] == journals[1]

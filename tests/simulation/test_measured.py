@@ -28,7 +28,7 @@ TRUTH = Training(
 def lived(truth: Training, seed: int) -> tuple[float, list[object]]:
     records: list[object] = []
     driver = Driver(nodes(2, 4), policy("coach"), seed=seed, journal=records.append)
-    driver.submit(0.0, "job", spec(), truth)
+    driver.submit_at(0.0, "job", spec(), truth)
     driver.run()
     return driver.ended["job"].ended, records
 

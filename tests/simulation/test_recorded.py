@@ -73,10 +73,10 @@ def simulated(recorded: Recorded, events: Sequence[ev.Event]) -> list[act.Action
     assert isinstance(first, ev.HandlerStarted)
     records: list[Any] = []
     driver = Driver(first.nodes, policy("coach"), journal=records.append, begin=first.at)
-    driver._truths.update({name: learn([run]) for name, run in recorded.runs.items()})
+    driver.truths.update({name: learn([run]) for name, run in recorded.runs.items()})
     for event in others:
         driver.now = max(driver.now, event.at)
-        driver._send(event)
+        driver.send(event)
     return [record for record in records if isinstance(record, act.Action)]
 
 

@@ -19,7 +19,8 @@ from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.coach import CoachPolicy
 from coach.core.policies.react import FloatArray
 from coach.simulation.assumed import assumed
-from coach.simulation.driver import Driver, Ended
+from coach.simulation.driver import Driver
+from coach.simulation.ended import Ended
 from coach.simulation.speeds import shipped
 
 NODES = tuple(Node(f"node-{n}", Resources(32.0, 128.0)) for n in range(3))
@@ -58,7 +59,7 @@ def live(document: dict[str, Any], model: str, parameters: dict[str, Any], seed:
     job = TrainingJob.from_json(document)
     truth = assumed(job, shipped()[model], parameters["epoch_seconds"], parameters["epochs"])
     driver = Driver(NODES, CoachPolicy(), seed=seed)
-    driver.submit(0.0, "job", document, truth)
+    driver.submit_at(0.0, "job", document, truth)
     driver.run()
     return driver.ended["job"]
 
