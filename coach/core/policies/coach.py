@@ -136,7 +136,10 @@ class CoachPolicy:
             and job.minimum.servers <= current.servers <= job.maximum.servers
         )
         climb = climber(self.objective, self.least_efficiency)
-        return inside and at is not None and climb.level(job, current)[0] >= climb.level(job, at)[0]
+        if not inside or at is None:
+            return False
+        tier = climb.level(job, current)[0]
+        return tier == 1 or tier >= climb.level(job, at)[0]
 
     def _hold(self, together: Together) -> None:
         """Let the jobs that are not busy have no more than fits beside what the busy ones hold."""

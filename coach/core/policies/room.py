@@ -76,7 +76,8 @@ class Claim:
         #: It asks for its target for the least money.
         self.cheapest: bool = lasting[0]
         #: It holds what it is fixed to: nothing of it can be taken back now.
-        self.settled = job.fixed is not None and job.fixed == job.current
+        fixed = job.fixed
+        self.settled = fixed is not None and fixed == job.current
         #: The least it can do with.
         self.floor: Allocation = lasting[1]
         self.asks: Asks = lasting[2]

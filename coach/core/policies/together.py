@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from coach.core.cluster import Allocation
@@ -145,19 +145,21 @@ class Together:
             asks: tuple(move for move in MOVES if useful(asks, *move))
             for asks in {claim.asks for claim in movable}
         }
-        ways = [self._way_down(claim, moves[claim.asks]) for claim in movable]
-        heap = [entry for i, claim in enumerate(movable) if (entry := self._cheapest(i, claim, ways[i]))]
+        ways = [(self._way_down(claim, moves[claim.asks]), self._scale(claim)) for claim in movable]
+        heap = [entry for i, claim in enumerate(movable) if (entry := self._cheapest(i, claim, *ways[i]))]
         heapify(heap)
-        taken = 0
+        taken, unit = 0, UNITS[self.objective]
         while heap and not enough(taken):
-            _, loss, _, i, to = heappop(heap)
+            _, loss, _, i, to = heap[0]
             claim = movable[i]
             assert claim.at is not None
             taken += sum(claim.at) - sum(to)
-            self.steps.append(Step(claim.job.id, claim.at, to, reason, loss, UNITS[self.objective]))
+            self.steps.append(Step(claim.job.id, claim.at, to, reason, loss, unit))
             self.room.change(claim, to)
-            if entry := self._cheapest(i, claim, ways[i]):
-                heappush(heap, entry)
+            if entry := self._cheapest(i, claim, *ways[i]):
+                heapreplace(heap, entry)
+            else:
+                heappop(heap)
 
     def _way_down(self, claim: Claim, moves: Moves) -> Way:
         """The steps down that were found so far.
@@ -169,18 +171,19 @@ class Together:
         key = Way, self.objective, claim.floor, moves, claim.shares
         return kept(claim.job, key, lambda: Way(moves, {}))
 
-    def _cheapest(self, i: int, claim: Claim, way: Way) -> Entry | None:
-        """The step down that loses least for each share."""
+    def _cheapest(self, i: int, claim: Claim, way: Way, scale: float) -> Entry | None:
+        """The step down that loses least for each share; `scale` as `_scale` has it."""
         at = claim.at
         if at is None or at == claim.floor:
             return None
-        if at not in way.steps:
-            way.steps[at] = self._step_down(claim, at, way.moves)
-        step = way.steps[at]
+        steps = way.steps
+        if at not in steps:
+            steps[at] = self._step_down(claim, at, way.moves)
+        step = steps[at]
         if step is None:
             return None
         tiers, loss, to = step
-        return tiers, loss * self._scale(claim), -claim.rank, i, to
+        return tiers, loss * scale, -claim.rank, i, to
 
     def _step_down(self, claim: Claim, at: Allocation, moves: Moves) -> Down | None:
         """The one of `moves` that loses least for each share."""
