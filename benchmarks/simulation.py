@@ -1,6 +1,7 @@
 """How fast the simulator is, through the public policy interface; SimPy beside it in the same run.
 
-    python -m benchmarks.simulation [--jobs 524288] [--only fitgpp,million,month,full,simpy] [--write FOLDER]
+    python -m benchmarks.simulation [--jobs 524288] [--only fitgpp,million,month,full,pieces,simpy]
+        [--write FOLDER]
 
 * fitgpp: FitGpp's workload (84 nodes of 32 cores, 256 GiB, 8 GPUs; a closed loop at load 2.0), four policies on two
   processes; target: less than 60 s for 2^19 jobs.
@@ -9,6 +10,8 @@
   room for all; `full` is the same with epochs eleven times as long, so that what some 400 jobs would like to have is as
   much as there is, and they have to share. Fewer `--month-jobs` come in so much less time that it is full too.
   `benchmarks.month` is such a month in the reducer itself, with probes, fits, budgets and gangs.
+* pieces (asked for by name): two short pieces of a full cluster, the best of three each, in CPU milliseconds an event,
+  and a digest of all events and actions: whatever makes a decision faster has to leave it as it is.
 * simpy: an M/M/1 queue in SimPy and in the engine, events a second.
 """
 
@@ -16,10 +19,11 @@ from __future__ import annotations
 
 import argparse
 import csv
+import hashlib
 import resource
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -39,6 +43,12 @@ CHUNK = 8192
 #: How much longer than in `month` epochs are where the cluster is to be full.
 FULL = 11.0
 MINUTE = 60.0
+#: Short pieces of a full cluster: in the first more is asked for than there is, in the second about as much.
+PIECES: tuple[dict[str, Any], ...] = (
+    {"jobs": 250, "work": 60.0, "epochs": 4.0, "nodes": 120},
+    {"jobs": 420, "work": FULL, "epochs": 6.0, "days": 0.3},
+)
+REPEATS = 3
 
 
 def used() -> dict[str, float]:
@@ -180,7 +190,13 @@ def simpy_mm1(jobs: int) -> dict[str, Any]:
 
 
 def month(
-    jobs: int, work: float, *, epochs: float = 30.0, nodes: int = 500, days: float | None = None
+    jobs: int,
+    work: float,
+    *,
+    epochs: float = 30.0,
+    nodes: int = 500,
+    days: float | None = None,
+    log: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
     """A month of elastic jobs under Coach's policy: it is asked at every arrival, end and epoch.
 
@@ -210,7 +226,7 @@ def month(
             )  # fmt: skip
 
     began = time.perf_counter()
-    engine = Engine(Cluster.uniform(nodes, 32, 128), works(), reactive("coach"))
+    engine = Engine(Cluster.uniform(nodes, 32, 128), works(), reactive("coach"), log=log)
     record = engine.run()
     seconds = time.perf_counter() - began
     _, held = record.utilisation()
@@ -225,6 +241,20 @@ def month(
         "seconds": seconds,
         **used(),
     }
+
+
+def piece(what: dict[str, Any]) -> str:
+    """One of PIECES, REPEATS times: a line of a table."""
+    seconds = []
+    for _ in range(REPEATS):
+        began = time.process_time()
+        row = month(**what)
+        seconds.append(time.process_time() - began)
+    hashed = hashlib.sha256()
+    month(**what, log=lambda line: hashed.update(line.encode()))
+    words = ", ".join(f"{name}={value:g}" for name, value in what.items())
+    each = 1000 * min(seconds) / row["events"]
+    return f"| `month({words})` | {row['most_held']:.0%} | {each:.1f} | {hashed.hexdigest()[:16]} |"
 
 
 def main() -> None:
@@ -267,6 +297,10 @@ def main() -> None:
             elif only == "full":
                 days = min(30.0, 1.0 + 29.0 * (options.month_jobs - 400) / 4600)
                 show(pool.submit(month, options.month_jobs, FULL, days=max(1.0, days)).result())
+            elif only == "pieces":
+                print("| piece | most of the cores held | CPU ms an event, best of", REPEATS, "| digest |")
+                for what in PIECES:
+                    print(pool.submit(piece, what).result(), flush=True)
             elif only == "simpy":
                 show(pool.submit(simpy_mm1, 200_000).result())
                 show(pool.submit(mm1, 200_000, Greedy()).result())
