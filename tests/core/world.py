@@ -348,8 +348,11 @@ class World(Driver):
         assert not waiting or self.pods or len(waiting) < len(live) or self.reducer.nodes.away, (
             f"{waiting} wait for room that nobody holds, or will"
         )
-        known = {pod for job in self.reducer.jobs.values() for pod in job.pods}
-        assert known == set(self.pods) | self.untold, "Coach knows of every pod there is, and of no other"
+        known = {pod: held for job in self.reducer.jobs.values() for pod, held in job.pods.items()}
+        real = set(self.pods) | self.untold
+        # What was lost while it was being released is heard of when all of them are.
+        lost = {pod for pod, held in known.items() if held.releasing} - real
+        assert known.keys() - lost == real, "Coach knows of every pod there is, and of no other"
         running = {job.name: job.running for job in self.reducer.jobs.values() if job.running}
         assert running == self.epochs, "Coach knows of every epoch that runs, and of no other"
         if self.shadow:
