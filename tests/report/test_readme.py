@@ -110,7 +110,7 @@ def test_the_kills_are_as_many_as_were_lived(readme):
     struck = [life for life in lives if life["struck"] or life["lost"]]
     last = next(n for n, life in enumerate(reversed(struck)) if life["lost"])
     assert f": {len(struck):,} lives of real jobs" in readme
-    assert f"none of the last {last}" in readme
+    assert f"none of the last {last:,}" in readme
     simulated = dict(re.findall(r"\| ([\w ]+?) *\| (\d+) *\|", (RESULTS / "lives" / "lives.md").read_text()))
     assert simulated["overshoots"] == "0"
     assert f"Of {int(simulated['lives']):,} simulated lives" in readme
