@@ -344,7 +344,9 @@ class Reducer:
     def _fill(self, job: Job, at: float) -> None:
         """Start the pods that are missing and find room; begin when nothing is under way."""
         assert job.wanted is not None
-        needed = job.wanted if job.kind is EpochKind.MINI else job.minimum
+        # A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest.
+        whole = job.kind is EpochKind.MINI or not life.affordable(job, job.minimum)
+        needed = job.wanted if whole else job.minimum
         plan = self._now.plan(job, job.wanted, needed, on=self._places(job))
         if isinstance(plan, Wait):
             # Room that is on its way out may still be ours: then PodsReleased asks again.

@@ -15,11 +15,13 @@ from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Phase
 from coach.core.jobs.life import MAX_FAILURES
 from coach.core.jobs.reasons import MEANING, Reason, Retry, State
+from coach.core.policies import policy
 from coach.core.reducer import BACKOFF, CHECKPOINT_LOST, START_DEADLINE
 from tests.core.world import Truth, World, nodes, spec, usd
 
 ROOMY = nodes(4, 4.0)
 STATIC = {"name": "static", "workers": 2, "servers": 1}
+ALONE = {"workers": {"min": 1, "max": 1}, "servers": {"min": 1, "max": 1}}
 
 
 def failing(*tokens: str, reason: Reason = Reason.PEER_LOST) -> Truth:
@@ -382,3 +384,21 @@ def test_a_cancel_in_the_same_instant_as_a_failure_is_a_cancel() -> None:
     world.send(ev.EpochFailed(world.now, "job", order.token, Reason.MODEL_INVALID, "line 3", 5))
     world.run()
     assert world.job().state is State.CANCELLED
+
+
+def test_a_gang_whose_money_ran_out_as_it_waited_waits_for_the_room_of_a_cheaper_one() -> None:
+    """With two workers an epoch is eight times as fast, and so cheaper; another job holds the second one's room."""
+    world = World.of(nodes(2, 1.7), policy("static:1x1"), shadow=True)
+    world.submit(spec("b", maxEpochs=50, **ALONE), Truth(speed=lambda w, s: 0.1))
+    world.run(until=lambda: bool(world.orders("b")))
+    truth = Truth(speed=lambda w, s: 0.05 if w == 1 else 0.4, pod=lambda pod, number: 5.0)
+    file = spec("a", **{**ALONE, "workers": {"min": 1, "max": 2}}, budget=usd(0.00145), maxEpochs=5)
+    world.submit(file, truth, known_points=((1, 1, 0.05), (2, 1, 0.4)))
+    world.run(until=lambda: bool(world.orders("a")))
+    began = world.now
+    world.run(until=lambda: world.now > began + 10)
+    world.lose(PodId("a", Role.WORKER, 0))
+    world.run(until=lambda: world.job("a").reason is Reason.WAITING_CAPACITY)
+    world.run()
+    assert [str(order.allocation) for order in world.orders("a")] == ["1x1", "2x1", "2x1", "2x1"]
+    assert world.job("a").reason is Reason.BUDGET_SPENT
