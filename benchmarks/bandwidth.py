@@ -124,7 +124,7 @@ def _figure(rows: harness.Rows) -> None:
         for line, (job, bound) in zip(axes, JOBS.items(), strict=True):
             names = "measured", "fitted, and Coach's path"
             for axis, surface, what in zip(line, surfaces(rows, job), names, strict=True):
-                axis.set_title(f"{job} ({bound}), epochs/s: {what}", fontsize=9)
+                axis.set_title(f"{job} ({bound})\nepochs/s, {what}", fontsize=9)
                 _surface(axis, surface)
             coach = rows.of(job=job, at=COACH)
             if coach:
@@ -138,7 +138,9 @@ def _surface(axis: Any, surface: dict[tuple[int, int], float]) -> None:
     cells = [[surface.get((w, s), float("nan")) for w in numbers] for s in numbers]
     axis.imshow(cells, origin="lower", cmap="viridis", extent=(0.5, MOST + 0.5, 0.5, MOST + 0.5))
     for (w, s), speed in surface.items():
-        axis.text(w, s - 0.3, f"{speed:.3g}", ha="center", color="white", fontsize=9)
+        low, high = min(surface.values()), max(surface.values())
+        colour = "black" if speed > (low + high) / 2 else "white"
+        axis.text(w, s - 0.3, f"{speed:.3g}", ha="center", color=colour, fontsize=9)
     axis.set_xticks(numbers)
     axis.set_yticks(numbers)
     axis.set_xlabel("workers")

@@ -49,6 +49,7 @@ def main() -> None:
         for number in range(STARTS):
             began = time.perf_counter()
             with service(Path(name)) as (http, process):
+                http.get("/health").raise_for_status()
                 starts.append((time.perf_counter() - began, cpu_seconds(process)))
                 if number == STARTS - 1:
                     asked = measure_past(http)

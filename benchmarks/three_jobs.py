@@ -96,7 +96,7 @@ def _figure(table: list[dict[str, Any]]) -> None:
     with harness.figure(FOLDER / "three-jobs.png", 1, 1, (8, 3.5)) as axes:
         axis = axes[0, 0]
         for place, row in enumerate(table):
-            colour = "tab:gray" if row["policy"] in STATICS else "tab:blue"
+            colour = "tab:blue" if row["policy"].startswith("coach") else "tab:gray"
             axis.barh(place, row["mean_completion_seconds"], color=colour)
             for job, mark in zip(JOBS, "osD", strict=True):
                 label = job if place == 0 else None

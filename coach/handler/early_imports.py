@@ -11,7 +11,8 @@ FOR_FITS = ("scipy.optimize", "scipy.special")
 def for_fits() -> None:
     """Import what fits and decisions after the first epoch need, in whichever thread.
 
-    No other thread may import SciPy meanwhile: two that import modules which import each other may see half of one.
+    Who else imports SciPy meanwhile has to begin with the same module, as `numerics` does: of two threads that import
+    modules which import each other, each may see half of one.
     """
     for name in FOR_FITS:
         importlib.import_module(name)

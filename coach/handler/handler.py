@@ -14,7 +14,7 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
-from coach.core.cluster import Node, Pod, PodId
+from coach.core.cluster import Pod, PodId
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
@@ -80,25 +80,16 @@ class Handler:
 
     async def __aenter__(self) -> Handler:
         self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
-        nodes = await self._open()
-        self._loop = asyncio.create_task(self._run(), name="handler")
+        # Beside the platform, for which a core is free then; nobody decides before both are there.
+        importing = asyncio.create_task(asyncio.to_thread(early_imports.for_fits))
+        nodes = await self._platform.open(self._pod_lost)
+        self._loop = asyncio.create_task(self._run(importing), name="handler")
         left_at = self._journal.left_at
         gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
         self._send(ev.HandlerStarted(self.now(), nodes, gone_by))
         self._start(self._beat())
         self._start(self._catch_up())
         return self
-
-    async def _open(self) -> tuple[Node, ...]:
-        """Open the platform, and import beside it what fits need: nobody decides meanwhile, and a core is free."""
-        importing = asyncio.create_task(asyncio.to_thread(early_imports.for_fits))
-        nodes = await self._platform.open(self._pod_lost)
-        try:
-            await importing
-        except BaseException:
-            await self._platform.close()
-            raise
-        return nodes
 
     async def __aexit__(self, *_: object) -> None:
         self._loop.cancel()
@@ -157,7 +148,8 @@ class Handler:
     def _send(self, event: ev.Event) -> None:
         self._events.put_nowait(event)
 
-    async def _run(self) -> None:
+    async def _run(self, importing: asyncio.Task[None]) -> None:
+        await importing
         while True:
             taken = [await self._events.get()]
             while not self._events.empty():

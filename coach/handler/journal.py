@@ -47,6 +47,8 @@ SELECT ?1, (SELECT min(seq) FROM records WHERE job = ?1), (SELECT max(seq) FROM 
 
 #: What a record takes, about, where nobody counted.
 RECORD_BYTES = 512
+#: Among so many records at the end is the one with the latest time: they are written nearly in its order.
+LAST_RECORDS = 1_000
 #: A job's first snapshot comes after so many bytes of records: some epochs.
 LEAST_BYTES = 8 * 1024
 
@@ -259,7 +261,8 @@ class Journal:
 
     def last_at(self) -> float:
         """Time of the last record, seconds since 1970; 0 for an empty journal."""
-        (at,) = self._connection.execute("SELECT max(at) FROM records").fetchone()
+        last = "SELECT at FROM records ORDER BY seq DESC LIMIT ?"
+        (at,) = self._connection.execute(f"SELECT max(at) FROM ({last})", (LAST_RECORDS,)).fetchone()  # noqa: S608
         return at or 0.0
 
     @property

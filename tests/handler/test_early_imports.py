@@ -1,4 +1,4 @@
-"""Nothing is imported while a job waits: a handler that is ready has imported what the first fits need."""
+"""Nothing is imported while a job waits: a handler that decides has imported what the first fits need."""
 
 import json
 import subprocess
@@ -32,6 +32,9 @@ module.fit_models = fitting
 async def main(folder):
     journal = Journal.write(folder / "journal.db")
     async with module.Handler(Memory(), journal, policy("coach")) as handler:
+        reacted = []
+        handler.observers.append(lambda event, actions: reacted.append(event))
+        await handler.wait(lambda: bool(reacted))
         seen["ready"] = "scipy.optimize" in sys.modules
         decided = set(sys.modules)
         job = TrainingJob.from_json(spec(maxEpochs=12, target={"loss": 0.01}))
@@ -47,7 +50,7 @@ print(json.dumps(seen))
 """
 
 
-def test_a_ready_handler_has_imported_what_fits_and_decisions_need() -> None:
+def test_a_handler_that_decides_has_imported_what_fits_and_decisions_need() -> None:
     done = subprocess.run(
         [sys.executable, "-c", SCRIPT], cwd=ROOT, capture_output=True, text=True, check=False, timeout=100
     )

@@ -28,6 +28,7 @@ def least_squares(error: Callable[[Any], Any], start: FloatArray, bounds: tuple[
 
 def ndtr(at: Any) -> Any:
     """The standard normal distribution function."""
+    import scipy.optimize  # noqa: F401 - first, as everywhere: threads that import in one order wait for each other
     from scipy.special import ndtr as distribution
 
     return distribution(at)
