@@ -88,21 +88,51 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     for run in runs:
         choices = cases.setdefault((run["job"], run["network"]), {})
         choices.setdefault(run["policy"], []).append(float(run["completion_seconds"]))
-    ratios = {}
+    ratios, faster = {}, 0
     for case, choices in cases.items():
         fixed = [median(seconds) for policy, seconds in choices.items() if "static" in policy]
         coach = median(choices["coach"])
         ratios[case] = f"{coach / min(fixed):.2f}"
-        assert coach < median(fixed), case
+        faster += coach < median(fixed)
     words = "LeNet takes {}, a perceptron {} and ResNet-18 {} times as long"
     assert words.format(*(ratios[job, "loopback"] for job in ("lenet", "mlp", "resnet18"))) in readme
     behind = (
         f"LeNet takes {ratios['lenet', '1gbit']} and the perceptron {ratios['mlp', '1gbit']} times as long"
     )
-    assert behind in readme and len(ratios) == 5 and "all five are faster" in readme
+    assert behind in readme
+    assert (faster, len(ratios)) == (4, 5) and "four of the five are faster" in readme
+    assert {len(choices["coach"]) for (_, network), choices in cases.items() if network == "loopback"} == {2}
+    probing = [
+        median(
+            float(run["probing_share"])
+            for run in runs
+            if (run["job"], run["network"]) == case and run["policy"] == "coach"
+        )
+        for case in cases
+    ]
+    assert f"{100 * min(probing):.1f} to {100 * max(probing):.1f} %" in readme
     tight = [run for run in runs if run["budget"]]
     assert all(float(run["cost"]) <= float(run["budget"]) for run in tight)
-    assert [run["state"] for run in tight].count("Succeeded") == 4 and len(tight) == 5
+    assert [run["state"] for run in tight] == [
+        "Succeeded"
+    ] * 8 and "all eight runs reach their target" in readme
+
+
+def test_servers_and_three_jobs_are_as_measured(readme):
+    usual = {}
+    for run in rows("bandwidth/runs.csv"):
+        if run["at"] == "coach":
+            steps = [step for step in run["path"].split() if not step.endswith("?")]
+            usual[run["job"]] = max(set(steps), key=steps.count)
+    assert usual == {"lenet": "2x1", "mlp": "1x1"}
+    means = {run["policy"]: float(run["mean_completion_seconds"]) for run in rows("three-jobs/runs.csv")}
+    best = min(means[f"{w}x{s}"] for w in (1, 2) for s in (1, 2))
+    said = (
+        f"a mean of {means['coach']:.0f} s, of {means['coach:mean-completion']:.0f} s with "
+        f"`coach:mean-completion`, against {means['fifo']:.0f} s one after the other, but {best:.0f} s under the "
+        "best static choice"
+    )
+    assert said in readme
 
 
 def test_the_kills_are_as_many_as_were_lived(readme):
@@ -130,7 +160,7 @@ def test_real_jobs_took_as_long_as_predicted(readme):
     errors = [abs(float(row["error"])) for row in rows("simulation/fidelity.csv")]
     assert "six real jobs" in readme and len(errors) == 6
     assert f"within {math.ceil(100 * max(errors))} % of what was predicted" in readme
-    assert sum(error < 0.02 for error in errors) == 3 and "three of them within 2 %" in readme
+    assert sum(error < 0.05 for error in errors) == 4 and "four of them within 5 %" in readme
 
 
 def test_the_scheduler_is_as_fast_as_measured(readme):
