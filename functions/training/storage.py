@@ -1,9 +1,12 @@
 """Bytes at URIs: a plain path, file://, or whatever fsspec knows (s3://, gs://) when its package is installed."""
 
+import contextlib
 import hashlib
+import io
 import os
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 from urllib.parse import unquote, urlsplit
 
 from training.errors import TrainingError
@@ -35,29 +38,53 @@ def read(uri: str, missing: str) -> bytes:
         raise TrainingError("StorageFailed", f"reading {uri}: {type(error).__name__}: {error}") from error
 
 
-def write(uri: str, content: bytes) -> None:
-    """Put `content` at `uri`, whole or not at all.
+@contextlib.contextmanager
+def reading(uri: str, missing: str) -> Iterator[BinaryIO]:
+    """A file to read and to seek in, with the bytes at `uri`; a local one is not read before it is asked to be.
+
+    Raises as `read` does.
+    """
+    if (path := local_path(uri)) is None:
+        yield io.BytesIO(read(uri, missing))
+        return
+    try:
+        file = path.open("rb")
+    except (FileNotFoundError, IsADirectoryError, NotADirectoryError) as error:
+        raise TrainingError(missing, f"nothing to read at {uri}") from error
+    except OSError as error:
+        raise TrainingError("StorageFailed", f"reading {uri}: {type(error).__name__}: {error}") from error
+    with file:
+        yield file
+
+
+@contextlib.contextmanager
+def writing(uri: str) -> Iterator[BinaryIO]:
+    """A file to write in; when the block is left, its content is at `uri`, and where it raised, what was there before.
 
     A local file is written beside, flushed to the disk and renamed; an object store shows an object only when all of
-    it has arrived. Raises TrainingError StorageFailed.
+    it has arrived. Raises TrainingError StorageFailed, also for what the block raises.
     """
     try:
         if (path := local_path(uri)) is not None:
-            _write_file(path, content)
+            with _replacing(path) as file:
+                yield file
             return
         system, place = _elsewhere(uri)
-        system.pipe_file(place, content)
+        buffer = io.BytesIO()
+        yield buffer
+        system.pipe_file(place, buffer.getvalue())
     except Exception as error:
         raise TrainingError("StorageFailed", f"writing {uri}: {type(error).__name__}: {error}") from error
 
 
-def _write_file(path: Path, content: bytes) -> None:
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
     # Always the same name: what a killed writer left is written over by the next attempt, not kept for ever.
     beside = path.with_name(f".{path.name}.part")
     try:
         with beside.open("wb") as file:
-            file.write(content)
+            yield file
             file.flush()
             os.fsync(file.fileno())
         beside.replace(path)

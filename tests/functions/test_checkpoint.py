@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from training import checkpoint, storage
+from training import checkpoint
 from training.errors import TrainingError
 
 STATE = checkpoint.Checkpoint(
@@ -22,6 +22,12 @@ STATE = checkpoint.Checkpoint(
     epoch="e7",
     seed=3,
 )
+
+
+def encoded() -> bytes:
+    buffer = io.BytesIO()
+    checkpoint.write(buffer, STATE)
+    return buffer.getvalue()
 
 
 def reason(uri: object) -> str:
@@ -49,19 +55,56 @@ def test_numpy_alone_reads_the_weights(tmp_path: Path) -> None:
 
 
 def test_a_cut_checkpoint_is_invalid_wherever_it_was_cut(tmp_path: Path) -> None:
-    whole = checkpoint.encode(STATE)
+    whole = encoded()
     for length in range(0, len(whole), 7):
         (tmp_path / "w.npz").write_bytes(whole[:length])
         assert reason(tmp_path / "w.npz") == "CheckpointInvalid"
 
 
 def test_a_changed_value_is_noticed_even_with_a_fitting_zip(tmp_path: Path) -> None:
-    source = zipfile.ZipFile(io.BytesIO(checkpoint.encode(STATE)))
+    source = zipfile.ZipFile(io.BytesIO(encoded()))
     with zipfile.ZipFile(tmp_path / "w.npz", "w") as target:
         for name in source.namelist():
             content = source.read(name)
             target.writestr(name, content[:-1] + b"\x01" if name == "weights/0.weight.npy" else content)
     assert reason(tmp_path / "w.npz") == "CheckpointInvalid"
+
+
+def test_an_array_more_or_less_is_noticed(tmp_path: Path) -> None:
+    source = zipfile.ZipFile(io.BytesIO(encoded()))
+    for left_out, added in (("weights/0.weight.npy", None), (None, "weights/other.npy")):
+        with zipfile.ZipFile(tmp_path / "w.npz", "w") as target:
+            for name in source.namelist():
+                if name != left_out:
+                    target.writestr(name, source.read(name))
+            if added:
+                target.writestr(added, source.read("weights/0.weight.npy"))
+        assert reason(tmp_path / "w.npz") == "CheckpointInvalid"
+
+
+def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path: Path) -> None:
+    whole = encoded()
+    for at in range(len(whole)):
+        (tmp_path / "w.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
+        try:
+            loaded = checkpoint.load(str(tmp_path / "w.npz"))
+        except TrainingError as error:
+            assert error.reason == "CheckpointInvalid"
+            continue
+        # Dates, rights and the like, which nobody reads.
+        assert (loaded.settings, loaded.position, loaded.epoch, loaded.seed) == (
+            STATE.settings,
+            640,
+            "e7",
+            3,
+        )
+        assert loaded.arrays.keys() == STATE.arrays.keys()
+        for name, array in STATE.arrays.items():
+            np.testing.assert_array_equal(loaded.arrays[name], array)
+
+
+def test_the_same_state_gives_the_same_bytes() -> None:
+    assert encoded() == encoded()
 
 
 def test_pickled_arrays_are_not_loaded(tmp_path: Path) -> None:
@@ -71,7 +114,7 @@ def test_pickled_arrays_are_not_loaded(tmp_path: Path) -> None:
 
     buffer = io.BytesIO()
     np.save(buffer, np.array([Bomb()]), allow_pickle=True)
-    source = zipfile.ZipFile(io.BytesIO(checkpoint.encode(STATE)))
+    source = zipfile.ZipFile(io.BytesIO(encoded()))
     with zipfile.ZipFile(tmp_path / "w.npz", "w") as target:
         for name in source.namelist():
             target.writestr(name, buffer.getvalue() if name == "weights/0.weight.npy" else source.read(name))
@@ -96,6 +139,6 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(TrainingError) as caught:
-        storage.write(str(path), b"new")
+        checkpoint.save(str(path), STATE)
     assert caught.value.reason == "StorageFailed" and "No space left" in caught.value.message
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]
