@@ -17,6 +17,7 @@ import argparse
 import csv
 import gzip
 import json
+import math
 import os
 import re
 import statistics
@@ -96,16 +97,18 @@ def predict(recorded: Recorded, others: Sequence[Recorded]) -> dict[str, float]:
 
 def _live(recorded: Recorded, others: Sequence[Recorded], seed: int) -> dict[str, float]:
     started = next(one for one in recorded.records if isinstance(one, ev.HandlerStarted))
-    driver = Driver(started.nodes, policy("coach"), seed=seed, machine_cores=CORES, begin=started.at)
     submitted = {one.job: one for one in recorded.records if isinstance(one, ev.JobSubmitted)}
+    alike = {name: [other.runs[name] for other in others if name in other.runs] for name in submitted}
+    alone = {name: [other.runs[name] for other in others if set(other.runs) == {name}] for name in submitted}
+    # Speeds of jobs that had others beside them are slowed by those already.
+    cores = CORES if all(alone.values()) else math.inf
+    driver = Driver(started.nodes, policy("coach"), seed=seed, machine_cores=cores, begin=started.at)
     for name, one in submitted.items():
-        alike = [other.runs[name] for other in others if name in other.runs]
-        alone = [other.runs[name] for other in others if set(other.runs) == {name}]
         driver.submit_at(
             one.at,
             name,
             one.spec,
-            learn(alone or alike),
+            learn(alone[name] or alike[name]),
             known_points=one.known_points,
             known_epochs=one.known_epochs,
         )

@@ -51,6 +51,7 @@ class Running:
     loss: float = 0.0
     accuracy: float | None = None
     samples: int = 0
+    evaluate: float = 0.0
 
 
 @dataclass(slots=True)
@@ -276,13 +277,12 @@ class Driver:
         fraction = order.fraction
         if order.seconds is not None:
             fraction = min(fraction, order.seconds * speed)
-        samples = max(1, round(fraction * truth.data_size))
+        samples = truth.samples(fraction)
         train = samples / truth.data_size / speed
         same = bool(job.epochs) and job.epochs[-1].group == order.group
         beside = truth.same_group_seconds if same else truth.new_group_seconds
-        whole = beside + train + (truth.evaluate_seconds if self._evaluates(order) else 0.0)
-        cores = truth.worker_cores
-        worker_cores = cores(*order.allocation) if callable(cores) else cores
+        evaluate = truth.evaluating(*order.allocation)
+        whole = beside + train + (evaluate if self._evaluates(order) else 0.0)
         x = (order.position + samples) / truth.data_size
         noise = truth.loss_noise * fate.loss
         epoch = Running(
@@ -291,10 +291,12 @@ class Driver:
             train,
             whole,
             self.now,
-            order.allocation.workers * worker_cores + order.allocation.servers * truth.server_cores,
+            # The truth is that of a job alone: what a machine is too small for has slowed it there already.
+            min(truth.cores(*order.allocation), self._machine),
             loss=max(1e-9, truth.loss(x) + noise),
             accuracy=None if truth.accuracy is None else min(1.0, max(0.0, truth.accuracy(x) - noise)),
             samples=samples,
+            evaluate=evaluate,
         )
         self.running[order.job] = epoch
         self.at(order.at + order.deadline, lambda: self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline"))
@@ -340,15 +342,14 @@ class Driver:
     def _report(self, epoch: Running) -> ev.EpochReport:
         order = epoch.order
         slower = (self.now - order.at) / epoch.whole
-        truth = self.truths[order.job]
         return ev.EpochReport(
             samples=epoch.samples,
-            data_size=truth.data_size,
+            data_size=self.truths[order.job].data_size,
             loss=epoch.loss if order.evaluate else None,
             accuracy=epoch.accuracy if order.evaluate else None,
             weights=order.weights_out,
             train_seconds=epoch.train * slower,
-            evaluate_seconds=truth.evaluate_seconds * slower if order.evaluate else 0.0,
+            evaluate_seconds=epoch.evaluate * slower if order.evaluate else 0.0,
         )
 
     def _stop(self, action: act.StopEpoch) -> None:

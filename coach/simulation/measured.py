@@ -2,6 +2,7 @@
 
 Speeds: all data trained with an allocation over all its seconds, so that a whole epoch says more than a probe; the
 model fitted to all of them for allocations that never ran. Cores: what each allocation's workers used meanwhile.
+Evaluation: its mean for each number of workers.
 The curve: the mean of the runs at each number of passes, straight lines between, and the fitted curve behind the last.
 """
 
@@ -57,6 +58,18 @@ class MeasuredCores:
     def __call__(self, workers: int, servers: int) -> float:
         """Cores."""
         return self.measured.get(Allocation(workers, servers)) or max(self.measured.values())
+
+
+@dataclass
+class MeasuredEvaluation:
+    """Seconds of an evaluation by the number of workers, who share the test data; else as of the nearest number."""
+
+    measured: dict[int, float]
+
+    def __call__(self, workers: int, servers: int) -> float:
+        """Seconds."""
+        nearest = min(self.measured, key=lambda known: (abs(known - workers), known))
+        return self.measured[nearest]
 
 
 @dataclass
@@ -145,15 +158,21 @@ def learn(runs: Sequence[Run]) -> Training:
     evaluated = [epoch for run in runs for epoch in run.job.evaluated_epochs]
     if not evaluated:
         raise ValueError("no epoch was evaluated")
+    evaluations: dict[int, list[float]] = {}
+    for epoch in evaluated:
+        evaluations.setdefault(epoch.allocation.workers, []).append(epoch.report.evaluate_seconds)
     with_accuracy = all(epoch.report.accuracy is not None for epoch in evaluated)
     return Training(
         MeasuredSpeeds(middle, fitted.to_dict()),
         _curve(runs, "loss"),
         _curve(runs, "accuracy") if with_accuracy else None,
         data_size=epochs[-1].report.data_size,
+        batch_size=runs[-1].job.spec.spec.batch_size,
         new_group_seconds=_mean(fresh, _mean(same, 0.5)),
         same_group_seconds=_mean(same, 0.05),
-        evaluate_seconds=statistics.fmean(epoch.report.evaluate_seconds for epoch in evaluated),
+        evaluate_seconds=MeasuredEvaluation(
+            {workers: statistics.fmean(some) for workers, some in evaluations.items()}
+        ),
         pod_seconds=_mean([s for run in runs for s in run.pod_seconds], 0.3),
         release_seconds=_mean([s for run in runs for s in run.release_seconds], 0.02),
         fit_seconds=_mean([s for run in runs for s in run.fit_seconds], 0.05),
@@ -178,9 +197,19 @@ def _noise(runs: Sequence[Run]) -> float:
 
 
 def _cores(epochs: Sequence[Epoch]) -> float:
-    """Cores that a worker used on average while it trained and evaluated: the report is of one worker."""
+    """Cores that a worker used on average over the seconds for which its report counts them: it is of one worker.
+
+    A new group's start is counted too, and is a good part of a probe.
+    """
     reports = [epoch.report for epoch in epochs]
-    seconds = sum(one.train_seconds + one.evaluate_seconds for one in reports)
+    seconds = sum(
+        one.load_seconds
+        + one.form_seconds
+        + one.train_seconds
+        + one.evaluate_seconds
+        + one.checkpoint_seconds
+        for one in reports
+    )
     return sum(one.cpu_seconds for one in reports) / max(seconds, 1e-6) or 1.0
 
 

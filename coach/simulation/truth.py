@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-#: Epochs/s (or cores) by workers and servers.
+#: Epochs/s (or cores, or seconds) by workers and servers.
 SpeedTable = Callable[[int, int], float]
 
 
@@ -21,10 +21,13 @@ class Training:
     loss: Callable[[float], float]
     accuracy: Callable[[float], float] | None = None
     data_size: int = 10_000
+    #: Samples of a step, of all workers together: whole steps are trained, and so at times a little more than asked.
+    batch_size: int = 1
     #: Beside training and evaluating: in an epoch whose group is formed anew, and in one that stays formed.
     new_group_seconds: float = 0.4
     same_group_seconds: float = 0.05
-    evaluate_seconds: float = 0.1
+    #: Of an epoch that is evaluated; by allocation where workers share the test data.
+    evaluate_seconds: float | SpeedTable = 0.1
     #: From the order of a pod to its readiness, and from the end of a job's use of pods to their release.
     pod_seconds: float = 0.3
     release_seconds: float = 0.02
@@ -38,6 +41,20 @@ class Training:
     #: shared beyond requests.
     worker_cores: float | SpeedTable = 1.0
     server_cores: float = 0.1
+
+    def evaluating(self, workers: int, servers: int) -> float:
+        """Seconds of an evaluation."""
+        seconds = self.evaluate_seconds
+        return seconds(workers, servers) if callable(seconds) else seconds
+
+    def cores(self, workers: int, servers: int) -> float:
+        """Cores in use while an epoch of these runs."""
+        one = self.worker_cores
+        return workers * (one(workers, servers) if callable(one) else one) + servers * self.server_cores
+
+    def samples(self, fraction: float) -> int:
+        """Samples of the whole steps that train this part of the data."""
+        return self.batch_size * max(1, math.ceil(round(fraction * self.data_size) / self.batch_size))
 
 
 @dataclass(frozen=True, slots=True)

@@ -150,11 +150,11 @@ def _engine(question: Question, made: Policy, seed: int, record: Record) -> int:
 def as_work(job: TrainingJob, truth: Training, arrival: float, pause: float) -> Work:
     """The job as the engine lives it: as many whole epochs as its curve needs to the target."""
     of, limits = job.spec.resources.of, job.spec.limits
-    beside = truth.same_group_seconds + truth.evaluate_seconds
 
     def speed(plan: Plan) -> float:
-        rate = truth.speed(*totals(plan))
-        return 1.0 / (1.0 / rate + beside) if rate > 0 else 0.0
+        at = totals(plan)
+        rate = truth.speed(*at)
+        return 1.0 / (1.0 / rate + truth.same_group_seconds + truth.evaluating(*at)) if rate > 0 else 0.0
 
     return Work(
         arrival=arrival,

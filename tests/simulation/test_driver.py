@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import pytest
@@ -116,6 +116,25 @@ def test_two_jobs_on_one_machine_slow_each_other_down() -> None:
     alone, _ = life(jobs=1)
     together, _ = life(jobs=2, machine_cores=1.0)
     assert together.ended["job-0"].trained > 1.3 * alone.ended["job-0"].trained
+
+
+def test_a_job_alone_is_not_slowed_by_its_own_workers() -> None:
+    """Its truth is what it takes alone on its machine: that the machine is too small for it is in there already."""
+    free, _ = life(jobs=1)
+    alone, _ = life(jobs=1, machine_cores=1.0)
+    assert alone.ended["job-0"].ended == free.ended["job-0"].ended
+
+
+def test_functions_train_whole_steps() -> None:
+    records: list[object] = []
+    truth = replace(TRUTH, data_size=1000, batch_size=64)
+    driver = Driver(nodes(2, 4), policy("coach"), journal=records.append)
+    driver.submit_at(0.0, "job", spec(), truth)
+    driver.run()
+    orders = {record.token: record for record in records if isinstance(record, act.RunEpoch)}
+    done = [record for record in records if isinstance(record, ev.EpochFinished)]
+    assert {each.report.samples for each in done if orders[each.token].fraction == 1.0} == {1024}
+    assert all(each.report.samples % 64 == 0 for each in done)
 
 
 def test_a_journal_fed_to_the_reducer_again_gives_the_same_actions() -> None:

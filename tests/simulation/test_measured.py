@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from benchmarks.fidelity import read
-from coach.core.cluster import Allocation
+from benchmarks.fidelity import Recorded, predict, read
+from coach.core.cluster import Allocation, Role
 from coach.core.policies import policy
 from coach.simulation.driver import Driver
-from coach.simulation.measured import learn, runs_of
+from coach.simulation.measured import MeasuredCores, learn, runs_of
 from coach.simulation.truth import Training
 from tests.core.world import nodes, spec
 
@@ -51,6 +52,17 @@ def test_a_run_is_predicted_from_the_journals_of_others() -> None:
     assert predicted == pytest.approx(took, rel=0.05)
 
 
+def test_evaluation_is_learned_by_the_workers_who_share_it() -> None:
+    truth = replace(TRUTH, evaluate_seconds=lambda w, s: 6.0 / w)
+    run = runs_of(lived(truth, 1)[1])["job"]
+    learned = learn([run])
+    evaluated = {epoch.allocation.workers for epoch in run.job.evaluated_epochs}
+    assert len(evaluated) > 1
+    for workers in evaluated:
+        assert learned.evaluating(workers, 1) == pytest.approx(6.0 / workers)
+    assert learned.evaluating(99, 1) == pytest.approx(6.0 / max(evaluated))
+
+
 JOURNALS = read(Path("results/simulation/journals"))
 
 
@@ -69,3 +81,19 @@ def test_the_curve_and_the_seconds_of_a_real_run_are_learned(recorded: object) -
             assert learned.speed(*epoch.allocation) > 0
         assert 0 < learned.pod_seconds < 10
         assert 0 <= learned.same_group_seconds <= learned.new_group_seconds + 1
+
+
+@pytest.mark.parametrize("recorded", JOURNALS, ids=lambda recorded: recorded.name)
+def test_a_real_run_is_as_long_in_virtual_time_with_what_it_took_itself(recorded: Recorded) -> None:
+    """What the driver adds of its own; how much machines differ from run to run has no part in it."""
+    for name, seconds in predict(recorded, [recorded]).items():
+        assert seconds == pytest.approx(recorded.seconds[name], rel=0.025)
+
+
+def test_workers_of_less_than_a_core_use_no_more_than_one() -> None:
+    for recorded in JOURNALS:
+        for run in recorded.runs.values():
+            cores = learn([run]).worker_cores
+            assert isinstance(cores, MeasuredCores)
+            assert run.job.spec.spec.resources.of(Role.WORKER).cpu < 1.0
+            assert all(0.0 < used < 1.0 for used in cores.measured.values())
