@@ -121,14 +121,14 @@ def command(  # noqa: PLR0917 - they are options
             "simulate needs job files, a --trace or a --journal, and at least one --policy; nothing was simulated"
         )
     cluster = parse_cluster(nodes)
-    lost = node_lost or float("inf"), function_lost or float("inf")
+    until_node, until_function = node_lost or float("inf"), function_lost or float("inf")
     screen = console(stderr=True)
     runs = [(name, seed + number) for name in names for number in range(seeds)]
     if trace:
         from coach.simulation.traces import replay
 
         tasks: list[tuple[Any, tuple[Any, ...]]] = [
-            (replay, (trace, cluster, name, one, lost)) for name, one in runs
+            (replay, (trace, cluster, name, one, (until_node, until_function))) for name, one in runs
         ]
     else:
         from coach.cli.truths import distinct, lived, truths_of
@@ -146,7 +146,7 @@ def command(  # noqa: PLR0917 - they are options
         for words, called in origins.items():
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
         question = Question(
-            tuple(jobs), tuple(truths), came, cluster, node_lost=lost[0], function_lost=lost[1]
+            tuple(jobs), tuple(truths), came, cluster, node_lost=until_node, function_lost=until_function
         )
         tasks = [(answer, (question, name, one)) for name, one in runs]
     with progress(len(tasks)) as advance:

@@ -44,8 +44,8 @@ class Nodes:
         """What stands on the nodes that are there."""
         for name in self._touched:
             job = jobs.get(name)
-            living = job is not None and not job.ended
-            self._stand.hold(name, [held.pod for held in job.pods.values()] if job and living else [])
+            pods = [] if job is None or job.ended else [held.pod for held in job.pods.values()]
+            self._stand.hold(name, pods)
         self._touched.clear()
         return self._stand
 

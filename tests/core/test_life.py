@@ -53,7 +53,7 @@ def add(
         train_seconds=seconds - outside,
         evaluate_seconds=0.0,
     )
-    job._times = None
+    job.epochs_changed()
     job.epochs.append(
         Epoch(
             number=number,

@@ -50,7 +50,7 @@ def verdict(job: Job) -> tuple[Reason, str] | None:
     """Why the job ends now, with the numbers; None: it goes on."""
     spec = job.spec.spec
     target = spec.target
-    real = job.times.real
+    real = job.real
     if job.in_a_row >= target.epochs_in_a_row:
         last = job.real_epochs[-target.epochs_in_a_row :]
         values = ", ".join(f"{getattr(e.report, job.metric):.4g}" for e in last)

@@ -90,7 +90,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
     job.weights = report.weights
     job.failures = 0
     job.last_failure = None
-    job._times = None
+    job.epochs_changed()
     job.epochs.append(
         Epoch(
             number=order.number,
@@ -235,7 +235,7 @@ def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
 
 
 def _go_back(job: Job, action: act.GoBack) -> None:
-    job._times = None
+    job.epochs_changed()
     del job.epochs[action.epochs :]
     job.position = sum(epoch.report.samples for epoch in job.epochs)
     job.weights = job.epochs[-1].report.weights if job.epochs else None

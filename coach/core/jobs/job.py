@@ -167,6 +167,7 @@ class Job:
 
     #: worked out of `epochs` when it is asked for, and until they change
     _times: Times | None = field(default=None, init=False, repr=False, compare=False)
+    _real: int | None = field(default=None, init=False, repr=False, compare=False)
 
     # -- what follows from the above ------------------------------------------------------------------
 
@@ -213,6 +214,13 @@ class Job:
         return [epoch for epoch in self.epochs if epoch.kind is EpochKind.REAL]
 
     @property
+    def real(self) -> int:
+        """How many epochs count for the stop rule."""
+        if self._real is None:
+            self._real = len(self.real_epochs)
+        return self._real
+
+    @property
     def evaluated_epochs(self) -> list[Epoch]:
         """The epochs whose loss is known: of the mini-epochs only the first is evaluated."""
         return [epoch for epoch in self.epochs if epoch.report.loss is not None]
@@ -228,6 +236,10 @@ class Job:
         if self._times is None:
             self._times = Times.of(self.epochs)
         return self._times
+
+    def epochs_changed(self) -> None:
+        """Forget what was worked out of the epochs."""
+        self._times = self._real = None
 
     @property
     def in_a_row(self) -> int:

@@ -60,7 +60,7 @@ def total_epochs(job: Job) -> float:
 
 def _curve_says(job: Job) -> Interval | None:
     """Passes at which the target will have held long enough; None while the curve says nothing of it, or no way."""
-    return job.last_x() if job.times.real >= CURVE_EPOCHS else None
+    return job.last_x() if job.real >= CURVE_EPOCHS else None
 
 
 def remaining_epochs(job: Job) -> Interval:
@@ -68,7 +68,7 @@ def remaining_epochs(job: Job) -> Interval:
     need = float(max(1, job.spec.spec.target.epochs_in_a_row - job.in_a_row))
     limit = float("inf")
     if job.spec.spec.max_epochs:
-        limit = max(1.0, job.spec.spec.max_epochs - job.times.real)
+        limit = max(1.0, job.spec.spec.max_epochs - job.real)
     last = _curve_says(job)
     if last is None:
         guess = max(need, total_epochs(job) - job.passes)

@@ -9,7 +9,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING
 
 from coach.core.estimation.interval import Interval
-from coach.core.jobs.actions import EpochKind
 
 if TYPE_CHECKING:
     from coach.core.jobs.job import Epoch
@@ -27,15 +26,13 @@ class Times:
     """Seconds outside training of an epoch that is evaluated: median and range of the last like it, None without one.
 
     `kept`: of epochs whose group stayed formed from the one before; `fresh`: of the others. `restart` is what a new
-    group costs over one that stays formed, `evaluate` what an evaluation takes (0 before the first). `real` is how many
-    of the epochs were whole ones: who looks through all of them counts them too.
+    group costs over one that stays formed, `evaluate` what an evaluation takes (0 before the first).
     """
 
     kept: Interval | None
     fresh: Interval | None
     restart: float
     evaluate: float
-    real: int = 0
 
     @classmethod
     def of(cls, epochs: Iterable[Epoch]) -> Times:
@@ -50,8 +47,7 @@ class Times:
         restart = PRIOR_RESTART_SECONDS
         if len(fresh) > 1 and kept:
             restart = max(0.0, statistics.median(fresh) - statistics.median(kept))
-        real = sum(epoch.kind is EpochKind.REAL for epoch in epochs)
-        return cls(_range(kept[-RECENT_EPOCHS:]), _range(fresh[-RECENT_EPOCHS:]), restart, evaluate, real)
+        return cls(_range(kept[-RECENT_EPOCHS:]), _range(fresh[-RECENT_EPOCHS:]), restart, evaluate)
 
     def fixed(self, formed: bool = True) -> Interval:
         """Of the next epoch; `formed`: its group stays. Epochs of the other kind count while there is none."""

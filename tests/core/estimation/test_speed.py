@@ -9,6 +9,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coach.core.estimation.forms import PARAMETER_SERVER
+from coach.core.estimation.kriging import fit_form
 from coach.core.estimation.merging import merged
 from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed, next_probe
 
@@ -244,3 +246,17 @@ def test_candidates_limit_the_probes_and_many_are_thinned():
     wide = next_probe(known, 1000, 1000, [(w, s) for w in range(1, 101) for s in range(1, 101)])
     assert wide is not None
     assert wide != (1, 1)
+
+
+def test_speeds_of_fifteen_orders_of_magnitude_are_fitted() -> None:
+    """SciPy's own limit of steps is too low for these: columns come and go in its active set."""
+    workers = np.array([30.0, 16, 2, 40, 10])
+    servers = np.array([17.0, 17, 35, 54, 55])
+    speeds = np.array(
+        [132695.6199337465, 12864518.54818923, 0.0048418112012869035, 137028.2, 2.539376947667396e-07]
+    )
+    weights = np.array(
+        [0.0031416579876454016, 0.11325166193219975, 0.00350391068855, 0.19686493344271377, 0.004121]
+    )
+    fit = fit_form(PARAMETER_SERVER, workers, servers, speeds, weights)
+    assert np.isfinite(fit.theta).all() and fit.theta.max() > 0
