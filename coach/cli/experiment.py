@@ -13,7 +13,8 @@ from coach.cli.output import Format, Output, console, fields, print_csv, print_j
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coach.simulation.experiment import Comparison
+    from coach.simulation.experiment import Comparison, Outcome
+    from coach.simulation.scenario import Scenario
 
 
 def command(  # noqa: PLR0917 - they are options
@@ -35,6 +36,10 @@ def command(  # noqa: PLR0917 - they are options
     anew: Annotated[
         bool, typer.Option("--anew", help="Run again what is there already, of the same parameters and code.")
     ] = False,
+    no_run: Annotated[
+        bool,
+        typer.Option("--no-run", help="Run nothing: show, and with --all sum up, what is in the folder."),
+    ] = False,
     processes: Annotated[
         int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")
     ] = 0,
@@ -50,6 +55,7 @@ def command(  # noqa: PLR0917 - they are options
       coach experiment
       coach experiment coach-table-2 --quick
       coach experiment --all --folder results/experiments
+      coach experiment --all --no-run
     """
     from coach.cli.simulate import progress
     from coach.simulation import scenario as scenarios
@@ -61,20 +67,46 @@ def command(  # noqa: PLR0917 - they are options
     chosen = [scenarios.load(name) for name in (scenarios.names() if every else names or [])]
     folder = folder or Path("results/quick" if quick else "results/experiments")
     screen = console(stderr=True)
-    rows: list[Comparison] = []
+    outcomes: list[Outcome] = []
     for one in chosen:
+        if no_run:
+            outcomes.append(_there(one, folder, quick))
+            continue
         with progress(len(one.settings(quick)[1]), one.name) as advance:
             outcome = run_scenario(one, quick=quick, processes=processes or None, done=lambda *_: advance(),
                                    folder=folder, anew=anew)  # fmt: skip
-        rows += outcome.comparisons()
+        outcomes.append(outcome)
         written = write_outcome(outcome, folder)
         screen.print(f"{one.name}: {len(outcome.seeds)} runs; {written[1]}", soft_wrap=True)
         if outcome.interrupted:
-            _show(rows, output)
-            raise KeyboardInterrupt
-    if every:
-        write_summary(rows, folder)
+            break
+    rows = [row for one in outcomes if one.seeds for row in one.comparisons()]
     _show(rows, output)
+    if outcomes[-1].interrupted:
+        raise KeyboardInterrupt
+    if every:
+        written = write_summary(outcomes, folder)
+        screen.print(f"all of them: {written[1]}", soft_wrap=True)
+
+
+def _there(one: Scenario, folder: Path, quick: bool) -> Outcome:
+    """What was run already. Raises UserError for files that are broken."""
+    from coach.core.errors import UserError
+    from coach.simulation.experiment import look_up
+
+    try:
+        outcome = look_up(one, folder, quick=quick)
+    except (ValueError, KeyError) as error:
+        place = folder / one.name
+        raise UserError(
+            f"the runs in {place} cannot be read: {error}; run them again: coach experiment {one.name} --anew"
+        ) from error
+    if not outcome.seeds:
+        console(stderr=True).print(
+            f"{one.name}: no runs of its present parameters in {folder}; to run it: coach experiment {one.name}",
+            soft_wrap=True,
+        )
+    return outcome
 
 
 def _list(output: Format) -> None:

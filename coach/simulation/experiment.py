@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from coach.core.policies.react import FloatArray
 from coach.simulation.beside import comparison_figure
-from coach.simulation.kept import Kept, write_runs
+from coach.simulation.kept import Kept, runs_there, write_runs
 from coach.simulation.parallel import gather
 from coach.simulation.scenario import Scenario, Target
 
@@ -109,6 +109,22 @@ def run_scenario(
 
     tasks = [(replicate, (scenario.experiment, parameters, seed)) for seed in missing]
     _, interrupted = gather(tasks, processes=processes, done=add)
+    return _outcome(scenario, parameters, runs, interrupted)
+
+
+def look_up(scenario: Scenario, folder: Path, *, quick: bool = False) -> Outcome:
+    """The runs that are in `folder`/<name> already, of whatever code; nothing is run. Raises OSError, ValueError."""
+    parameters, seeds = scenario.settings(quick)
+    there = runs_there(folder / scenario.name, parameters)
+    return _outcome(scenario, parameters, {seed: there[seed] for seed in seeds if seed in there})
+
+
+def _outcome(
+    scenario: Scenario,
+    parameters: dict[str, Any],
+    runs: Mapping[int, Mapping[str, float]],
+    interrupted: bool = False,
+) -> Outcome:
     ordered = sorted(runs)
     names = dict.fromkeys(name for seed in ordered for name in runs[seed])
     columns = {name: np.array([float(runs[seed].get(name, math.nan)) for seed in ordered]) for name in names}
@@ -148,13 +164,14 @@ def _draw(figure: Figure, path: Path) -> Path:
     return path
 
 
-def write_summary(rows: Sequence[Comparison], folder: Path) -> list[Path]:
+def write_summary(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
     """`summary.csv` and `summary.md` of all experiments. Raises OSError."""
+    rows = [row for outcome in outcomes if outcome.seeds for row in outcome.comparisons()]
     text = io.StringIO()
     out = csv.DictWriter(text, COLUMNS, lineterminator="\n")
     out.writeheader()
     out.writerows(asdict(row) for row in rows)
-    parts = ["# Paper and ours", ""]
+    parts = ["# Paper and ours", "", *_counts(outcomes, rows), ""]
     for name in dict.fromkeys(row.scenario for row in rows):
         parts += [f"## {name}", "", comparison_table([row for row in rows if row.scenario == name]), ""]
     folder.mkdir(parents=True, exist_ok=True)
@@ -162,6 +179,45 @@ def write_summary(rows: Sequence[Comparison], folder: Path) -> list[Path]:
     written[0].write_text(text.getvalue())
     written[1].write_text("\n".join(parts))
     return written
+
+
+def _counts(outcomes: Sequence[Outcome], rows: Sequence[Comparison]) -> list[str]:
+    """A line an experiment: how many numbers of its paper lie inside our range."""
+    lines = [
+        "How many of the papers' numbers lie inside our range over all runs; judged are those on which no parameter "
+        "was chosen.",
+        "",
+        "| experiment | paper | runs | numbers | inside | judged | inside |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for one in (outcome for outcome in outcomes if outcome.seeds and outcome.scenario.targets):
+        scenario = one.scenario
+        counts = _inside([row for row in rows if row.scenario == scenario.name])
+        runs = (
+            f"{len(one.seeds)} of {scenario.seeds}"
+            if len(one.seeds) < scenario.seeds
+            else f"{scenario.seeds}"
+        )
+        lines.append(
+            f"| [{scenario.name}]({scenario.name}/comparison.md) | {scenario.paper} | {runs} | {counts} |"
+        )
+    lines.append(f"| **all** | | | {_inside(rows)} |")
+    said = (
+        ("Without a number in a paper", [o for o in outcomes if o.seeds and not o.scenario.targets]),
+        ("Not run", [o for o in outcomes if not o.seeds]),
+    )
+    for words, some in said:
+        if some:
+            lines += ["", f"{words}: {', '.join(one.scenario.name for one in some)}."]
+    return lines
+
+
+def _inside(rows: Sequence[Comparison]) -> str:
+    """Numbers, those inside our range, and both again without those calibrated on."""
+    judged = [row for row in rows if not row.calibrated]
+    return " | ".join(
+        f"{number}" for some in (rows, judged) for number in (len(some), sum(row.inside for row in some))
+    )
 
 
 def _text(outcome: Outcome) -> str:

@@ -51,6 +51,19 @@ class Kept:
         write_runs(self._table, self.runs)
 
 
+def runs_there(place: Path, parameters: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    """The runs in the folder `place`, of whatever code; none if there are none or they are of other parameters.
+
+    Results that are older than `settings.json` are believed to be of these. Raises OSError, ValueError.
+    """
+    about, table = place / "settings.json", place / "measures.csv"
+    if not table.is_file():
+        return {}
+    if about.is_file() and json.loads(about.read_text())["parameters"] != json.loads(json.dumps(parameters)):
+        return {}
+    return _read(table)
+
+
 def write_runs(path: Path, runs: Mapping[int, Mapping[str, float]]) -> None:
     """A line for each measure and seed. The file is there as a whole, whenever this is stopped. Raises OSError."""
     names = dict.fromkeys(name for seed in sorted(runs) for name in runs[seed])

@@ -6,6 +6,7 @@ import csv
 import json
 import math
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -75,3 +76,33 @@ def test_the_summary_has_every_number_of_every_paper(results: Path) -> None:
         assert float(row["difference"]) == pytest.approx(float(row["ours"]) - target.paper)
         assert (row["inside"] == "True") == (float(row["low"]) <= target.paper <= float(row["high"]))
     assert list(csv.DictReader((results / "shown.csv").read_text().splitlines())) == rows
+
+
+def test_the_summary_counts_for_each_paper_what_lies_inside_our_range(results: Path) -> None:
+    rows = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
+    text = (results / "summary.md").read_text()
+    for name in [*dict.fromkeys(row["scenario"] for row in rows), None]:
+        of = [row for row in rows if name in (None, row["scenario"])]
+        judged = [row for row in of if row["calibrated"] == "False"]
+        counts = [len(of), sum(row["inside"] == "True" for row in of),
+                  len(judged), sum(row["inside"] == "True" for row in judged)]  # fmt: skip
+        line = next(
+            line for line in text.splitlines() if line.startswith(f"| [{name}]" if name else "| **all**")
+        )
+        assert line.endswith(f"| {' | '.join(map(str, counts))} |")
+    assert (
+        f"Without a number in a paper: {', '.join(n for n in scenario.names() if not scenario.load(n).targets)}."
+        in text
+    )
+
+
+def test_the_summary_is_written_again_from_what_is_there(results: Path, tmp_path: Path) -> None:
+    place = tmp_path / "experiments"
+    shutil.copytree(results, place, ignore=shutil.ignore_patterns("summary.*"))
+    coach = Path(sys.executable).with_name("coach")
+    command = [str(coach), "experiment", "--all", "--quick", "--no-run", "--folder", str(place), "-o", "csv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (results / "shown.csv").read_text()
+    for name in ("summary.csv", "summary.md"):
+        assert (place / name).read_bytes() == (results / name).read_bytes()

@@ -9,7 +9,7 @@ from types import ModuleType
 import pytest
 
 from coach.simulation import experiments, kept, scenario
-from coach.simulation.experiment import Outcome, run_scenario
+from coach.simulation.experiment import Outcome, look_up, run_scenario, write_summary
 
 
 class Toy(ModuleType):
@@ -35,9 +35,25 @@ def toy(monkeypatch: pytest.MonkeyPatch) -> Toy:
     return module
 
 
+def toy_scenario(x: int = 10, name: str = "toy") -> scenario.Scenario:
+    targets = (
+        scenario.Target(measure="m", paper=x / 3 + 2),
+        scenario.Target(measure="m", paper=0, calibrated=True),
+    )
+    return scenario.Scenario(
+        name=name,
+        title="T",
+        paper="P",
+        experiment="toy",
+        parameters={"x": x},
+        seeds=4,
+        quick_seeds=2,
+        targets=targets,
+    )
+
+
 def run(folder: Path, *, x: int = 10, anew: bool = False) -> Outcome:
-    one = scenario.Scenario(name="toy", title="T", paper="P", experiment="toy", parameters={"x": x}, seeds=4)
-    return run_scenario(one, processes=1, folder=folder, anew=anew)
+    return run_scenario(toy_scenario(x), processes=1, folder=folder, anew=anew)
 
 
 def test_a_stopped_experiment_goes_on_where_it_was(toy: Toy, tmp_path: Path) -> None:
@@ -71,3 +87,19 @@ def test_a_broken_file_is_run_again(toy: Toy, tmp_path: Path) -> None:
     (tmp_path / "toy" / "settings.json").write_text("{")
     assert run(tmp_path).seeds == (1, 2, 3, 4)
     assert len(toy.ran) == 8
+
+
+def test_what_is_there_is_summed_up_and_nothing_is_run(
+    toy: Toy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    toy.until = 4
+    run(tmp_path)
+    monkeypatch.setattr(kept, "code", lambda: "another")
+    there, other = look_up(toy_scenario(), tmp_path), look_up(toy_scenario(13), tmp_path)
+    never = look_up(toy_scenario(name="never"), tmp_path)
+    assert toy.ran == [1, 2, 3]
+    assert [one.seeds for one in (there, other, never)] == [(1, 2, 3), (), ()]
+    text = write_summary([there, never], tmp_path)[1].read_text()
+    assert "| [toy](toy/comparison.md) | P | 3 of 4 | 2 | 1 | 1 | 1 |" in text
+    assert "| **all** | | | 2 | 1 | 1 | 1 |" in text
+    assert "Not run: never." in text
