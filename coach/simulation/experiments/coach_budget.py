@@ -68,7 +68,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     """For each model: the dynamic job against the grid."""
     most = parameters["most"]
     measures: dict[str, float] = {}
-    lost, ranks = [], []
+    lost, ranks, spent = [], [], []
     for model in parameters.get("models") or shipped():
         grid = [(workers, servers) for workers in range(1, most + 1) for servers in range(1, most + 1)]
         free = {at: live(job_file(most, None, at), model, parameters, seed) for at in grid}
@@ -87,8 +87,10 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         measures[f"{model}: static points that are sooner than dynamic"] = float(
             sum(time < dynamic.ended for time in within.values())
         )
+        measures[f"{model}: budget spent, %"] = 100 * dynamic.spent / budget
         measures[f"{model}: budget overshoot, USD"] = dynamic.overshoot
         measures[f"{model}: dynamic reached the target"] = float(reached)
+        spent.append(100 * dynamic.spent / budget)
         lost.append(change)
         ranks.append(
             100 * (dynamic.ended / float(np.mean(list(within.values()))) - 1) if reached else math.nan
@@ -99,6 +101,8 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     measures["mean over models: dynamic against the mean static point within the budget, %"] = float(
         np.nanmean(ranks)
     )
+    measures["mean over models: budget spent, %"] = float(np.mean(spent))
+    measures["models whose dynamic job did not reach the target"] = float(np.isnan(lost).sum())
     return measures
 
 
