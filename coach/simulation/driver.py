@@ -282,7 +282,7 @@ class Driver:
         same = bool(job.epochs) and job.epochs[-1].group == order.group
         beside = truth.same_group_seconds if same else truth.new_group_seconds
         evaluate = truth.evaluating(*order.allocation)
-        whole = beside + train + (evaluate if self._evaluates(order) else 0.0)
+        whole = beside + train + (evaluate if order.evaluate else 0.0)
         x = (order.position + samples) / truth.data_size
         noise = truth.loss_noise * fate.loss
         epoch = Running(
@@ -302,9 +302,6 @@ class Driver:
         self.at(order.at + order.deadline, lambda: self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline"))
         self._mishap(epoch, fate)
         self._share_out(epoch)
-
-    def _evaluates(self, order: act.RunEpoch) -> bool:
-        return order.evaluate
 
     def _mishap(self, epoch: Running, fate: Drawn) -> None:
         """What goes wrong in an epoch that begins: a worker dies, where fate has it so."""

@@ -205,7 +205,9 @@ LATE = {
 def check_curve(job: Job) -> None:
     """Every epoch began where the one before it ended."""
     samples = itertools.accumulate(epoch.report.samples for epoch in job.epochs)
-    assert [epoch.report.loss for epoch in job.epochs] == [Truth().loss(seen / 10_000) for seen in samples]
+    for epoch, seen in zip(job.epochs, samples, strict=True):
+        assert epoch.report.loss in {Truth().loss(seen / 10_000), None}
+    assert all(epoch.report.loss is not None for epoch in job.real_epochs)
 
 
 def money(job: Job) -> tuple[int, int]:

@@ -121,8 +121,9 @@ class CoachPolicy:
         """What changing from `current` `to` saves over the rest of the job, what its restart costs, and the unit."""
         job = claim.job
         climb = climber(self.objective, self.least_efficiency)
-        # Where even what was decided costs more than the epoch budget, money is what lacks.
-        if climb.cheapest(job) or climb.level(job, to)[0] < 1:
+        # Where even what was decided breaks its limit, that is what lacks: money, or for the cheapest time.
+        within = climb.level(job, to)[0] == 1
+        if climb.cheapest(job) == within:
             rate = job.epoch_cost(to) * job.speed(to)
             saved = claim.remaining * (job.epoch_cost(current) - job.epoch_cost(to))
             return saved, job.restart_seconds * rate, "money saved"
