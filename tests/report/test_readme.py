@@ -156,6 +156,16 @@ def test_the_papers_numbers_are_inside_our_range_as_often_as_the_tables_say(read
     assert f"in {inside.count('yes')} of {len(inside)} rows" in readme
 
 
+def test_the_papers_numbers_are_counted_as_in_the_summary(readme):
+    every = rows("experiments/summary.csv")
+    judged = [row for row in every if row["calibrated"] == "False"]
+    inside, ours = (sum(row["inside"] == "True" for row in some) for some in (every, judged))
+    assert (
+        f"for {inside} of {len(every)} numbers, {ours} of the {len(judged)} that nothing was calibrated on"
+        in readme
+    )
+
+
 def test_real_jobs_took_as_long_as_predicted(readme):
     errors = [abs(float(row["error"])) for row in rows("simulation/fidelity.csv")]
     assert "six real jobs" in readme and len(errors) == 6
