@@ -150,5 +150,9 @@ def _money(job: Job) -> str:
         spent += f", {words.amount(to_amount(ledger.reserved))} reserved"
     each = life.epoch_budget(job)
     if each is not None:
-        spent += f"; what is left makes {words.amount(each)} {currency} for each epoch that remains"
+        spent += (
+            f"; the next epoch may cost {words.amount(each)} {currency}"
+            if each >= life.cheapest_epoch(job)
+            else f"; what is left is for the cheapest allocation, as {life.provided_epochs(job):.0f} epochs may remain"
+        )
     return spent

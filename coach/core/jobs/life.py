@@ -6,6 +6,7 @@ Plain functions of a `Job`; none changes it. Beside them stand `probing` (what t
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from coach.core.budget import Money, to_amount
@@ -107,15 +108,37 @@ def least_cost(job: Job, allocation: Allocation) -> float:
     return _cost(job, allocation).low
 
 
-def epoch_budget(job: Job) -> float | None:
-    """Currency units for each epoch that remains: the remaining budget over the upper bound of the remaining epochs.
+def cheapest_epoch(job: Job) -> float:
+    """Expected currency units of an epoch with the allocation that costs least; 0 while no speed is known."""
+    if job.speed is None:
+        return 0.0
+    points = allocations(job)
+    job.speed.look_at(points)
+    return min(predicted_cost(job, point) for point in points)
 
-    (The thesis has the expected epochs. That is too few half of the time, and what was spent on speed is missing then.)
+
+def provided_epochs(job: Job) -> float:
+    """Epochs that the money is made to last for: the geometric mean of the expected ones and their upper bound.
+
+    Of a log-normal number with these three in four are below it. Each epoch asks anew, and what was kept for epochs
+    that need not be trained is spent later.
     """
-    left = job.ledger.budget
-    if left is None:
+    epochs = remaining_epochs(job)
+    return math.sqrt(epochs.expected * epochs.high)
+
+
+def epoch_budget(job: Job) -> float | None:
+    """Currency units that the next epoch may cost; less than the cheapest does where that one alone is left.
+
+    The remaining budget over the expected remaining epochs (thesis section 4.2), as long as what the epoch leaves
+    covers the rest of the provided ones with the cheapest allocation. (The thesis has the first half alone: where more
+    epochs than expected are needed, what was spent on speed is missing then.)
+    """
+    if job.ledger.budget is None:
         return None
-    return to_amount(left - job.ledger.spent) / remaining_epochs(job).high
+    left = to_amount(job.ledger.budget - job.ledger.spent)
+    reserve = (provided_epochs(job) - 1.0) * cheapest_epoch(job)
+    return min(left / remaining_epochs(job).expected, left - reserve)
 
 
 def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | None) -> Terms | None:

@@ -64,7 +64,8 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Iterator[Al
     Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
     two restarts, what a group that stays formed takes too, and training at its speed meanwhile. Only what may cost no
     more than the epoch budget counts, or, where that is less than anything measured costs, than the cheapest of those;
-    and one measurement may cost no more than SPARE_SHARE of the money that the cheapest of those would leave.
+    and one measurement may cost no more than SPARE_SHARE of the money that the cheapest of those would leave. Where
+    that is none, the job needs something cheaper to come to its end, and all that is left counts.
     """
     share, model = probe_share(job), job.speed
     if model is None or share < SMALLEST_PROBE:
@@ -79,7 +80,9 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Iterator[Al
     budget, spare, short = float("inf"), float("inf"), False
     if (allowed := epoch_budget(job)) is not None:
         budget, short = max(allowed, cheapest), allowed < cheapest
-        spare = to_amount(job.ledger.left or 0) - remaining_epochs(job).expected * cheapest
+        left = to_amount(job.ledger.left or 0)
+        spare = left - remaining_epochs(job).expected * cheapest
+        spare = spare if spare > 0 else left
     if not (seen := [point for point in times if least_cost(job, point) <= budget]):
         return
     # The best measured: of these the fastest, or where money is short the cheapest.

@@ -88,7 +88,8 @@ class CoachPolicy:
             claims.append(Claim(job, goal, max(remaining, 1.0), room))
         if self.objective is Objective.MEAN_COMPLETION:
             # Who ends first makes room first (shortest remaining time).
-            claims.sort(key=lambda claim: (-claim.job.priority, claim.seconds(claim.floor)))
+            seconds = _shortest(claims)
+            claims.sort(key=lambda claim: (-claim.job.priority, seconds[claim.job.id]))
         for rank, claim in enumerate(claims):
             claim.rank = rank
         return claims
@@ -156,3 +157,14 @@ class CoachPolicy:
         if self._keep(movable, together):
             together.fit(movable, held=True)
         together.promise(busy)
+
+
+def _shortest(claims: Sequence[Claim]) -> dict[str, float]:
+    """Seconds to each job's target with its smallest allocation; epochs of unknown speed take as long as others' do.
+
+    (A job's demand is fixed while its speed is not known. Any number of seconds instead would let new jobs pass all
+    others, or none, by the unit that epochs happen to be measured in.)
+    """
+    epochs = {claim.job.id: 1.0 / claim.job.speed(claim.floor) for claim in claims if claim.job.fixed is None}
+    typical = statistics.median(epochs.values()) if epochs else 1.0
+    return {claim.job.id: claim.remaining * epochs.get(claim.job.id, typical) for claim in claims}

@@ -300,6 +300,17 @@ def test_objectives(objective: Objective, expected: dict[str, str]) -> None:
     assert decided(CoachPolicy(objective), jobs, cluster(7.0)) == expected
 
 
+@pytest.mark.parametrize("unit", [1e-3, 1.0, 1e3])
+@pytest.mark.parametrize(("epochs", "first"), [(SHORT, "a"), (LONG, "b")], ids=["few left", "many left"])
+def test_a_job_of_unknown_speed_passes_who_has_more_epochs_left(
+    epochs: Epochs, first: str, unit: float
+) -> None:
+    known = Job("a", server_speed(100.0 * unit), current=many(1), remaining_epochs=epochs)
+    unknown = Job("b", lambda _: 1.0, 1.0, fixed=many(1), remaining_epochs=Epochs(3.0, 20.0, 60.0))
+    given = decided(CoachPolicy(Objective.MEAN_COMPLETION), [known, unknown], cluster(2.0))
+    assert {name for name, got in given.items() if got != "-"} == {first}
+
+
 def test_cheapest_takes_no_worker_that_a_deadline_needs() -> None:
     jobs = [
         Job("a", LINEAR, deadline=510.0),  # 2x1 ends after 500 s
