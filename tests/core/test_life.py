@@ -198,6 +198,10 @@ def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
     tight["budget"] = usd(20 * 32.0 * 1.02)
     assert life.epoch_budget(lived(probes=[((1, 1), 0.05)], **tight)) is not None
     assert probing.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True) == [], "too dear"
+    tight["budget"] = usd(20 * 32.0 * 0.9)
+    assert probing.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True), (
+        "only something cheaper can come to the end"
+    )
 
 
 # -- how large a mini-epoch is ----------------------------------------------------------------------------
@@ -457,11 +461,24 @@ def test_what_remains_is_at_least_what_the_stop_rule_still_asks_and_at_most_the_
     assert remaining.high <= (limit or math.inf)
 
 
-def test_the_epoch_budget_is_what_is_left_over_what_may_remain() -> None:
+def test_the_epoch_budget_is_an_even_share_of_what_is_left() -> None:
     job = job_of(budget=usd(10.0), maxEpochs=10)
     job.ledger.spent = to_money(4.0)
-    assert life.epoch_budget(job) == pytest.approx(6.0 / life.remaining_epochs(job).high)
+    assert life.epoch_budget(job) == pytest.approx(0.6)
     assert life.epoch_budget(job_of()) is None
+
+
+@pytest.mark.parametrize("times", [0.9, 1.2, 1.5, 2.0, 5.0])
+def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: float) -> None:
+    budget = {"budget": usd(20 * 32.0 * times), "prices": PRICES}  # an epoch at 1x1 costs 32
+    job = lived(probes=[((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)], **budget)
+    left, remaining = to_amount(job.ledger.left or 0), life.remaining_epochs(job)
+    cheapest = min(life.predicted_cost(job, point) for point in life.allocations(job))
+    share, kept = left / remaining.expected, (life.provided_epochs(job) - 1) * cheapest
+    allowed = life.epoch_budget(job)
+    assert allowed == pytest.approx(min(share, left - kept))
+    assert (allowed < cheapest) == (times < 1.7), "enough to choose, or for the cheapest alone"
+    assert remaining.expected < life.provided_epochs(job) < remaining.high
 
 
 def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_showed() -> None:
