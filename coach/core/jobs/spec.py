@@ -103,7 +103,8 @@ class JobSpec(Part):
     )
     time_limit: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None,
-        description="Longest time from the job's start; a duration, or seconds.",
+        description="Longest time that it may train, waiting not counted; an epoch under way is finished. "
+        "A duration, or seconds.",
         examples=["2h", 90],
     )
     max_epochs: Whole | None = Field(
