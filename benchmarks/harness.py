@@ -192,13 +192,18 @@ def figure(path: Path, lines: int, columns: int, size: tuple[float, float]) -> I
     pyplot.close(drawn)
 
 
-def medians(rows: Iterable[Mapping[str, Any]], by: str, values: Sequence[str]) -> list[dict[str, Any]]:
-    """One row for each value of `by`, in order of appearance: medians of `values` and the number of rows."""
+def medians(
+    rows: Iterable[Mapping[str, Any]],
+    by: str,
+    values: Sequence[str],
+    average: Callable[[Iterable[float]], float] = statistics.median,
+) -> list[dict[str, Any]]:
+    """One row for each value of `by`, in order of appearance: medians (or `average`) of `values`, how many rows."""
     groups: dict[Any, list[Mapping[str, Any]]] = {}
     for row in rows:
         groups.setdefault(row[by], []).append(row)
     return [
-        {by: key, "runs": len(group)} | {v: statistics.median(float(r[v]) for r in group) for v in values}
+        {by: key, "runs": len(group)} | {v: average(float(r[v]) for r in group) for v in values}
         for key, group in groups.items()
     ]
 

@@ -85,7 +85,7 @@ def _path(job: Job) -> str:
 def write(rows: harness.Rows) -> None:
     """Write the table and the figure of what there is so far."""
     values = ("mean_completion_seconds", "makespan_seconds", *JOBS)
-    table = harness.medians(rows.rows, "policy", values)
+    table = harness.medians(rows.rows, "policy", values, statistics.fmean)
     fixed = [row["mean_completion_seconds"] for row in table if row["policy"] in STATICS]
     for row in table:
         row["against best static"] = f"{row['mean_completion_seconds'] / min(fixed):.2f}x"
@@ -93,10 +93,10 @@ def write(rows: harness.Rows) -> None:
     choices = ", ".join(dict.fromkeys(row["choice"] for row in rows.of(policy=FIFO)))
     harness.write_table(
         FOLDER / "three-jobs.md",
-        "Three different jobs at once: completion times, probing included (medians, seconds)",
+        "Three different jobs at once: completion times, probing included (means, seconds)",
         COMMAND,
         table,
-        f"`runs` is how many repeats a median is of. Each repeat has another job first in the queue. FIFO: one job "
+        f"`runs` is how many repeats a mean is of: each has another job first in the queue. FIFO: one job "
         f"after the other with the best static choice so far ({choices or 'not run yet'}). "
         "Goal for Coach: a mean shorter than both.",
     )
