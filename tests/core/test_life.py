@@ -468,7 +468,7 @@ def test_the_epoch_budget_is_an_even_share_of_what_is_left() -> None:
     assert life.epoch_budget(job_of()) is None
 
 
-@pytest.mark.parametrize("times", [0.9, 1.2, 1.5, 2.0, 5.0])
+@pytest.mark.parametrize("times", [0.9, 1.5, 2.5, 3.5, 5.0])
 def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: float) -> None:
     budget = {"budget": usd(20 * 32.0 * times), "prices": PRICES}  # an epoch at 1x1 costs 32
     job = lived(probes=[((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)], **budget)
@@ -477,8 +477,22 @@ def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: fl
     share, kept = left / remaining.expected, (life.provided_epochs(job) - 1) * cheapest
     allowed = life.epoch_budget(job)
     assert allowed == pytest.approx(min(share, left - kept))
-    assert (allowed < cheapest) == (times < 1.7), "enough to choose, or for the cheapest alone"
-    assert remaining.expected < life.provided_epochs(job) < remaining.high
+    assert (allowed < cheapest) == (times < 2.8), "enough to choose, or for the cheapest alone"
+
+
+def test_a_young_curve_is_not_believed_when_money_is_kept_for_the_rest() -> None:
+    def after(epochs: int) -> tuple[float, float]:
+        job = job_of()
+        losses = [1 / (0.12 * x + 0.5) + 0.05 for x in range(1, epochs + 1)]
+        for loss in losses:
+            add(job, loss=loss)
+        remaining = life.remaining_epochs(curved(job, losses, 1))
+        return life.provided_epochs(job), math.sqrt(remaining.expected * remaining.high)
+
+    young, of_curve = after(4)
+    assert young == pytest.approx(3 * (20 - 4)) and young > of_curve
+    old, of_curve = after(18)
+    assert old == pytest.approx(of_curve) and old > 3 * (20 - 18)
 
 
 def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_showed() -> None:

@@ -17,6 +17,8 @@ from coach.core.jobs.job import LEASE_SECONDS, Job
 
 #: Epochs that a job is taken to need before its curve says anything.
 PRIOR_EPOCHS = 20.0
+#: ... and at most this many times as many.
+PRIOR_SPREAD = 3.0
 #: An epoch is taken to hang after this many times its predicted upper bound ...
 HANG_FACTOR = 3.0
 #: ... plus this many seconds, for what no prediction covers (a slow disk, a busy machine).
@@ -73,7 +75,7 @@ def remaining_epochs(job: Job) -> Interval:
     last = _curve_says(job)
     if last is None:
         guess = max(need, total_epochs(job) - job.passes)
-        return Interval(min(limit, need), min(limit, guess), min(limit, 3 * guess))
+        return Interval(min(limit, need), min(limit, guess), min(limit, PRIOR_SPREAD * guess))
     values = (min(limit, max(need, x - job.passes)) for x in (last.low, last.expected, last.high))
     return Interval(*values)
 
@@ -120,11 +122,13 @@ def cheapest_epoch(job: Job) -> float:
 def provided_epochs(job: Job) -> float:
     """Epochs that the money is made to last for: the geometric mean of the expected ones and their upper bound.
 
-    Of a log-normal number with these three in four are below it. Each epoch asks anew, and what was kept for epochs
-    that need not be trained is spent later.
+    Of a log-normal number with these three in four are below it. A young curve promises too much, so there is no less
+    than the prior has as its upper bound. Each epoch asks anew, and what was kept for epochs that need not be trained
+    is spent later.
     """
-    epochs = remaining_epochs(job)
-    return math.sqrt(epochs.expected * epochs.high)
+    epochs, limit = remaining_epochs(job), job.spec.spec.max_epochs or math.inf
+    prior = PRIOR_SPREAD * ((job.known_epochs or PRIOR_EPOCHS) - job.passes)
+    return max(math.sqrt(epochs.expected * epochs.high), min(limit - job.real, prior))
 
 
 def epoch_budget(job: Job) -> float | None:
