@@ -4,7 +4,7 @@ import csv
 import math
 import re
 from pathlib import Path
-from statistics import median
+from statistics import fmean, median
 
 import pytest
 
@@ -94,14 +94,10 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
         coach = median(choices["coach"])
         ratios[case] = f"{coach / min(fixed):.2f}"
         faster += coach < median(fixed)
-    words = "LeNet takes {}, a perceptron {} and ResNet-18 {} times as long"
+    words = "best one LeNet takes {}, a perceptron {} and ResNet-18 {} times as long"
     assert words.format(*(ratios[job, "loopback"] for job in ("lenet", "mlp", "resnet18"))) in readme
-    behind = (
-        f"LeNet takes {ratios['lenet', '1gbit']} and the perceptron {ratios['mlp', '1gbit']} times as long"
-    )
-    assert behind in readme
-    assert (faster, len(ratios)) == (4, 5) and "four of the five are faster" in readme
-    assert {len(choices["coach"]) for (_, network), choices in cases.items() if network == "loopback"} == {2}
+    assert (faster, len(ratios)) == (2, 3) and "two of the three are faster" in readme
+    assert {len(runs) for choices in cases.values() for runs in choices.values()} == {3}
     probing = [
         median(
             float(run["probing_share"])
@@ -115,7 +111,7 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     assert all(float(run["cost"]) <= float(run["budget"]) for run in tight)
     assert [run["state"] for run in tight] == [
         "Succeeded"
-    ] * 8 and "all eight runs reach their target" in readme
+    ] * 9 and "all nine runs reach their target" in readme
 
 
 def test_servers_and_three_jobs_are_as_measured(readme):
@@ -125,12 +121,16 @@ def test_servers_and_three_jobs_are_as_measured(readme):
             steps = [step for step in run["path"].split() if not step.endswith("?")]
             usual[run["job"]] = max(set(steps), key=steps.count)
     assert usual == {"lenet": "2x1", "mlp": "1x1"}
-    means = {run["policy"]: float(run["mean_completion_seconds"]) for run in rows("three-jobs/runs.csv")}
+    seconds: dict[str, list[float]] = {}
+    for run in rows("three-jobs/runs.csv"):
+        seconds.setdefault(run["policy"], []).append(float(run["mean_completion_seconds"]))
+    assert {len(runs) for runs in seconds.values()} == {3}
+    means = {policy: fmean(runs) for policy, runs in seconds.items()}
     best = min(means[f"{w}x{s}"] for w in (1, 2) for s in (1, 2))
+    assert means["coach"] < best < means["fifo"]
     said = (
-        f"a mean of {means['coach']:.0f} s, of {means['coach:mean-completion']:.0f} s with "
-        f"`coach:mean-completion`, against {means['fifo']:.0f} s one after the other, but {best:.0f} s under the "
-        "best static choice"
+        f"end after {means['coach']:.0f} s on the mean; under the best static choice for all three after "
+        f"{best:.0f} s, one after the other after {means['fifo']:.0f} s"
     )
     assert said in readme
 
