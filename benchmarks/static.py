@@ -136,8 +136,10 @@ def _summary(job: str, network: str, medians: dict[str, Any], case: list[dict[st
 
 
 def _figure(rows: harness.Rows) -> None:
-    with harness.figure(FOLDER / "static.png", len(NETWORKS), len(JOBS), (11, 5)) as axes:
-        for line, network in zip(axes, NETWORKS, strict=True):
+    measured = [network for network in NETWORKS if rows.of(network=network)]
+    size = (11, 2.5 * len(measured))
+    with harness.figure(FOLDER / "static.png", len(measured), len(JOBS), size) as axes:
+        for line, network in zip(axes, measured, strict=True):
             for axis, job in zip(line, JOBS, strict=True):
                 _bars(axis, rows.of(job=job, network=network))
                 axis.set_title(f"{job}, {network}", fontsize=10)
