@@ -67,8 +67,20 @@ def test_why_tells_the_decision_the_alternatives_and_the_money(
     assert re.search(r"^  \dx\d: [\d.]+s \(.*\), [\d.]+ % (faster|slower), [\d.]+ USD$", out, re.M)
     assert re.search(r"^Done in .*, after \d+ more epochs \(\d+-\d+\)$", out, re.M)
     assert re.search(
-        r"^Money: [\d.]+ / 0.05 USD spent, .* reserved; what is left makes [\d.]+ USD", out, re.M
+        r"^Money: [\d.]+ / 0.05 USD spent, .* reserved; the next epoch may cost [\d.]+ USD$", out, re.M
     )
+
+
+def test_why_says_what_the_money_is_kept_for(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    world = World.of(nodes(4, 4.0))
+    world.submit(spec("digits", budget={"amount": 0.012, "currency": "USD"}), Truth())
+    world.run(until=lambda: world.job("digits").real >= 1)
+    keep(home, world)
+    code, out, _ = run(capsys, "why", "digits")
+    assert code == 0
+    assert re.search(
+        r"; what is left is for the cheapest allocation, as \d\d epochs may remain$", out, re.M
+    ), out
 
 
 def test_why_says_who_has_the_room_that_a_job_waits_for(
