@@ -40,6 +40,8 @@ class Memory:
     epochs: dict[str, asyncio.Future[Reason]] = field(default_factory=dict)
     orders: list[EpochOrder] = field(default_factory=list)
     released: list[PodId] = field(default_factory=list)
+    #: Set once an epoch has told how far it is.
+    told: asyncio.Event = field(default_factory=asyncio.Event)
     is_open: bool = False
     _count: int = 0
 
@@ -88,6 +90,7 @@ class Memory:
             if action.weights_in is not None and not _exists(action.weights_in):
                 raise EpochError(Reason.CHECKPOINT_MISSING, action.weights_in, 1)
             progress(Progress(action.token, "training", 0, DATA_SIZE))
+            self.told.set()
             done, _ = await asyncio.wait({stop}, timeout=self.epoch_seconds)
             if done:
                 raise EpochError(stop.result(), "stopped", 3)

@@ -199,8 +199,7 @@ def test_a_cancelled_job_ends_at_once_though_its_epoch_would_take_long(path: Pat
         memory.epoch_seconds = 1000.0
         handler.submit(job_of(), path.parent.as_uri())
         await handler.wait(lambda: "job" in handler.jobs and handler.jobs["job"].running is not None)
-        while "job" not in handler.progress:  # no event tells of it; `handle` gives up after 20 s
-            await asyncio.sleep(0.01)
+        await memory.told.wait()
         assert handler.progress["job"].token == "job.1"
         handler.cancel("job")
         await handler.wait(lambda: handler.jobs["job"].ended)

@@ -48,7 +48,7 @@ class View:
 
     @cached_property
     def epoch_budget(self) -> float | None:
-        """Currency units that each remaining epoch may cost."""
+        """Currency units that the next epoch may cost."""
         return life.epoch_budget(self._job)
 
     @property

@@ -106,7 +106,7 @@ class JobView(Protocol):
 
     @property
     def epoch_budget(self) -> float | None:
-        """Currency units that each remaining epoch may cost; None without a budget."""
+        """Currency units that the next epoch may cost; None without a budget."""
 
     @property
     def deadline(self) -> float | None:
