@@ -24,6 +24,7 @@ from pathlib import Path
 
 import numpy as np
 
+from coach import collector
 from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.policies import AllocationPolicy, ClusterView, CoachPolicy, Objective, policy
 from coach.core.policies.climb import Climb
@@ -244,6 +245,7 @@ def main() -> None:
     parser.add_argument("--instances", type=int, default=2000, help="random jobs for each gap")
     parser.add_argument("--mixes", type=int, default=100, help="random mixes of jobs for each sharing row")
     arguments = parser.parse_args()
+    collector.look_seldom()  # as in all of `coach`
     rows = [
         *measure_time(arguments.repeats),
         *measure_gap(arguments.instances),

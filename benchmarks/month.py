@@ -23,6 +23,7 @@ from typing import Any
 
 import numpy as np
 
+from coach import collector
 from coach.core.budget import PRICE_BOOKS
 from coach.core.cluster import Node, Resources
 from coach.core.jobs.spec import TrainingJob
@@ -123,6 +124,7 @@ def main() -> None:
     parser.add_argument("--profile", action="store_true")
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
+    collector.look_seldom()  # as in all of `coach`
     profile = cProfile.Profile()
     if options.profile:
         profile.enable()

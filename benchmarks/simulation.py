@@ -30,6 +30,7 @@ from typing import Any
 
 import numpy as np
 
+from coach import collector
 from coach.core.cluster import Allocation
 from coach.core.policies.react import Event, Plan, Policy, Start, View, first, fitting, totals
 from coach.core.policies.registry import reactive
@@ -265,6 +266,7 @@ def main() -> None:
     parser.add_argument("--month-jobs", type=int, default=5000)
     parser.add_argument("--write", type=Path)
     options = parser.parse_args()
+    collector.look_seldom()  # as in all of `coach`
     rows: list[dict[str, Any]] = []
 
     def show(row: dict[str, Any]) -> None:

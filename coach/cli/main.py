@@ -13,6 +13,7 @@ from typing import Any
 
 import typer
 
+from coach import collector
 from coach.cli import (
     cancel,
     convert,
@@ -83,6 +84,7 @@ def coach(
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit code."""
+    collector.look_seldom()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our arrows still gets the rest

@@ -9,6 +9,8 @@ from concurrent.futures import ProcessPoolExecutor, as_completed
 from multiprocessing import get_context
 from typing import Any
 
+from coach import collector
+
 
 def gather(
     tasks: Sequence[tuple[Callable[..., Any], tuple[Any, ...]]],
@@ -29,7 +31,7 @@ def gather(
                 results[index] = function(*arguments)
                 done(index, results[index])
             return results, False
-        with ProcessPoolExecutor(processes, get_context("spawn"), _ignore_interrupts) as pool:
+        with ProcessPoolExecutor(processes, get_context("spawn"), _begin) as pool:
             futures = {pool.submit(function, *args): index for index, (function, args) in enumerate(tasks)}
             try:
                 for future in as_completed(futures):
@@ -46,6 +48,7 @@ def gather(
     return results, False
 
 
-def _ignore_interrupts() -> None:
-    """The terminal sends Ctrl-C to all processes; only the first one answers."""
+def _begin() -> None:
+    collector.look_seldom()
+    # The terminal sends Ctrl-C to all processes; only the first one answers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import multiprocessing
 import os
 import signal
@@ -10,6 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from coach import collector
 from coach.simulation.parallel import gather
 
 
@@ -72,3 +74,9 @@ def test_an_interrupt_ends_the_other_processes_too() -> None:
 def test_a_failed_run_is_not_hidden() -> None:
     with pytest.raises(TypeError):
         gather([(double, (1, 2))], processes=1)
+
+
+def test_the_garbage_collector_looks_seldom_there_too() -> None:
+    expected = (collector.YOUNG, collector.MIDDLE, collector.OLD)
+    assert gc.get_threshold() != expected
+    assert gather([(gc.get_threshold, ())] * 2, processes=2) == ([expected] * 2, False)
