@@ -31,6 +31,15 @@ Policies = Annotated[
         "--policy", metavar="NAMES", help="Policies to compare, a comma between; see docs/policies.md."
     ),
 ]
+Placements = Annotated[
+    str,
+    typer.Option(
+        "--placement",
+        metavar="NAMES",
+        help="How pods come to nodes where the policy does not say it, a comma between: gang (a job's together), "
+        "default (one by one, as the stock kube-scheduler does), default:deadlock_timeout=SECONDS.",
+    ),
+]
 Arrivals = Annotated[
     str, typer.Option(metavar="HOW", help="When jobs come: 0 (all at once), every:60, poisson:120 (seconds).")
 ]
@@ -55,6 +64,7 @@ def command(  # noqa: PLR0917 - they are options
     files: Files = None,
     nodes: Nodes = "4x8",
     policy: Policies = "coach",
+    placement: Placements = "gang",
     seeds: Annotated[int, typer.Option(min=1, help="Runs of each policy, with other noise and faults.")] = 1,
     seed: Annotated[int, typer.Option(help="The first of them; arrivals are drawn from it.")] = 1,
     arrivals: Arrivals = "0",
@@ -109,6 +119,7 @@ def command(  # noqa: PLR0917 - they are options
     \b
     Examples:
       coach simulate jobs/*.yaml --nodes 10x32 --policy coach,drf,static:2x2
+      coach simulate jobs/*.yaml --nodes 3x8 --policy coach,static:2x2 --placement gang,default
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp --seeds 4
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
     """
@@ -116,6 +127,9 @@ def command(  # noqa: PLR0917 - they are options
     from coach.simulation.parallel import gather
 
     names = [name.strip() for name in policy.split(",") if name.strip()]
+    asked = list(dict.fromkeys(name.strip() for name in placement.split(",") if name.strip()))
+    if not asked:
+        raise UserError("--placement needs a name: gang, default, or both with a comma between")
     if not names or sum(map(bool, (files, trace, journal))) != 1:
         raise UserError(
             "simulate needs job files, a --trace or a --journal, and at least one --policy; nothing was simulated"
@@ -123,16 +137,25 @@ def command(  # noqa: PLR0917 - they are options
     cluster = parse_cluster(nodes)
     until_node, until_function = node_lost or float("inf"), function_lost or float("inf")
     screen = console(stderr=True)
-    runs = [(name, seed + number) for name in names for number in range(seeds)]
     if trace:
         from coach.simulation.traces import replay
 
+        if asked != ["gang"]:
+            raise UserError(
+                f"--placement {placement} is for job files and --journal; a --trace is simulated with gang alone"
+            )
+        kinds = [(name, "gang") for name in names]
+
         tasks: list[tuple[Any, tuple[Any, ...]]] = [
-            (replay, (trace, cluster, name, one, (until_node, until_function))) for name, one in runs
+            (replay, (trace, cluster, name, seed + number, (until_node, until_function)))
+            for name, _ in kinds
+            for number in range(seeds)
         ]
     else:
         from coach.cli.truths import distinct, lived, truths_of
-        from coach.simulation.whatif import Question, answer, arrival_times
+        from coach.simulation.whatif import Question, answer, arrival_times, placements
+
+        kinds = [(name, one) for name in names for one in placements(name, asked)]
 
         if journal is not None:
             past = lived(journal)
@@ -148,21 +171,24 @@ def command(  # noqa: PLR0917 - they are options
         question = Question(
             tuple(jobs), tuple(truths), came, cluster, node_lost=until_node, function_lost=until_function
         )
-        tasks = [(answer, (question, name, one)) for name, one in runs]
+        tasks = [
+            (answer, (question, name, seed + number, "gang" if kind == "own" else kind))
+            for name, kind in kinds
+            for number in range(seeds)
+        ]
     with progress(len(tasks)) as advance:
         results, interrupted = gather(tasks, processes=processes or None, done=lambda *_: advance())
-    by_policy: dict[str, list[Result]] = {name: [] for name in names}
-    for (name, _), result in zip(runs, results, strict=True):
+    by_label: dict[str, list[Result]] = {}
+    for result in results:
         if result is not None:
-            by_policy[name].append(result)
-    by_policy = {name: done for name, done in by_policy.items() if done}
-    _show(by_policy, output)
+            by_label.setdefault(result.label, []).append(result)
+    _show(by_label, output)
     if figure is None:
         figure = "simulation.png" if output is Format.TABLE else "none"
-    if by_policy and figure != "none":
+    if by_label and figure != "none":
         from coach.report.simulated import plot_simulated
 
-        screen.print(f"figure: {plot_simulated(by_policy, Path(figure))}", soft_wrap=True)
+        screen.print(f"figure: {plot_simulated(by_label, Path(figure))}", soft_wrap=True)
     if interrupted:
         raise KeyboardInterrupt
 
@@ -209,15 +235,19 @@ def progress(total: int, words: str = "simulating") -> Any:
 
 
 def _show(results: dict[str, list[Result]], output: Format) -> None:
-    """The metrics of each policy: means over its runs; better and worse against the first policy."""
+    """The metrics of each policy and placement: means over its runs; better and worse against the first row."""
     from coach.report import words
     from coach.simulation.metrics import beside, mean_of, measure
 
     rows: list[dict[str, Any]] = []
     first = next(iter(results.values()), [])
-    for policy, runs in results.items():
+    for runs in results.values():
         measured = [measure(run) for run in runs]
-        row: dict[str, Any] = {"policy": policy, "runs": len(runs)}
+        row: dict[str, Any] = {
+            "policy": runs[0].policy,
+            "placement": runs[0].placement,
+            "runs": len(runs),
+        }
         for name in fields(measured[0]):
             value = mean_of(measured, name)
             row[name] = None if math.isnan(value) else value
@@ -228,18 +258,21 @@ def _show(results: dict[str, list[Result]], output: Format) -> None:
     if output is Format.JSON:
         print_json(rows)
     elif output is Format.CSV:
-        print_csv(list(rows[0]) if rows else ["policy"], rows)
+        print_csv(list(rows[0]) if rows else ["policy", "placement"], rows)
     else:
         moved = any(row["migrations"] for row in rows)
+        placed = any(row["placement"].startswith("default") for row in rows)
         right = "right"
         made = table(
-            "POLICY", ("REACHED", right), ("MEAN S", right), ("P50 S", right), ("P95 S", right), ("ALL S", right),
+            "POLICY", *([("PLACEMENT", "wrap")] if placed else []),
+            ("REACHED", right), ("MEAN S", right), ("P50 S", right), ("P95 S", right), ("ALL S", right),
             ("SLOWED", right), ("CPU", right), ("CHANGED", right), ("TAKEN OFF", right),
             *([("MOVED", right)] if moved else []), ("COST", right), ("BETTER/WORSE", right),
         )  # fmt: skip
         for row in rows:
             made.add_row(
-                row["policy"], f"{words.number(row['reached'])}/{words.number(row['jobs'])}",
+                row["policy"], *([row["placement"]] if placed else []),
+                f"{words.number(row['reached'])}/{words.number(row['jobs'])}",
                 *(words.number(row[name], 4) for name in
                   ("completion_mean", "completion_p50", "completion_p95", "makespan")),
                 words.number(row["slowdown_mean"]), words.percent(row["cpu_used"] or 0.0),
@@ -249,8 +282,8 @@ def _show(results: dict[str, list[Result]], output: Format) -> None:
             )  # fmt: skip
         screen = console()
         screen.print(made)
-        for policy, runs in results.items():
+        for label, runs in results.items():
             ends = Counter(reason for run in runs for reason in (run.reasons or {}).values())
             if ends.keys() - {"TargetReached"}:
                 told = ", ".join(f"{count} {reason}" for reason, count in ends.most_common())
-                screen.print(f"{policy}: of {ends.total()} jobs in all runs: {told}", soft_wrap=True)
+                screen.print(f"{label}: of {ends.total()} jobs in all runs: {told}", soft_wrap=True)

@@ -15,6 +15,15 @@ class Role(StrEnum):
     WORKER = "worker"
 
 
+class Placement(StrEnum):
+    """How pods come to nodes."""
+
+    #: A job's pods together, on nodes that Coach plans (`coach.core.gang`), or none of them.
+    GANG = "gang"
+    #: Pod by pod, by the cluster's own scheduler, which knows nothing of jobs: that of Kubernetes, as it comes.
+    DEFAULT = "default"
+
+
 class Allocation(NamedTuple):
     """How many workers and servers a job has for an epoch: the (w, s) of the thesis."""
 
@@ -81,7 +90,10 @@ class PodId:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that holds resources on a node (bound there, whether it is ready yet or not)."""
+    """A pod that holds resources on a node (bound there, whether it is ready yet or not).
+
+    `node` is empty while the cluster's own scheduler has it in hand (`Placement.DEFAULT`): then it holds nothing yet.
+    """
 
     id: PodId
     node: str

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coach.core.budget import Charge, to_amount
-from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Role
+from coach.core.cluster import NOTHING, Allocation, Placement, Pod, PodId, Role
 from coach.core.estimation.interval import Interval
 from coach.core.gang import GangPlan, Wait
 from coach.core.jobs import actions as act
@@ -40,10 +40,11 @@ BACKOFF = (0.0, 1.0, 4.0)
 
 
 class Reducer:
-    """State of all jobs, and what follows from each event. `policy` shares the cluster out."""
+    """State of all jobs, and what follows from each event. `policy` shares the cluster out, `placement` fills nodes."""
 
-    def __init__(self, policy: AllocationPolicy) -> None:
+    def __init__(self, policy: AllocationPolicy, placement: Placement = Placement.GANG) -> None:
         self.policy = policy
+        self.placement = placement
         self.jobs: dict[str, Job] = {}
         #: The cluster, and which of its nodes are away.
         self.nodes = Nodes()
@@ -109,7 +110,14 @@ class Reducer:
     def _now(self) -> Scene:
         if self._scene is None:
             stand = self.nodes.stand(self.jobs)
-            self._scene = Scene(self.jobs.values(), self.nodes.there, stand, now=self._at, view=self._view)
+            self._scene = Scene(
+                self.jobs.values(),
+                self.nodes.there,
+                stand,
+                now=self._at,
+                view=self._view,
+                placement=self.placement,
+            )
         return self._scene
 
     def _view(self, job: Job) -> View:
@@ -153,6 +161,9 @@ class Reducer:
     def _pod_ready(self, job: Job | None, event: ev.PodReady, _: Any) -> None:
         assert job is not None
         self._begin_when_ready(job, event.at)
+        if job.phase is Phase.DEPLOYING and not job.timer and job.unplaced:
+            # The time to wait for all of them is over: the needed ones will do.
+            self._start_deadline(job, event.at)
 
     def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
         assert job is not None
@@ -278,6 +289,10 @@ class Reducer:
                 if payable and isinstance(self._now.plan(job, point, point, shrunk=True), GangPlan):
                     why = f"probe {point}: {len(left)} to measure, at most {size[0]:.1%} of the data"
                     return EpochKind.MINI, point, (why,)
+        fixed = job.spec.spec.policy.allocation
+        if fixed is not None and self.placement is Placement.DEFAULT:
+            # Its number is not to be decided, and its place in the queue is not Coach's to give.
+            return EpochKind.REAL, fixed, ("as its file says",)
         decision = self._now.decision(self.policy, job)
         self._remember(decision.allocations)
         allocation = decision.allocations[job.name]
@@ -387,6 +402,14 @@ class Reducer:
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._needed_are_in(job, ready):
             self._go_without(job, at, ready, late)
+        elif job.unplaced and job.metered == NOTHING:
+            # What has no node yet has not begun to start, and costs nothing: it waits as long as it takes.
+            self._enter(
+                job,
+                at,
+                Reason.STARTING_FUNCTIONS,
+                f"{len(unready)} of {len(job.pods)} functions have no node",
+            )
         else:
             self._give_back(job, at)
             self._failed(job, at, Reason.START_TIMED_OUT, late)

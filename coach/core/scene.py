@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from functools import lru_cache
 
-from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
+from coach.core.cluster import Allocation, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.gang import Gang, GangPlan, PodRequest, Stand, Wait, plan_gang, plan_on
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.view import View
@@ -33,6 +33,7 @@ class Scene:
         *,
         now: float,
         view: Callable[[Job], View],
+        placement: Placement = Placement.GANG,
     ) -> None:
         #: The jobs that have not ended, in queue order.
         self.live = sorted((job for job in jobs if not job.ended), key=queue_key)
@@ -41,6 +42,7 @@ class Scene:
         self._stand = stand
         self._at = now
         self._view = view
+        self._placement = placement
         self._holding = [job for job in self.live if job.pods]
         self._draining = [
             job.name for job in self._holding if any(held.releasing for held in job.pods.values())
@@ -65,10 +67,13 @@ class Scene:
     ) -> GangPlan | Wait:
         """Nodes for what `allocation` lacks beside what all jobs hold now; `shrunk`: without what it would release.
 
-        `on`: just so where there is room, else on these nodes.
+        `on`: just so where there is room, else on these nodes. With default placement nobody looks for room, and the
+        nodes have no names yet.
         """
         gang = gang_pods(job, allocation, on=on)
         missing = [pod for pod in gang if pod not in job.pods]
+        if self._placement is Placement.DEFAULT:
+            return GangPlan(job.name, dict.fromkeys(missing, ""))
         if not missing and self._suffices(job, needed):
             return GangPlan(job.name, {})
         if on is None:

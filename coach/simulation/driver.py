@@ -6,6 +6,9 @@ nothing. Every event and action goes to `journal` in the order in which the hand
 What is drawn or measured is asked in methods of their own (`_pod_seconds`, `_mishap`, `_report`, ...): the tests' world
 (`tests/core/world.py`) is this driver with worse luck and with rules that it checks after every event.
 
+With `default` placement the reducer's pods come without nodes and wait in a queue for one
+(`coach/simulation/default_placement.py`); they hold what they request from there on, not from their order.
+
 Where `machine_cores` is given, all virtual nodes are one machine with so many cores (as on the `local` platform): when
 the epochs that run use more than that, all go slower by the same part.
 """
@@ -16,10 +19,13 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
-from coach.core.cluster import NOTHING, Node, Pod, PodId, Resources, Role
+import numpy as np
+
+from coach.core.cluster import NOTHING, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
@@ -28,6 +34,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.policies.base import AllocationPolicy
 from coach.core.reducer import Reducer
+from coach.simulation.default_placement import Default, DefaultPlacement
 from coach.simulation.ended import Ended
 from coach.simulation.faults import Faults
 from coach.simulation.truth import Drawn, Training, draw
@@ -56,7 +63,7 @@ class Running:
 
 @dataclass(slots=True)
 class Standing:
-    """A pod that exists."""
+    """A pod that exists; `since` it has a node, or, while it waits for one, since its order."""
 
     pod: Pod
     since: float
@@ -78,9 +85,13 @@ class Driver:
         journal: Callable[[ev.Event | act.Action], object] | None = None,
         usage: Callable[[float, Resources], object] | None = None,
         begin: float = 0.0,
+        default: Default | None = None,
     ) -> None:
-        """`faults`: of nodes and functions; None: nothing fails. `usage` is told (time, held more)."""
-        self.reducer = Reducer(policy)
+        """`faults`: of nodes and functions; None: nothing fails. `usage` is told (time, held more).
+
+        `default`: pods are placed one by one; None: gangs.
+        """
+        self.reducer = Reducer(policy, Placement.DEFAULT if default else Placement.GANG)
         self.now = begin
         self.ended: dict[str, Ended] = {}
         self.events = 0
@@ -88,6 +99,11 @@ class Driver:
         self._faults = faults or Faults(seed)
         self._nodes = tuple(nodes)
         self._away: set[str] = set()
+        self._default = default or Default()
+        # Of its own, so that faults and noise are the same with any placement.
+        self._scheduler = DefaultPlacement(nodes, np.random.default_rng([seed, 3]))
+        #: Since when some pods of a job have nodes while others wait for one.
+        self._partial: dict[str, float] = {}
         self.nodes_lost = 0
         self._machine = machine_cores
         self._journal = journal
@@ -119,9 +135,22 @@ class Driver:
         self.at(at, make)
 
     def run(self) -> None:
-        """Live until every job has come to an end."""
+        """Live until every job has come to an end, or nothing will ever happen to those that are left."""
         while (self._submissions or self.reducer.jobs) and self.step():
             pass
+
+    @property
+    def left(self) -> dict[str, Ended]:
+        """The jobs that have not ended, as they are now: theirs is no end (NaN)."""
+        return {
+            name: Ended.of(job, math.nan, max(0, self._changes[name] - 1), self._held_by_now(name))
+            for name, job in self.reducer.jobs.items()
+        }
+
+    def _held_by_now(self, job: str) -> Resources:
+        pods = self.standing.get(job, {}).values()
+        still = [one.pod.requests * (self.now - one.since) for one in pods if one.pod.node]
+        return sum(still, self._held.get(job, NOTHING))
 
     def _next(self, event: ev.Event) -> None:
         self.at(self.now, lambda: event)
@@ -197,15 +226,48 @@ class Driver:
     # -- pods --------------------------------------------------------------------------------------------------
 
     def _deploy(self, pod: Pod) -> None:
-        name = pod.id.job
-        standing = self.standing.setdefault(name, {})[pod.id] = Standing(pod, self.now)
+        standing = self.standing.setdefault(pod.id.job, {})[pod.id] = Standing(pod, self.now)
+        if pod.node:
+            self._start(standing)
+        else:
+            # Placed once all that happens at this instant has happened.
+            self._scheduler.ask(pod)
+            self.at(self.now, self._place)
+
+    def _place(self) -> None:
+        """Start the pods that the cluster's own scheduler has room for now; no event."""
+        for pod, node in self._scheduler.bind(self._away):
+            standing = self.standing[pod.job][pod]
+            standing.pod, standing.since = replace(standing.pod, node=node), self.now
+            self._start(standing, node)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Give up the jobs whose pods do not all come to nodes in time, as somebody would by hand."""
+        timeout = self._default.deadlock_timeout
+        if timeout is None:
+            return
+        lacking = dict.fromkeys(pod.job for pod in self._scheduler.waiting)
+        stuck = [name for name in lacking if any(one.pod.node for one in self.standing[name].values())]
+        for name in stuck:
+            if name not in self._partial:
+                self.at(self.now + timeout, partial(self._given_up, name, self.now))
+        self._partial = {name: self._partial.get(name, self.now) for name in stuck}
+
+    def _given_up(self, name: str, since: float) -> ev.Event | None:
+        """Unless it came to all its nodes meanwhile."""
+        return ev.CancelAsked(self.now, name) if self._partial.get(name) == since else None
+
+    def _start(self, standing: Standing, found: str = "") -> None:
+        """The pod has a node, and will answer; `found`: the node, where the reducer does not know it."""
+        pod, name = standing.pod, standing.pod.id.job
         self._use(pod.requests)
 
         def answer() -> ev.Event | None:
             if self.standing.get(name, {}).get(pod.id) is not standing or standing.leaving:
                 return None
             standing.ready = True
-            return ev.PodReady(self.now, name, pod.id, "simulated:0")
+            return ev.PodReady(self.now, name, pod.id, "simulated:0", found)
 
         seconds = self._pod_seconds(pod.id)
         if seconds < math.inf:
@@ -220,6 +282,9 @@ class Driver:
         for pod in action.pods:
             if pod in pods:
                 pods[pod].leaving = True
+                if not pods[pod].pod.node:
+                    self._scheduler.leave(pods[pod].pod)
+                    self.at(self.now, self._place)
 
         def answer() -> ev.Event:
             for pod in action.pods:
@@ -230,10 +295,13 @@ class Driver:
 
     def _remove(self, pod: PodId) -> None:
         standing = self.standing.get(pod.job, {}).pop(pod, None)
-        if standing is not None:
+        if standing is not None and standing.pod.node:
             requests = standing.pod.requests
             self._held[pod.job] = self._held.get(pod.job, NOTHING) + requests * (self.now - standing.since)
             self._use(requests * -1.0)
+            if self.reducer.placement is Placement.DEFAULT:
+                self._scheduler.leave(standing.pod)
+                self.at(self.now, self._place)
 
     def _use(self, more: Resources) -> None:
         if self._usage is not None:
@@ -265,6 +333,7 @@ class Driver:
     def _return_node(self, number: int) -> ev.Event:
         self._away.remove(self._nodes[number].name)
         self._plan_loss(number)
+        self.at(self.now, self._place)
         return ev.NodesChanged(self.now, tuple(sorted(self._away)))
 
     # -- epochs ------------------------------------------------------------------------------------------------

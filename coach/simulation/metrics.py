@@ -11,6 +11,9 @@ import numpy as np
 from coach.core.policies.react import FloatArray
 from coach.simulation.record import COLUMNS, Record
 
+#: The placement of policies that choose nodes themselves.
+OWN = "own"
+
 #: A completion time that differs by less than this share is the same.
 SAME = 0.01
 
@@ -31,9 +34,25 @@ class Result:
     seconds: float = 0.0
     #: How each job ended, where a reducer decided it.
     reasons: dict[int, str] | None = None
+    #: How pods came to nodes: `gang`, `default` or `OWN`.
+    placement: str = "gang"
+
+    @property
+    def label(self) -> str:
+        """What it is called beside others: the policy, and the placement where that is not the usual one."""
+        return f"{self.policy}, {self.placement}" if self.placement.startswith("default") else self.policy
 
     @classmethod
-    def of(cls, record: Record, policy: str, seed: int, events: int = 0, seconds: float = 0.0) -> Result:
+    def of(
+        cls,
+        record: Record,
+        policy: str,
+        seed: int,
+        events: int = 0,
+        seconds: float = 0.0,
+        *,
+        placement: str = "gang",
+    ) -> Result:
         """The result of a run that left `record`; it took `events` events and `seconds` real seconds."""
         columns = {name: np.array(record.column(name)) for name in COLUMNS}
         times, used = record.utilisation()
@@ -48,6 +67,7 @@ class Result:
             record.ended,
             events,
             seconds,
+            placement=placement,
         )
 
     @property

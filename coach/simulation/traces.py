@@ -31,12 +31,13 @@ import numpy as np
 
 from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
+from coach.core.policies.placing import Placing
 from coach.core.policies.react import Plan, totals
 from coach.core.policies.registry import reactive
 from coach.simulation.cluster import Cluster
 from coach.simulation.engine import Engine
 from coach.simulation.faults import Faults
-from coach.simulation.metrics import Result
+from coach.simulation.metrics import OWN, Result
 from coach.simulation.speeds import find_speed
 from coach.simulation.workload import NOTHING, Speed, Work
 
@@ -53,7 +54,8 @@ def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tu
     faults = Faults.of(seed, *lost)
     engine = Engine(Cluster.of(nodes), read_trace(trace), made, seed=seed, faults=faults)
     record = engine.run()
-    return Result.of(record, policy, seed, engine.events, time.perf_counter() - began)
+    placement = "gang" if isinstance(made, Placing) else OWN
+    return Result.of(record, policy, seed, engine.events, time.perf_counter() - began, placement=placement)
 
 
 def read_trace(trace: str) -> list[Work]:

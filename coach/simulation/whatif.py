@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import math
 import time
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.errors import UserError
-from coach.core.jobs.reasons import State
+from coach.core.jobs.reasons import Reason, State
 from coach.core.jobs.spec import PolicyName, TrainingJob
 from coach.core.policies.base import AllocationPolicy
 from coach.core.policies.placing import Placing
@@ -23,10 +24,12 @@ from coach.core.policies.react import Plan, Policy, totals
 from coach.core.policies.registry import reactive
 from coach.core.policies.static import StaticPolicy
 from coach.simulation.cluster import Cluster
+from coach.simulation.default_placement import parse_placement
 from coach.simulation.driver import Driver
+from coach.simulation.ended import Ended
 from coach.simulation.engine import Engine
 from coach.simulation.faults import Faults
-from coach.simulation.metrics import Result
+from coach.simulation.metrics import OWN, Result
 from coach.simulation.record import Record, Row
 from coach.simulation.truth import Training
 from coach.simulation.workload import Work
@@ -50,29 +53,42 @@ class Question:
     pause_seconds: float = 5.0
 
 
-def answer(question: Question, policy: str, seed: int) -> Result:
-    """One run. Raises UserError for a policy that there is not."""
+def answer(question: Question, policy: str, seed: int, placement: str = "gang") -> Result:
+    """One run. Raises UserError for a policy or a placement that there is not.
+
+    `placement`: `gang` or `default` under a policy that says how many; one that chooses nodes has its own.
+    """
     began = time.perf_counter()
     made = reactive(policy, np.random.default_rng([seed, 1]))
     record = Record(Cluster.of(question.nodes))
-    # Some policies have both: here it is the job's whole life that counts.
-    allocating: Any = made.policy if isinstance(made, Placing) else made
-    if hasattr(allocating, "allocate"):
-        reasons, events = _reduce(question, allocating, seed, record)
+    reasons: dict[int, str] | None = None
+    if chooses_nodes(made):
+        events, placement = _engine(question, made, seed, record), OWN
     else:
-        reasons, events = None, _engine(question, made, seed, record)
-    result = Result.of(record, policy, seed, events, time.perf_counter() - began)
-    return result if reasons is None else _with_reasons(result, reasons)
-
-
-def _with_reasons(result: Result, reasons: dict[int, str]) -> Result:
-    from dataclasses import replace
-
+        reasons, events = _reduce(question, _allocating(made), seed, record, placement)
+    result = Result.of(record, policy, seed, events, time.perf_counter() - began, placement=placement)
     return replace(result, reasons=reasons)
 
 
+def placements(policy: str, asked: Sequence[str]) -> list[str]:
+    """Under which of the placements `asked` for a policy is run. Raises UserError for what there is not."""
+    for one in asked:
+        parse_placement(one)
+    return [OWN] if chooses_nodes(reactive(policy, np.random.default_rng(0))) else list(asked)
+
+
+def chooses_nodes(policy: Policy) -> bool:
+    """Whether it says where the pods of a job go, not only how many there are."""
+    return not hasattr(_allocating(policy), "allocate")
+
+
+def _allocating(made: Policy) -> Any:
+    """Some policies have both: here it is the job's whole life that counts."""
+    return made.policy if isinstance(made, Placing) else made
+
+
 def _reduce(
-    question: Question, policy: AllocationPolicy, seed: int, record: Record
+    question: Question, policy: AllocationPolicy, seed: int, record: Record, placement: str
 ) -> tuple[dict[int, str], int]:
     """In the reducer."""
     static = policy if isinstance(policy, StaticPolicy) else None
@@ -81,7 +97,8 @@ def _reduce(
         record.took(at, (more.cpu, more.memory, more.gpu))
 
     faults = Faults.of(seed, question.node_lost, question.function_lost)
-    driver = Driver(question.nodes, policy, seed=seed, faults=faults, usage=use)
+    default = parse_placement(placement)
+    driver = Driver(question.nodes, policy, seed=seed, faults=faults, usage=use, default=default)
     names = {}
     for number, (job, truth, at) in enumerate(
         zip(question.jobs, question.truths, question.arrivals, strict=True)
@@ -90,19 +107,26 @@ def _reduce(
         driver.submit_at(at, job.name, _document(job, static), truth)
     driver.run()
     for name, ended in driver.ended.items():
-        record.add(
-            Row(
-                job=names[name], kind=0, arrived=ended.submitted, started=ended.started, finished=ended.ended,
-                executed=ended.trained or math.nan, work=ended.passes, preemptions=0, migrations=0,
-                resizes=ended.changes, killed=False, cpu_seconds=ended.held.cpu,
-                memory_seconds=ended.held.memory, gpu_seconds=ended.held.gpu, money=ended.spent,
-                reached=ended.state is State.SUCCEEDED,
-            ),
-            name,
-        )  # fmt: skip
+        record.add(_row(names[name], ended), name)
+    reasons = {names[name]: ended.reason.value for name, ended in driver.ended.items()}
+    for name, left in driver.left.items():
+        record.add(_row(names[name], left), name)
+        reasons[names[name]] = f"not finished ({left.reason.value})"
     record.nodes_lost = driver.nodes_lost
     record.end(driver.now, ())
-    return {names[name]: ended.reason.value for name, ended in driver.ended.items()}, driver.events
+    return reasons, driver.events
+
+
+def _row(number: int, ended: Ended) -> Row:
+    # Nobody but a deadlock's timeout cancels here.
+    killed = ended.reason is Reason.CANCELLED_BY_USER
+    return Row(
+        job=number, kind=0, arrived=ended.submitted, started=ended.started,
+        finished=math.nan if killed else ended.ended, executed=ended.trained or math.nan, work=ended.passes,
+        preemptions=0, migrations=0, resizes=ended.changes, killed=killed, cpu_seconds=ended.held.cpu,
+        memory_seconds=ended.held.memory, gpu_seconds=ended.held.gpu, money=ended.spent,
+        reached=ended.state is State.SUCCEEDED,
+    )  # fmt: skip
 
 
 def _document(job: TrainingJob, static: StaticPolicy | None) -> dict[str, Any]:

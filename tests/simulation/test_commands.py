@@ -48,6 +48,40 @@ def test_a_what_if_answers_with_a_row_a_policy_and_a_figure(
     assert figure.read_text().startswith("<?xml")
 
 
+#: Room for one of the two jobs, which come at the same time.
+ONE_OF_TWO = ("jobs/a.yaml", "jobs/b.yaml", "--nodes", "1x0.9", "--assume")
+
+
+def test_a_what_if_compares_placements_and_says_which_a_row_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "answer.svg"
+    asked = (*ONE_OF_TWO, "--policy", "static:2x2,coach,kod2", "--placement", "gang,default", "--seeds", "2")
+    assert simulate(*asked, "--figure", str(figure), "-o", "json") == 0
+    rows = {(row["policy"], row["placement"]): row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == [
+        ("static:2x2", "gang"), ("static:2x2", "default"), ("coach", "gang"), ("coach", "default"), ("kod2", "own"),
+    ]  # fmt: skip
+    # Each of the two holds what the other one waits for, until the end of days.
+    assert rows["static:2x2", "gang"]["reached"] == 2
+    stuck = rows["static:2x2", "default"]
+    assert (stuck["jobs"], stuck["finished"], stuck["reached"], stuck["completion_mean"]) == (2, 0, 0, None)
+    assert rows["coach", "default"]["jobs_worse"] == 2
+    assert "coach, default" in figure.read_text()
+    assert simulate(*asked, "--figure", "none") == 0
+    shown = capsys.readouterr().out
+    assert "PLACEMENT" in shown
+    assert "static:2x2, default: of 4 jobs in all runs: 4 not finished (StartingFunctions)" in shown
+
+
+def test_a_deadlock_is_given_up_after_its_timeout(capsys: pytest.CaptureFixture[str]) -> None:
+    placement = "default:deadlock_timeout=600"
+    asked = (*ONE_OF_TWO, "--policy", "static:2x2", "--placement", placement)
+    assert simulate(*asked, "--figure", "none", "-o", "json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["placement"], row["killed"], row["finished"], row["money"]) == (placement, 2, 0, 0)
+
+
 def test_the_figure_is_where_it_says_and_only_beside_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -92,6 +126,12 @@ def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str
         (["--trace", "no.csv", "--policy", "fifo"], "there is no file"),
         (["--trace", "slurm:no.csv", "--policy", "fifo"], "there is no kind 'slurm'"),
         (["jobs/a.yaml", "--policy", "static:9x9"], "outside the limits of job a"),
+        (
+            ["jobs/a.yaml", "--placement", "kube"],
+            "there is no placement 'kube'; right would be gang, or default",
+        ),
+        (["jobs/a.yaml", "--placement", ","], "--placement needs a name"),
+        (["--trace", "a.csv", "--placement", "default"], "a --trace is simulated with gang alone"),
     ],
 )
 def test_a_wrong_question_gets_one_clear_line(

@@ -44,7 +44,7 @@ class Remember:
 
 @dataclass(frozen=True, slots=True)
 class DeployPods:
-    """Start these pods on their nodes; answered by PodReady or PodLost, one a pod."""
+    """Start these pods on their nodes, or wherever they find room; answered by PodReady or PodLost, one a pod."""
 
     at: float
     job: str

@@ -87,12 +87,13 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class PodReady:
-    """A pod answers; it can take part in a gang."""
+    """A pod answers; it can take part in a gang. `node`: where it is, if its order named none."""
 
     at: float
     job: str
     pod: PodId
     address: str
+    node: str = ""
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ A handler that restarts, and every command that shows a job, folds the journal t
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from coach.core.budget import Ledger
@@ -63,6 +64,8 @@ def _pod_ready(job: Job, event: ev.PodReady) -> None:
     if held is not None and not held.releasing:
         held.ready = True
         held.address = event.address
+        if event.node:
+            held.pod = replace(held.pod, node=event.node)
 
 
 def _pod_lost(job: Job, event: ev.PodLost) -> None:

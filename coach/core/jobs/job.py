@@ -204,6 +204,11 @@ class Job:
         return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
 
     @property
+    def unplaced(self) -> bool:
+        """Whether any pod of it is still to be placed by the cluster's own scheduler, as far as is known."""
+        return any(not (held.pod.node or held.releasing) for held in self.pods.values())
+
+    @property
     def passes(self) -> float:
         """Samples seen over the size of the data set."""
         return self.epochs[-1].passes if self.epochs else 0.0
