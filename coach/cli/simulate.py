@@ -119,7 +119,7 @@ def command(  # noqa: PLR0917 - they are options
     \b
     Examples:
       coach simulate jobs/*.yaml --nodes 10x32 --policy coach,drf,static:2x2
-      coach simulate jobs/*.yaml --nodes 3x8 --policy coach,static:2x2 --placement gang,default
+      coach simulate jobs/*.yaml --nodes 3x8 --policy coach --placement gang,default
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp --seeds 4
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
     """
