@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
+from coach import collector
 from coach.core.cluster import Node
 from coach.core.jobs import events as ev
 from coach.core.jobs.fits import Curve
@@ -131,7 +132,7 @@ def copied(record: Any, number: int, later: float = 0.0) -> Any:
     share = 1 + 1e-6 * number
     if isinstance(record, ev.JobSubmitted):
         changes["spec"] = {**record.spec, "metadata": {"name": f"job-{number}"}}
-    if isinstance(record, ev.EpochFinished):
+    if isinstance(record, ev.EpochFinished) and record.report.loss is not None:
         changes["report"] = dataclasses.replace(record.report, loss=record.report.loss * share)
     if isinstance(record, ev.ModelsFitted) and record.convergence:
         points = [[x, value * share] for x, value in record.convergence["points"]]
@@ -296,6 +297,7 @@ def main() -> None:
     parser.add_argument("--folder")
     parser.add_argument("--jobs", type=int, default=JOBS, help="fewer are for a look: the table is not kept")
     options = parser.parse_args()
+    collector.look_seldom()  # as in all of `coach`
     globals()["JOBS"], usual = options.jobs, JOBS
     if options.measure:
         print(json.dumps(globals()[f"measure_{options.measure}"](options.folder)))

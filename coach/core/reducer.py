@@ -11,6 +11,7 @@ step. Jobs meet only in `_allocate`, where the policy sees all of them; no job w
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -97,7 +98,7 @@ class Reducer:
         return self._taken
 
     def _take(self, action: act.Action) -> None:
-        scene, job = self._scene, self.jobs[action.job]
+        scene, job, view = self._scene, self.jobs[action.job], self._views.get(action.job)
         waited = job.phase is Phase.IDLE
         self.apply(action)
         self._taken.append(action)
@@ -105,6 +106,8 @@ class Reducer:
         if in_other_words or isinstance(action, act.Remember):
             # Nothing has changed that somebody else could see.
             self._scene = scene
+        if in_other_words and view is not None:
+            self._views[job.name] = view
 
     @property
     def _now(self) -> Scene:
@@ -248,7 +251,7 @@ class Reducer:
         if job.cancel:
             self._end(job, at, Reason.CANCELLED_BY_USER, f"after {len(job.epochs)} epochs")
             return
-        verdict = ending.verdict(job)
+        verdict = self._view(job).verdict
         if verdict:
             self._end(job, at, *verdict)
             return
@@ -282,7 +285,7 @@ class Reducer:
     def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[str, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else what the policy gives."""
         left = self._probes(job)
-        size = probing.probe_size(job) if left else None
+        size = self._view(job).probe_size if left else None
         if size:
             for point in left:
                 payable = life.terms(job, point, *size) is not None
@@ -314,7 +317,8 @@ class Reducer:
     def _probes(self, job: Job) -> list[Allocation]:
         if job.spec.spec.policy.allocation is not None:
             return []
-        return probing.probes_left(job, lambda point: self.nodes.can_hold(job, point))
+        fits = functools.partial(self.nodes.can_hold, job)
+        return probing.probes_left(job, fits, self._view(job).to_measure)
 
     def _payable(self, job: Job, *, ever: bool = False) -> Allocation | None:
         """An allocation whose next epoch is covered: the smallest, else the cheapest that the cluster can hold.

@@ -6,7 +6,7 @@ Thesis section 4.1 has mini-epochs of 20-40 s at four points; here they are run 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from itertools import islice
 
 from coach.core.budget import to_amount
@@ -38,17 +38,23 @@ SPARE_SHARE = 0.33
 TINY_SECONDS = 1e-9
 
 
-def probes_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
-    """Points still to measure, the best first: the smallest allocation, then what is worth it (`worth_measuring`).
+def probes_left(
+    job: Job, fits: Callable[[Allocation], bool], points: Iterable[Allocation] | None = None
+) -> list[Allocation]:
+    """What to measure next, the best first: of `points`, the job's `to_measure`, those that the cluster could hold."""
+    return list(islice(filter(fits, to_measure(job) if points is None else points), PROBES_AT_ONCE))
 
-    The smallest is left out when it was measured and no fit came of it, when the empty cluster could not hold it, or
-    when its gang did not come PROBE_TRIES times.
+
+def to_measure(job: Job) -> tuple[Allocation, ...]:
+    """The smallest allocation, then what is worth it (`worth_measuring`), the best first: wherever it would fit.
+
+    The smallest is left out when it was measured and no fit came of it, or its gang did not come PROBE_TRIES times.
     """
     if job.speed is not None:
-        return list(islice(worth_measuring(job, fits), PROBES_AT_ONCE))
+        return tuple(worth_measuring(job))
     first = job.minimum
     measured = any(epoch.allocation == first for epoch in job.epochs)
-    return [first] if not measured and job.missed.count(first) < PROBE_TRIES and fits(first) else []
+    return (first,) if not measured and job.missed.count(first) < PROBE_TRIES else ()
 
 
 def _inside(job: Job, point: Allocation) -> bool:
@@ -56,7 +62,7 @@ def _inside(job: Job, point: Allocation) -> bool:
     return least.workers <= point.workers <= most.workers and least.servers <= point.servers <= most.servers
 
 
-def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Iterator[Allocation]:
+def worth_measuring(job: Job) -> Iterator[Allocation]:
     """The allocations whose measurement is expected to save more than it takes, those that save most first.
 
     What it saves is time: the expected improvement over the fastest allocation that was measured, for the rest of the
@@ -119,7 +125,7 @@ def worth_measuring(job: Job, fits: Callable[[Allocation], bool]) -> Iterator[Al
     worth.sort(reverse=True)
     for net, point in worth:
         payable = predicted_cost(job, point, fraction) <= SPARE_SHARE * spare
-        if net > 0 and payable and least_cost(job, point) <= budget and fits(point):
+        if net > 0 and payable and least_cost(job, point) <= budget:
             yield point
 
 

@@ -8,10 +8,11 @@ from typing import Any
 
 from coach.core.cluster import NOTHING, Allocation, Resources, Role
 from coach.core.estimation.interval import Interval
-from coach.core.jobs import life
+from coach.core.jobs import ending, life, probing
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.parts import JobClass
+from coach.core.jobs.reasons import Reason
 from coach.core.policies.base import Objective
 
 
@@ -50,6 +51,21 @@ class View:
     def epoch_budget(self) -> float | None:
         """Currency units that the next epoch may cost."""
         return life.epoch_budget(self._job)
+
+    @cached_property
+    def verdict(self) -> tuple[Reason, str] | None:
+        """Why the job ends now; None: it goes on."""
+        return ending.verdict(self._job)
+
+    @cached_property
+    def to_measure(self) -> tuple[Allocation, ...]:
+        """What it would measure of its speed, the best first, wherever that fits."""
+        return probing.to_measure(self._job)
+
+    @cached_property
+    def probe_size(self) -> tuple[float, float | None] | None:
+        """(fraction of the data, seconds or None) of its next mini-epoch; None: its share for them is used up."""
+        return probing.probe_size(self._job)
 
     @property
     def grace(self) -> float:
