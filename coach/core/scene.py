@@ -13,7 +13,8 @@ from dataclasses import replace
 from functools import lru_cache
 
 from coach.core.cluster import Allocation, Node, Placement, Pod, PodId, Resources, Role
-from coach.core.gang import Gang, GangPlan, PodRequest, Stand, Wait, plan_gang, plan_on
+from coach.core.gang import Gang, GangPlan, PodRequest, Snapshot, Stand, Wait, plan_gang, plan_on
+from coach.core.gang.packing import place_each
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.view import View
 from coach.core.policies.base import AllocationDecision, AllocationPolicy, ClusterView
@@ -67,12 +68,13 @@ class Scene:
     ) -> GangPlan | Wait:
         """Nodes for what `allocation` lacks beside what all jobs hold now; `shrunk`: without what it would release.
 
-        `on`: just so where there is room, else on these nodes. With default placement nobody looks for room, and the
-        nodes have no names yet.
+        `on`: just so where there is room, else on these nodes. With default placement the nodes have no names, and what
+        a job needs to go on is asked for without looking for room; what it might do instead of going on
+        (`shrunk`: a probe) only where there is room as far as is known.
         """
         gang = gang_pods(job, allocation, on=on)
         missing = [pod for pod in gang if pod not in job.pods]
-        if self._placement is Placement.DEFAULT:
+        if self._placement is Placement.DEFAULT and not (shrunk and job.pods):
             return GangPlan(job.name, dict.fromkeys(missing, ""))
         if not missing and self._suffices(job, needed):
             return GangPlan(job.name, {})
@@ -80,6 +82,8 @@ class Scene:
             snapshot = self._stand.snapshot()
             if shrunk:
                 snapshot.leave(job.name, (held.pod for pod, held in job.pods.items() if pod in gang))
+            if self._placement is Placement.DEFAULT:
+                self._expect(snapshot)
             return plan_on(_gang(job, missing, needed), snapshot, self._draining)
         bound = [
             held.pod
@@ -91,6 +95,13 @@ class Scene:
             return GangPlan(job.name, sent)
         nodes = tuple(node for node in self._nodes if node.name in on)
         return plan_gang(_gang(job, missing, needed), nodes, bound, self._draining)
+
+    def _expect(self, snapshot: Snapshot) -> None:
+        """Take from `snapshot` what those pods will take that are on their way to nodes nobody knows yet."""
+        for other in self._holding:
+            coming = [pod for pod, held in other.pods.items() if not held.pod.node and not held.releasing]
+            if coming:
+                place_each(_gang(other, coming, other.minimum).members, other.name, snapshot)
 
     def _suffices(self, job: Job, needed: Allocation) -> bool:
         """Whether the job stands with all its pods on nodes that are there, and with as many as are needed."""
