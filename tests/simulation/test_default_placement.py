@@ -245,6 +245,18 @@ def test_who_has_its_smallest_group_begins_after_the_forming_deadline() -> None:
     assert {record.allocation for record in gang if isinstance(record, act.RunEpoch)} == {(1, 1)}
 
 
+def test_a_job_that_can_go_on_does_not_wait_for_a_probe_without_room() -> None:
+    records: list[Any] = []
+    driver = Driver(nodes(1, 4.3), policy("coach"), default=Default(), journal=records.append)
+    driver.submit_at(0.0, "long", fixed("long", 2, 1), replace(TRUTH, speed=lambda w, s: 0.005))
+    driver.submit_at(1.0, "job", spec("job"), TRUTH)
+    driver.run()
+    assert driver.ended["job"].ended < driver.ended["long"].ended
+    asked = [record for record in records if isinstance(record, act.DeployPods) and record.job == "job"]
+    assert [len(order.pods) for order in asked] == [3]
+    assert {record.allocation for record in records if isinstance(record, act.RunEpoch)} == {(1, 1), (2, 1)}
+
+
 class Most:
     """All that they may have for all, whether there is room or not."""
 
@@ -306,6 +318,9 @@ class Checked(Driver):
                     used[standing.pod.node] += standing.pod.requests
                 else:
                     assert not standing.ready
+                held = known.pods.get(standing.pod.id)
+                if held and held.ready:
+                    assert held.pod == standing.pod, "once a pod answers the reducer knows where it is"
                 if known.running and standing.pod.id in known.running.pods:
                     assert standing.ready and standing.pod.node not in self._away
         for node in self._nodes:
