@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeVar
+
 from coach.core.budget import PriceBook
 from coach.core.cluster import Resources
 from coach.core.estimation.interval import Interval
@@ -11,6 +13,17 @@ from coach.core.estimation.speed import SpeedModel
 #: took 2.5 + 1.4 to 1.7 a second.
 USUAL_CALLS = 2.5
 USUAL_CALLS_PER_SECOND = 1.6
+
+
+#: A best guess alone, or with its bounds.
+Guess = TypeVar("Guess", float, Interval)
+
+
+def expected_seconds(
+    speed: SpeedModel, workers: int, servers: int, fixed: Interval, fraction: float = 1.0
+) -> float:
+    """What `epoch_seconds` expects."""
+    return fixed.expected + fraction / speed.interval(workers, servers).expected
 
 
 def epoch_seconds(
@@ -23,7 +36,7 @@ def epoch_seconds(
     epochs_per_second = speed.interval(workers, servers)
     return Interval(
         fixed.low + fraction / epochs_per_second.high,
-        fixed.expected + fraction / epochs_per_second.expected,
+        expected_seconds(speed, workers, servers, fixed, fraction),
         fixed.high + fraction / epochs_per_second.low,
     )
 
@@ -33,6 +46,6 @@ def second_cost(held: Resources, prices: PriceBook, pods: int) -> float:
     return prices.rate(held) + prices.invocation * pods * USUAL_CALLS_PER_SECOND
 
 
-def epoch_cost(seconds: Interval, held: Resources, prices: PriceBook, pods: int) -> Interval:
+def epoch_cost(seconds: Guess, held: Resources, prices: PriceBook, pods: int) -> Guess:
     """Currency units that an epoch of so many seconds costs with a gang of so many pods that hold `held` together."""
     return seconds * second_cost(held, prices, pods) + prices.invocation * pods * USUAL_CALLS

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from coach.core.budget import Money, to_amount
 from coach.core.cluster import NOTHING, Allocation
-from coach.core.estimation.cost import epoch_cost, epoch_seconds
+from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.job import LEASE_SECONDS, Job
 
@@ -92,22 +92,22 @@ def predicted_seconds(
     return epoch_seconds(job.speed, *allocation, job.times.fixed(formed), fraction)
 
 
-def _cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> Interval:
-    seconds = predicted_seconds(job, allocation, fraction)
-    if seconds is None:
-        return Interval(0.0, 0.0, 0.0)
-    held = job.spec.spec.resources.total(allocation)
-    return epoch_cost(seconds, held, job.spec.spec.price_book, allocation.pods)
+def _cost(job: Job, allocation: Allocation, seconds: float) -> float:
+    spec = job.spec.spec
+    return epoch_cost(seconds, spec.resources.total(allocation), spec.price_book, allocation.pods)
 
 
 def predicted_cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> float:
     """Expected currency units of an epoch with `allocation`; 0 while no speed is known."""
-    return _cost(job, allocation, fraction).expected
+    if job.speed is None:
+        return 0.0
+    return _cost(job, allocation, expected_seconds(job.speed, *allocation, job.times.fixed(), fraction))
 
 
 def least_cost(job: Job, allocation: Allocation) -> float:
     """Currency units of an epoch with `allocation` if it is as fast as it may be; 0 while no speed is known."""
-    return _cost(job, allocation).low
+    seconds = predicted_seconds(job, allocation, 1.0)
+    return _cost(job, allocation, seconds.low) if seconds else 0.0
 
 
 def cheapest_epoch(job: Job) -> float:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from enum import StrEnum
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
@@ -121,6 +121,11 @@ class RoleResources(Part):
         return Resources(units.cores(self.cpu), units.gib(self.memory), float(self.gpu))
 
 
+@lru_cache(maxsize=1 << 14)
+def _total(worker: Resources, server: Resources, scheduler: Resources, allocation: Allocation) -> Resources:
+    return scheduler + server * allocation.servers + worker * allocation.workers
+
+
 class RolesResources(Part):
     """What each role requests."""
 
@@ -147,11 +152,7 @@ class RolesResources(Part):
 
     def total(self, allocation: Allocation) -> Resources:
         """What a whole gang of `allocation` requests: one scheduler, and its servers and workers."""
-        return (
-            self.of(Role.SCHEDULER)
-            + self.of(Role.SERVER) * allocation.servers
-            + self.of(Role.WORKER) * allocation.workers
-        )
+        return _total(*self.each, allocation)
 
 
 class Policy(Part):

@@ -45,21 +45,22 @@ def probes_left(
     return list(islice(filter(fits, to_measure(job) if points is None else points), PROBES_AT_ONCE))
 
 
-def to_measure(job: Job) -> tuple[Allocation, ...]:
+def to_measure(job: Job) -> Iterator[Allocation]:
     """The smallest allocation, then what is worth it (`worth_measuring`), the best first: wherever it would fit.
 
     The smallest is left out when it was measured and no fit came of it, or its gang did not come PROBE_TRIES times.
     """
     if job.speed is not None:
-        return tuple(worth_measuring(job))
+        yield from worth_measuring(job)
+        return
     first = job.minimum
     measured = any(epoch.allocation == first for epoch in job.epochs)
-    return (first,) if not measured and job.missed.count(first) < PROBE_TRIES else ()
+    if not measured and job.missed.count(first) < PROBE_TRIES:
+        yield first
 
 
-def _inside(job: Job, point: Allocation) -> bool:
-    least, most = job.minimum, job.maximum
-    return least.workers <= point.workers <= most.workers and least.servers <= point.servers <= most.servers
+def _inside(least: Allocation, at: tuple[int, int], most: Allocation) -> bool:
+    return least.workers <= at[0] <= most.workers and least.servers <= at[1] <= most.servers
 
 
 def worth_measuring(job: Job) -> Iterator[Allocation]:
@@ -76,8 +77,9 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
     share, model = probe_share(job), job.speed
     if model is None or share < SMALLEST_PROBE:
         return
-    measured = (Allocation(p.workers, p.servers) for p in job.speed_points())
-    times = Counter(point for point in measured if _inside(job, point))
+    least, most = job.minimum, job.maximum
+    measured = Counter((p.workers, p.servers) for p in job.speed_points())
+    times = {Allocation(*at): count for at, count in measured.items() if _inside(least, at, most)}
     if not times:
         return
     points = allocations(job)
@@ -108,7 +110,7 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
         return 1.0 / max(cheapest / rate(point) - job.times.fixed().expected, TINY_SECONDS)
 
     gains: dict[Allocation, float] = {}
-    if new := [point for point in points if not times[point]]:
+    if new := [point for point in points if point not in times]:
         gains |= zip(new, model.improvement(new, [above(point) for point in new]).tolist(), strict=True)
     once = [point for point, count in times.items() if count == 1 and point != best]
     again = model.improvement_again(once, [above(point) for point in once])

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from copy import copy
 from functools import cached_property
+from itertools import tee
 from typing import Any
 
 from coach.core.cluster import NOTHING, Allocation, Resources, Role
@@ -57,10 +59,15 @@ class View:
         """Why the job ends now; None: it goes on."""
         return ending.verdict(self._job)
 
+    @property
+    def to_measure(self) -> Iterator[Allocation]:
+        """What it would measure of its speed, the best first, wherever that fits; worked out as far as it is read."""
+        return copy(self._to_measure)
+
     @cached_property
-    def to_measure(self) -> tuple[Allocation, ...]:
-        """What it would measure of its speed, the best first, wherever that fits."""
-        return probing.to_measure(self._job)
+    def _to_measure(self) -> Iterator[Allocation]:
+        # What one copy of it has found the next ones find there.
+        return tee(probing.to_measure(self._job), 1)[0]
 
     @cached_property
     def probe_size(self) -> tuple[float, float | None] | None:
