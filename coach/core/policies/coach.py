@@ -162,9 +162,21 @@ class CoachPolicy:
 def _shortest(claims: Sequence[Claim]) -> dict[str, float]:
     """Seconds to each job's target with its smallest allocation; epochs of unknown speed take as long as others' do.
 
-    (A job's demand is fixed while its speed is not known. Any number of seconds instead would let new jobs pass all
-    others, or none, by the unit that epochs happen to be measured in.)
+    A job that holds a gang has the epochs it expects, another one the most it may need: who has begun is passed by
+    those that are surely shorter. (Young curves promise too much: jobs that took turns by what they expect ended later
+    than one after the other, and each turn costs a restart.)
+
+    A job's demand is fixed while its speed is not known. Any number of seconds instead would let new jobs pass all
+    others, or none, by the unit that epochs happen to be measured in.
     """
     epochs = {claim.job.id: 1.0 / claim.job.speed(claim.floor) for claim in claims if claim.job.fixed is None}
     typical = statistics.median(epochs.values()) if epochs else 1.0
-    return {claim.job.id: claim.remaining * epochs.get(claim.job.id, typical) for claim in claims}
+    return {claim.job.id: _to_go(claim) * epochs.get(claim.job.id, typical) for claim in claims}
+
+
+def _to_go(claim: Claim) -> float:
+    """Epochs by which a job has its place among the shortest."""
+    left = claim.job.remaining_epochs
+    if claim.job.current is not None or left is None or not math.isfinite(left.high):
+        return claim.remaining
+    return max(left.high, claim.remaining)

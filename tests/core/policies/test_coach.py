@@ -311,6 +311,23 @@ def test_a_job_of_unknown_speed_passes_who_has_more_epochs_left(
     assert {name for name, got in given.items() if got != "-"} == {first}
 
 
+@pytest.mark.parametrize(
+    ("epochs", "holds", "first"),
+    [
+        pytest.param(Epochs(5.0, 10.0, 29.0), False, "b", id="surely shorter"),
+        pytest.param(Epochs(5.0, 10.0, 31.0), False, "a", id="perhaps shorter"),
+        pytest.param(Epochs(5.0, 10.0, 31.0), True, "b", id="both have begun"),
+    ],
+)
+def test_who_has_begun_is_passed_by_those_that_are_surely_shorter(
+    epochs: Epochs, holds: bool, first: str
+) -> None:
+    begun = Job("a", LINEAR, current=many(1), remaining_epochs=Epochs(20.0, 30.0, 90.0))
+    other = Job("b", LINEAR, 1.0, current=many(1) if holds else None, remaining_epochs=epochs)
+    given = decided(CoachPolicy(Objective.MEAN_COMPLETION), [begun, other], cluster(2.0))
+    assert {name for name, got in given.items() if got != "-"} == {first}
+
+
 def test_cheapest_takes_no_worker_that_a_deadline_needs() -> None:
     jobs = [
         Job("a", LINEAR, deadline=510.0),  # 2x1 ends after 500 s
