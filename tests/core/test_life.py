@@ -42,6 +42,7 @@ def add(
     outside: float = 0.0,
     group: str = "g",
     accuracy: float | None = None,
+    cpu: float = 0.0,
 ) -> Job:
     number = len(job.epochs) + 1
     report = ev.EpochReport(
@@ -52,6 +53,7 @@ def add(
         weights=f"w{number}",
         train_seconds=seconds - outside,
         evaluate_seconds=0.0,
+        cpu_seconds=cpu,
     )
     job.epochs_changed()
     job.epochs.append(
@@ -186,6 +188,25 @@ def test_after_the_first_probe_only_what_may_pay_for_itself_is_measured() -> Non
     assert probing.probes_left(lived(probes=one, maxEpochs=1), lambda _: True) == []
     helps = [*one, ((2, 2), 0.09), ((2, 1), 0.089)]
     assert probing.probes_left(lived(probes=helps), lambda _: True) == [], "1x2 has one worker too few"
+
+
+@pytest.mark.parametrize(
+    ("computing", "measured_next"),
+    [
+        pytest.param(0.0, [(2, 1), (1, 2)], id="not known"),
+        pytest.param(0.5, [(2, 1), (1, 2)], id="it waits half of the time"),
+        pytest.param(1.0, [(2, 1)], id="it never waits: another server cannot help"),
+    ],
+)
+def test_what_a_worker_computes_no_server_takes_from_it(
+    computing: float, measured_next: list[tuple[int, int]]
+) -> None:
+    job = job_of(**SMALL)
+    for at, speed in (((1, 1), 0.05), ((2, 2), 0.08)):
+        seconds = 0.2 / speed
+        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=seconds, cpu=computing * seconds)
+    found = probing.probes_left(measured(job, *job.speed_points()), lambda _: True)
+    assert sorted(found) == sorted(measured_next)
 
 
 def test_with_little_money_what_may_be_cheaper_is_measured() -> None:

@@ -36,6 +36,8 @@ PROBE_TRIES = 2
 SPARE_SHARE = 0.33
 #: Seconds of an epoch below which none is thought of.
 TINY_SECONDS = 1e-9
+#: Of the core-seconds of a worker that trains so much is computing: what it sends and receives takes some too.
+SURELY_COMPUTING = 0.8
 
 
 def probes_left(
@@ -111,7 +113,11 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
 
     gains: dict[Allocation, float] = {}
     if new := [point for point in points if point not in times]:
-        gains |= zip(new, model.improvement(new, [above(point) for point in new]).tolist(), strict=True)
+        levels = [above(point) for point in new]
+        most = most_by_computing(job)
+        beyond = [max(level, most(point.workers)) for level, point in zip(levels, new, strict=True)]
+        found = model.improvement(new, levels) - model.improvement(new, beyond)
+        gains |= zip(new, found.tolist(), strict=True)
     once = [point for point, count in times.items() if count == 1 and point != best]
     again = model.improvement_again(once, [above(point) for point in once])
     gains |= zip(once, again.tolist(), strict=True)
@@ -129,6 +135,24 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
         payable = predicted_cost(job, point, fraction) <= SPARE_SHARE * spare
         if net > 0 and payable and least_cost(job, point) <= budget:
             yield point
+
+
+def most_by_computing(job: Job) -> Callable[[int], float]:
+    """The speed, epochs/s, that so many workers have at most, with any number of servers.
+
+    A server takes nothing of what a worker computes, and twice as many workers compute no more than twice as fast.
+    """
+    threads = max(1, int(job.spec.spec.resources.worker.resources.cpu))
+    least: dict[int, float] = {}
+    for epoch in job.epochs:
+        workers, seconds = epoch.allocation.workers, SURELY_COMPUTING * epoch.computing_seconds / threads
+        least[workers] = min(seconds, least.get(workers, seconds))
+
+    def most(workers: int) -> float:
+        needed = [seconds * min(1.0, known / workers) for known, seconds in least.items()]
+        return 1.0 / max([TINY_SECONDS, *needed])
+
+    return most
 
 
 def probe_share(job: Job) -> float:
