@@ -114,8 +114,8 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
     gains: dict[Allocation, float] = {}
     if new := [point for point in points if point not in times]:
         levels = [above(point) for point in new]
-        most = most_by_computing(job)
-        beyond = [max(level, most(point.workers)) for level, point in zip(levels, new, strict=True)]
+        ceiling = most_by_computing(job)
+        beyond = [max(level, ceiling(point.workers)) for level, point in zip(levels, new, strict=True)]
         found = model.improvement(new, levels) - model.improvement(new, beyond)
         gains |= zip(new, found.tolist(), strict=True)
     once = [point for point, count in times.items() if count == 1 and point != best]
