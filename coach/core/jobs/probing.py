@@ -69,8 +69,8 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
     """The allocations whose measurement is expected to save more than it takes, those that save most first.
 
     What it saves is time: the expected improvement over the fastest allocation that was measured, for the rest of the
-    job, as far as what a worker computes leaves room for it (`most_by_computing`). Where even the cheapest one costs more
-    than the epoch budget it is money: that over the cheapest one.
+    job, as far as what a worker computes leaves room for it (`most_by_computing`). Where even the cheapest allocation
+    costs more than the epoch budget it is money: that over the cheapest one.
     Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
     two restarts, what a group that stays formed takes too, and training at its speed meanwhile. Only what may cost no
     more than the epoch budget counts, or, where that is less than anything measured costs, than the cheapest of those;
