@@ -10,6 +10,7 @@ jobs that have ended, with 100,000 epochs (`benchmarks.lean` writes it), and tel
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import os
 import signal
@@ -36,6 +37,9 @@ STARTS = 5
 
 def main() -> None:
     """Measure, print and keep."""
+    argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    ).parse_args()
     rows = []
     with tempfile.TemporaryDirectory() as name, service(Path(name)) as (http, process):
         rows += measure(http, Path(name))
