@@ -29,35 +29,13 @@ from coach.core.cluster import Node, Resources
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies import policy
 from coach.handler.codec import encode
-from coach.simulation.assumed import assumed
+from coach.simulation.assumed import assumed, job_file
 from coach.simulation.driver import Driver
 from coach.simulation.speeds import shipped
 
 DAY = 24 * 3600.0
 #: Cores and GiB of a node.
 NODE = Resources(32.0, 128.0)
-
-
-def job_file(name: str, most: int, budget: float) -> dict[str, Any]:
-    """A job of up to `most` workers and servers."""
-    return {
-        "apiVersion": "coach.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": name},
-        "spec": {
-            "model": {"file": "file:///model.py"},
-            "data": {"format": "digits8x8"},
-            "target": {"loss": 0.3},
-            "budget": {"amount": budget, "currency": "USD"},
-            "workers": {"min": 1, "max": most},
-            "servers": {"min": 1, "max": most},
-            "resources": {
-                "scheduler": {"cpu": "100m", "memory": "100Mi"},
-                "server": {"cpu": "4", "memory": "8Gi"},
-                "worker": {"cpu": "8", "memory": "16Gi"},
-            },
-        },
-    }
 
 
 def month(
@@ -90,7 +68,9 @@ def month(
     # Twice what 30 epochs cost with one worker and one server.
     price = 2 * 30 * PRICE_BOOKS["cloud-functions"].rate(Resources(12.1, 24.1))
     for number, (arrival, model, seconds) in enumerate(zip(arrivals, which, lengths, strict=True)):
-        document = job_file(f"job-{number:05d}", 12, price * seconds)
+        document = job_file(
+            f"job-{number:05d}", 12, budget=price * seconds, worker=("8", "16Gi"), server=("4", "8Gi")
+        )
         truth = assumed(TrainingJob.from_json(document), models[model], seconds, 27.0)
         driver.submit_at(arrival, f"job-{number:05d}", document, truth)
     driver.run()

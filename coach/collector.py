@@ -9,6 +9,6 @@ YOUNG, MIDDLE, OLD = 50_000, 20, 50
 def look_seldom() -> None:
     """Look at objects less often: decisions and journals are read as many small tuples that form no cycles.
 
-    For the process. A decision over 10,000 jobs takes a fifth less time (`benchmarks.allocation`).
+    For the process.
     """
     gc.set_threshold(YOUNG, MIDDLE, OLD)

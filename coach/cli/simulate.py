@@ -172,9 +172,7 @@ def command(  # noqa: PLR0917 - they are options
             tuple(jobs), tuple(truths), came, cluster, node_lost=until_node, function_lost=until_function
         )
         tasks = [
-            (answer, (question, name, seed + number, "gang" if kind == "own" else kind))
-            for name, kind in kinds
-            for number in range(seeds)
+            (answer, (question, name, seed + number, kind)) for name, kind in kinds for number in range(seeds)
         ]
     with progress(len(tasks)) as advance:
         results, interrupted = gather(tasks, processes=processes or None, done=lambda *_: advance())

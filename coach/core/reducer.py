@@ -441,7 +441,7 @@ class Reducer:
         self._settle(job, at, Charge.RELEASE)
         allocation = job.held
         kind, fraction, seconds = EpochKind.REAL, 1.0, None
-        if job.kind is EpochKind.MINI and (size := probing.probe_size(job)):
+        if job.kind is EpochKind.MINI and (size := self._view(job).probe_size):
             kind, (fraction, seconds) = EpochKind.MINI, size
             if allocation.workers > 1:
                 seconds = None

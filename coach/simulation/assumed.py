@@ -1,9 +1,10 @@
-"""Truths for jobs that never ran: a speed from a table of measurements, and a curve that comes to the target."""
+"""Jobs that never ran: their files, and truths of a speed from a table of measurements and a curve to the target."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 from coach.core.jobs.spec import TrainingJob
 from coach.simulation.speeds import MeasuredSpeed
@@ -41,6 +42,40 @@ class Hyperbola:
         """The metric after `x` passes."""
         value = 1.0 / (self.b0 * x + self.b1) + self.b2
         return 1.0 - value if self.rising else value
+
+
+def job_file(
+    name: str,
+    most: int,
+    *,
+    budget: float | None = None,
+    worker: tuple[str, str] = ("2", "2Gi"),
+    server: tuple[str, str] = ("1", "1Gi"),
+    policy: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The file of a job with up to `most` workers and servers; `worker`, `server`: their cores and memory.
+
+    `budget` in USD. Nothing of it is read but by the life's rules: there is no model, and no data.
+    """
+    return {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"file": "file:///model.py"},
+            "data": {"format": "digits8x8"},
+            "target": {"loss": 0.3},
+            "budget": "none" if budget is None else {"amount": budget, "currency": "USD"},
+            "workers": {"min": 1, "max": most},
+            "servers": {"min": 1, "max": most},
+            "resources": {
+                "scheduler": {"cpu": "100m", "memory": "100Mi"},
+                "server": dict(zip(("cpu", "memory"), server, strict=True)),
+                "worker": dict(zip(("cpu", "memory"), worker, strict=True)),
+            },
+            **({} if policy is None else {"policy": policy}),
+        },
+    }
 
 
 def falling(first: float, target: float, epochs: float, rising: bool = False) -> Hyperbola:

@@ -230,12 +230,16 @@ class Driver:
         if pod.node:
             self._start(standing)
         else:
-            # Placed once all that happens at this instant has happened.
             self._scheduler.ask(pod)
+            self._place_soon()
+
+    def _place_soon(self) -> None:
+        """Place pods one by one, if that is how they are placed, once all that happens at this instant has happened."""
+        if self.reducer.placement is Placement.DEFAULT:
             self.at(self.now, self._place)
 
     def _place(self) -> None:
-        """Start the pods that the cluster's own scheduler has room for now; no event."""
+        """Start the pods that the cluster's own scheduler has room for now. They tell of it when they answer."""
         for pod, node in self._scheduler.bind(self._away):
             standing = self.standing[pod.job][pod]
             standing.pod, standing.since = replace(standing.pod, node=node), self.now
@@ -284,7 +288,7 @@ class Driver:
                 pods[pod].leaving = True
                 if not pods[pod].pod.node:
                     self._scheduler.leave(pods[pod].pod)
-                    self.at(self.now, self._place)
+                    self._place_soon()
 
         def answer() -> ev.Event:
             for pod in action.pods:
@@ -301,7 +305,7 @@ class Driver:
             self._use(requests * -1.0)
             if self.reducer.placement is Placement.DEFAULT:
                 self._scheduler.leave(standing.pod)
-                self.at(self.now, self._place)
+                self._place_soon()
 
     def _use(self, more: Resources) -> None:
         if self._usage is not None:
@@ -333,7 +337,7 @@ class Driver:
     def _return_node(self, number: int) -> ev.Event:
         self._away.remove(self._nodes[number].name)
         self._plan_loss(number)
-        self.at(self.now, self._place)
+        self._place_soon()
         return ev.NodesChanged(self.now, tuple(sorted(self._away)))
 
     # -- epochs ------------------------------------------------------------------------------------------------

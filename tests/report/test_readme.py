@@ -3,6 +3,7 @@
 import csv
 import math
 import re
+from itertools import pairwise
 from pathlib import Path
 from statistics import fmean, median
 
@@ -100,6 +101,16 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     slow = "when the machine was faster) {}, {} and {} times."
     assert slow.format(*(ratios[job, "2gbit"] for job in jobs)) in readme
     assert (faster, len(ratios)) == (4, 6) and "four of the six are faster" in readme
+    of_resnet = cases["resnet18", "loopback"]
+    fixed = [median(seconds) for policy, seconds in of_resnet.items() if "static" in policy]
+    assert max(fixed) / min(fixed) <= 1.04 and "within 4 % of each other on loopback" in readme
+    paths = [
+        run["allocations"].split()
+        for run in runs
+        if (run["job"], run["network"], run["policy"]) == ("resnet18", "loopback", "coach")
+    ]
+    changes = max(sum(a != b for a, b in pairwise(path)) for path in paths)
+    assert changes == 6 and "changed among them up to six times" in readme
     for (_, network), choices in cases.items():
         assert {len(runs) for runs in choices.values()} == {3 if network == "loopback" else 1}
     probing = [

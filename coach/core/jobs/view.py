@@ -19,7 +19,10 @@ from coach.core.policies.base import Objective
 
 
 class View:
-    """Read-only; answers are remembered, for it is made anew when anything changes in its job."""
+    """Read-only; answers are remembered, for it is made anew when anything changes in its job.
+
+    The reducer asks it too what follows from the job alone (`verdict`, `to_measure`, `probe_size`).
+    """
 
     def __init__(self, job: Job) -> None:
         self._job = job

@@ -18,7 +18,7 @@ from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.coach import CoachPolicy
 from coach.core.policies.react import FloatArray
-from coach.simulation.assumed import assumed
+from coach.simulation.assumed import assumed, job_file
 from coach.simulation.driver import Driver
 from coach.simulation.ended import Ended
 from coach.simulation.speeds import shipped
@@ -26,32 +26,8 @@ from coach.simulation.speeds import shipped
 NODES = tuple(Node(f"node-{n}", Resources(32.0, 128.0)) for n in range(3))
 
 
-def job_file(most: int, budget: float | None, static: tuple[int, int] | None) -> dict[str, Any]:
-    """A job with up to `most` workers and servers."""
-    policy = (
-        {"name": "coach"}
-        if static is None
-        else {"name": "static", "workers": static[0], "servers": static[1]}
-    )
-    return {
-        "apiVersion": "coach.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": "job"},
-        "spec": {
-            "model": {"file": "file:///model.py"},
-            "data": {"format": "digits8x8"},
-            "target": {"loss": 0.3},
-            "budget": "none" if budget is None else {"amount": budget, "currency": "USD"},
-            "workers": {"min": 1, "max": most},
-            "servers": {"min": 1, "max": most},
-            "resources": {
-                "scheduler": {"cpu": "100m", "memory": "100Mi"},
-                "server": {"cpu": "1", "memory": "1Gi"},
-                "worker": {"cpu": "2", "memory": "2Gi"},
-            },
-            "policy": policy,
-        },
-    }
+def _static(most: int, workers: int, servers: int) -> dict[str, Any]:
+    return job_file("job", most, policy={"name": "static", "workers": workers, "servers": servers})
 
 
 def live(document: dict[str, Any], model: str, parameters: dict[str, Any], seed: int) -> Ended:
@@ -71,14 +47,14 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     lost, ranks, spent = [], [], []
     for model in parameters.get("models") or shipped():
         grid = [(workers, servers) for workers in range(1, most + 1) for servers in range(1, most + 1)]
-        free = {at: live(job_file(most, None, at), model, parameters, seed) for at in grid}
+        free = {at: live(_static(most, *at), model, parameters, seed) for at in grid}
         budget = parameters["budget"] * min(ended.spent for ended in free.values())
         within = {
             at: ended.ended
             for at, ended in free.items()
             if ended.state is State.SUCCEEDED and ended.spent <= budget
         }
-        dynamic = live(job_file(most, budget, None), model, parameters, seed)
+        dynamic = live(job_file("job", most, budget=budget), model, parameters, seed)
         best = min(within.values())
         reached = dynamic.state is State.SUCCEEDED
         change = 100 * (dynamic.ended / best - 1) if reached else math.nan

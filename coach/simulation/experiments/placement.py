@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from coach.core.cluster import Node, Resources
 from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.react import FloatArray
-from coach.simulation.assumed import assumed
+from coach.simulation.assumed import assumed, job_file
 from coach.simulation.metrics import Result, measure
 from coach.simulation.speeds import shipped
 from coach.simulation.whatif import Question, answer
@@ -30,7 +30,7 @@ def question(parameters: Mapping[str, Any], seed: int) -> Question:
     bunches = np.cumsum(gaps) - gaps[0]
     speeds = shipped()
     models = draw.choice(sorted(speeds), count)
-    jobs = [TrainingJob.from_json(_document(f"job-{n}", parameters)) for n in range(count)]
+    jobs = [TrainingJob.from_json(job_file(f"job-{n}", parameters["most"])) for n in range(count)]
     return Question(
         tuple(jobs),
         tuple(
@@ -43,28 +43,6 @@ def question(parameters: Mapping[str, Any], seed: int) -> Question:
             for n in range(parameters["nodes"])
         ),
     )
-
-
-def _document(name: str, parameters: Mapping[str, Any]) -> dict[str, Any]:
-    most = parameters["most"]
-    return {
-        "apiVersion": "coach.dev/v1alpha1",
-        "kind": "TrainingJob",
-        "metadata": {"name": name},
-        "spec": {
-            "model": {"file": "file:///model.py"},
-            "data": {"format": "digits8x8"},
-            "target": {"loss": 0.3},
-            "budget": "none",
-            "workers": {"min": 1, "max": most},
-            "servers": {"min": 1, "max": most},
-            "resources": {
-                "scheduler": {"cpu": "100m", "memory": "100Mi"},
-                "server": {"cpu": "1", "memory": "1Gi"},
-                "worker": {"cpu": "2", "memory": "2Gi"},
-            },
-        },
-    }
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
