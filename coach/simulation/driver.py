@@ -410,16 +410,20 @@ class Driver:
         return ev.EpochFinished(self.now, order.job, order.token, self._report(epoch), self._calls(order))
 
     def _report(self, epoch: Running) -> ev.EpochReport:
-        order = epoch.order
+        order, truth = epoch.order, self.truths[epoch.order.job]
         slower = (self.now - order.at) / epoch.whole
+        evaluate = epoch.evaluate if order.evaluate else 0.0
+        computing = truth.computing(*order.allocation) * epoch.samples / truth.data_size
         return ev.EpochReport(
             samples=epoch.samples,
-            data_size=self.truths[order.job].data_size,
+            data_size=truth.data_size,
             loss=epoch.loss if order.evaluate else None,
             accuracy=epoch.accuracy if order.evaluate else None,
             weights=order.weights_out,
             train_seconds=epoch.train * slower,
-            evaluate_seconds=epoch.evaluate * slower if order.evaluate else 0.0,
+            evaluate_seconds=evaluate * slower,
+            # An evaluation computes on one core, as in a real report (`Epoch.computing_seconds`).
+            cpu_seconds=computing + evaluate if computing else 0.0,
         )
 
     def _stop(self, action: act.StopEpoch) -> None:

@@ -2,7 +2,7 @@
 
 Speeds: all data trained with an allocation over all its seconds, so that a whole epoch says more than a probe; the
 model fitted to all of them for allocations that never ran. Cores: what each allocation's workers used meanwhile.
-Evaluation: its mean for each number of workers.
+Evaluation, and the core-seconds of a worker: their means for each number of workers.
 The curve: the mean of the runs at each number of passes, straight lines between, and the fitted curve behind the last.
 """
 
@@ -70,6 +70,23 @@ class MeasuredEvaluation:
         """Seconds."""
         nearest = min(self.measured, key=lambda known: (abs(known - workers), known))
         return self.measured[nearest]
+
+
+@dataclass
+class MeasuredComputing:
+    """Core-seconds of the first worker for a whole data set, by the number of workers, who share the data.
+
+    Those of another number follow from the nearest: servers take nothing of it.
+    """
+
+    measured: dict[int, float]
+
+    def __call__(self, workers: int, servers: int) -> float:
+        """Core-seconds; 0 where no report had any."""
+        if not self.measured:
+            return 0.0
+        nearest = min(self.measured, key=lambda known: (abs(known - workers), known))
+        return self.measured[nearest] * nearest / workers
 
 
 @dataclass
@@ -178,6 +195,7 @@ def learn(runs: Sequence[Run]) -> Training:
         fit_seconds=_mean([s for run in runs for s in run.fit_seconds], 0.05),
         speed_noise=_noise(runs),
         worker_cores=MeasuredCores({allocation: _cores(some) for allocation, some in at.items()}),
+        computing_seconds=MeasuredComputing(_computing(epochs)),
     )
 
 
@@ -211,6 +229,19 @@ def _cores(epochs: Sequence[Epoch]) -> float:
         for one in reports
     )
     return sum(one.cpu_seconds for one in reports) / max(seconds, 1e-6) or 1.0
+
+
+def _computing(epochs: Iterable[Epoch]) -> dict[int, float]:
+    """Core-seconds of the first worker for a whole data set, by the number of workers, where reports have them."""
+    known: dict[int, list[Epoch]] = {}
+    for epoch in epochs:
+        if epoch.computing_seconds > 0.0:
+            known.setdefault(epoch.allocation.workers, []).append(epoch)
+    return {
+        workers: sum(epoch.computing_seconds * epoch.fraction for epoch in some)
+        / sum(epoch.fraction for epoch in some)
+        for workers, some in known.items()
+    }
 
 
 def _beside(runs: Sequence[Run]) -> tuple[list[float], list[float]]:

@@ -41,10 +41,18 @@ class Training:
     #: shared beyond requests.
     worker_cores: float | SpeedTable = 1.0
     server_cores: float = 0.1
+    #: Core-seconds that the first worker computes for a whole data set, in training: what reports tell of it. 0: they
+    #: are not known, and no report has any.
+    computing_seconds: float | SpeedTable = 0.0
 
     def evaluating(self, workers: int, servers: int) -> float:
         """Seconds of an evaluation."""
         seconds = self.evaluate_seconds
+        return seconds(workers, servers) if callable(seconds) else seconds
+
+    def computing(self, workers: int, servers: int) -> float:
+        """Core-seconds that the first worker computes for a whole data set; 0 where they are not known."""
+        seconds = self.computing_seconds
         return seconds(workers, servers) if callable(seconds) else seconds
 
     def cores(self, workers: int, servers: int) -> float:

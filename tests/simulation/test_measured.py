@@ -26,10 +26,11 @@ TRUTH = Training(
 )
 
 
-def lived(truth: Training, seed: int) -> tuple[float, list[object]]:
+def lived(truth: Training, seed: int, most: int = 3) -> tuple[float, list[object]]:
     records: list[object] = []
     driver = Driver(nodes(2, 4), policy("coach"), seed=seed, journal=records.append)
-    driver.submit_at(0.0, "job", spec(), truth)
+    limits = {"min": 1, "max": most}
+    driver.submit_at(0.0, "job", spec(workers=limits, servers=limits), truth)
     driver.run()
     return driver.ended["job"].ended, records
 
@@ -61,6 +62,47 @@ def test_evaluation_is_learned_by_the_workers_who_share_it() -> None:
     for workers in evaluated:
         assert learned.evaluating(workers, 1) == pytest.approx(6.0 / workers)
     assert learned.evaluating(99, 1) == pytest.approx(6.0 / max(evaluated))
+
+
+#: No server makes it faster: its workers compute nearly all the time.
+BOUND = replace(
+    TRUTH,
+    speed=lambda w, s: 0.1 * w**0.7,
+    loss=lambda x: 1 / (0.2 * x + 0.5) + 0.1,
+    speed_noise=0.02,
+    computing_seconds=lambda w, s: 9.5 / w,
+)
+
+
+def test_core_seconds_are_reported_and_learned_as_they_are() -> None:
+    run = runs_of(lived(BOUND, 1)[1])["job"]
+    for epoch in run.job.epochs:
+        assert epoch.computing_seconds == pytest.approx(9.5 / epoch.allocation.workers)
+    learned = learn([run])
+    for at in (Allocation(1, 1), Allocation(2, 1), Allocation(2, 3), Allocation(7, 1)):
+        assert learned.computing(*at) == pytest.approx(9.5 / at.workers)
+
+
+def test_core_seconds_that_are_not_known_are_not_reported() -> None:
+    run = runs_of(lived(TRUTH, 1)[1])["job"]
+    assert {epoch.report.cpu_seconds for epoch in run.job.epochs} == {0.0}
+    assert learn([run]).computing(2, 1) == 0.0
+
+
+def test_a_job_that_computes_all_the_time_tries_no_second_server_in_virtual_time_either() -> None:
+    learned = learn([runs_of(lived(BOUND, 5, 2)[1])["job"]])
+
+    def with_a_server_more(truth: Training) -> list[int]:
+        """Seeds whose run measured a second server beside one worker."""
+        runs = {seed: runs_of(lived(truth, seed, 2)[1])["job"] for seed in range(3)}
+        return [
+            seed
+            for seed, run in runs.items()
+            if any(epoch.allocation == Allocation(1, 2) for epoch in run.job.epochs)
+        ]
+
+    assert with_a_server_more(learned) == []
+    assert with_a_server_more(replace(learned, computing_seconds=0.0)) != []
 
 
 JOURNALS = read(Path("results/simulation/journals"))
