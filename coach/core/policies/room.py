@@ -84,6 +84,10 @@ class Claim:
         #: Dominant shares of the cluster of a worker and a server.
         self.shares = room.shares(self.asks)
 
+    def have(self, allocation: Allocation | None) -> None:
+        """Get `allocation`."""
+        self.at, self.uses = allocation, self.asks.needs(allocation)
+
     @property
     def parts(self) -> tuple[Vector, Vector, Vector]:
         """Requests (cpu, memory, gpu) of a worker, a server and the scheduler."""
@@ -213,7 +217,11 @@ class Room:
 
     def is_over(self, resource: int) -> bool:
         """Whether more of a resource is used than there is."""
-        return self.used[resource] > self.total[resource] * (1 + ROUNDING) + ROUNDING
+        return self.used[resource] > self.limit(resource)
+
+    def limit(self, resource: int) -> float:
+        """So much of a resource may be used: what there is, and what is forgiven."""
+        return self.total[resource] * (1 + ROUNDING) + ROUNDING
 
     def short_of(self, claim: Claim, to: Allocation) -> Reason:
         """The resource that keeps `claim` from having `to`."""

@@ -6,14 +6,16 @@ of its dominant resource (its largest share of the whole cluster; Optimus, EuroS
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush, heapreplace
+from heapq import heapify, heappop, heappush
 from typing import NamedTuple
 
 from coach.core.cluster import Allocation
 from coach.core.policies.base import Objective, Reason, Step, kept
 from coach.core.policies.climb import Level, within_epoch_budget
+from coach.core.policies.descent import BoolArray, Chain, Down, Enough, FloatArray, cheapest
 from coach.core.policies.room import RESOURCES, Asks, Claim, Misfits, Room
 
 #: (workers, servers) moved by one step. Both at once where neither is of use without the other.
@@ -26,21 +28,19 @@ UNITS = {
     Objective.MEAN_COMPLETION: "jobs/s for a share of 1",
 }
 
-#: A step in a heap, best first: (tiers lost, value lost for each share, order of the queue, index, where it leads).
+#: A step up in a heap, best first: (tiers lost, value lost for each share, order of the queue, index, where it leads).
 Entry = tuple[int, float, int, int, Allocation]
 
 #: Those of `MOVES` that are of use.
 Moves = tuple[tuple[int, int], ...]
 
-#: A step down: (tiers lost, value lost for each share and each of what `_scale` counts, where it leads).
-Down = tuple[int, float, Allocation]
-
 
 class Way(NamedTuple):
-    """Steps down of a job by where they begin; None: there is none."""
+    """Steps down of a job by where they begin (None: there is none), and what follows from there on."""
 
     moves: Moves
     steps: dict[Allocation, Down | None]
+    chains: dict[Allocation, Chain]
 
 
 #: A pod given back: (index, claim, before, after).
@@ -103,15 +103,20 @@ class Together:
             def useful(asks: Asks, workers: int, servers: int, r: int = resource) -> bool:
                 return workers * asks.parts[0][r] + servers * asks.parts[1][r] > 0
 
-            def enough(_: int, r: int = resource) -> bool:
-                return not self.room.is_over(r)
+            def fits(_: FloatArray, used: FloatArray, r: int = resource) -> BoolArray:
+                return used[:, r] <= self.room.limit(r)
 
             def uses(claim: Claim, r: int = resource) -> bool:
                 return claim.uses[r] > 0
 
             reason = Reason.HELD if held else RESOURCES[resource]
-            self._take_back(movable, useful, enough, reason)
-            self._drop(movable, uses, enough, reason)
+
+            def in_room(_: int, r: int = resource) -> bool:
+                return not self.room.is_over(r)
+
+            if self.room.is_over(resource):
+                self._take_back(movable, useful, fits, reason)
+                self._drop(movable, uses, in_room, reason)
         reason = Reason.HELD if held else Reason.FRAGMENTATION
         while (misfits := self.room.misfits(self.claims)).pods and self._mend(movable, misfits, reason):
             pass
@@ -130,36 +135,50 @@ class Together:
         def uses(claim: Claim) -> bool:
             return any(part in misfits.helpful for part in claim.parts)
 
-        self._take_back(movable, useful, lambda taken: taken >= misfits.pods, reason)
+        self._take_back(movable, useful, lambda pods, _: pods >= misfits.pods, reason)
         if len(self.steps) == before:
             self._drop(movable, uses, lambda dropped: dropped > 0, reason)
         return len(self.steps) > before
 
-    def _take_back(
-        self, movable: Sequence[Claim], useful: Useful, enough: Callable[[int], bool], reason: Reason
-    ) -> None:
-        """Take back the cheapest useful pod, again and again, until `enough(pods taken)` or all are at their floor."""
-        if enough(0):
-            return
+    def _take_back(self, movable: Sequence[Claim], useful: Useful, enough: Enough, reason: Reason) -> None:
+        """Take back the cheapest useful pod, again and again, until it is `enough` or all are at their floor.
+
+        Among equals the last in the queue, whose order `movable` has, loses first.
+        """
         moves = {
             asks: tuple(move for move in MOVES if useful(asks, *move))
             for asks in {claim.asks for claim in movable}
         }
-        ways = [(self._way_down(claim, moves[claim.asks]), self._scale(claim)) for claim in movable]
-        heap = [entry for i, claim in enumerate(movable) if (entry := self._cheapest(i, claim, *ways[i]))]
-        heapify(heap)
-        taken, unit = 0, UNITS[self.objective]
-        while heap and not enough(taken):
-            _, loss, _, i, to = heap[0]
-            claim = movable[i]
-            assert claim.at is not None
-            taken += sum(claim.at) - sum(to)
-            self.steps.append(Step(claim.job.id, claim.at, to, reason, loss, unit))
-            self.room.change(claim, to)
-            if entry := self._cheapest(i, claim, *ways[i]):
-                heapreplace(heap, entry)
-            else:
-                heappop(heap)
+        claims, ways, chains, scales = [], [], [], []
+        for claim in reversed(movable):
+            if claim.at is not None and claim.at != claim.floor:
+                way = self._way_down(claim, moves[claim.asks])
+                chain = way.chains.get(claim.at) or way.chains.setdefault(claim.at, Chain(claim.at))
+                claims.append(claim)
+                ways.append(way)
+                chains.append(chain)
+                scales.append(self._scale(claim))
+                if not chain.steps and not chain.ended:
+                    self._lengthen(claim, chain, way)
+        more = True
+        while chains and more:
+            taken = cheapest(chains, scales, self.room.used, enough)
+            # The steps after those that are known come after them in the list too.
+            counts = Counter(taken.chains)
+            more = False
+            for i, count in counts.items():
+                if count == len(chains[i].steps) and not chains[i].ended:
+                    self._lengthen(claims[i], chains[i], ways[i])
+                    more = True
+        if not chains:
+            return
+        unit = UNITS[self.objective]
+        for i, k in zip(taken.chains, taken.steps, strict=True):
+            at, (_, loss, to) = chains[i].steps[k]
+            self.steps.append(Step(claims[i].job.id, at, to, reason, loss * scales[i], unit))
+        for i, count in counts.items():
+            claims[i].have(chains[i].steps[count - 1][1][2])
+        self.room.used = taken.used
 
     def _way_down(self, claim: Claim, moves: Moves) -> Way:
         """The steps down that were found so far.
@@ -167,23 +186,17 @@ class Together:
         Which one is best does not change while a job goes on, and what it loses grows with what is left of the job.
         """
         if self._by_deadline(claim):
-            return Way(moves, {})
+            return Way(moves, {}, {})
         key = Way, self.objective, claim.floor, moves, claim.shares
-        return kept(claim.job, key, lambda: Way(moves, {}))
+        return kept(claim.job, key, lambda: Way(moves, {}, {}))
 
-    def _cheapest(self, i: int, claim: Claim, way: Way, scale: float) -> Entry | None:
-        """The step down that loses least for each share; `scale` as `_scale` has it."""
-        at = claim.at
-        if at is None or at == claim.floor:
-            return None
-        steps = way.steps
-        if at not in steps:
-            steps[at] = self._step_down(claim, at, way.moves)
-        step = steps[at]
-        if step is None:
-            return None
-        tiers, loss, to = step
-        return tiers, loss * scale, -claim.rank, i, to
+    def _lengthen(self, claim: Claim, chain: Chain, way: Way) -> None:
+        def step(at: Allocation) -> Down | None:
+            if at not in way.steps:
+                way.steps[at] = self._step_down(claim, at, way.moves)
+            return way.steps[at]
+
+        chain.lengthen(claim.asks, step)
 
     def _step_down(self, claim: Claim, at: Allocation, moves: Moves) -> Down | None:
         """The one of `moves` that loses least for each share."""
