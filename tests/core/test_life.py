@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -131,7 +132,8 @@ def lived(
     """A job of limits 2x2 after its four first probes and whole `epochs`, with the speeds fitted to them."""
     job = job_of(more, **{**SMALL, **changes})
     for at, speed in probes:
-        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=0.2 / speed)
+        seconds, group = 0.2 / speed + 0.3, f"probe-{at}"
+        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=seconds, outside=0.3, group=group)
     for at, speed in epochs:
         add(job, at=at, seconds=1.0 / speed)
     return measured(job, *job.speed_points())
@@ -526,6 +528,13 @@ def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_sh
     assert (kept.low, kept.expected, kept.high) == pytest.approx((1.0, 1.0, 1.2))
     assert (fresh.low, fresh.expected, fresh.high) == pytest.approx((2.0, 3.0, 4.0))
     assert job.times.restart == pytest.approx(3.0 - 1.0)
+
+
+def test_what_a_change_costs_is_known_from_the_first_start() -> None:
+    job = add(job_of(), outside=1.5)
+    job.epochs[0].report = replace(job.epochs[0].report, evaluate_seconds=0.4, checkpoint_seconds=0.3)
+    job.epochs_changed()
+    assert job.times.restart == pytest.approx(1.5 - 0.4 - 0.3)
 
 
 # -- when it ends -----------------------------------------------------------------------------------------

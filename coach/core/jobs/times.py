@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 RECENT_EPOCHS = 5
 #: Seconds outside training taken for an epoch before one has been measured.
 PRIOR_FIXED_SECONDS = Interval(2.0, 2.0, 2.0)
-#: Seconds of training lost by changing an allocation, until the job's own epochs have shown it.
+#: Seconds of training lost by changing an allocation, until the job's first epoch has shown it.
 PRIOR_RESTART_SECONDS = 0.5
 
 
@@ -26,7 +26,8 @@ class Times:
     """Seconds outside training of an epoch that is evaluated: median and range of the last like it, None without one.
 
     `kept`: of epochs whose group stayed formed from the one before; `fresh`: of the others. `restart` is what a new
-    group costs over one that stays formed, `evaluate` what an evaluation takes (0 before the first).
+    group costs over one that stays formed: as long as none has, over an evaluation and a checkpoint. `evaluate` is what
+    an evaluation takes (0 before the first).
     """
 
     kept: Interval | None
@@ -45,8 +46,10 @@ class Times:
         kept = [other for other, formed in zip(seconds, stayed, strict=False) if formed]
         fresh = [other for other, formed in zip(seconds, stayed, strict=False) if not formed]
         restart = PRIOR_RESTART_SECONDS
-        if len(fresh) > 1 and kept:
-            restart = max(0.0, statistics.median(fresh) - statistics.median(kept))
+        if fresh:
+            checkpoint = statistics.median(epoch.report.checkpoint_seconds for epoch in epochs)
+            usual = statistics.median(kept) if kept else evaluate + checkpoint
+            restart = max(0.0, statistics.median(fresh) - usual)
         return cls(_range(kept[-RECENT_EPOCHS:]), _range(fresh[-RECENT_EPOCHS:]), restart, evaluate)
 
     def fixed(self, formed: bool = True) -> Interval:
