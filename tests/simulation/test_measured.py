@@ -7,11 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.fidelity import Recorded, predict, read
+from benchmarks.fidelity import Recorded, alone, predict, read
 from coach.core.cluster import Allocation, Role
+from coach.core.jobs.events import JobSubmitted
 from coach.core.policies import policy
 from coach.simulation.driver import Driver
-from coach.simulation.measured import MeasuredCores, learn, runs_of
+from coach.simulation.measured import MeasuredCores, Run, learn, runs_of
 from coach.simulation.truth import Training
 from tests.core.world import nodes, spec
 
@@ -128,8 +129,51 @@ def test_the_curve_and_the_seconds_of_a_real_run_are_learned(recorded: object) -
 @pytest.mark.parametrize("recorded", JOURNALS, ids=lambda recorded: recorded.name)
 def test_a_real_run_is_as_long_in_virtual_time_with_what_it_took_itself(recorded: Recorded) -> None:
     """What the driver adds of its own; how much machines differ from run to run has no part in it."""
-    for name, seconds in predict(recorded, [recorded]).items():
+    for name, seconds in predict(recorded, [recorded], seeds=2).items():
         assert seconds == pytest.approx(recorded.seconds[name], rel=0.025)
+
+
+#: Its worker computes on one and a half cores.
+BUSY = replace(TRUTH, speed_noise=0.0, computing_seconds=16.5, worker_cores=1.5)
+LEAST = {"min": 1, "max": 1}
+
+
+def crowded(*names: str) -> dict[str, Run]:
+    """Jobs alike side by side on one machine with two cores."""
+    records: list[object] = []
+    driver = Driver(nodes(2, 4), policy("coach"), machine_cores=2.0, journal=records.append)
+    for name in names:
+        driver.submit_at(0.0, name, spec(name, workers=LEAST, servers=LEAST), BUSY)
+    driver.run()
+    return runs_of(records)
+
+
+def test_what_jobs_took_from_each_other_is_taken_out_again() -> None:
+    both, by_itself = crowded("a", "b"), crowded("a")
+    assert learn([both["a"]]).speed(1, 1) < 0.7 * BUSY.speed(1, 1)
+    truth = learn([by_itself["a"]])
+    for run in alone(both, {"a": truth, "b": truth}).values():
+        assert learn([run]).speed(1, 1) == pytest.approx(BUSY.speed(1, 1), rel=0.03)
+    unchanged = learn([alone(by_itself, {"a": truth})["a"]])
+    assert unchanged.speed(1, 1) == pytest.approx(truth.speed(1, 1))
+
+
+def test_what_others_took_is_longer_on_a_slower_machine() -> None:
+    records = lived(replace(TRUTH, speed_noise=0.0), 1)[1]
+    one, other = (Recorded(name, records, runs_of(records), mark) for name, mark in (("a", 1.2), ("b", 1.0)))
+    as_it_was, paced = (predict(one, [other], paced=paced)["job"] for paced in (False, True))
+    assert as_it_was == pytest.approx(one.seconds["job"], rel=0.01)
+    assert paced == pytest.approx(1.2 * as_it_was, rel=0.02)
+
+
+def test_runs_of_another_job_of_that_name_say_nothing() -> None:
+    records = lived(TRUTH, 1)[1]
+    longer = [
+        replace(one, spec=spec(maxEpochs=77)) if isinstance(one, JobSubmitted) else one for one in records
+    ]
+    one, other = (Recorded("a", some, runs_of(some)) for some in (records, longer))
+    with pytest.raises(ValueError, match="no epoch was measured"):
+        predict(one, [other])
 
 
 def test_workers_of_less_than_a_core_use_no_more_than_one() -> None:
