@@ -220,12 +220,17 @@ def truths(recorded: Recorded, others: Sequence[Recorded], paced: bool = False) 
         for other in some:
             beside = {job: cores.get(job) or learn([run]) for job, run in other.runs.items()}
             run = alone(other.runs, beside)[name] if len(other.runs) > 1 else other.runs[name]
-            pace = 1.0
-            if paced and recorded.yardstick and other.yardstick:
-                pace = recorded.yardstick / other.yardstick
+            pace = _pace(recorded, others) / _pace(other, [recorded, *others]) if paced else 1.0
             runs.append(stretched(run, {epoch.token: pace for epoch in run.job.epochs}, pace))
         found[name] = learn(runs)
     return found
+
+
+def _pace(one: Recorded, others: Sequence[Recorded]) -> float:
+    """How slow the machine was in a run, against all of the same jobs: what they do beside it slows a yardstick too."""
+    alike = [other for other in (one, *others) if set(other.runs) == set(one.runs)]
+    readings = {other.name: other.yardstick for other in alike if other.yardstick}
+    return readings[one.name] / statistics.fmean(readings.values()) if one.name in readings else 1.0
 
 
 def predict(
