@@ -61,11 +61,16 @@ class Climb:
             return (0, speed) if late else (1, -job.epoch_cost(allocation))
         return (1, speed) if within_epoch_budget(job, allocation) else (0, -job.epoch_cost(allocation))
 
-    def __call__(self, job: JobView, steps: list[Step]) -> Allocation | None:
-        """What `job` would like to have; None where not even that can be paid. The way there is added to `steps`."""
-        goal, way = kept(job, self, lambda: self._climb(job))
-        steps += way
-        return goal
+    def __call__(self, job: JobView) -> tuple[Allocation | None, list[Step]]:
+        """What `job` would like to have (None where not even that can be paid), and the way there."""
+        return kept(job, self, lambda: self._climb(job))
+
+    def tier(self, job: JobView, allocation: Allocation) -> int:
+        """The tier of `allocation`, see `level`."""
+        tiers: dict[Allocation, int] = kept(job, (Climb.level, self), dict)
+        if allocation not in tiers:
+            tiers[allocation] = self.level(job, allocation)[0]
+        return tiers[allocation]
 
     def _climb(self, job: JobView) -> tuple[Allocation | None, list[Step]]:
         steps: list[Step] = []

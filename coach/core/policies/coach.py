@@ -16,6 +16,7 @@ import math
 import statistics
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import ClassVar
 
 from coach.core.cluster import Allocation
@@ -26,9 +27,10 @@ from coach.core.policies.base import (
     Objective,
     Reason,
     Step,
+    kept,
     queue_order,
 )
-from coach.core.policies.climb import climber
+from coach.core.policies.climb import Climb, climber
 from coach.core.policies.room import Claim, Room
 from coach.core.policies.together import Together, admit
 
@@ -63,8 +65,11 @@ class CoachPolicy:
             together.fit(movable)
         if any(claim.job.busy for claim in claims):
             self._hold(together)
-        decided = {claim.job.id: claim.at for claim in claims}
-        return AllocationDecision({job.id: decided[job.id] for job in jobs}, tuple(steps))
+        decided: dict[str, Allocation | None] = dict.fromkeys(job.id for job in jobs)
+        for claim in claims:
+            decided[claim.job.id] = claim.at
+            del claim.job  # which keeps this claim: a cycle would keep both
+        return AllocationDecision(decided, tuple(steps))
 
     def _shared(self, jobs: Sequence[JobView]) -> Objective:
         """What is compared between the jobs: money where all of them want to be cheap, else time."""
@@ -79,19 +84,21 @@ class CoachPolicy:
             typical = statistics.median([one for one in epochs if math.isfinite(one)] or [1.0])
             epochs = [one if math.isfinite(one) else typical for one in epochs]
         climb = climber(self.objective, self.least_efficiency)
-        claims = []
+        claims: list[Claim] = []
         for job, remaining in zip(jobs, epochs, strict=True):
-            goal = job.fixed or climb(job, steps)
-            if goal is None:
+            claim, way = kept(job, (CoachPolicy, climb, job.fixed), partial(_claim, job, climb, room))
+            steps += way
+            if claim.wish is None:
                 steps.append(Step(job.id, job.current, None, Reason.UNAFFORDABLE))
             # A job that is about to end still has an epoch to run.
-            claims.append(Claim(job, goal, max(remaining, 1.0), room))
+            claim.begin(job, max(remaining, 1.0), len(claims), room)
+            claims.append(claim)
         if self.objective is Objective.MEAN_COMPLETION:
             # Who ends first makes room first (shortest remaining time).
             seconds = _shortest(claims)
             claims.sort(key=lambda claim: (-claim.job.priority, seconds[claim.job.id]))
-        for rank, claim in enumerate(claims):
-            claim.rank = rank
+            for rank, claim in enumerate(claims):
+                claim.rank = rank
         return claims
 
     def _keep(self, claims: Sequence[Claim], together: Together) -> bool:
@@ -105,7 +112,7 @@ class CoachPolicy:
             if claim.at is not None
             and (current := claim.job.current) is not None
             and current != claim.at
-            and claim.job.fixed is None
+            and claim.fixed is None
             and self._allowed(claim, current)
         ]
         changing.sort(key=lambda change: change[0].share(*change[2]) - change[0].share(*change[1]))
@@ -123,7 +130,7 @@ class CoachPolicy:
         job = claim.job
         climb = climber(self.objective, self.least_efficiency)
         # Where even what was decided breaks its limit, that is what lacks: money, or for the cheapest time.
-        within = climb.level(job, to)[0] == 1
+        within = climb.tier(job, to) == 1
         if climb.cheapest(job) == within:
             rate = job.epoch_cost(to) * job.speed(to)
             saved = claim.remaining * (job.epoch_cost(current) - job.epoch_cost(to))
@@ -140,8 +147,8 @@ class CoachPolicy:
         climb = climber(self.objective, self.least_efficiency)
         if not inside or at is None:
             return False
-        tier = climb.level(job, current)[0]
-        return tier == 1 or tier >= climb.level(job, at)[0]
+        tier = climb.tier(job, current)
+        return tier == 1 or tier >= climb.tier(job, at)
 
     def _hold(self, together: Together) -> None:
         """Let the jobs that are not busy have no more than fits beside what the busy ones hold."""
@@ -150,13 +157,19 @@ class CoachPolicy:
         for claim in together.claims:
             claim.goal = claim.at
         for claim in busy:
-            if claim.job.current != claim.at:
-                together.room.change(claim, claim.job.current)
+            if (current := claim.job.current) != claim.at:
+                together.room.change(claim, current)
         together.fit(movable, held=True)
         # What is left of a change may not pay any more; the rest of it can wait for the next boundary.
         if self._keep(movable, together):
             together.fit(movable, held=True)
         together.promise(busy)
+
+
+def _claim(job: JobView, climb: Climb, room: Room) -> tuple[Claim, list[Step]]:
+    """What a job would like to have, and the steps that led there."""
+    goal, way = (job.fixed, []) if job.fixed else climb(job)
+    return Claim(job, goal, 1.0, room), way
 
 
 def _shortest(claims: Sequence[Claim]) -> dict[str, float]:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Iterable
 from functools import lru_cache
 from itertools import groupby
+from operator import attrgetter
 from typing import NamedTuple
 
 from coach.core.cluster import Allocation, Node, Resources, Role
@@ -54,33 +55,44 @@ _asks = lru_cache(maxsize=1 << 12)(Asks)
 
 
 class Claim:
-    """What one job asks for while a decision is made; `at` moves, the rest stays."""
+    """What one job asks for while a decision is made; `at` moves, the rest stays.
+
+    One that is `kept` as long as its job is as it is begins anew at each decision (`begin`).
+    """
 
     __slots__ = (
-        "asks", "at", "cheapest", "floor", "goal", "job", "rank", "remaining", "settled", "shares", "uses",
+        "asks", "at", "cheapest", "fixed", "floor", "goal", "job", "least", "rank", "remaining", "settled",
+        "shares", "uses", "wish",
     )  # fmt: skip
 
     def __init__(self, job: JobView, goal: Allocation | None, remaining: float, room: Room) -> None:
+        #: A demand that is not up for negotiation.
+        self.fixed = job.fixed
+        lasting = kept(job, (Claim, goal), lambda: _lasting(job, goal))
+        #: It asks for its target for the least money.
+        self.cheapest: bool = lasting[0]
+        #: The least it can do with.
+        self.floor: Allocation = lasting[1]
+        self.asks: Asks = lasting[2]
+        #: What to count of many claims: how much the least is that it can do with.
+        self.least = self.asks, self.floor
+        self.wish = goal  #: `goal` when a decision begins
+        self.begin(job, remaining, 0, room)
+
+    def begin(self, job: JobView, remaining: float, rank: int, room: Room) -> None:
+        """Have nothing yet, `remaining` epochs before the end, at this place in the queue (the first is 0)."""
         self.job = job
         #: What it would like to have; None where it cannot pay for anything.
-        self.goal = goal
+        self.goal = self.wish
         #: What it gets as things stand; None: it waits.
         self.at: Allocation | None = None
         #: What `at` needs: kept by `Room.change`.
         self.uses = NOTHING
         #: Epochs to go, predicted.
         self.remaining = remaining
-        #: Place in the queue, first is 0.
-        self.rank = 0
-        lasting = kept(job, (Claim, goal), lambda: _lasting(job, goal))
-        #: It asks for its target for the least money.
-        self.cheapest: bool = lasting[0]
+        self.rank = rank
         #: It holds what it is fixed to: nothing of it can be taken back now.
-        fixed = job.fixed
-        self.settled = fixed is not None and fixed == job.current
-        #: The least it can do with.
-        self.floor: Allocation = lasting[1]
-        self.asks: Asks = lasting[2]
+        self.settled = self.fixed is not None and self.fixed == job.current
         #: Dominant shares of the cluster of a worker and a server.
         self.shares = room.shares(self.asks)
 
@@ -182,10 +194,21 @@ class Room:
         used[2] += after[2] - before[2]
         claim.at, claim.uses = to, after
 
+    def give_goals(self, claims: Iterable[Claim]) -> None:
+        """Let each of `claims`, which have nothing yet, have its goal."""
+        cpu, memory, gpu = self.used
+        for claim in claims:
+            claim.at = goal = claim.goal
+            claim.uses = needs = claim.asks.needs(goal)
+            cpu += needs[0]
+            memory += needs[1]
+            gpu += needs[2]
+        self.used = [cpu, memory, gpu]
+
     def fit_all(self, claims: Iterable[Claim]) -> bool:
         """Whether each of `claims`, which have nothing yet, could have its floor: alone, and all of them together."""
         used = list(self.used)
-        counts: dict[tuple[Asks, Allocation], int] = Counter((claim.asks, claim.floor) for claim in claims)
+        counts = Counter(map(attrgetter("least"), claims))
         for (asks, floor), count in counts.items():
             needs = asks.needs(floor)
             if not self._ground.alone.get((asks, floor)):
@@ -256,7 +279,7 @@ class Room:
         room side by side are looked at as one, so equal nodes cost next to nothing.
         """
         pods: Counter[Vector] = Counter()
-        for (asks, at), count in Counter((claim.asks, claim.at) for claim in claims).items():
+        for (asks, at), count in Counter(map(attrgetter("asks", "at"), claims)).items():
             if at is not None:
                 for shape, number in zip(asks.parts, (*at, 1), strict=True):
                     pods[shape] += count * number

@@ -240,34 +240,44 @@ class Together:
         The sum is asked pod by pod, the nodes only for all of them; where those say no, the last ones are undone, and
         the rounds go on without the job whose pod was the first too many.
         """
-        shapes = {part for claim in movable if claim.at != claim.goal for part in claim.parts[:2]}
-        if not any(self.room.has(shape) for shape in shapes):
+        wanting = [claim for claim in movable if claim.at != claim.goal]
+        # Moves of pods that have no room now have none later: every round begins with what is used now.
+        moves = {asks: self._in_room(asks) for asks in {claim.asks for claim in wanting}}
+        wanting = [claim for claim in wanting if moves[claim.asks]]
+        if not wanting:
             return
         out: set[int] = set()
         for _ in range(REFILL_ROUNDS):
-            moves = self._give_back(movable, out)
-            if not moves or not self.room.misfits(self.claims).pods:
+            given = self._give_back(wanting, moves, out)
+            if not given or not self.room.misfits(self.claims).pods:
                 return
-            good = self._undo_what_does_not_pack(moves)
-            del self.steps[len(self.steps) - (len(moves) - good) :]
-            out.add(moves[good][0])
+            good = self._undo_what_does_not_pack(given)
+            del self.steps[len(self.steps) - (len(given) - good) :]
+            out.add(given[good][0])
 
-    def _give_back(self, movable: Sequence[Claim], out: set[int]) -> list[Move]:
-        moves = []
+    def _in_room(self, asks: Asks) -> Moves:
+        """Those of `MOVES` whose pods the sum has room for, one by one."""
+        worker, server = (self.room.has(part) for part in asks.parts[:2])
+        return tuple(move for move in MOVES if (worker or not move[0]) and (server or not move[1]))
+
+    def _give_back(self, movable: Sequence[Claim], moves: dict[Asks, Moves], out: set[int]) -> list[Move]:
+        given = []
         heap = [
-            entry for i, claim in enumerate(movable) if i not in out and (entry := self._dearest(i, claim))
+            entry
+            for i, claim in enumerate(movable)
+            if i not in out and (entry := self._dearest(i, claim, moves[claim.asks]))
         ]
         heapify(heap)
         while heap:
             _, loss, _, i, to = heappop(heap)
             claim = movable[i]
             if self.room.fits(claim, to):
-                moves.append((i, claim, claim.at, to))
+                given.append((i, claim, claim.at, to))
                 self.steps.append(Step(claim.job.id, claim.at, to, Reason.ROOM, -loss, UNITS[self.objective]))
                 self.room.change(claim, to)
-            if entry := self._dearest(i, claim):
+            if entry := self._dearest(i, claim, moves[claim.asks]):
                 heappush(heap, entry)
-        return moves
+        return given
 
     def _undo_what_does_not_pack(self, moves: list[Move]) -> int:
         """Undo the last of `moves` until the pods fit on the nodes, by halving; how many stay."""
@@ -320,8 +330,8 @@ class Together:
             self.room.change(claim, before)
         return to
 
-    def _dearest(self, i: int, claim: Claim) -> Entry | None:
-        """The step up towards the goal that fits and gains most for each share, signs turned for the heap.
+    def _dearest(self, i: int, claim: Claim, moves: Moves) -> Entry | None:
+        """The one of `moves` up towards the goal that fits and gains most for each share, signs turned for the heap.
 
         Both at once only where neither gains by itself.
         """
@@ -330,7 +340,7 @@ class Together:
             return None
         best = None
         here: Level | None = None
-        for workers, servers in MOVES:
+        for workers, servers in moves:
             to = Allocation(at[0] + workers, at[1] + servers)
             if to[0] > goal[0] or to[1] > goal[1] or not self.room.fits(claim, to):
                 continue
@@ -359,9 +369,9 @@ def admit(claims: Sequence[Claim], room: Room, steps: list[Step]) -> None:
     line = sorted(claims, key=lambda claim: (not claim.settled, claim.rank)) if settled else claims
     asking = [claim for claim in line if claim.goal is not None]
     if room.fit_all(asking):
+        room.give_goals(asking)
         for claim in asking:
-            room.change(claim, claim.goal)
-            if claim.job.fixed is not None:
+            if claim.fixed is not None:
                 steps.append(Step(claim.job.id, claim.job.current, claim.floor, Reason.FIXED))
         return
     for claim in asking:
