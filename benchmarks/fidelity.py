@@ -213,6 +213,8 @@ def truths(recorded: Recorded, others: Sequence[Recorded], paced: bool = False) 
     }
     cores = {}
     for name, some in alike.items():
+        if not some:
+            raise ValueError(f"{recorded.name}: no other run of its job {name}; record more")
         by_themselves = [other for other in some if len(other.runs) == 1] or some
         cores[name] = learn([other.runs[name] for other in by_themselves])
     for name, some in alike.items():
@@ -309,7 +311,14 @@ def main() -> None:
         keys = [(name,) for name, _ in wanted()]
         harness.measure(_rows(options.folder), keys, partial(record, options.folder), lambda: None, options)
         return
-    table = rows(options.folder)
+    try:
+        table = rows(options.folder)
+    except ValueError as error:
+        parser.exit(2, f"{options.folder}: {error}\n")
+    if not table:
+        parser.exit(
+            2, f"{options.folder}: no run there; `python -m benchmarks.fidelity record` records them\n"
+        )
     print(shown(table), end="")
     if options.write:
         options.write.mkdir(parents=True, exist_ok=True)

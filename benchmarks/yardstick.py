@@ -35,13 +35,14 @@ class Yardstick:
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
         )
         assert self._process.stdout is not None
-        self._process.stdout.readline()
+        if not self._process.stdout.readline():
+            raise RuntimeError("the yardstick did not start: see above")
         return self
 
     def __exit__(self, *_: Any) -> None:
         # It reads until its input is closed, which it is too when this process dies.
         said = self._process.communicate()[0]
-        self.seconds = float(said or "nan")
+        self.seconds = float(said)
 
 
 def trimmed_mean(readings: list[float]) -> float:

@@ -172,7 +172,7 @@ def test_runs_of_another_job_of_that_name_say_nothing() -> None:
         replace(one, spec=spec(maxEpochs=77)) if isinstance(one, JobSubmitted) else one for one in records
     ]
     one, other = (Recorded("a", some, runs_of(some)) for some in (records, longer))
-    with pytest.raises(ValueError, match="no epoch was measured"):
+    with pytest.raises(ValueError, match="a: no other run of its job job"):
         predict(one, [other])
 
 
