@@ -60,8 +60,14 @@ class SpeedModel:
     #: Variance of ln speed in one measurement of weight 1, as repeated ones show it.
     noise: float = NOISE**2
     fit: Fit = field(init=False, repr=False, compare=False)
-    #: Intervals that were asked for: each decision asks for many of them again.
+    #: Intervals and speeds that were asked for: each decision asks for many of them again.
     _known: dict[tuple[int, int], Interval] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
+    _speeds: dict[tuple[int, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
+    #: Means and variances of ln speed at the places that were asked for together last: with the measurements there,
+    #: and without.
+    _beliefs: dict[tuple[bool, tuple[tuple[int, int], ...]], tuple[FloatArray, FloatArray]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
 
@@ -76,7 +82,10 @@ class SpeedModel:
 
     def predict(self, workers: int, servers: int) -> float:
         """Epochs/s with `workers` and `servers`; always positive and finite."""
-        return self.fit.predict_one(float(workers), float(servers))
+        found = self._speeds.get((workers, servers))
+        if found is None:
+            found = self._speeds[workers, servers] = self.fit.predict_one(float(workers), float(servers))
+        return found
 
     def trend(self, workers: int, servers: int) -> float:
         """Epochs/s by the form alone, without the measured deviations from it: smooth, one peak along each axis."""
@@ -113,7 +122,27 @@ class SpeedModel:
 
         `above` is one speed, or one for each place.
         """
-        return expected_improvement(self.fit, *_places(where), np.log(np.asarray(above, dtype=np.float64)))
+        mean, variance = self._believed(tuple(where), left_out=False)
+        return _improvement(mean, np.sqrt(variance), np.log(np.asarray(above, dtype=np.float64)))
+
+    def _believed(
+        self, where: tuple[tuple[int, int], ...], *, left_out: bool
+    ) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of ln speed at each of `where` [m]; `left_out`: by what was measured elsewhere."""
+        key = left_out, where
+        if key not in self._beliefs:
+            # Of each kind the last is asked for again, as long as nothing more was measured.
+            for old in [old for old in self._beliefs if old[0] is left_out]:
+                del self._beliefs[old]
+            if left_out:
+                index = {(p.workers, p.servers): i for i, p in enumerate(self.points)}
+                at = np.array([index[place] for place in where])
+                found = leave_out(self.fit.form, *_columns(self.points), at[:, None])
+                mean, variance = (one.reshape(len(where), -1)[:, 0] for one in found[:2])
+            else:
+                mean, variance = self.fit.log_mean(*_places(where)), self.fit.log_variance(*_places(where))
+            self._beliefs[key] = mean, variance
+        return self._beliefs[key]
 
     def improvement_again(
         self, where: Sequence[tuple[int, int]], above: float | Sequence[float]
@@ -134,9 +163,7 @@ class SpeedModel:
             return np.zeros(len(where))
         columns = _columns(self.points)
         at = np.array([index[place] for place in known])
-        mean, variance, _ = (
-            found.reshape(len(known), -1)[:, 0] for found in leave_out(self.fit.form, *columns, at[:, None])
-        )
+        mean, variance = self._believed(tuple(known), left_out=True)
         spread = np.sqrt(variance)
         off = (np.log(columns[2][at]) - mean) / spread
         slowed = (ndtr(off + math.log(MOST_SLOWED) / spread) - ndtr(off)) / math.log(MOST_SLOWED)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
 
 from coach.core.budget import Money, to_amount
 from coach.core.cluster import NOTHING, Allocation
@@ -218,12 +219,16 @@ def others_affordable(job: Job) -> list[Allocation]:
 
 def allocations(job: Job) -> list[Allocation]:
     """All allocations within the job's limits; of wide limits a part."""
-    least, most = job.minimum, job.maximum
-    return [
+    return list(_between(job.minimum, job.maximum))
+
+
+@lru_cache(maxsize=1 << 10)
+def _between(least: Allocation, most: Allocation) -> tuple[Allocation, ...]:
+    return tuple(
         Allocation(workers, servers)
         for workers in _counts(least.workers, most.workers)
         for servers in _counts(least.servers, most.servers)
-    ]
+    )
 
 
 def _counts(low: int, high: int) -> list[int]:

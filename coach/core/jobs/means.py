@@ -121,9 +121,10 @@ class RoleResources(Part):
         return Resources(units.cores(self.cpu), units.gib(self.memory), float(self.gpu))
 
 
-@lru_cache(maxsize=1 << 14)
-def _total(worker: Resources, server: Resources, scheduler: Resources, allocation: Allocation) -> Resources:
-    return scheduler + server * allocation.servers + worker * allocation.workers
+@lru_cache(maxsize=1 << 10)
+def _shared(*_each: Resources) -> dict[Allocation, Resources]:
+    """Where jobs that request the same keep what whole gangs request."""
+    return {}
 
 
 class RolesResources(Part):
@@ -152,7 +153,16 @@ class RolesResources(Part):
 
     def total(self, allocation: Allocation) -> Resources:
         """What a whole gang of `allocation` requests: one scheduler, and its servers and workers."""
-        return _total(*self.each, allocation)
+        found = self._totals.get(allocation)
+        if found is None:
+            worker, server, scheduler = self.each
+            found = scheduler + server * allocation.servers + worker * allocation.workers
+            self._totals[allocation] = found
+        return found
+
+    @cached_property
+    def _totals(self) -> dict[Allocation, Resources]:
+        return _shared(*self.each)
 
 
 class Policy(Part):

@@ -6,6 +6,7 @@ goes into the journal as `job.to_json()` and comes back as `TrainingJob.from_jso
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
@@ -203,7 +204,7 @@ class JobSpec(Part):
             Allocation(self.workers.min, self.servers.min), Allocation(self.workers.max, self.servers.max)
         )
 
-    @property
+    @cached_property
     def price_book(self) -> PriceBook:
         """The price book that the job is billed by."""
         return self.prices.book() if isinstance(self.prices, InlinePrices) else PRICE_BOOKS[self.prices]
