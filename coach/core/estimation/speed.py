@@ -65,6 +65,9 @@ class SpeedModel:
         init=False, repr=False, compare=False, default_factory=dict
     )
     _speeds: dict[tuple[int, int], float] = field(init=False, repr=False, compare=False, default_factory=dict)
+    _expected: dict[tuple[tuple[int, int], ...], FloatArray] = field(
+        init=False, repr=False, compare=False, default_factory=dict
+    )
     #: Means and variances of ln speed at the places that were asked for together last: with the measurements there,
     #: and without.
     _beliefs: dict[tuple[bool, tuple[tuple[int, int], ...]], tuple[FloatArray, FloatArray]] = field(
@@ -105,6 +108,13 @@ class SpeedModel:
         """Work out the intervals at all of `where` in one go, for whoever is about to ask for most of them."""
         if not self._known.keys() >= set(where):
             self._known.update(zip(where, self.intervals(where), strict=True))
+
+    def expected(self, where: tuple[tuple[int, int], ...]) -> FloatArray:
+        """What `interval` expects at each of `where`, [m], epochs/s."""
+        if where not in self._expected:
+            self.look_at(where)
+            self._expected[where] = np.array([self._known[place].expected for place in where])
+        return self._expected[where]
 
     def intervals(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """`interval` at many (workers, servers) at once: the same, to the bit, as of each asked alone."""

@@ -10,11 +10,15 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
-from coach.core.budget import Money, to_amount
+import numpy as np
+
+from coach.core.budget import Money, PriceBook, to_amount
 from coach.core.cluster import NOTHING, Allocation
-from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds
+from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds, second_cost
+from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.job import LEASE_SECONDS, Job
+from coach.core.jobs.means import RolesResources
 
 #: Epochs that a job is taken to need before its curve says anything.
 PRIOR_EPOCHS = 20.0
@@ -115,9 +119,20 @@ def cheapest_epoch(job: Job) -> float:
     """Expected currency units of an epoch with the allocation that costs least; 0 while no speed is known."""
     if job.speed is None:
         return 0.0
-    points = allocations(job)
-    job.speed.look_at(points)
-    return min(predicted_cost(job, point) for point in points)
+    points, spec = _between(job.minimum, job.maximum), job.spec.spec
+    second, once = _prices(spec.resources, spec.price_book, points)
+    # `predicted_cost` of all at once.
+    seconds = job.times.fixed().expected + 1.0 / job.speed.expected(points)
+    return float((seconds * second + once).min())
+
+
+@lru_cache(maxsize=1 << 10)
+def _prices(
+    resources: RolesResources, book: PriceBook, points: tuple[Allocation, ...]
+) -> tuple[FloatArray, FloatArray]:
+    """Currency units of a second of training and of what an epoch costs beside it, for each of `points` [m]."""
+    second = [second_cost(resources.total(point), book, point.pods) for point in points]
+    return np.array(second), np.array([epoch_cost(0.0, NOTHING, book, point.pods) for point in points])
 
 
 def provided_epochs(job: Job) -> float:
