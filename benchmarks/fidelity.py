@@ -55,8 +55,6 @@ LONGER: dict[str, dict[str, Any]] = {
 }
 NODES = "4x1"
 ROUNDS = 3
-#: Of the rounds so many end with both jobs at once.
-BOTH = 2
 #: The error that is aimed at.
 NEAR = 0.05
 
@@ -78,11 +76,8 @@ class Recorded:
 
 def wanted() -> list[tuple[str, tuple[str, ...]]]:
     """Names of runs and their jobs, in the order in which they are recorded."""
-    rounds = [
-        [((job,), job) for job in LONGER] + [((*LONGER,), "both")] * (number <= BOTH)
-        for number in range(1, ROUNDS + 1)
-    ]
-    return [(f"{kind}-{number}", jobs) for number, some in enumerate(rounds, 1) for jobs, kind in some]
+    kinds = {**{job: (job,) for job in LONGER}, "both": (*LONGER,)}
+    return [(f"{kind}-{number}", jobs) for number in range(1, ROUNDS + 1) for kind, jobs in kinds.items()]
 
 
 def record(folder: Path, name: str) -> dict[str, Any]:

@@ -76,6 +76,7 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
     try:
         if request.memory is not None:
             processes.limit_memory(request.memory)
+        processes.keep_freed_memory()
         backend.limit_threads(request.threads)
         reporter.state("forming")
         if request.role == "scheduler":

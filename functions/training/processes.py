@@ -1,4 +1,4 @@
-"""The few Linux calls that keep processes from outliving the ones they belong to."""
+"""The few calls of Linux and its C library that a group's processes need: to end with each other, and for memory."""
 
 import contextlib
 import ctypes
@@ -11,6 +11,9 @@ from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
 _F_SETSIG = 10  # Linux; Python names it since 3.12
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
+_MOST = 2**31 - 1  # that an int holds
+_LARGEST_KEPT = 32 << 20  # glibc keeps nothing larger, whatever it is told
 _CLONE_NEWNET = 0x40000000  # Linux; Python names it since 3.12, and has setns since then
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -72,6 +75,17 @@ def limit_memory(gib: float) -> None:
     mapped = int(_status("VmData").split()[0]) * 1024
     limit = mapped + int(gib * 2**30)
     resource.setrlimit(resource.RLIMIT_DATA, (limit, limit))
+
+
+def keep_freed_memory() -> None:
+    """Have the C library keep for this process what it frees, up to 32 MiB a piece, until the process ends.
+
+    It would give the memory of gradients and messages back to the kernel after every step, and the kernel clear each
+    page of it for the next one. A C library without glibc's mallopt is left alone.
+    """
+    if hasattr(_libc, "mallopt"):
+        _libc.mallopt(_M_MMAP_THRESHOLD, _LARGEST_KEPT)
+        _libc.mallopt(_M_TRIM_THRESHOLD, _MOST)
 
 
 def _status(field: str) -> str:
