@@ -11,6 +11,10 @@ import pytest
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results"
+#: As words for counts.
+NUMBERS = dict(enumerate(
+    ["no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve"]
+))  # fmt: skip
 
 
 @pytest.fixture(scope="module")
@@ -98,21 +102,27 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     jobs = ("lenet", "mlp", "resnet18")
     words = "best one LeNet takes {}, a perceptron {} and ResNet-18 {} times as long"
     assert words.format(*(ratios[job, "loopback"] for job in jobs)) in readme
-    slow = "when the machine was faster) {}, {} and {} times."
+    slow = "behind links of 2 Gbit/s (medians of two) {}, {} and {} times."
     assert slow.format(*(ratios[job, "2gbit"] for job in jobs)) in readme
-    assert (faster, len(ratios)) == (4, 6) and "four of the six are faster" in readme
+    assert len(ratios) == 6 and f"{NUMBERS[faster]} of the six are faster" in readme
+    statics = [
+        seconds for choices in cases.values() for policy, seconds in choices.items() if "static" in policy
+    ]
+    moods = max(max(seconds) / min(seconds) for seconds in statics)
+    assert f"One static choice took up to {moods:.2f} times as long in one run as in another" in readme
     of_resnet = cases["resnet18", "loopback"]
     fixed = [median(seconds) for policy, seconds in of_resnet.items() if "static" in policy]
-    assert max(fixed) / min(fixed) <= 1.04 and "within 4 % of each other on loopback" in readme
+    apart = math.ceil(100 * (max(fixed) / min(fixed) - 1))
+    assert f"ResNet-18's choices are within {apart} % of each other on loopback" in readme
     paths = [
         run["allocations"].split()
         for run in runs
         if (run["job"], run["network"], run["policy"]) == ("resnet18", "loopback", "coach")
     ]
     changes = max(sum(a != b for a, b in pairwise(path)) for path in paths)
-    assert changes == 6 and "changed among them up to six times" in readme
+    assert f"changed among them up to {NUMBERS[changes]} times" in readme
     for (_, network), choices in cases.items():
-        assert {len(runs) for runs in choices.values()} == {3 if network == "loopback" else 1}
+        assert {len(runs) for runs in choices.values()} == {3 if network == "loopback" else 2}
     probing = [
         median(
             float(run["probing_share"])
@@ -124,9 +134,9 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     assert f"{100 * min(probing):.1f} to {100 * max(probing):.1f} %" in readme
     tight = [run for run in runs if run["budget"]]
     assert all(float(run["cost"]) <= float(run["budget"]) for run in tight)
-    assert [run["state"] for run in tight] == [
-        "Succeeded"
-    ] * 12 and "all twelve runs reach their target" in readme
+    failed = [(run["job"], run["state"]) for run in tight if run["state"] != "Succeeded"]
+    assert failed == [("resnet18", "BudgetExhausted")] and len(tight) == 15
+    assert "14 of fifteen runs reach their target (the money of one ResNet-18 ended first)" in readme
 
 
 def test_servers_and_three_jobs_are_as_measured(readme):
@@ -181,30 +191,13 @@ def test_the_papers_numbers_are_counted_as_in_the_summary(readme):
     )
 
 
-#: As words for counts.
-NUMBERS = [
-    "no",
-    "one",
-    "two",
-    "three",
-    "four",
-    "five",
-    "six",
-    "seven",
-    "eight",
-    "nine",
-    "ten",
-    "eleven",
-    "twelve",
-]
-
-
 def test_real_jobs_took_as_long_as_predicted(readme):
     table = rows("simulation/fidelity.csv")
-    errors = [abs(float(row["error"])) for row in table]
-    near = sum(error <= 0.05 for error in errors)
-    assert f"{NUMBERS[len(errors)]} real jobs" in readme and f"{NUMBERS[near]} of them within 5 %" in readme
-    assert f"within {math.ceil(100 * max(errors))} % of what was predicted" in readme
+    plain, paced = ([abs(float(row[error])) for row in table] for error in ("error", "paced_error"))
+    near = sum(error <= 0.05 for error in plain)
+    said = f"within {math.ceil(100 * max(paced))} % of what was predicted at the machine's pace"
+    assert said in readme and f"{NUMBERS[len(table)]} real jobs" in readme
+    assert f"within {math.ceil(100 * max(plain))} %, {NUMBERS[near]} of them within 5 %" in readme
     alone: dict[str, list[float]] = {}
     for row in table:
         if row["jobs_at_once"] == "1":
