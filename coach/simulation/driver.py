@@ -350,9 +350,9 @@ class Driver:
         fraction = order.fraction
         if order.seconds is not None:
             fraction = min(fraction, order.seconds * speed)
-        samples = truth.samples(fraction)
-        train = samples / truth.data_size / speed
         same = bool(job.epochs) and job.epochs[-1].group == order.group
+        samples = truth.samples(fraction, new_group=not same)
+        train = samples / truth.data_size / speed
         beside = truth.same_group_seconds if same else truth.new_group_seconds
         evaluate = truth.evaluating(*order.allocation)
         whole = beside + train + (evaluate if order.evaluate else 0.0)

@@ -60,9 +60,11 @@ class Training:
         one = self.worker_cores
         return workers * (one(workers, servers) if callable(one) else one) + servers * self.server_cores
 
-    def samples(self, fraction: float) -> int:
-        """Samples of the whole steps that train this part of the data."""
-        return self.batch_size * max(1, math.ceil(round(fraction * self.data_size) / self.batch_size))
+    def samples(self, fraction: float, new_group: bool = False) -> int:
+        """Samples of the whole steps that train this part of the data: two at least in a new group, if it has them."""
+        steps = math.ceil(round(fraction * self.data_size) / self.batch_size)
+        least = min(2 if new_group else 1, math.ceil(self.data_size / self.batch_size))
+        return self.batch_size * max(steps, least)
 
 
 @dataclass(frozen=True, slots=True)

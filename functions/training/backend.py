@@ -21,6 +21,9 @@ class Learner(Protocol):
     def update(self, batch_size: int) -> None:
         """Let the optimizer apply the gradients, divided by `batch_size`, to the weights."""
 
+    def wait(self) -> None:
+        """Wait until all that was ordered is done: steps, their exchange with the group, updates."""
+
     def take_loss(self) -> tuple[float, int]:
         """Sum of the sample losses, and samples, of the steps since the last call. Waits for them."""
 

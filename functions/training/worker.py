@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,7 +34,7 @@ class _Background:
     def __init__(self, call: Callable[[], None]) -> None:
         self._call = call
         self._error: BaseException | None = None
-        self._thread = threading.Thread(target=self._run, name="forming", daemon=True)
+        self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 
     def _run(self) -> None:
@@ -117,6 +118,11 @@ class Worker:
         self._reporter.state("training")
         trained, train_loss, started_at, warm_at, ended_at = self._train(first=is_new)
 
+        position = request.position + trained
+        began = time.perf_counter()
+        # Storing is mostly waiting, and evaluating leaves the weights as they are: they go on side by side.
+        storing = self._store(position)
+        copy_seconds = time.perf_counter() - began
         loss = accuracy = None
         began = time.perf_counter()
         if request.evaluate:
@@ -125,16 +131,8 @@ class Worker:
         evaluate_seconds = time.perf_counter() - began
 
         began = time.perf_counter()
-        position = request.position + trained
-        if request.weights_out is not None and request.rank == 0:
-            state = checkpoint.Checkpoint(
-                arrays=self._learner.arrays(),
-                settings=self._learner.settings(),
-                position=position,
-                epoch=request.epoch,
-                seed=request.seed,
-            )
-            checkpoint.save(request.weights_out, state)
+        if storing is not None:
+            storing.wait()
         self._at = (request.weights_out, position)
         return {
             "samples": trained,
@@ -149,13 +147,27 @@ class Worker:
             "warm_up_seconds": warm_at - started_at,
             "warm_up_samples": request.batch_size if is_new else 0,
             "evaluate_seconds": evaluate_seconds,
-            "checkpoint_seconds": time.perf_counter() - began,
+            "checkpoint_seconds": copy_seconds + time.perf_counter() - began,
             "train_started_at": started_at,
             "train_ended_at": ended_at,
             "cpu_seconds": processes.cpu_seconds() - cpu_before,
             "max_rss_gib": processes.max_rss_gib(),
             "weights_uri": request.weights_out if request.rank == 0 else None,
         }
+
+    def _store(self, position: int) -> _Background | None:
+        """Begin to write the checkpoint, where one is wanted of this worker."""
+        request = self._request
+        if request.weights_out is None or request.rank != 0:
+            return None
+        state = checkpoint.Checkpoint(
+            arrays=self._learner.arrays(),
+            settings=self._learner.settings(),
+            position=position,
+            epoch=request.epoch,
+            seed=request.seed,
+        )
+        return _Background(partial(checkpoint.save, request.weights_out, state))
 
     def _join(self) -> None:
         """Wait until the group is formed, when it is not yet."""
@@ -216,7 +228,7 @@ class Worker:
         the warm-up (the `first` step of a new learner: memory is allocated, kernels are chosen), after the last update.
         """
         request, learner, batch = self._request, self._learner, self._request.batch_size
-        total = math.ceil(self._samples() / batch) * batch
+        total = self._total(first=first)
         mine = share(batch, request.rank, request.workers)
         trained, losses, counted = 0, 0.0, 0
         self._progress = {"samples": 0, "total": total}
@@ -228,9 +240,12 @@ class Worker:
             learner.step(x, y, self._step_seed(request.position + trained))
             self._group.step(learner, batch)
             trained += batch
-            now = time.perf_counter()
-            out_of_time = request.seconds is not None and now - began >= request.seconds
             is_first = first and trained == batch
+            if is_first:
+                learner.wait()
+                warm = time.perf_counter()
+            now = time.perf_counter()
+            out_of_time = request.seconds is not None and not is_first and now - warm >= request.seconds
             if is_first or out_of_time or now - told >= PROGRESS_SECONDS or trained >= total:
                 loss, count = learner.take_loss()
                 losses, counted = losses + loss, counted + count
@@ -238,8 +253,6 @@ class Worker:
                     where = f"samples {request.position} to {request.position + trained}"
                     raise TrainingError("LossNotFinite", f"the training loss became {loss} within {where}")
                 now = time.perf_counter()
-                if is_first:
-                    warm = now
                 if now - told >= PROGRESS_SECONDS:
                     told = now
                     self._progress = {"samples": trained, "total": total, "loss": losses / counted}
@@ -254,11 +267,17 @@ class Worker:
         mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
         return trained, mean, started_at, warm_at, ended_at
 
-    def _samples(self) -> int:
-        """How many samples the epoch asks for: a number, or a part of a data set whose size only we know."""
-        if self._request.fraction is None:
-            return self._request.samples
-        return max(1, round(self._request.fraction * len(self._dataset.train)))
+    def _total(self, *, first: bool) -> int:
+        """How many samples to train, in whole batches: a number, or a part of a data set whose size only we know.
+
+        A part is at least two steps of a new learner (`first`), if the data has them: one tells nothing of its speed.
+        """
+        batch, fraction = self._request.batch_size, self._request.fraction
+        if fraction is None:
+            return math.ceil(self._request.samples / batch) * batch
+        size = len(self._dataset.train)
+        steps = math.ceil(max(1, round(fraction * size)) / batch)
+        return batch * max(steps, min(2 if first else 1, math.ceil(size / batch)))
 
     def _step_seed(self, position: int) -> int:
         """One seed for each (job, step, worker), so that a repeated epoch drops the same units."""

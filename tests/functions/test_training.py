@@ -206,6 +206,92 @@ def test_samples_are_rounded_up_to_whole_batches_and_a_fraction_is_of_the_data_s
     assert (report["samples"], report["data_size"]) == (1024, 100)
 
 
+def test_a_part_for_a_new_learner_is_two_steps_at_least(gang: Gang, tmp_path: Path) -> None:
+    part = {"samples": None, "fraction": 0.001}
+    first = gang.epoch(1, 1, **epoch(tmp_path, **part))
+    assert (first["samples"], first["warm_up_samples"]) == (64, 32)
+    second = gang.epoch(1, 1, **epoch(tmp_path, first, **part))
+    assert (second["samples"], second["warm_up_samples"]) == (32, 0)
+    gang.fresh_group()
+    few = epoch(tmp_path, data={"format": "digits8x8", "size": 32}, **part)
+    assert gang.epoch(1, 1, **few)["samples"] == 32
+
+
+#: Its first passes forward and backward take half a second longer than the others.
+SLOW_FIRST = """
+    import time
+    from mxnet import autograd, gluon
+
+    class Slow(autograd.Function):
+        steps = 0
+
+        def forward(self, x):
+            return x * 1
+
+        def backward(self, gradient):
+            Slow.steps += 1
+            time.sleep(0.5 if Slow.steps == 1 else 0)
+            return gradient
+
+    class Net(gluon.nn.Sequential):
+        def forward(self, x):
+            time.sleep(0.5 if autograd.is_recording() and Slow.steps == 0 else 0)
+            return Slow()(super().forward(x))
+
+    def net():
+        layers = Net()
+        layers.add(gluon.nn.Flatten(), gluon.nn.Dense(10))
+        return layers
+
+    def loss():
+        return gluon.loss.SoftmaxCrossEntropyLoss()
+"""
+
+
+def test_the_warm_up_is_all_of_the_first_step(gang: Gang, tmp_path: Path) -> None:
+    model = model_file(tmp_path / "slow.py", SLOW_FIRST)
+    report = gang.epoch(1, 1, **epoch(tmp_path, model=model))
+    assert 1.0 <= report["warm_up_seconds"] < report["train_seconds"]
+
+
+def test_a_timed_probe_measures_for_its_seconds_after_the_warm_up(gang: Gang, tmp_path: Path) -> None:
+    model = model_file(tmp_path / "slow.py", SLOW_FIRST)
+    report = gang.epoch(1, 1, **epoch(tmp_path, model=model, samples=10_000_000, seconds=0.2))
+    assert report["train_seconds"] - report["warm_up_seconds"] >= 0.2
+    assert report["samples"] > report["warm_up_samples"]
+
+
+#: It waits in its evaluation until the epoch's checkpoint is there.
+WAITING = """
+    import time
+    from pathlib import Path
+    from mxnet import autograd, gluon
+
+    class Net(gluon.nn.Sequential):
+        trained = False
+
+        def forward(self, x):
+            ends = time.monotonic() + 10
+            Net.trained |= autograd.is_recording()
+            while Net.trained and not autograd.is_recording() and not list(Path(__file__).parent.glob("*.npz")):
+                assert time.monotonic() < ends, "no checkpoint came"
+                time.sleep(0.01)
+            return super().forward(x)
+
+    def net():
+        layers = Net()
+        layers.add(gluon.nn.Flatten(), gluon.nn.Dense(10))
+        return layers
+
+    def loss():
+        return gluon.loss.SoftmaxCrossEntropyLoss()
+"""
+
+
+def test_the_checkpoint_is_written_while_the_epoch_is_evaluated(gang: Gang, tmp_path: Path) -> None:
+    gang.epoch(1, 1, **epoch(tmp_path, model=model_file(tmp_path / "waiting.py", WAITING)))
+
+
 def test_a_timed_probe_stops_at_its_seconds(gang: Gang, tmp_path: Path) -> None:
     report = gang.epoch(1, 1, **epoch(tmp_path, samples=10_000_000, seconds=0.2))
     assert 0 < report["samples"] < 10_000_000

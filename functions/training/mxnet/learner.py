@@ -153,6 +153,10 @@ class MxnetLearner:
         """See training.backend.Learner."""
         self._trainer.update(batch_size)
 
+    def wait(self) -> None:
+        """See training.backend.Learner."""
+        mx.nd.waitall()
+
     def take_loss(self) -> tuple[float, int]:
         """See training.backend.Learner."""
         loss, count = float(self._loss_sum.asscalar()), self._counted
