@@ -5,6 +5,9 @@
 Each run is a row of results/static/runs.csv and is skipped when it is there. In each case (job, network) the static
 choices come first, then Coach, then Coach with a budget of 1.2 times what the cheapest static choice cost so far.
 
+`yardstick` in a row is how slow the machine was meanwhile (`benchmarks.yardstick`): between the runs of one choice it
+tells the machine's moods from ours, between choices it does not, since they load the machine differently.
+
 Four virtual nodes of one core share this machine's cores; no two pods that train fit on one node. The limited network
 needs root.
 """
@@ -17,6 +20,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import harness, reservations, static_grid
+from benchmarks.yardstick import Yardstick
 from coach.core.jobs.spec import TrainingJob
 from coach.handler.codec import Record
 
@@ -64,10 +68,11 @@ def run(rows: harness.Rows, job: str, network: str, policy: str, repeat: int) ->
         spec = harness.changed(spec, budget={"amount": amount, "currency": "USD"})
         budget = str(amount)
     history: list[Record] = []
-    (finished,) = harness.run([spec], NODES, "" if network == "loopback" else network, history=history)
+    with Yardstick() as yardstick:
+        (finished,) = harness.run([spec], NODES, "" if network == "loopback" else network, history=history)
     reservations.keep(history, job=job, network=network, policy=policy, repeat=repeat)
     row = static_grid.row_of(policy, repeat, finished)
-    return {"job": job, "network": network, **row, "budget": budget}
+    return {"job": job, "network": network, **row, "budget": budget, "yardstick": f"{yardstick.seconds:.6f}"}
 
 
 def write(rows: harness.Rows) -> None:
