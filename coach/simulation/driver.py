@@ -239,7 +239,7 @@ class Driver:
             self.at(self.now, self._place)
 
     def _place(self) -> None:
-        """Start the pods that the cluster's own scheduler has room for now. They tell of it when they answer."""
+        """Start those waiting pods that the cluster's own scheduler finds nodes for; each answers once it is ready."""
         for pod, node in self._scheduler.bind(self._away):
             standing = self.standing[pod.job][pod]
             standing.pod, standing.since = replace(standing.pod, node=node), self.now
