@@ -518,6 +518,16 @@ def test_a_young_curve_is_not_believed_when_money_is_kept_for_the_rest() -> None
     assert old == pytest.approx(of_curve) and old > 3 * (20 - 18)
 
 
+@pytest.mark.parametrize(("limit", "provided"), [(None, 4), (19, 1)])
+def test_the_last_epoch_of_a_row_may_miss_and_the_row_begin_anew(limit: int | None, provided: float) -> None:
+    known = {} if limit is None else {"maxEpochs": limit}
+    job = job_of({"known_epochs": 18.0}, **known)
+    for number in range(18):
+        add(job, loss=0.1 if number >= 16 else 2.0)
+    assert (job.in_a_row, life.remaining_epochs(job).low) == (2, 1)
+    assert life.provided_epochs(job) == provided
+
+
 def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_showed() -> None:
     job = job_of()
     assert job.times.fixed() == PRIOR_FIXED_SECONDS

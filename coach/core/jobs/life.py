@@ -139,12 +139,15 @@ def provided_epochs(job: Job) -> float:
     """Epochs that the money is made to last for: the geometric mean of the expected ones and their upper bound.
 
     Of a log-normal number with these three in four are below it. A young curve promises too much, so there is no less
-    than the prior has as its upper bound. Each epoch asks anew, and what was kept for epochs that need not be trained
-    is spent later.
+    than the prior has as its upper bound; and the next epoch may miss the target, so that it has to hold in a row from
+    the start: there is no less than that takes. Each epoch asks anew, and what was kept for epochs that need not be
+    trained is spent later.
     """
-    epochs, limit = remaining_epochs(job), job.spec.spec.max_epochs or math.inf
+    epochs, spec = remaining_epochs(job), job.spec.spec
     prior = PRIOR_SPREAD * ((job.known_epochs or PRIOR_EPOCHS) - job.passes)
-    return max(math.sqrt(epochs.expected * epochs.high), min(limit - job.real, prior))
+    once_more = 1.0 + spec.target.epochs_in_a_row
+    least = min((spec.max_epochs or math.inf) - job.real, max(prior, once_more))
+    return max(math.sqrt(epochs.expected * epochs.high), least)
 
 
 def epoch_budget(job: Job) -> float | None:
