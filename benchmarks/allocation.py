@@ -59,7 +59,7 @@ class Job:
     maximum: Allocation
     speeds: tuple[float, ...]
     costs: tuple[float, ...]
-    epoch_budget: float | None = None
+    budget: float | None = None
     deadline: float | None = None
     minimum: Allocation = field(default=Allocation(1, 1))
     requests: Mapping[Role, Resources] = field(default_factory=lambda: REQUESTS)
@@ -81,6 +81,10 @@ class Job:
     def affordable(self, allocation: Allocation) -> bool:
         """Always: what an epoch may cost is `epoch_budget`."""
         return True
+
+    def epoch_budget(self, _: Allocation) -> float | None:
+        """Pods times seconds."""
+        return self.budget
 
 
 def random_job(
@@ -109,7 +113,7 @@ def random_job(
     )
     if budget:
         real = costs[1:, 1:]
-        job.epoch_budget = float(rng.uniform(real.min(), 1.05 * real.max()))
+        job.budget = float(rng.uniform(real.min(), 1.05 * real.max()))
         job.deadline = float(epochs / speeds[1, 1] * rng.uniform(0.2, 1.2))
     return job
 

@@ -62,14 +62,17 @@ class MeasuredCores:
 
 @dataclass
 class MeasuredEvaluation:
-    """Seconds of an evaluation by the number of workers, who share the test data; else as of the nearest number."""
+    """Seconds of an evaluation by the number of workers, who share the test data.
+
+    Those of another number follow from the nearest.
+    """
 
     measured: dict[int, float]
 
     def __call__(self, workers: int, servers: int) -> float:
         """Seconds."""
         nearest = min(self.measured, key=lambda known: (abs(known - workers), known))
-        return self.measured[nearest]
+        return self.measured[nearest] * nearest / workers
 
 
 @dataclass

@@ -503,6 +503,33 @@ def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: fl
     assert (allowed < cheapest) == (times < 2.8), "enough to choose, or for the cheapest alone"
 
 
+def test_the_epoch_budget_leaves_what_changing_there_and_back_costs() -> None:
+    probes = [((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)]
+    budget = {"budget": usd(20 * 32.0 * 2.5), "prices": PRICES}
+    job = lived(((1, 1), 0.05), ((1, 1), 0.05), probes=probes, **budget)
+    job.group = "g"
+    slow, fast, other = (Allocation(*at) for at in ((1, 1), (2, 2), (1, 2)))
+    second = {at: job.spec.spec.resources.total(at).cpu for at in (slow, fast, other)}
+    restart, allowed = job.times.restart, life.epoch_budget(job)
+    assert restart > 0
+    assert allowed is not None
+
+    def changes(at: Allocation) -> float:
+        budget = life.epoch_budget(job, at)
+        assert budget is not None
+        return allowed - budget
+
+    assert changes(slow) == 0, "it stands, and costs least"
+    assert changes(fast) == pytest.approx(restart * (second[fast] + second[slow]))
+    add(job, at=(2, 2), seconds=1 / 0.07, group="h")
+    job.group = "h"
+    allowed = life.epoch_budget(measured(job, *job.speed_points()))
+    restart = job.times.restart
+    assert changes(fast) == pytest.approx(restart * second[slow]), "the way back alone"
+    assert changes(slow) == pytest.approx(restart * second[slow])
+    assert changes(other) == pytest.approx(restart * (second[other] + second[slow]))
+
+
 def test_a_young_curve_is_not_believed_when_money_is_kept_for_the_rest() -> None:
     def after(epochs: int) -> tuple[float, float]:
         job = job_of()
@@ -530,11 +557,11 @@ def test_the_last_epoch_of_a_row_may_miss_and_the_row_begin_anew(limit: int | No
 
 def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_showed() -> None:
     job = job_of()
-    assert job.times.fixed() == PRIOR_FIXED_SECONDS
+    assert job.times.fixed(1) == PRIOR_FIXED_SECONDS
     assert job.times.restart == 0.5
     for group, outside in (("a", 3.0), ("a", 1.0), ("a", 1.2), ("b", 2.0), ("b", 1.0), ("c", 4.0)):
         add(job, group=group, outside=outside)
-    kept, fresh = job.times.fixed(), job.times.fixed(formed=False)
+    kept, fresh = job.times.fixed(1), job.times.fixed(1, formed=False)
     assert (kept.low, kept.expected, kept.high) == pytest.approx((1.0, 1.0, 1.2))
     assert (fresh.low, fresh.expected, fresh.high) == pytest.approx((2.0, 3.0, 4.0))
     assert job.times.restart == pytest.approx(3.0 - 1.0)
@@ -545,6 +572,41 @@ def test_what_a_change_costs_is_known_from_the_first_start() -> None:
     job.epochs[0].report = replace(job.epochs[0].report, evaluate_seconds=0.4, checkpoint_seconds=0.3)
     job.epochs_changed()
     assert job.times.restart == pytest.approx(1.5 - 0.4 - 0.3)
+
+
+@pytest.mark.parametrize(("outside", "checkpoint", "evaluated"), [(0.5, 0.3, 1.0), (1.1, 0.9, 1.1)])
+def test_an_epoch_that_was_not_evaluated_waited_for_the_checkpoint_that_an_evaluation_hides(
+    outside: float, checkpoint: float, evaluated: float
+) -> None:
+    def report(job: Job, **changes: Any) -> None:
+        job.epochs[-1].report = replace(job.epochs[-1].report, **changes)
+        job.epochs_changed()
+
+    job = job_of()
+    report(add(job, outside=1.0), evaluate_seconds=0.8)
+    report(add(job, outside=outside), loss=None, checkpoint_seconds=checkpoint)
+    assert job.times.fixed(1).expected == pytest.approx(evaluated)
+
+
+@pytest.mark.parametrize(("mode", "twice", "both"), [("sync", 0.8, 0.75), ("async", 1.6, 0.75)])
+def test_workers_share_an_evaluation_unless_they_go_each_for_itself(
+    mode: str, twice: float, both: float
+) -> None:
+    def evaluated(at: tuple[int, int], seconds: float) -> None:
+        add(job, at=at, outside=0.2 + seconds)
+        job.epochs[-1].report = replace(job.epochs[-1].report, evaluate_seconds=seconds)
+        job.epochs_changed()
+
+    job = job_of(mode=mode)
+    for seconds in (1.5, 1.6, 1.9):
+        evaluated((1, 1), seconds)
+    assert job.times.fixed(1).expected == pytest.approx(0.2 + 1.6)
+    assert job.times.fixed(2).expected == pytest.approx(0.2 + twice)
+    bounds = job.times.evaluation(2)
+    assert (bounds.low, bounds.high) == pytest.approx((1.5 * twice / 1.6, 1.9 * twice / 1.6))
+    evaluated((2, 1), both)
+    assert job.times.fixed(2).expected == pytest.approx(0.2 + both), "measured"
+    assert job.times.fixed(1).expected == pytest.approx(0.2 + 1.6)
 
 
 # -- when it ends -----------------------------------------------------------------------------------------

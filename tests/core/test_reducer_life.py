@@ -15,6 +15,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.life import CALLS_PER_SECOND, CALLS_TO_START, affordable
+from coach.core.jobs.probing import SMALLEST_PROBE
 from coach.core.jobs.reasons import Reason, State
 from tests.core.world import Truth, World, nodes, spec, usd
 
@@ -67,7 +68,7 @@ def test_every_probe_at_the_smallest_allocation_takes_20_to_40_seconds_or_its_sh
     minis = [epoch for epoch in world.job().epochs if epoch.kind is EpochKind.MINI]
     for epoch in minis:
         assert epoch.report.train_seconds <= 40.0
-        assert epoch.report.train_seconds >= 20.0 or epoch.fraction > 0.08
+        assert epoch.report.train_seconds >= 20.0 or epoch.fraction > SMALLEST_PROBE
     assert sum(epoch.fraction for epoch in minis) <= 0.1 * 20 * 1.001
     assert len(minis) >= 2
 
@@ -123,9 +124,9 @@ def test_a_probe_is_measured_though_its_room_is_free_only_when_the_last_one_is_g
     """2x1 and 1x2: the second worker takes the place of the second server, or the other way round."""
     world = World.of(nodes(1, 2.6))
     world.submit(spec(servers={"min": 1, "max": 2}, workers={"min": 1, "max": 2}))
-    world.run(until=lambda: len(world.job().epochs) == 3)
+    world.run(until=lambda: len(world.job().epochs) == 4)
     first, *others = allocations(world.job(), EpochKind.MINI)
-    assert first == "1x1" and sorted(others) == ["1x2", "2x1"]
+    assert first == "1x1" and {"1x2", "2x1"} <= set(others)
 
 
 def test_where_more_workers_are_slower_the_job_trains_with_few() -> None:

@@ -19,6 +19,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.fits import Curve, Surface
+from coach.core.jobs.parts import Mode
 from coach.core.jobs.reasons import Reason, State
 from coach.core.jobs.spec import TrainingJob
 from coach.core.jobs.times import Times
@@ -252,7 +253,7 @@ class Job:
     def times(self) -> Times:
         """What its epochs took beside training."""
         if self._times is None:
-            self._times = Times.of(self.epochs)
+            self._times = Times.of(self.epochs, shared=self.spec.spec.mode is not Mode.ASYNC)
         return self._times
 
     def epochs_changed(self) -> None:

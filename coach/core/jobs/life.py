@@ -94,7 +94,7 @@ def predicted_seconds(
     """
     if job.speed is None:
         return None
-    return epoch_seconds(job.speed, *allocation, job.times.fixed(formed), fraction)
+    return epoch_seconds(job.speed, *allocation, job.times.fixed(allocation.workers, formed), fraction)
 
 
 def _cost(job: Job, allocation: Allocation, seconds: float) -> float:
@@ -106,7 +106,8 @@ def predicted_cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> f
     """Expected currency units of an epoch with `allocation`; 0 while no speed is known."""
     if job.speed is None:
         return 0.0
-    return _cost(job, allocation, expected_seconds(job.speed, *allocation, job.times.fixed(), fraction))
+    fixed = job.times.fixed(allocation.workers)
+    return _cost(job, allocation, expected_seconds(job.speed, *allocation, fixed, fraction))
 
 
 def least_cost(job: Job, allocation: Allocation) -> float:
@@ -117,13 +118,21 @@ def least_cost(job: Job, allocation: Allocation) -> float:
 
 def cheapest_epoch(job: Job) -> float:
     """Expected currency units of an epoch with the allocation that costs least; 0 while no speed is known."""
+    return _cheapest(job)[0]
+
+
+def _cheapest(job: Job) -> tuple[float, Allocation]:
+    """What an epoch is expected to cost with the allocation that costs least, and that; 0 while no speed is known."""
     if job.speed is None:
-        return 0.0
+        return 0.0, job.minimum
     points, spec = _between(job.minimum, job.maximum), job.spec.spec
     second, once = _prices(spec.resources, spec.price_book, points)
     # `predicted_cost` of all at once.
-    seconds = job.times.fixed().expected + 1.0 / job.speed.expected(points)
-    return float((seconds * second + once).min())
+    fixed = {workers: job.times.fixed(workers).expected for workers in {point.workers for point in points}}
+    outside = np.array([fixed[point.workers] for point in points])
+    costs = (outside + 1.0 / job.speed.expected(points)) * second + once
+    least = int(costs.argmin())
+    return float(costs[least]), points[least]
 
 
 @lru_cache(maxsize=1 << 10)
@@ -150,18 +159,33 @@ def provided_epochs(job: Job) -> float:
     return max(math.sqrt(epochs.expected * epochs.high), least)
 
 
-def epoch_budget(job: Job) -> float | None:
+def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None:
     """Currency units that the next epoch may cost; less than the cheapest does where that one alone is left.
 
     The remaining budget over the expected remaining epochs (thesis section 4.2), as long as what the epoch leaves
     covers the rest of the provided ones with the cheapest allocation. (The thesis has the first half alone: where more
     epochs than expected are needed, what was spent on speed is missing then.)
+
+    With `allocation`: of an epoch with it, which has to leave what changing to it and back costs, too.
     """
     if job.ledger.budget is None:
         return None
     left = to_amount(job.ledger.budget - job.ledger.spent)
-    reserve = (provided_epochs(job) - 1.0) * cheapest_epoch(job)
+    each, cheapest = _cheapest(job)
+    reserve = (provided_epochs(job) - 1.0) * each
+    if allocation is not None:
+        reserve += _change_cost(job, allocation, cheapest)
     return min(left / remaining_epochs(job).expected, left - reserve)
+
+
+def _change_cost(job: Job, allocation: Allocation, cheapest: Allocation) -> float:
+    """Currency units of a new group with `allocation`, unless its group stays, and of one with the cheapest later."""
+    spec = job.spec.spec
+    to_come = [] if _stays_formed(job, allocation) else [allocation]
+    if allocation != cheapest:
+        to_come.append(cheapest)
+    seconds = (second_cost(spec.resources.total(at), spec.price_book, at.pods) for at in to_come)
+    return job.times.restart * sum(seconds)
 
 
 def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | None) -> Terms | None:

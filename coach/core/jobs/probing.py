@@ -96,9 +96,6 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
         spare = spare if spare > 0 else left
     if not (seen := [point for point in times if least_cost(job, point) <= budget]):
         return
-    # The best measured: of these the fastest, or where money is short the cheapest.
-    best = max(seen, key=lambda at: -predicted_cost(job, at) if short else model.predict(*at))
-    fastest = model.predict(*best)
     fraction = min(share, _probe_fraction(job, model))
 
     def rate(point: Allocation) -> float:
@@ -106,11 +103,17 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
         spec = job.spec.spec
         return second_cost(spec.resources.total(point), spec.price_book, point.pods) if short else 1.0
 
+    def epoch(point: Allocation) -> float:
+        """What an epoch takes, in seconds or money."""
+        return (job.times.fixed(point.workers).expected + 1.0 / model.predict(*point)) * rate(point)
+
+    best = min(seen, key=epoch)
+    least_epoch = epoch(best)
+
     def above(point: Allocation) -> float:
         """The speed, epochs/s, from which on `point` is better than the best measured."""
-        if not short:
-            return fastest
-        return 1.0 / max(cheapest / rate(point) - job.times.fixed().expected, TINY_SECONDS)
+        fixed = job.times.fixed(point.workers).expected
+        return 1.0 / max(least_epoch / rate(point) - fixed, TINY_SECONDS)
 
     gains: dict[Allocation, float] = {}
     if new := [point for point in points if point not in times]:
@@ -122,15 +125,16 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
     once = [point for point, count in times.items() if count == 1 and point != best]
     again = model.improvement_again(once, [above(point) for point in once])
     gains |= zip(once, again.tolist(), strict=True)
-    epoch = cheapest if short else 1.0 / fastest
-    rest = remaining_epochs(job).expected * epoch
-    beside = 2 * job.times.restart + job.times.fixed().expected - job.times.evaluate
+    remaining = remaining_epochs(job).expected
+    training = rate(best) / model.predict(*best)
+    beside = 2 * job.times.restart + job.times.beside().expected
     worth = []
     for point, gain in gains.items():
-        price = beside * rate(point)
-        if gain * rest > price and point not in job.missed:
-            slower = max(0.0, fraction / model.predict(*point) * rate(point) - fraction * epoch)
-            worth.append((gain * rest - price - slower, point))
+        # A gain is one in ln speed: of the time in training alone.
+        saved, price = gain * remaining * rate(point) / above(point), beside * rate(point)
+        if saved > price and point not in job.missed:
+            slower = fraction * max(0.0, rate(point) / model.predict(*point) - training)
+            worth.append((saved - price - slower, point))
     worth.sort(reverse=True)
     for net, point in worth:
         payable = predicted_cost(job, point, fraction) <= SPARE_SHARE * spare
@@ -162,13 +166,15 @@ def probe_share(job: Job) -> float:
     epochs = PROBE_SHARE * total_epochs(job) - sum(epoch.fraction for epoch in probes)
     if job.speed is None:
         return epochs
-    fixed, slowest = job.times.fixed().expected, job.speed.predict(*job.minimum)
+    times, slowest = job.times, job.speed.predict(*job.minimum)
     # Epochs to come are evaluated; a new group's other seconds are no measure for theirs.
-    beside_each = job.times.kept.expected if job.times.kept else job.times.evaluate
+    beside_each = times.kept.expected if times.kept else 0.0
     measured = {(point.workers, point.servers) for point in job.speed_points()}
-    fastest = max([slowest, *(job.speed.predict(*point) for point in measured)])
-    whole = job.run_seconds + remaining_epochs(job).expected * (beside_each + 1.0 / fastest)
-    beside = job.times.restart + fixed - job.times.evaluate
+    least = min(
+        times.evaluation(at[0]).expected + 1.0 / job.speed.predict(*at) for at in {job.minimum, *measured}
+    )
+    whole = job.run_seconds + remaining_epochs(job).expected * (beside_each + least)
+    beside = times.restart + times.beside().expected
     seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
     return min(epochs, (seconds - beside) * slowest)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING
@@ -23,39 +23,84 @@ PRIOR_RESTART_SECONDS = 0.5
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds outside training of an epoch that is evaluated: median and range of the last like it, None without one.
+    """Seconds outside training: median and range of the last epochs that tell.
 
-    `kept`: of epochs whose group stayed formed from the one before; `fresh`: of the others. `restart` is what a new
-    group costs over one that stays formed: as long as none has, over an evaluation and a checkpoint. `evaluate` is what
-    an evaluation takes (0 before the first).
+    `kept`: beside an evaluation, of epochs whose group stayed formed from the one before; `fresh`: of the others; None
+    without one. `restart` is what a new group costs over one that stays formed: as long as none has, over a checkpoint.
+    `evaluations`: of an evaluation, by the number of workers, who share the test data if `shared`.
     """
 
     kept: Interval | None
     fresh: Interval | None
     restart: float
-    evaluate: float
+    evaluations: Mapping[int, Interval]
+    shared: bool = True
 
     @classmethod
-    def of(cls, epochs: Iterable[Epoch]) -> Times:
+    def of(cls, epochs: Iterable[Epoch], shared: bool = True) -> Times:
         """Those of a job with these epochs."""
         epochs = list(epochs)
-        evaluations = [epoch.report.evaluate_seconds for epoch in epochs if epoch.report.loss is not None]
-        evaluate = statistics.median(evaluations[-RECENT_EPOCHS:]) if evaluations else 0.0
-        seconds = [epoch.other_seconds + (evaluate if epoch.report.loss is None else 0.0) for epoch in epochs]
+        seconds: dict[int, list[float]] = {}
+        for epoch in epochs:
+            if epoch.report.loss is not None:
+                seconds.setdefault(epoch.allocation.workers, []).append(epoch.report.evaluate_seconds)
+        recent = {workers: _range(some[-RECENT_EPOCHS:]) for workers, some in seconds.items()}
+        evaluations = {workers: found for workers, found in recent.items() if found}
+        hidden = [
+            _hidden(epoch, _evaluation(evaluations, epoch.allocation.workers, shared)) for epoch in epochs
+        ]
+        beside = [epoch.other_seconds - less for epoch, less in zip(epochs, hidden, strict=True)]
         stayed = [False, *(before.group == epoch.group for before, epoch in pairwise(epochs))]
-        kept = [other for other, formed in zip(seconds, stayed, strict=False) if formed]
-        fresh = [other for other, formed in zip(seconds, stayed, strict=False) if not formed]
+        kept = [other for other, formed in zip(beside, stayed, strict=False) if formed]
+        fresh = [other for other, formed in zip(beside, stayed, strict=False) if not formed]
         restart = PRIOR_RESTART_SECONDS
         if fresh:
-            checkpoint = statistics.median(epoch.report.checkpoint_seconds for epoch in epochs)
-            usual = statistics.median(kept) if kept else evaluate + checkpoint
-            restart = max(0.0, statistics.median(fresh) - usual)
-        return cls(_range(kept[-RECENT_EPOCHS:]), _range(fresh[-RECENT_EPOCHS:]), restart, evaluate)
+            usual = kept or [
+                epoch.report.checkpoint_seconds - (less if epoch.report.loss is None else 0.0)
+                for epoch, less in zip(epochs, hidden, strict=True)
+            ]
+            restart = max(0.0, statistics.median(fresh) - statistics.median(usual))
+        return cls(
+            _range(kept[-RECENT_EPOCHS:]), _range(fresh[-RECENT_EPOCHS:]), restart, evaluations, shared
+        )
 
-    def fixed(self, formed: bool = True) -> Interval:
-        """Of the next epoch; `formed`: its group stays. Epochs of the other kind count while there is none."""
+    def evaluation(self, workers: int) -> Interval:
+        """Of an evaluation by so many workers; 0 before the first. What none took follows from the nearest number."""
+        return _evaluation(self.evaluations, workers, self.shared)
+
+    def beside(self, formed: bool = True) -> Interval:
+        """Of the next epoch beside its evaluation; `formed`: its group stays.
+
+        Epochs of the other kind count while there is none.
+        """
         known = (self.kept or self.fresh) if formed else (self.fresh or self.kept)
         return known or PRIOR_FIXED_SECONDS
+
+    def fixed(self, workers: int, formed: bool = True) -> Interval:
+        """Of the next epoch, if it is evaluated by so many workers."""
+        beside, evaluation = self.beside(formed), self.evaluation(workers)
+        return Interval(
+            beside.low + evaluation.low,
+            beside.expected + evaluation.expected,
+            beside.high + evaluation.high,
+        )
+
+
+def _evaluation(known: Mapping[int, Interval], workers: int, shared: bool) -> Interval:
+    if not known:
+        return Interval(0.0, 0.0, 0.0)
+    nearest = min(known, key=lambda count: (abs(count - workers), count))
+    return known[nearest] * (nearest / workers if shared else 1.0)
+
+
+def _hidden(epoch: Epoch, evaluation: Interval) -> float:
+    """Seconds outside training that are not beside an evaluation: its own, or those in which a checkpoint waited alone.
+
+    A checkpoint is stored while the epoch is evaluated, and only what takes longer is in the report then.
+    """
+    if epoch.report.loss is not None:
+        return epoch.report.evaluate_seconds
+    return min(epoch.report.checkpoint_seconds, evaluation.expected)
 
 
 def _range(seconds: list[float]) -> Interval | None:

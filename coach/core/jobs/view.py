@@ -28,6 +28,7 @@ class View:
         self._job = job
         self._speeds: dict[Allocation, float] = {}
         self._costs: dict[Allocation, float] = {}
+        self._budgets: dict[Allocation, float | None] = {}
         self._payable: dict[Allocation, bool] = {}
         #: What policies worked out of it (`base.kept`).
         self.memory: dict[Any, Any] = {}
@@ -51,11 +52,6 @@ class View:
             (max(whole.cpu, held.cpu), max(whole.memory, held.memory), max(whole.gpu, held.gpu)),
             (max(pod.cpu for pod in pods), max(pod.memory for pod in pods), max(pod.gpu for pod in pods)),
         )
-
-    @cached_property
-    def epoch_budget(self) -> float | None:
-        """Currency units that the next epoch may cost."""
-        return life.epoch_budget(self._job)
 
     @cached_property
     def verdict(self) -> tuple[Reason, str] | None:
@@ -161,6 +157,12 @@ class View:
         if allocation not in self._costs:
             self._costs[allocation] = life.predicted_cost(self._job, allocation) * self._factors.cost
         return self._costs[allocation]
+
+    def epoch_budget(self, allocation: Allocation, /) -> float | None:
+        """Currency units that the next epoch may cost, with what changing costs taken off."""
+        if allocation not in self._budgets:
+            self._budgets[allocation] = life.epoch_budget(self._job, allocation)
+        return self._budgets[allocation]
 
     def affordable(self, allocation: Allocation, /) -> bool:
         """Whether the money left covers an epoch."""

@@ -105,10 +105,6 @@ class JobView(Protocol):
         """Predicted epochs to the target; None while nothing is known."""
 
     @property
-    def epoch_budget(self) -> float | None:
-        """Currency units that the next epoch may cost; None without a budget."""
-
-    @property
     def deadline(self) -> float | None:
         """Seconds from now in which the job should end; None without a deadline."""
 
@@ -125,6 +121,9 @@ class JobView(Protocol):
 
     def epoch_cost(self, allocation: Allocation, /) -> float:
         """Predicted currency units of one epoch."""
+
+    def epoch_budget(self, allocation: Allocation, /) -> float | None:
+        """Currency units that the next epoch may cost if it is one with this allocation; None without a budget."""
 
     def affordable(self, allocation: Allocation, /) -> bool:
         """Whether the money left could pay the reservation of one epoch."""

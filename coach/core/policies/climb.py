@@ -132,7 +132,7 @@ climber = lru_cache(Climb)
 
 def within_epoch_budget(job: JobView, allocation: Allocation) -> bool:
     """Whether an epoch with `allocation` costs no more than the job's epoch budget, if it has one."""
-    budget = job.epoch_budget
+    budget = job.epoch_budget(allocation)
     return budget is None or job.epoch_cost(allocation) <= budget * (1 + ROUNDING)
 
 

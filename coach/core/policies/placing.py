@@ -47,7 +47,6 @@ class Placed:
     """A `JobState` as allocation policies see it (`base.JobView`). No budget, no deadline: they are the driver's."""
 
     fixed = None
-    epoch_budget = None
     deadline = None
     objective = Objective.SOONEST
 
@@ -105,6 +104,10 @@ class Placed:
         job = self.job
         cores = job.scheduler[0] + allocation.workers * job.worker[0] + allocation.servers * job.server[0]
         return float(cores) / self.speed(allocation)
+
+    def epoch_budget(self, _allocation: Allocation, /) -> None:
+        """It has none."""
+        return None
 
     def affordable(self, _allocation: Allocation, /) -> bool:
         """Without a budget everything is."""

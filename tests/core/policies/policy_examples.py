@@ -49,7 +49,7 @@ class Job:
     busy: bool = False
     requests: Mapping[Role, Resources] = field(default_factory=lambda: FREE_SCHEDULER)
     remaining_epochs: Epochs | None = Epochs(8.0, 10.0, 14.0)
-    epoch_budget: float | None = None
+    budget: float | None = None
     deadline: float | None = None
     restart_seconds: float = 0.0
     objective: Objective = Objective.SOONEST
@@ -63,6 +63,9 @@ class Job:
 
     def epoch_cost(self, allocation: Allocation) -> float:
         return self.price * sum(allocation) / self.speed_of(allocation)
+
+    def epoch_budget(self, allocation: Allocation) -> float | None:
+        return self.budget
 
     def affordable(self, allocation: Allocation) -> bool:
         return self.epoch_cost(allocation) <= self.money

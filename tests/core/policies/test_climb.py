@@ -61,31 +61,31 @@ ALONE = [
     (
         "the epoch budget stops the climb",  # 1x1 costs 2 x 101.5 = 203, 2x1 154.5, 3x1 139.3, 4x1 132.5
         SOONEST,
-        Job("a", server_speed(100.0, fixed=60.0), epoch_budget=340.0),  # 320, 330, 373.3
+        Job("a", server_speed(100.0, fixed=60.0), budget=340.0),  # 320, 330, 373.3
         "2x1",
     ),
     (
         "where the smallest allocation breaks the epoch budget the climb leads to one that keeps it",
         SOONEST,
-        Job("a", server_speed(100.0), epoch_budget=140.0),  # 1x1: 200, 2x1: 150, 3x1: 133.3, 3x2: 166.7
+        Job("a", server_speed(100.0), budget=140.0),  # 1x1: 200, 2x1: 150, 3x1: 133.3, 3x2: 166.7
         "4x1",
     ),
     (
         "where all break the epoch budget the cheapest is taken",
         SOONEST,
-        Job("a", server_speed(100.0, fixed=10.0), epoch_budget=1.0),  # 220, 180, 173.3, 175
+        Job("a", server_speed(100.0, fixed=10.0), budget=1.0),  # 220, 180, 173.3, 175
         "3x1",
     ),
     (
         "an allocation whose reservation cannot be paid is not taken, though its epoch keeps the epoch budget",
         SOONEST,
-        Job("a", server_speed(100.0, fixed=60.0), epoch_budget=400.0, money=335.0),
+        Job("a", server_speed(100.0, fixed=60.0), budget=400.0, money=335.0),
         "2x1",
     ),
     (
         "a job that can pay for nothing waits",
         SOONEST,
-        Job("a", server_speed(100.0), epoch_budget=1.0, money=1.0),
+        Job("a", server_speed(100.0), budget=1.0, money=1.0),
         None,
     ),
     (
@@ -137,7 +137,7 @@ def smooth_jobs(draw: st.DrawFn) -> Job:
         "a",
         speed,
         maximum=job.maximum,
-        epoch_budget=draw(st.none() | st.floats(costs[0] * 0.9, costs[-1] * 1.1)),
+        budget=draw(st.none() | st.floats(costs[0] * 0.9, costs[-1] * 1.1)),
         deadline=draw(st.none() | st.floats(1.0, 20.0 / speed(Allocation(1, 1)))),
         money=draw(st.just(float("inf")) | st.floats(costs[0] * 0.9, costs[-1] * 1.1)),
     )
@@ -163,7 +163,7 @@ def test_on_the_parameter_server_form_the_climb_finds_the_best_of_all(job: Job, 
 def test_on_any_table_of_speeds_the_climb_ends_inside_the_limits_and_never_below_its_start(
     speeds: list[list[float]], budget: float | None, efficiency: float
 ) -> None:
-    job = Job("a", table(*map(tuple, speeds)), maximum=Allocation(3, 3), epoch_budget=budget)
+    job = Job("a", table(*map(tuple, speeds)), maximum=Allocation(3, 3), budget=budget)
     climb = Climb(Objective.SOONEST, efficiency)
     found = climb(job)[0]
     assert found in list(allocations(job))

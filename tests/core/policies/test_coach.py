@@ -161,7 +161,7 @@ TOGETHER = [
     (
         "a job whose epochs would cost more with fewer workers keeps them",
         # An epoch of a costs 200 with 1x1 and 150 with 2x1, and 150 is what it may cost.
-        [Job("a", LINEAR, 1.0, epoch_budget=150.0, maximum=many(2)), Job("b", LINEAR, remaining_epochs=LONG)],
+        [Job("a", LINEAR, 1.0, budget=150.0, maximum=many(2)), Job("b", LINEAR, remaining_epochs=LONG)],
         cluster(6.0),
         {"a": "2x1", "b": "2x1"},
     ),
@@ -204,7 +204,7 @@ def test_hysteresis_does_not_keep_what_others_need() -> None:
 
 
 def test_hysteresis_does_not_keep_what_breaks_the_epoch_budget() -> None:
-    job = Job("a", LINEAR, current=Allocation(4, 4), restart_seconds=1e9, epoch_budget=160.0)
+    job = Job("a", LINEAR, current=Allocation(4, 4), restart_seconds=1e9, budget=160.0)
     assert decided(COACH, [job], cluster(50.0)) == {"a": "4x1"}
 
 
@@ -406,7 +406,7 @@ def contests(draw: st.DrawFn) -> tuple[list[Job], ClusterView]:
         if draw(st.booleans()):
             best = best_alone(job, Climb(Objective.CHEAPEST))
             assert best is not None
-            job = replace(job, epoch_budget=job.epoch_cost(best) * draw(st.sampled_from([1.0, 1.2, 1.5])))
+            job = replace(job, budget=job.epoch_cost(best) * draw(st.sampled_from([1.0, 1.2, 1.5])))
         jobs.append(job)
     return jobs, cluster(*(draw(st.sampled_from([2.0, 4.0, 8.0])) for _ in range(draw(st.integers(1, 3)))))
 
