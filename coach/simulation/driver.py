@@ -347,10 +347,12 @@ class Driver:
         job = self.reducer.jobs[order.job]
         fate = draw(self._seed, order.job, job.attempts, self._faults.function_lost)
         speed = truth.speed(*order.allocation) * math.exp(truth.speed_noise * fate.speed)
+        same = bool(job.epochs) and job.epochs[-1].group == order.group
         fraction = order.fraction
         if order.seconds is not None:
-            fraction = min(fraction, order.seconds * speed)
-        same = bool(job.epochs) and job.epochs[-1].group == order.group
+            # A new group's seconds begin after its first step.
+            warm_up = 0 if same else truth.batch_size
+            fraction = min(fraction, order.seconds * speed + warm_up / truth.data_size)
         samples = truth.samples(fraction, new_group=not same)
         train = samples / truth.data_size / speed
         beside = truth.same_group_seconds if same else truth.new_group_seconds

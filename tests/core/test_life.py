@@ -505,7 +505,7 @@ def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: fl
 
 def test_the_epoch_budget_leaves_what_changing_there_and_back_costs() -> None:
     probes = [((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)]
-    budget = {"budget": usd(20 * 32.0 * 2.5), "prices": PRICES}
+    budget = {"budget": usd(54 * 32.0), "prices": PRICES}
     job = lived(((1, 1), 0.05), ((1, 1), 0.05), probes=probes, **budget)
     job.group = "g"
     slow, fast, other = (Allocation(*at) for at in ((1, 1), (2, 2), (1, 2)))
@@ -522,12 +522,27 @@ def test_the_epoch_budget_leaves_what_changing_there_and_back_costs() -> None:
     assert changes(slow) == 0, "it stands, and costs least"
     assert changes(fast) == pytest.approx(restart * (second[fast] + second[slow]))
     add(job, at=(2, 2), seconds=1 / 0.07, group="h")
-    job.group = "h"
+    job.group, job.ledger.spent = "h", to_money(3 * 32.0)
     allowed = life.epoch_budget(measured(job, *job.speed_points()))
     restart = job.times.restart
     assert changes(fast) == pytest.approx(restart * second[slow]), "the way back alone"
     assert changes(slow) == pytest.approx(restart * second[slow])
     assert changes(other) == pytest.approx(restart * (second[other] + second[slow]))
+
+
+@pytest.mark.parametrize(
+    ("times", "speed", "within"), [(1.2, 0.08, True), (1.2, 0.076, False), (0.95, 0.08, False)]
+)
+def test_what_costs_as_much_as_the_cheapest_may_be_taken_while_the_expected_epochs_are_paid(
+    times: float, speed: float, within: bool
+) -> None:
+    budget = {"budget": usd(20 * 32.0 * times), "prices": PRICES}
+    job = lived(probes=[((1, 1), 0.05), ((2, 1), speed)], **budget)
+    cost, each = life.predicted_cost(job, Allocation(2, 1)), life.cheapest_epoch(job)
+    allowed, strictly = life.epoch_budget(job, Allocation(2, 1)), life.epoch_budget(job)
+    assert allowed is not None and strictly is not None
+    assert strictly < each
+    assert (cost <= allowed) == within, (cost / each, allowed / each)
 
 
 def test_a_young_curve_is_not_believed_when_money_is_kept_for_the_rest() -> None:

@@ -41,6 +41,8 @@ CALLS_PER_SECOND = 2.0
 ROUNDING: Money = 1_000
 #: Failed attempts in a row before a job is given up.
 MAX_FAILURES = 3
+#: Costs of epochs that differ by no more than a measurement may be off are taken for the same.
+SAME_COST = 1.05
 #: Real epochs from which on the curve says when the job ends: its first values say little of its end.
 CURVE_EPOCHS = 3
 
@@ -166,16 +168,18 @@ def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None
     covers the rest of the provided ones with the cheapest allocation. (The thesis has the first half alone: where more
     epochs than expected are needed, what was spent on speed is missing then.)
 
-    With `allocation`: of an epoch with it, which has to leave what changing to it and back costs, too.
+    With `allocation`: of an epoch with it, which has to leave what changing to it and back costs, too. But what costs
+    as much as the cheapest, as far as predictions tell (SAME_COST), is not refused for what may remain: it may be far
+    faster.
     """
     if job.ledger.budget is None:
         return None
     left = to_amount(job.ledger.budget - job.ledger.spent)
     each, cheapest = _cheapest(job)
-    reserve = (provided_epochs(job) - 1.0) * each
+    spare = left - (provided_epochs(job) - 1.0) * each
     if allocation is not None:
-        reserve += _change_cost(job, allocation, cheapest)
-    return min(left / remaining_epochs(job).expected, left - reserve)
+        spare = max(spare - _change_cost(job, allocation, cheapest), SAME_COST * each)
+    return min(left / remaining_epochs(job).expected, spare)
 
 
 def _change_cost(job: Job, allocation: Allocation, cheapest: Allocation) -> float:

@@ -6,8 +6,10 @@ Thesis section 4.1 has mini-epochs of 20-40 s at four points; here they are run 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import islice
+from typing import NamedTuple
 
 from coach.core.budget import to_amount
 from coach.core.cluster import Allocation
@@ -80,66 +82,95 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
     share, model = probe_share(job), job.speed
     if model is None or share < SMALLEST_PROBE:
         return
-    least, most = job.minimum, job.maximum
-    measured = Counter((p.workers, p.servers) for p in job.speed_points())
-    times = {Allocation(*at): count for at, count in measured.items() if _inside(least, at, most)}
-    if not times:
+    model.look_at(allocations(job))
+    counts = Counter(Allocation(point.workers, point.servers) for point in job.speed_points())
+    measured = {at: count for at, count in counts.items() if _inside(job.minimum, at, job.maximum)}
+    if not measured:
         return
-    points = allocations(job)
-    model.look_at(points)
-    cheapest = min(predicted_cost(job, point) for point in times)
-    budget, spare, short = float("inf"), float("inf"), False
-    if (allowed := epoch_budget(job)) is not None:
-        budget, short = max(allowed, cheapest), allowed < cheapest
-        left = to_amount(job.ledger.left or 0)
-        spare = left - remaining_epochs(job).expected * cheapest
-        spare = spare if spare > 0 else left
-    if not (seen := [point for point in times if least_cost(job, point) <= budget]):
+    means = _means(job, measured)
+    payable = [at for at in measured if least_cost(job, at) <= means.epoch]
+    if not payable:
         return
-    fraction = min(share, _probe_fraction(job, model))
-
-    def rate(point: Allocation) -> float:
-        """What a second is worth: itself, or its money."""
-        spec = job.spec.spec
-        return second_cost(spec.resources.total(point), spec.price_book, point.pods) if short else 1.0
-
-    def epoch(point: Allocation) -> float:
-        """What an epoch takes, in seconds or money."""
-        return (job.times.fixed(point.workers).expected + 1.0 / model.predict(*point)) * rate(point)
-
-    best = min(seen, key=epoch)
-    least_epoch = epoch(best)
-
-    def above(point: Allocation) -> float:
-        """The speed, epochs/s, from which on `point` is better than the best measured."""
-        fixed = job.times.fixed(point.workers).expected
-        return 1.0 / max(least_epoch / rate(point) - fixed, TINY_SECONDS)
-
-    gains: dict[Allocation, float] = {}
-    if new := [point for point in points if point not in times]:
-        levels = [above(point) for point in new]
-        ceiling = most_by_computing(job)
-        beyond = [max(level, ceiling(point.workers)) for level, point in zip(levels, new, strict=True)]
-        found = model.improvement(new, levels) - model.improvement(new, beyond)
-        gains |= zip(new, found.tolist(), strict=True)
-    once = [point for point, count in times.items() if count == 1 and point != best]
-    again = model.improvement_again(once, [above(point) for point in once])
-    gains |= zip(once, again.tolist(), strict=True)
+    scale = _Scale(job, model, in_money=means.short)
+    best = min(payable, key=scale.epoch)
     remaining = remaining_epochs(job).expected
-    training = rate(best) / model.predict(*best)
+    fraction = min(share, _probe_fraction(job, model))
     beside = 2 * job.times.restart + job.times.beside().expected
     worth = []
-    for point, gain in gains.items():
+    for at, gain in _gains(job, model, measured, best, scale).items():
         # A gain is one in ln speed: of the time in training alone.
-        saved, price = gain * remaining * rate(point) / above(point), beside * rate(point)
-        if saved > price and point not in job.missed:
-            slower = fraction * max(0.0, rate(point) / model.predict(*point) - training)
-            worth.append((saved - price - slower, point))
+        saved, price = gain * remaining * scale.rate(at) / scale.tie(at, best), beside * scale.rate(at)
+        if saved > price and at not in job.missed:
+            slower = fraction * max(0.0, scale.training(at) - scale.training(best))
+            worth.append((saved - price - slower, at))
     worth.sort(reverse=True)
-    for net, point in worth:
-        payable = predicted_cost(job, point, fraction) <= SPARE_SHARE * spare
-        if net > 0 and payable and least_cost(job, point) <= budget:
-            yield point
+    for net, at in worth:
+        once = predicted_cost(job, at, fraction) <= SPARE_SHARE * means.spare
+        if net > 0 and once and least_cost(job, at) <= means.epoch:
+            yield at
+
+
+class _Means(NamedTuple):
+    """What measuring may cost: an epoch with what is measured, and all measurements; is money `short`?"""
+
+    epoch: float
+    spare: float
+    short: bool
+
+
+def _means(job: Job, measured: Iterable[Allocation]) -> _Means:
+    allowed = epoch_budget(job)
+    if allowed is None:
+        return _Means(float("inf"), float("inf"), short=False)
+    cheapest = min(predicted_cost(job, at) for at in measured)
+    left = to_amount(job.ledger.left or 0)
+    spare = left - remaining_epochs(job).expected * cheapest
+    return _Means(max(allowed, cheapest), spare if spare > 0 else left, short=allowed < cheapest)
+
+
+@dataclass(frozen=True, slots=True)
+class _Scale:
+    """What allocations are compared by: the seconds of an epoch, or its money."""
+
+    job: Job
+    model: SpeedModel
+    in_money: bool
+
+    def rate(self, at: Allocation) -> float:
+        """What a second is worth: itself, or its money."""
+        spec = self.job.spec.spec
+        return second_cost(spec.resources.total(at), spec.price_book, at.pods) if self.in_money else 1.0
+
+    def training(self, at: Allocation) -> float:
+        """Of a whole data set."""
+        return self.rate(at) / self.model.predict(*at)
+
+    def epoch(self, at: Allocation) -> float:
+        """Of an epoch, with what lies outside training."""
+        return self._fixed(at) * self.rate(at) + self.training(at)
+
+    def tie(self, at: Allocation, best: Allocation) -> float:
+        """The speed, epochs/s, from which on `at` is better than `best`."""
+        return 1.0 / max(self.epoch(best) / self.rate(at) - self._fixed(at), TINY_SECONDS)
+
+    def _fixed(self, at: Allocation) -> float:
+        return self.job.times.fixed(at.workers).expected
+
+
+def _gains(
+    job: Job, model: SpeedModel, measured: Mapping[Allocation, int], best: Allocation, scale: _Scale
+) -> dict[Allocation, float]:
+    """By how much a measurement is expected to exceed, in ln speed, what is as good as the best measured."""
+    gains: dict[Allocation, float] = {}
+    if new := [at for at in allocations(job) if at not in measured]:
+        ties = [scale.tie(at, best) for at in new]
+        ceiling = most_by_computing(job)
+        beyond = [max(tie, ceiling(at.workers)) for tie, at in zip(ties, new, strict=True)]
+        found = model.improvement(new, ties) - model.improvement(new, beyond)
+        gains |= zip(new, found.tolist(), strict=True)
+    once = [at for at, count in measured.items() if count == 1 and at != best]
+    again = model.improvement_again(once, [scale.tie(at, best) for at in once])
+    return gains | dict(zip(once, again.tolist(), strict=True))
 
 
 def most_by_computing(job: Job) -> Callable[[int], float]:

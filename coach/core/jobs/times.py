@@ -40,16 +40,11 @@ class Times:
     def of(cls, epochs: Iterable[Epoch], shared: bool = True) -> Times:
         """Those of a job with these epochs."""
         epochs = list(epochs)
-        seconds: dict[int, list[float]] = {}
-        for epoch in epochs:
-            if epoch.report.loss is not None:
-                seconds.setdefault(epoch.allocation.workers, []).append(epoch.report.evaluate_seconds)
-        recent = {workers: _range(some[-RECENT_EPOCHS:]) for workers, some in seconds.items()}
-        evaluations = {workers: found for workers, found in recent.items() if found}
+        evaluations = _evaluations(epochs)
         hidden = [
             _hidden(epoch, _evaluation(evaluations, epoch.allocation.workers, shared)) for epoch in epochs
         ]
-        beside = [epoch.other_seconds - less for epoch, less in zip(epochs, hidden, strict=True)]
+        beside = [max(0.0, epoch.other_seconds - less) for epoch, less in zip(epochs, hidden, strict=True)]
         stayed = [False, *(before.group == epoch.group for before, epoch in pairwise(epochs))]
         kept = [other for other, formed in zip(beside, stayed, strict=False) if formed]
         fresh = [other for other, formed in zip(beside, stayed, strict=False) if not formed]
@@ -61,7 +56,7 @@ class Times:
             ]
             restart = max(0.0, statistics.median(fresh) - statistics.median(usual))
         return cls(
-            _range(kept[-RECENT_EPOCHS:]), _range(fresh[-RECENT_EPOCHS:]), restart, evaluations, shared
+            _recent(kept) if kept else None, _recent(fresh) if fresh else None, restart, evaluations, shared
         )
 
     def evaluation(self, workers: int) -> Interval:
@@ -86,6 +81,15 @@ class Times:
         )
 
 
+def _evaluations(epochs: Iterable[Epoch]) -> dict[int, Interval]:
+    """Seconds of the last evaluations by the number of workers."""
+    seconds: dict[int, list[float]] = {}
+    for epoch in epochs:
+        if epoch.report.loss is not None:
+            seconds.setdefault(epoch.allocation.workers, []).append(epoch.report.evaluate_seconds)
+    return {workers: _recent(some) for workers, some in seconds.items()}
+
+
 def _evaluation(known: Mapping[int, Interval], workers: int, shared: bool) -> Interval:
     if not known:
         return Interval(0.0, 0.0, 0.0)
@@ -103,5 +107,7 @@ def _hidden(epoch: Epoch, evaluation: Interval) -> float:
     return min(epoch.report.checkpoint_seconds, evaluation.expected)
 
 
-def _range(seconds: list[float]) -> Interval | None:
-    return Interval(min(seconds), statistics.median(seconds), max(seconds)) if seconds else None
+def _recent(seconds: list[float]) -> Interval:
+    """Median and range of the last of them."""
+    last = seconds[-RECENT_EPOCHS:]
+    return Interval(min(last), statistics.median(last), max(last))
