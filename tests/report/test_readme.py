@@ -105,9 +105,9 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     slow = "behind links of 2 Gbit/s {}, {} and {} times."
     assert slow.format(*(ratios[job, "2gbit"] for job in jobs)) in readme
     faster = f"Against the median choice {NUMBERS[6 - len(slower)]} of the six are faster"
-    assert len(ratios) == 6 and list(slower) == [("mlp", "loopback")]
-    times = slower["mlp", "loopback"]
-    assert f"{faster} (the perceptron, on loopback, takes {times:.3f} times as long)" in readme
+    assert len(ratios) == 6 and list(slower) == [("mlp", "2gbit")]
+    times = slower["mlp", "2gbit"]
+    assert f"{faster} (the perceptron, behind links, takes {times:.2f} times as long)" in readme
     statics = [
         seconds for choices in cases.values() for policy, seconds in choices.items() if "static" in policy
     ]
@@ -115,15 +115,15 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     assert f"One static choice took up to {moods:.2f} times as long in one run as in another" in readme
     counts = {case: {len(runs) for runs in choices.values()} for case, choices in cases.items()}
     said = {
-        ("lenet", "loopback"): 2,
-        ("lenet", "2gbit"): 1,
+        ("lenet", "loopback"): 3,
+        ("lenet", "2gbit"): 2,
         ("mlp", "loopback"): 3,
-        ("mlp", "2gbit"): 2,
+        ("mlp", "2gbit"): 3,
         ("resnet18", "loopback"): 2,
-        ("resnet18", "2gbit"): 1,
+        ("resnet18", "2gbit"): 2,
     }
     assert counts == {case: {runs} for case, runs in said.items()}
-    assert "medians of two runs, of the perceptron three, behind links one and two" in readme
+    assert "medians of two or three interleaved runs" in readme
     probing = [
         median(
             float(run["probing_share"])
@@ -134,12 +134,10 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     ]
     assert f"{100 * min(probing):.1f} to {100 * max(probing):.1f} %" in readme
     tight = [run for run in runs if run["budget"]]
-    assert all(float(run["cost"]) <= float(run["budget"]) for run in tight)
-    failed = [(run["job"], run["state"]) for run in tight if run["state"] != "Succeeded"]
-    assert failed == [("lenet", "BudgetExhausted")] and len(tight) == 11
+    assert {run["state"] for run in tight} == {"Succeeded"} and len(tight) == 15
+    spent = max(float(run["cost"]) / float(run["budget"]) for run in tight)
     assert (
-        "ten of eleven runs reach their target (the money of one LeNet ended first), and none overspends"
-        in readme
+        f"all fifteen runs reach their target, and none spends more than {100 * spent:.0f} % of it" in readme
     )
 
 
