@@ -94,7 +94,12 @@ def _evaluation(known: Mapping[int, Interval], workers: int, shared: bool) -> In
     if not known:
         return Interval(0.0, 0.0, 0.0)
     nearest = min(known, key=lambda count: (abs(count - workers), count))
-    return known[nearest] * (nearest / workers if shared else 1.0)
+    measured = known[nearest]
+    if not shared or nearest == workers:
+        return measured
+    guess = measured * (nearest / workers)
+    # At worst those that come bring nothing.
+    return Interval(min(guess.low, measured.low), guess.expected, max(guess.high, measured.high))
 
 
 def _hidden(epoch: Epoch, evaluation: Interval) -> float:
