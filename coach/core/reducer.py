@@ -287,11 +287,11 @@ class Reducer:
         left = self._probes(job)
         size = self._view(job).probe_size if left else None
         if size:
-            for point in left:
+            for probe in left:
+                point = probe.at
                 payable = life.terms(job, point, *size) is not None
                 if payable and isinstance(self._now.plan(job, point, point, shrunk=True), GangPlan):
-                    why = f"probe {point}: {len(left)} to measure, at most {size[0]:.1%} of the data"
-                    return EpochKind.MINI, point, (why,)
+                    return EpochKind.MINI, point, (f"{probe}; at most {size[0]:.1%} of the data",)
         fixed = job.spec.spec.policy.allocation
         if fixed is not None and self.placement is Placement.DEFAULT:
             # Its number is not to be decided, and its place in the queue is not Coach's to give.
@@ -314,7 +314,7 @@ class Reducer:
                 if (known := self.policy.memory(name)) != self.jobs[name].remembered:
                     self._take(act.Remember(self._at, name, known))
 
-    def _probes(self, job: Job) -> list[Allocation]:
+    def _probes(self, job: Job) -> list[probing.Probe]:
         if job.spec.spec.policy.allocation is not None:
             return []
         fits = functools.partial(self.nodes.can_hold, job)

@@ -185,7 +185,8 @@ def _fixed_seconds(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, .
 def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
     if job.spec.spec.policy.allocation is not None:
         return []
-    return probing.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Wait))
+    left = probing.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Wait))
+    return [probe.at for probe in left]
 
 
 def _known(points: tuple[tuple[int, int, float], ...], passes: float | None) -> Iterable[str]:

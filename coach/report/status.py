@@ -189,7 +189,7 @@ def eta(job: Job, now: float) -> Interval | None:
     if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
         return None
     known = job.last_x() is not None and bool(job.real_epochs)
-    if not known and job.known_epochs is None:
+    if not known and (job.known_epochs is None or life.sees_no_way(job)):
         return None
     at = job.wanted or job.minimum
     if job.kind is EpochKind.MINI and job.epochs:

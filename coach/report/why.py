@@ -39,7 +39,7 @@ def why(
         lines += _queue(job, jobs, nodes)
     if job.reason in AT_REST:
         lines += _next_command(job)
-    if job.why:
+    if job.why and job.pods:
         lines.append(f"Decided for {_what(job)}:")
         lines += [f"  {step}" for step in job.why]
     lines += _alternatives(job)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -93,6 +93,10 @@ def curved(job: Job, values: Sequence[float], times: int) -> Job:
     return job
 
 
+def points_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation]:
+    return [probe.at for probe in probing.probes_left(job, fits)]
+
+
 def mini(job: Job, at: tuple[int, int], fraction: float = 0.4) -> Job:
     return add(job, at=at, kind=EpochKind.MINI, fraction=fraction)
 
@@ -103,21 +107,21 @@ def mini(job: Job, at: tuple[int, int], fraction: float = 0.4) -> Job:
 @pytest.mark.parametrize(("least", "first"), [((1, 1), (1, 1)), ((2, 3), (2, 3))])
 def test_the_first_probe_is_the_smallest_allocation(least: tuple[int, int], first: tuple[int, int]) -> None:
     workers, servers = ({"min": count, "max": 4} for count in least)
-    assert probing.probes_left(job_of(workers=workers, servers=servers), lambda _: True) == [first]
+    assert points_left(job_of(workers=workers, servers=servers), lambda _: True) == [first]
 
 
 def test_what_no_cluster_state_could_hold_or_never_came_is_not_measured() -> None:
     job = job_of()
-    assert probing.probes_left(job, lambda at: False) == []
+    assert points_left(job, lambda at: False) == []
     job.missed = (Allocation(1, 1),)
-    assert probing.probes_left(job, lambda _: True) == [(1, 1)]
+    assert points_left(job, lambda _: True) == [(1, 1)]
     job.missed = (Allocation(1, 1),) * probing.PROBE_TRIES
-    assert probing.probes_left(job, lambda _: True) == []
+    assert points_left(job, lambda _: True) == []
 
 
 def test_what_earlier_jobs_measured_is_not_measured_again() -> None:
     job = job_of({"known_points": ((1, 1, 0.05), (2, 2, 0.09), (2, 1, 0.089), (9, 9, 1.0))}, **SMALL)
-    found = probing.probes_left(measured(job, *job.speed_points()), lambda _: True)
+    found = points_left(measured(job, *job.speed_points()), lambda _: True)
     assert not {(1, 1), (2, 2)} & set(found)
 
 
@@ -140,7 +144,7 @@ def lived(
 
 
 def test_a_point_that_one_slow_minute_made_look_bad_is_measured_again() -> None:
-    assert probing.probes_left(lived(), lambda _: True)[0] == (2, 1)
+    assert points_left(lived(), lambda _: True)[0] == (2, 1)
 
 
 def _with_all_probing_done() -> Job:
@@ -169,7 +173,7 @@ def _never_came() -> Job:
     ],
 )
 def test_what_cannot_pay_for_itself_is_not_measured_again(job: Job, fits: tuple[int, int]) -> None:
-    assert probing.probes_left(job, lambda at: at == fits) == []
+    assert points_left(job, lambda at: at == fits) == []
 
 
 def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners() -> None:
@@ -177,7 +181,7 @@ def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners(
     speed = {(1, 1): 0.05, (1, 2): 0.052, (2, 1): 0.09, (2, 2): 0.1, (4, 4): 0.16}
     for at, v in speed.items():
         add(job, at=at, kind=EpochKind.MINI, fraction=0.1, seconds=0.1 / v)
-    found = probing.probes_left(measured(job, *job.speed_points()), lambda _: True)
+    found = points_left(measured(job, *job.speed_points()), lambda _: True)
     assert 1 <= len(found) <= probing.PROBES_AT_ONCE
     for more in found:
         assert more not in speed
@@ -186,10 +190,10 @@ def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners(
 
 def test_after_the_first_probe_only_what_may_pay_for_itself_is_measured() -> None:
     one = [((1, 1), 0.05)]
-    assert probing.probes_left(lived(probes=one), lambda _: True)[0] == (2, 2), "it may be fastest by most"
-    assert probing.probes_left(lived(probes=one, maxEpochs=1), lambda _: True) == []
+    assert points_left(lived(probes=one), lambda _: True)[0] == (2, 2), "it may be fastest by most"
+    assert points_left(lived(probes=one, maxEpochs=1), lambda _: True) == []
     helps = [*one, ((2, 2), 0.09), ((2, 1), 0.089)]
-    assert probing.probes_left(lived(probes=helps), lambda _: True) == [], "1x2 has one worker too few"
+    assert points_left(lived(probes=helps), lambda _: True) == [], "1x2 has one worker too few"
 
 
 @pytest.mark.parametrize(
@@ -207,24 +211,37 @@ def test_what_a_worker_computes_no_server_takes_from_it(
     for at, speed in (((1, 1), 0.05), ((2, 2), 0.08)):
         seconds = 0.2 / speed
         add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=seconds, cpu=computing * seconds)
-    found = probing.probes_left(measured(job, *job.speed_points()), lambda _: True)
+    found = points_left(measured(job, *job.speed_points()), lambda _: True)
     assert sorted(found) == sorted(measured_next)
 
 
 def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
     tight = {"budget": usd(20 * 32.0 * 1.5), "prices": PRICES}  # an epoch at 1x1 costs 32
-    assert probing.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True)
+    assert points_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True)
     dear = [((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)]
-    assert probing.probes_left(lived(probes=dear, **tight), lambda _: True) == [(2, 1)], (
-        "as fast, and cheaper"
-    )
+    assert points_left(lived(probes=dear, **tight), lambda _: True) == [(2, 1)], "as fast, and cheaper"
     tight["budget"] = usd(20 * 32.0 * 1.02)
     assert life.epoch_budget(lived(probes=[((1, 1), 0.05)], **tight)) is not None
-    assert probing.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True) == [], "too dear"
+    assert points_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True) == [], "too dear"
     tight["budget"] = usd(20 * 32.0 * 0.9)
-    assert probing.probes_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True), (
+    assert points_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True), (
         "only something cheaper can come to the end"
     )
+
+
+def test_a_job_that_is_to_be_cheap_measures_what_may_cost_less() -> None:
+    soonest, cheapest = (
+        probing.probes_left(
+            lived(probes=[((1, 1), 0.05)], objective=objective, prices=PRICES), lambda _: True
+        )
+        for objective in ("soonest", "cheapest")
+    )
+    assert soonest and {probe.unit for probe in soonest} == {"s"}
+    assert {probe.unit for probe in cheapest} <= {"USD"}
+    assert all(probe.saves > probe.takes for probe in [*soonest, *cheapest])
+    assert str(soonest[0]).startswith(f"probe {soonest[0].at}: expected to save ")
+    late = lived(probes=[((1, 1), 0.05)], objective="cheapest", prices=PRICES, timeLimit=120)
+    assert {probe.unit for probe in probing.probes_left(late, lambda _: True)} == {"s"}, "it has to hurry"
 
 
 # -- how large a mini-epoch is ----------------------------------------------------------------------------
@@ -733,3 +750,17 @@ def test_no_fit_is_believed_that_calls_a_job_hopeless_while_it_climbs_at_the_rat
 def test_money_left_is_said_as_it_is() -> None:
     job = job_of(budget=usd(2.0))
     assert job.ledger.left is not None and to_amount(job.ledger.left) == 2.0
+
+
+def test_a_job_whose_curve_sees_no_way_is_not_taken_to_be_at_its_end() -> None:
+    """It goes on because it may get there in as many epochs again: that is what is left of it, not three epochs."""
+    flat = [2.0 - 0.5 * (1 - 0.5**i) for i in range(1, 26)]
+    job = job_of(target={"loss": 0.3})
+    for value in flat:
+        add(job, loss=value)
+    curved(job, flat, 1)
+    assert job.last_x() is None
+    assert life.sees_no_way(job)
+    left = life.remaining_epochs(job)
+    assert left.expected == 25
+    assert left.high > left.expected

@@ -73,6 +73,11 @@ def _curve_says(job: Job) -> Interval | None:
     return job.last_x() if job.real >= CURVE_EPOCHS else None
 
 
+def sees_no_way(job: Job) -> bool:
+    """Whether the curve has something to say, and that is that it never reaches the target."""
+    return job.curve is not None and job.real >= CURVE_EPOCHS and job.last_x() is None
+
+
 def remaining_epochs(job: Job) -> Interval:
     """Epochs still to train until the target has held long enough."""
     need = float(max(1, job.spec.spec.target.epochs_in_a_row - job.in_a_row))
@@ -82,6 +87,9 @@ def remaining_epochs(job: Job) -> Interval:
     last = _curve_says(job)
     if last is None:
         guess = max(need, total_epochs(job) - job.passes)
+        if sees_no_way(job):
+            # It goes on all the same, as long as it may still get there in as many epochs again (`ending`).
+            guess = max(guess, job.passes)
         return Interval(min(limit, need), min(limit, guess), min(limit, PRIOR_SPREAD * guess))
     values = (min(limit, max(need, x - job.passes)) for x in (last.low, last.expected, last.high))
     return Interval(*values)

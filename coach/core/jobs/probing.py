@@ -22,9 +22,11 @@ from coach.core.jobs.life import (
     epoch_budget,
     least_cost,
     predicted_cost,
+    predicted_seconds,
     remaining_epochs,
     total_epochs,
 )
+from coach.core.jobs.spec import JobObjective
 
 #: All probes together may train at most this share of the job's predicted epochs, and take this share of its seconds.
 PROBE_SHARE = 0.10
@@ -32,7 +34,8 @@ PROBE_SHARE = 0.10
 SMALLEST_PROBE = 0.05
 #: So many points are kept in mind for the next probe, should there be no room for the best of them now.
 PROBES_AT_ONCE = 3
-#: How often a gang is started for a probe before the point is left out.
+#: How often a gang is started for the first probe, of the smallest allocation, before the job goes on without. Any
+#: other point is left out after its first miss.
 PROBE_TRIES = 2
 #: A measurement may cost this share of the money to spare: with a fifth more than the job needs, others follow it.
 SPARE_SHARE = 0.33
@@ -42,14 +45,30 @@ TINY_SECONDS = 1e-9
 SURELY_COMPUTING = 0.8
 
 
+class Probe(NamedTuple):
+    """An allocation to measure: what that is expected to save in the rest of the job, and what it takes, in `unit`."""
+
+    at: Allocation
+    saves: float = 0.0
+    takes: float = 0.0
+    unit: str = ""
+
+    def __str__(self) -> str:
+        """`probe 2x1: expected to save 12 s, takes 1.3`."""
+        if not self.unit:
+            return f"probe {self.at}: no speed is known yet"
+        return f"probe {self.at}: expected to save {self.saves:.3g} {self.unit}, takes {self.takes:.3g}"
+
+
 def probes_left(
-    job: Job, fits: Callable[[Allocation], bool], points: Iterable[Allocation] | None = None
-) -> list[Allocation]:
+    job: Job, fits: Callable[[Allocation], bool], points: Iterable[Probe] | None = None
+) -> list[Probe]:
     """What to measure next, the best first: of `points`, the job's `to_measure`, those that the cluster could hold."""
-    return list(islice(filter(fits, to_measure(job) if points is None else points), PROBES_AT_ONCE))
+    wanted = to_measure(job) if points is None else points
+    return list(islice((probe for probe in wanted if fits(probe.at)), PROBES_AT_ONCE))
 
 
-def to_measure(job: Job) -> Iterator[Allocation]:
+def to_measure(job: Job) -> Iterator[Probe]:
     """The smallest allocation, then what is worth it (`worth_measuring`), the best first: wherever it would fit.
 
     The smallest is left out when it was measured and no fit came of it, or its gang did not come PROBE_TRIES times.
@@ -60,19 +79,20 @@ def to_measure(job: Job) -> Iterator[Allocation]:
     first = job.minimum
     measured = any(epoch.allocation == first for epoch in job.epochs)
     if not measured and job.missed.count(first) < PROBE_TRIES:
-        yield first
+        yield Probe(first)
 
 
 def _inside(least: Allocation, at: tuple[int, int], most: Allocation) -> bool:
     return least.workers <= at[0] <= most.workers and least.servers <= at[1] <= most.servers
 
 
-def worth_measuring(job: Job) -> Iterator[Allocation]:
+def worth_measuring(job: Job) -> Iterator[Probe]:
     """The allocations whose measurement is expected to save more than it takes, those that save most first.
 
     What it saves is time: the expected improvement over the fastest allocation that was measured, for the rest of the
     job, as far as what a worker computes leaves room for it (`most_by_computing`). Where even the cheapest allocation
-    costs more than the epoch budget it is money: that over the cheapest one.
+    costs more than the epoch budget, or the job is to be cheap and will be in time, it is money: that over the cheapest
+    one.
     Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
     two restarts, what a group that stays formed takes too, and training at its speed meanwhile. Only what may cost no
     more than the epoch budget counts, or, where that is less than anything measured costs, than the cheapest of those;
@@ -91,7 +111,7 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
     payable = [at for at in measured if least_cost(job, at) <= means.epoch]
     if not payable:
         return
-    scale = _Scale(job, model, in_money=means.short)
+    scale = _Scale(job, model, in_money=means.short or _to_be_cheap(job, measured))
     best = min(payable, key=scale.epoch)
     remaining = remaining_epochs(job).expected
     fraction = min(share, _probe_fraction(job, model))
@@ -102,12 +122,24 @@ def worth_measuring(job: Job) -> Iterator[Allocation]:
         saved, price = gain * remaining * scale.rate(at) / scale.tie(at, best), beside * scale.rate(at)
         if saved > price and at not in job.missed:
             slower = fraction * max(0.0, scale.training(at) - scale.training(best))
-            worth.append((saved - price - slower, at))
-    worth.sort(reverse=True)
-    for net, at in worth:
-        once = predicted_cost(job, at, fraction) <= SPARE_SHARE * means.spare
-        if net > 0 and once and least_cost(job, at) <= means.epoch:
-            yield at
+            worth.append(Probe(at, saved, price + slower, scale.unit))
+    worth.sort(key=lambda probe: (probe.saves - probe.takes, probe.at), reverse=True)
+    for probe in worth:
+        once = predicted_cost(job, probe.at, fraction) <= SPARE_SHARE * means.spare
+        if probe.saves > probe.takes and once and least_cost(job, probe.at) <= means.epoch:
+            yield probe
+
+
+def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
+    """Whether the job's file asks for the least money, and the cheapest allocation measured ends in time."""
+    spec = job.spec.spec
+    if spec.objective is not JobObjective.CHEAPEST:
+        return False
+    cheapest = min(measured, key=lambda at: predicted_cost(job, at))
+    seconds = predicted_seconds(job, cheapest, 1.0)
+    if spec.time_limit is None or seconds is None:
+        return True
+    return remaining_epochs(job).expected * seconds.expected <= spec.time_limit - job.run_seconds
 
 
 class _Means(NamedTuple):
@@ -135,6 +167,11 @@ class _Scale:
     job: Job
     model: SpeedModel
     in_money: bool
+
+    @property
+    def unit(self) -> str:
+        """Of what is compared."""
+        return self.job.spec.spec.price_book.currency if self.in_money else "s"
 
     def rate(self, at: Allocation) -> float:
         """What a second is worth: itself, or its money."""

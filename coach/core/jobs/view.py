@@ -59,12 +59,12 @@ class View:
         return ending.verdict(self._job)
 
     @property
-    def to_measure(self) -> Iterator[Allocation]:
+    def to_measure(self) -> Iterator[probing.Probe]:
         """What it would measure of its speed, the best first, wherever that fits; worked out as far as it is read."""
         return copy(self._to_measure)
 
     @cached_property
-    def _to_measure(self) -> Iterator[Allocation]:
+    def _to_measure(self) -> Iterator[probing.Probe]:
         # What one copy of it has found the next ones find there.
         return tee(probing.to_measure(self._job), 1)[0]
 

@@ -167,10 +167,19 @@ class Reason(StrEnum):
     UTILITY = "utility"  #: the remaining time that a pod saves, for each share of the cluster
     UNAFFORDABLE = "unaffordable"  #: waits: not even the smallest allocation's next epoch can be paid
     NEVER_FITS = "never-fits"  #: waits: the smallest allocation is more than the empty cluster has
+    OVER_BUDGET = (
+        "over-epoch-budget"  #: not taken: faster, but an epoch would cost more than the budget allows
+    )
+    LATE = "late"  #: not taken: cheaper, but the job would end too late
+    TOO_LITTLE = "too-little"  #: not taken: faster, but by too little for its pods
+
+
+#: Why a step was not taken.
+NOT_TAKEN = frozenset({Reason.OVER_BUDGET, Reason.LATE, Reason.TOO_LITTLE})
 
 
 class Step(NamedTuple):
-    """One step of a decision: `job` went from `before` to `after` (None: it waits)."""
+    """One step of a decision: `job` went from `before` to `after` (None: it waits), or might have (`NOT_TAKEN`)."""
 
     job: str
     before: Allocation | None
@@ -184,7 +193,8 @@ class Step(NamedTuple):
 
     def __str__(self) -> str:
         """`job a 2x1 -> 3x1: speed, 0.004 epochs/s, an epoch costs 0.012`."""
-        words = f"job {self.job} {self.before or 'nothing'} -> {self.after or 'waits'}: {self.reason}"
+        arrow = ", not" if self.reason in NOT_TAKEN else " ->"
+        words = f"job {self.job} {self.before or 'nothing'}{arrow} {self.after or 'waits'}: {self.reason}"
         if self.unit:
             words += f", {self.gain:.4g} {self.unit}"
         if self.cost is not None:

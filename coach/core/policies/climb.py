@@ -7,6 +7,7 @@ starts at the job's minimum and takes the larger gain, step by step, within what
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
@@ -53,12 +54,7 @@ class Climb:
             return -1, -job.epoch_cost(allocation)
         speed = job.speed(allocation)
         if self.cheapest(job):
-            late = (
-                job.deadline is not None
-                and job.remaining_epochs is not None
-                and job.remaining_epochs.expected > job.deadline * speed
-            )
-            return (0, speed) if late else (1, -job.epoch_cost(allocation))
+            return (0, speed) if late(job, speed) else (1, -job.epoch_cost(allocation))
         return (1, speed) if within_epoch_budget(job, allocation) else (0, -job.epoch_cost(allocation))
 
     def __call__(self, job: JobView) -> tuple[Allocation | None, list[Step]]:
@@ -79,13 +75,35 @@ class Climb:
             there, to = found
             steps.append(self._step(job, (at, here), (to, there)))
             at, here = to, there
+        if here[0] == 1:
+            steps += self._pruned(job, at, here[1])
         return (None if here[0] < 0 else at), steps
+
+    def _pruned(self, job: JobView, at: Allocation, value: float) -> Iterator[Step]:
+        """What was not taken of the nearest ring, though it is better, and why: `value` is that of `at`, in tier 1."""
+        cheapest, least, most = self.cheapest(job), job.minimum, job.maximum
+        for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)) if cheapest else RINGS[0]:
+            to = Allocation(at.workers + workers, at.servers + servers)
+            if (
+                not least.workers <= to.workers <= most.workers
+                or not least.servers <= to.servers <= most.servers
+            ):
+                continue
+            gain = (-job.epoch_cost(to) if cheapest else job.speed(to)) - value
+            if gain > abs(value) * ROUNDING:
+                unit = "an epoch" if cheapest else "epochs/s"
+                reason = Reason.TOO_LITTLE
+                if self.level(job, to)[0] < 1:
+                    reason = Reason.LATE if cheapest and job.affordable(to) else Reason.OVER_BUDGET
+                yield Step(job.id, at, to, reason, gain, unit, job.epoch_cost(to))
 
     def _best(self, job: JobView, at: Allocation, here: Level) -> tuple[Level, Allocation] | None:
         """The move of the nearest ring that gains most for each pod it moves, if any gains enough."""
         tier, value = here
-        by_speed = tier == 1 and not self.cheapest(job)
-        least = value / sum(at) * self.least_efficiency if by_speed else abs(value) * ROUNDING
+        cheapest = self.cheapest(job)
+        by_speed = tier == 1 and not cheapest
+        hurrying = tier == 0 and cheapest
+        least = value / sum(at) * self.least_efficiency if by_speed or hurrying else abs(value) * ROUNDING
         (least_workers, least_servers), (most_workers, most_servers) = job.minimum, job.maximum
         for ring in _around(at):
             best: tuple[Level, Level, Allocation] | None = None
@@ -134,6 +152,19 @@ def within_epoch_budget(job: JobView, allocation: Allocation) -> bool:
     """Whether an epoch with `allocation` costs no more than the job's epoch budget, if it has one."""
     budget = job.epoch_budget(allocation)
     return budget is None or job.epoch_cost(allocation) <= budget * (1 + ROUNDING)
+
+
+def late(job: JobView, speed: float) -> bool:
+    """Whether the job would end after its deadline at `speed` epochs/s.
+
+    As many epochs are counted on as a budget is made to last for: the geometric mean of the expected ones and their
+    upper bound, since young curves promise too much.
+    """
+    left = job.remaining_epochs
+    if job.deadline is None or left is None:
+        return False
+    high = left.high if math.isfinite(left.high) else left.expected
+    return math.sqrt(left.expected * high) > job.deadline * speed
 
 
 @lru_cache(maxsize=1 << 16)

@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 from coach.core.cluster import Allocation
 from coach.core.policies.base import Objective, Reason, Step, kept
-from coach.core.policies.climb import Level, within_epoch_budget
+from coach.core.policies.climb import Level, late, within_epoch_budget
 from coach.core.policies.descent import BoolArray, Chain, Down, Enough, FloatArray, cheapest
 from coach.core.policies.room import RESOURCES, Asks, Claim, Misfits, Room
 
@@ -78,7 +78,7 @@ class Together:
         job, remaining = claim.job, claim.remaining
         speed = job.speed(allocation)
         if self.objective is Objective.CHEAPEST or claim.cheapest:
-            inside = job.deadline is None or remaining <= job.deadline * speed
+            inside = not late(job, speed)
         else:
             inside = within_epoch_budget(job, allocation)
         if self.objective is Objective.CHEAPEST:
@@ -362,8 +362,8 @@ class Together:
 def admit(claims: Sequence[Claim], room: Room, steps: list[Step]) -> None:
     """Everyone's floor in the order of `claims`; then those who got it claim their goal. Who does not fit waits.
 
-    Demands that are fixed and held already come first. A smaller job may pass one that waits, and starves nobody:
-    at the next decision the one that waits is again asked before it.
+    Demands that are fixed and held already come first. A smaller job may pass one that waits, and in a queue by age
+    starves nobody: at the next decision the one that waits is again asked before it.
     """
     settled = any(claim.settled for claim in claims)
     line = sorted(claims, key=lambda claim: (not claim.settled, claim.rank)) if settled else claims

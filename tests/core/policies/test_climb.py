@@ -9,6 +9,7 @@ from policy_examples import Epochs, Job, allocation, server_speed
 
 from coach.core.cluster import Allocation
 from coach.core.policies import Objective, Reason, Step
+from coach.core.policies.base import NOT_TAKEN
 from coach.core.policies.climb import Climb, allocations
 from coach.core.policies.exact import best_alone
 
@@ -23,6 +24,9 @@ def table(*rows: tuple[float, ...]):
 
 COMPUTE_BOUND = server_speed(100.0, fixed=1.0, server=0.5)
 NETWORK_BOUND = server_speed(10.0, fixed=1.0, traffic=40.0)
+
+#: By how much more epochs a deadline counts on than are expected: of `Epochs(8, 10, 14)` it is 11.8.
+COUNTED_ON = 1.4**0.5
 
 ALONE = [
     ("a compute-bound job takes workers", SOONEST, Job("a", COMPUTE_BOUND), "4x1"),
@@ -95,10 +99,17 @@ ALONE = [
         "3x1",
     ),
     (
-        "cheapest with a deadline is as fast as it must be",  # remaining seconds: 1x1 700, 2x1 650, 2x2 550
+        "cheapest with a deadline is as fast as it must be",  # of 10 epochs in seconds: 1x1 700, 2x1 650, 2x2 550
         CHEAPEST,
-        Job("a", server_speed(10.0, fixed=10.0, traffic=50.0), deadline=460.0),
+        Job("a", server_speed(10.0, fixed=10.0, traffic=50.0), deadline=460.0 * COUNTED_ON),
         "1x2",
+    ),
+    (
+        # 1x1 takes 1600 s for the 10 epochs expected, 3786 s for the 23.7 counted on; 2x1 2603 s for those
+        "cheapest hurries the more, the less is known of how many epochs there are",
+        CHEAPEST,
+        Job("a", server_speed(100.0, fixed=60.0), deadline=2700.0, remaining_epochs=Epochs(8.0, 10.0, 56.0)),
+        "2x1",
     ),
     (
         "a deadline that nothing can keep gets the fastest",
@@ -121,6 +132,48 @@ def test_each_step_says_where_from_where_to_and_what_it_gains_and_costs() -> Non
         Step("a", Allocation(1, 1), Allocation(2, 1), Reason.SPEED, 0.02 - 0.01, "epochs/s", 150.0)
     ]
     assert str(steps[0]) == "job a 1x1 -> 2x1: speed, 0.01 epochs/s, an epoch costs 150"
+
+
+@pytest.mark.parametrize(
+    ("climb", "job", "pruned"),
+    [
+        pytest.param(
+            SOONEST,  # 320, 330, 373.3
+            Job("a", server_speed(100.0, fixed=60.0), budget=340.0, maximum=Allocation(4, 1)),
+            ["job a 2x1, not 3x1: over-epoch-budget, 0.001623 epochs/s, an epoch costs 373.3"],
+            id="what the epoch budget prunes",
+        ),
+        pytest.param(
+            SOONEST,
+            Job("a", server_speed(100.0, fixed=60.0), budget=400.0, money=335.0, maximum=Allocation(4, 1)),
+            ["job a 2x1, not 3x1: over-epoch-budget, 0.001623 epochs/s, an epoch costs 373.3"],
+            id="what the money left prunes",
+        ),
+        pytest.param(
+            SOONEST,
+            Job("a", table((1.0, 1.001), (1.002, 1.003)), maximum=Allocation(2, 2)),
+            [
+                "job a 1x1, not 2x1: too-little, 0.002 epochs/s, an epoch costs 2.994",
+                "job a 1x1, not 1x2: too-little, 0.001 epochs/s, an epoch costs 2.997",
+            ],
+            id="what the least efficiency prunes",
+        ),
+        pytest.param(
+            CHEAPEST,  # in time from 2 workers on, though an epoch with one costs less
+            Job("a", server_speed(100.0, fixed=60.0), deadline=1200.0 * COUNTED_ON, maximum=Allocation(4, 1)),
+            ["job a 2x1, not 1x1: late, 10 an epoch, an epoch costs 320"],
+            id="what the deadline prunes",
+        ),
+        pytest.param(
+            SOONEST, Job("a", server_speed(1.0, worker=9.0)), [], id="what is slower is not worth a word"
+        ),
+    ],
+)
+def test_what_was_pruned_is_said_and_by_what(climb: Climb, job: Job, pruned: list[str]) -> None:
+    at, steps = climb(job)
+    not_taken = [step for step in steps if step.reason in NOT_TAKEN]
+    assert [str(step) for step in not_taken] == pruned
+    assert all(step.before == at for step in not_taken)
 
 
 positive = st.floats(0.0, 50.0)

@@ -353,7 +353,7 @@ FIXED_HALF = server_speed(
         ),
         (
             "a cheap one still takes what its deadline needs",
-            [Job("fast", FIXED_HALF), Job("thrifty", FIXED_HALF, 1.0, objective=CHEAP, deadline=800.0)],
+            [Job("fast", FIXED_HALF), Job("thrifty", FIXED_HALF, 1.0, objective=CHEAP, deadline=950.0)],
             100.0,
             {"fast": "4x1", "thrifty": "2x1"},
         ),
