@@ -156,7 +156,7 @@ def measure_gap(instances: int) -> Iterator[Row]:
     rng = np.random.default_rng(13)
     for efficiency in (0.0, CoachPolicy().least_efficiency):
         chosen, climb = CoachPolicy(least_efficiency=efficiency), Climb(least_efficiency=0.0)
-        gaps, refused = [], 0
+        gaps, refused, missed = [], 0, 0
         while len(gaps) < instances // 4:
             jobs = [random_job(i, rng, 6, budget=True) for i in range(int(rng.integers(2, 4)))]
             # Where no allocation keeps a job's epoch budget, there is no best answer to compare with.
@@ -171,10 +171,20 @@ def measure_gap(instances: int) -> Iterator[Row]:
             if best is None or None in decision.values():
                 refused += best is not None
                 continue
+            if _breaking(jobs, decision, climb) > _breaking(jobs, best, climb):
+                missed += 1  # seconds do not compare then
+                continue
             gaps.append(_sum_of_times(jobs, decision) / _sum_of_times(jobs, best) - 1)
         case = f"2-3 jobs on 2-3 nodes, least efficiency {efficiency:g}"
+        yield "gap", case, "coach", "limit missed", missed / (missed + len(gaps))
         yield "gap", case, "coach", "a job waits needlessly", refused / len(gaps)
         yield from _gap_rows(case, gaps)
+
+
+def _breaking(jobs: Sequence[Job], allocation: Mapping[str, Allocation | None], climb: Climb) -> int:
+    """How many jobs break their epoch budget."""
+    given = ((job, allocation[job.id]) for job in jobs)
+    return sum(climb.tier(job, a) < 1 for job, a in given if a is not None)
 
 
 def _sum_of_times(jobs: Sequence[Job], allocation: Mapping[str, Allocation | None]) -> float:
@@ -215,7 +225,7 @@ def run_to_the_end(
 
 def measure_sharing(mixes: int) -> Iterator[Row]:
     """Medians over mixes of 3 or 12 jobs, as parts of what `coach` takes."""
-    statics = [f"static:{w}x{s}" for w in range(1, 5) for s in range(1, 5)]
+    statics = [f"static:{w}x{s}" for w in range(1, 9) for s in range(1, 9)]
     for count, cores in ((3, 16), (12, 48)):
         ratios: dict[tuple[str, str], list[float]] = {}
         for seed in range(mixes):

@@ -29,22 +29,16 @@ from pathlib import Path
 
 import numpy as np
 
-from coach.core.estimation import convergence, judging, kriging, mixture
+from coach.core.estimation import convergence, judging, kriging, mixture, speed
+from coach.core.estimation.baselines import fit_thesis_quadratic
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.cost import epoch_seconds
 from coach.core.estimation.forms import PARAMETER_SERVER
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.judging import CurveTask, Speeds
-from coach.core.estimation.speed import SpeedPoint, fit_speed, fit_thesis_quadratic, next_probe
-from coach.report.estimators import (
-    ORIGIN,
-    Run,
-    curve_tasks,
-    estimator_table,
-    read_runs,
-    read_speeds,
-    run_tasks,
-)
+from coach.core.estimation.speed import SpeedPoint, fit_speed, next_probe
+from coach.report.estimators import ORIGIN, estimator_table
+from coach.report.measurements import Run, read_measurements, run_tasks
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "estimators"
@@ -61,19 +55,17 @@ Table = tuple[str, Sequence[str], list[Row]]
 
 def models() -> dict[str, Speeds]:
     """The seven models' measured speeds."""
-    with SPEEDS.open(newline="") as file:
-        return read_speeds(list(csv.DictReader(file)))
+    return read_measurements(SPEEDS).speeds
 
 
 def runs() -> list[Run]:
     """The thesis's runs, equal ones too."""
-    return [run for f in sorted(RUNS.rglob("*.txt")) for run in read_runs(f.read_text(), f.parent.name)]
+    return list(read_measurements(RUNS).runs)
 
 
 def small_models() -> dict[str, list[CurveTask]]:
     """Runs cut from the curves of small models, by metric."""
-    with CURVES.open(newline="") as file:
-        return curve_tasks(list(csv.DictReader(file)))
+    return read_measurements(CURVES).curves
 
 
 # -- tables -----------------------------------------------------------------------------------------------
@@ -82,7 +74,7 @@ def small_models() -> dict[str, list[CurveTask]]:
 def methods_table() -> Iterator[Table]:
     """The tables of `coach estimators`."""
     header = ("subject", "measure", "thesis", "optimus", "coach", "target")
-    rows = [row for path in (SPEEDS, RUNS, CURVES) for row in estimator_table(path)]
+    rows = [row for path in (SPEEDS, RUNS, CURVES) for row in estimator_table(read_measurements(path))]
     for section in ("speed", "last epoch"):
         cells = [
             (r.subject, r.measure, r.thesis, r.optimus, r.coach, r.target)
@@ -260,7 +252,7 @@ def reservation_table(found: Sequence[Run]) -> Table:
 
 
 def time_table(speeds: dict[str, Speeds]) -> Table:
-    """CPU milliseconds, medians of 50."""
+    """CPU milliseconds, medians of 50, of points that were not fitted before."""
     every = [SpeedPoint(*at, v) for at, v in speeds["resnet-50"].items()]
     random = np.random.default_rng(1)
     points = {n: [every[i] for i in random.choice(len(every), n, replace=False)] for n in (5, 8, 25)}
@@ -293,6 +285,8 @@ def _cpu_ms(case: Callable[[], object], repeats: int = 50) -> float:
     case()
     taken = []
     for _ in range(repeats):
+        for cache in (convergence.fitted, speed.fitted):
+            cache.cache_clear()
         start = time.process_time()
         case()
         taken.append(time.process_time() - start)

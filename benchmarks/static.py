@@ -15,12 +15,13 @@ needs root.
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from functools import partial
 from typing import Any
 
 from benchmarks import harness, reservations, static_grid
 from benchmarks.yardstick import Yardstick
+from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
 from coach.handler.codec import Record
 
@@ -84,8 +85,7 @@ def write(rows: harness.Rows) -> None:
             if not case:
                 continue
             medians = {row["policy"]: row for row in harness.medians(case, "policy", VALUES)}
-            fixed = [row for name, row in medians.items() if name.startswith("static")]
-            best = min(row["completion_seconds"] for row in fixed)
+            best = min(row["completion_seconds"] for row in _fixed(medians, case).values())
             for name, row in medians.items():
                 ended = {r["state"] for r in case if r["policy"] == name}
                 table.append(
@@ -116,8 +116,14 @@ def write(rows: harness.Rows) -> None:
     _figure(rows)
 
 
+def _fixed(medians: dict[str, Any], case: list[dict[str, Any]]) -> dict[str, Any]:
+    """The static choices, all of whose runs reached the target."""
+    failed = {row["policy"] for row in case if row["state"] != State.SUCCEEDED.value}
+    return {name: row for name, row in medians.items() if name.startswith("static") and name not in failed}
+
+
 def _summary(job: str, network: str, medians: dict[str, Any], case: list[dict[str, Any]]) -> dict[str, Any]:
-    fixed = {name: row for name, row in medians.items() if name.startswith("static")}
+    fixed = _fixed(medians, case)
     seconds = [row["completion_seconds"] for row in fixed.values()]
     coach = medians[COACH]
     best = min(fixed, key=lambda name: fixed[name]["completion_seconds"])
@@ -136,8 +142,21 @@ def _summary(job: str, network: str, medians: dict[str, Any], case: list[dict[st
         "probing": f"{coach['probing_share']:.1%}",
         "with its starts": f"{coach['probing_and_starts_share']:.1%}",
         "with budget": "/".join(sorted({row["state"] for row in tight})) or "-",
-        "spent of it": " ".join(f"{float(row['cost']) / float(row['budget']):.0%}" for row in tight) or "-",
+        "against best within it": _within(tight, fixed) if tight else "-",
+        "spent of it": " ".join(map(_spent, tight)) or "-",
     }
+
+
+def _within(tight: Sequence[dict[str, Any]], fixed: dict[str, dict[str, Any]]) -> str:
+    """The runs with a budget against the best static choice that costs no more than it."""
+    budget = statistics.median(float(row["budget"]) for row in tight)
+    best = min(row["completion_seconds"] for row in fixed.values() if row["cost"] <= budget)
+    return f"{statistics.median(float(row['completion_seconds']) for row in tight) / best:.2f}x"
+
+
+def _spent(row: dict[str, Any]) -> str:
+    cost, budget = float(row["cost"]), float(row["budget"])
+    return f"{cost / budget:.0%}" + (" OVERSPENT" if cost > budget else "")
 
 
 def _figure(rows: harness.Rows) -> None:

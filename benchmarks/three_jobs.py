@@ -97,7 +97,8 @@ def write(rows: harness.Rows) -> None:
         COMMAND,
         table,
         f"`runs` is how many repeats a mean is of: each has another job first in the queue. FIFO: one job "
-        f"after the other with the best static choice so far ({choices or 'not run yet'}). "
+        f"after the other with the best static choice so far ({choices or 'not run yet'}). Of gangs with two workers "
+        "one fits at a time: under 2x1 and 2x2 the jobs run one after the other too. "
         "Goal for Coach: a mean shorter than both.",
     )
     _figure(table)

@@ -28,8 +28,12 @@ def command(
     """
     from coach.report import words
     from coach.report.estimators import ORIGIN, estimator_table
+    from coach.report.measurements import read_measurements
 
-    rows = estimator_table(file)
+    measured = read_measurements(file)
+    for sentence in measured.left_out:
+        typer.echo(f"left out: {sentence}", err=True)
+    rows = estimator_table(measured)
     methods = ("thesis", "optimus", "coach")
     columns = ("section", "subject", "measure", *methods, "target")
     if output is Format.JSON:

@@ -113,17 +113,8 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     ]
     moods = max(max(seconds) / min(seconds) for seconds in statics)
     assert f"One static choice took up to {moods:.2f} times as long in one run as in another" in readme
-    counts = {case: {len(runs) for runs in choices.values()} for case, choices in cases.items()}
-    said = {
-        ("lenet", "loopback"): 3,
-        ("lenet", "2gbit"): 2,
-        ("mlp", "loopback"): 3,
-        ("mlp", "2gbit"): 3,
-        ("resnet18", "loopback"): 2,
-        ("resnet18", "2gbit"): 2,
-    }
-    assert counts == {case: {runs} for case, runs in said.items()}
-    assert "medians of two or three interleaved runs" in readme
+    assert {len(runs) for choices in cases.values() for runs in choices.values()} == {3}
+    assert "medians of three interleaved runs" in readme
     probing = [
         median(
             float(run["probing_share"])
@@ -134,11 +125,22 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     ]
     assert f"{100 * min(probing):.1f} to {100 * max(probing):.1f} %" in readme
     tight = [run for run in runs if run["budget"]]
-    assert {run["state"] for run in tight} == {"Succeeded"} and len(tight) == 15
+    assert {run["state"] for run in tight} == {"Succeeded"} and len(tight) == 18
     spent = max(float(run["cost"]) / float(run["budget"]) for run in tight)
     assert (
-        f"all fifteen runs reach their target, and none spends more than {100 * spent:.0f} % of it" in readme
+        f"all eighteen runs reach their target, and none spends more than {100 * spent:.0f} % of it" in readme
     )
+    within = []
+    for case, choices in cases.items():
+        mine = [run for run in tight if (run["job"], run["network"]) == case]
+        budget = median(float(run["budget"]) for run in mine)
+        costs: dict[str, list[float]] = {}
+        for run in runs:
+            if (run["job"], run["network"]) == case and "static" in run["policy"]:
+                costs.setdefault(run["policy"], []).append(float(run["cost"]))
+        best = min(median(choices[policy]) for policy, cost in costs.items() if median(cost) <= budget)
+        within.append(median(float(run["completion_seconds"]) for run in mine) / best)
+    assert f"they take {min(within):.2f} to {max(within):.2f} times as long" in readme
 
 
 def test_servers_and_three_jobs_are_as_measured(readme):
@@ -146,18 +148,19 @@ def test_servers_and_three_jobs_are_as_measured(readme):
     for run in rows("bandwidth/runs.csv"):
         if run["at"] == "coach":
             steps = [step for step in run["path"].split() if not step.endswith("?")]
-            usual[run["job"]] = max(set(steps), key=steps.count)
-    assert usual == {"lenet": "2x1", "mlp": "1x1"}
+            usual[run["job"]] = max(dict.fromkeys(steps), key=steps.count)
+    assert usual == {"lenet": "2x1", "mlp": "1x2"}
     seconds: dict[str, list[float]] = {}
     for run in rows("three-jobs/runs.csv"):
         seconds.setdefault(run["policy"], []).append(float(run["mean_completion_seconds"]))
     assert {len(runs) for runs in seconds.values()} == {3}
     means = {policy: fmean(runs) for policy, runs in seconds.items()}
     best = min(means[f"{w}x{s}"] for w in (1, 2) for s in (1, 2))
-    assert means["coach"] < best < means["fifo"]
+    assert means["coach"] < means["fifo"]
     said = (
-        f"end after {means['coach']:.0f} s on the mean; under the best static choice for all three after "
-        f"{best:.0f} s, one after the other after {means['fifo']:.0f} s"
+        f"end after {means['coach']:.0f} s on the mean, {means['coach:mean-completion']:.0f} s with "
+        f"`coach:mean-completion`, {means['fifo']:.0f} s one after the other; under the best static choice for all "
+        f"three, after {best:.0f} s"
     )
     assert said in readme
 

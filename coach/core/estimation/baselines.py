@@ -86,7 +86,8 @@ class ThesisCurve:
 def fit_thesis_curve(points: Sequence[CurvePoint], segments: int = 1) -> ThesisCurve:
     """The thesis's curve: least squares from three ones, bounded to >= 0.
 
-    `segments` > 1 is Optimus's weighting: each later one of that many equal segments counts 4 times as much.
+    `segments` > 1 is Optimus's weighting: each residual of a later one of that many equal segments counts 4 times
+    as much.
     """
     x = np.array([p.x for p in points])
     y = np.array([p.value for p in points])

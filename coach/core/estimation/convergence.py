@@ -46,7 +46,7 @@ class ConvergenceModel:
         ceiling = 100.0 if max(p.value for p in self.points) > 1.0 else 1.0
         object.__setattr__(self, "ceiling", ceiling)
         values = self._falling([p.value for p in self.points])
-        object.__setattr__(self, "curves", _fitted(tuple(p.x for p in self.points), tuple(values.tolist())))
+        object.__setattr__(self, "curves", fitted(tuple(p.x for p in self.points), tuple(values.tolist())))
 
     def predict(self, x: float) -> float:
         """The metric expected at `x`, without noise."""
@@ -127,7 +127,7 @@ class ConvergenceModel:
 
 
 @lru_cache(maxsize=16)
-def _fitted(x: tuple[float, ...], falling: tuple[float, ...]) -> Mixture:
+def fitted(x: tuple[float, ...], falling: tuple[float, ...]) -> Mixture:
     """Whoever fits writes a model down as its points, and somebody reads it: soon after, mostly."""
     return fit_mixture(np.array(x), np.array(falling))
 

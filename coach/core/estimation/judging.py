@@ -20,7 +20,6 @@ Speeds = Mapping[Configuration, float]  #: every measured configuration of a mod
 METHODS = ("thesis", "optimus", "coach")
 #: Configurations that may be measured before a decision.
 PROBES = 8
-MINI_EPOCHS: tuple[Configuration, ...] = ((1, 1), (1, 2), (2, 1), (2, 2))
 #: Shares of a run after which its last epoch is predicted.
 MOMENTS = (0.3, 0.5, 0.7, 0.9)
 
@@ -36,7 +35,10 @@ class SpeedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CurveTask:
-    """A run to predict: `values` by epoch at `x`, stopped at `last` (an x) by `target` held `in_a_row` epochs."""
+    """A run to predict: `values` by epoch at `x`, stopped at `last` (an x) by `target` held `in_a_row` epochs.
+
+    Accuracies are shares of 1.
+    """
 
     x: tuple[float, ...]
     values: tuple[float, ...]
@@ -99,10 +101,12 @@ def random_points(
 
 
 def mini_epoch_points(speeds: Speeds) -> dict[Configuration, float]:
-    """The thesis's four mini-epochs: (1,1), (1,2), (2,1), (2,2), or the next larger numbers that were measured."""
+    """The thesis's four mini-epochs: (1,1), (1,2), (2,1), (2,2), or the next larger numbers that were measured.
+
+    Fewer where there is only one number of workers or servers, or where the grid has holes; none at all perhaps.
+    """
     workers, servers = (sorted({at[i] for at in speeds})[:2] for i in (0, 1))
-    grid = {(w, s): (workers[w - 1], servers[s - 1]) for w, s in MINI_EPOCHS}
-    return {at: speeds[at] for at in grid.values() if at in speeds}
+    return {(w, s): speeds[w, s] for w in workers for s in servers if (w, s) in speeds}
 
 
 def judge_curve(task: CurveTask, share: float, method: str) -> CurveVerdict:
@@ -116,9 +120,11 @@ def judge_curve(task: CurveTask, share: float, method: str) -> CurveVerdict:
         return CurveVerdict(abs(answer.expected / task.last - 1.0), False, answer.holds(task.last))
     falling = points if task.metric == "loss" else [CurvePoint(p.x, 1.0 - p.value) for p in points]
     target = task.target if task.metric == "loss" else 1.0 - task.target
-    last = fit_thesis_curve(falling, segments=3 if method == "optimus" else 1).epochs_to(target)
-    if last is None or not math.isfinite(last):
+    crossing = fit_thesis_curve(falling, segments=3 if method == "optimus" else 1).epochs_to(target)
+    if crossing is None or not math.isfinite(crossing):
         return CurveVerdict(1.0, True, None)
+    # Their answer is where the target is met. Asked is when it has held, of a run that goes on.
+    last = max(math.ceil(crossing) + task.in_a_row - 1, points[-1].x + 1)
     return CurveVerdict(abs(last / task.last - 1.0), False, None)
 
 
@@ -137,8 +143,11 @@ def tasks_within(
 ) -> list[CurveTask]:
     """Runs cut from a long curve: each target is the curve's level around one of `ends`, held three epochs.
 
-    Targets that the first quarter of the run meets already are left out, as are runs of fewer than six epochs.
+    Targets that the first quarter of the run meets already are left out, as are runs of fewer than six epochs. An
+    accuracy is in per cent where any value is above 1.
     """
+    if metric == "accuracy" and max(values, default=0.0) > 1.0:
+        values = [value / 100.0 for value in values]
     falling = np.array(values) if metric == "loss" else -np.array(values)
     tasks = []
     for end in ends:

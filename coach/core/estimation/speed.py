@@ -10,7 +10,6 @@ from typing import Any
 
 import numpy as np
 
-from coach.core.estimation.baselines import fit_thesis_quadratic
 from coach.core.estimation.drift import at_present_level
 from coach.core.estimation.forms import (
     CONSTANT,
@@ -28,7 +27,7 @@ from coach.core.estimation.merging import merged
 from coach.core.estimation.numerics import ndtr
 from coach.core.estimation.points import SpeedPoint
 
-__all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "fit_thesis_quadratic", "next_probe"]
+__all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "next_probe"]
 
 #: Leave-one-out needs this many configurations before it may prefer another form to the parameter-server one ...
 LEAST_TO_CHOOSE = 5
@@ -44,7 +43,7 @@ SLOW_MINUTES = 0.1
 MOST_SLOWED = 4.0
 #: Least relative gain in speed that a probe must promise.
 LEAST_GAIN = 0.002
-#: Configurations that `next_probe` compares at most: its work grows with their square.
+#: Configurations that `next_probe` compares at most.
 MOST_CANDIDATES = 256
 
 
@@ -57,7 +56,7 @@ class SpeedModel:
 
     form: FormName
     points: tuple[SpeedPoint, ...]
-    #: Variance of ln speed in one measurement of weight 1, as repeated ones show it.
+    #: Variance of ln speed in one measurement, as repeated ones show it: of such as this job has, long or short.
     noise: float = NOISE**2
     fit: Fit = field(init=False, repr=False, compare=False)
     #: Intervals and speeds that were asked for: each decision asks for many of them again.
@@ -75,7 +74,7 @@ class SpeedModel:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fit", _fitted(self.form, self.points))
+        object.__setattr__(self, "fit", fitted(self.form, self.points))
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -197,7 +196,7 @@ class SpeedModel:
 
 
 @lru_cache(maxsize=64)
-def _fitted(form: FormName, points: tuple[SpeedPoint, ...]) -> Fit:
+def fitted(form: FormName, points: tuple[SpeedPoint, ...]) -> Fit:
     """Whoever fits writes a model down as its points, and somebody reads it: soon after, mostly."""
     return fit_form(FORMS[form], *_columns(points))
 

@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from coach.core.estimation.baselines import fit_optimus_speed, fit_thesis_curve
+from coach.core.estimation.baselines import fit_optimus_speed, fit_thesis_curve, fit_thesis_quadratic
 from coach.core.estimation.convergence import ConvergenceModel
 from coach.core.estimation.fit import fit_models
 from coach.core.estimation.points import CurvePoint, SpeedPoint
-from coach.core.estimation.speed import SpeedModel, fit_thesis_quadratic
+from coach.core.estimation.speed import SpeedModel
 
 PLACES = [(w, s) for w in (1, 2, 3, 5) for s in (1, 2, 4)]
 
