@@ -20,6 +20,7 @@ from coach.handler.home import Home
 from coach.handler.journal import Journal
 from coach.platforms.local.environment import Functions
 from coach.report.plan import PlanRow
+from coach.report.why import why
 from coach.service.checks import checks
 from tests.cli.conftest import ROOT, keep
 from tests.cli.test_commands import run, typed
@@ -377,3 +378,14 @@ def test_looking_imports_nothing_that_only_the_work_needs(home: Home, words: tup
     )
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "[]"
+
+
+def test_a_job_that_holds_nothing_is_not_said_to_have_been_decided_for() -> None:
+    """What it was given before it had to give way is over."""
+    world = World.of(nodes(1, 4.0))
+    world.submit(spec("first", budget=BUDGET), Truth())
+    world.run(until=lambda: len(world.job("first").real_epochs) >= 1)
+    job = world.job("first")
+    assert any(line.startswith("Decided for ") for line in why(job, {"first": job}, nodes(1, 4.0), world.now))
+    job.pods = {}
+    assert not any(line.startswith("Decided") for line in why(job, {"first": job}, nodes(1, 4.0), world.now))
