@@ -54,10 +54,11 @@ class Probe(NamedTuple):
     unit: str = ""
 
     def __str__(self) -> str:
-        """`probe 2x1: expected to save 12 s, takes 1.3`."""
+        """`probe 2x1: expected to save 12 s, takes 1.3 s`."""
         if not self.unit:
             return f"probe {self.at}: no speed is known yet"
-        return f"probe {self.at}: expected to save {self.saves:.3g} {self.unit}, takes {self.takes:.3g}"
+        saves, takes = (f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in (self.saves, self.takes))
+        return f"probe {self.at}: expected to save {saves} {self.unit}, takes {takes} {self.unit}"
 
 
 def probes_left(
