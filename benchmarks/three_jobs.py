@@ -116,7 +116,7 @@ def _figure(table: list[dict[str, Any]]) -> None:
         axis.set_yticks(range(len(table)), [row["policy"] for row in table])
         axis.invert_yaxis()
         axis.set_xlabel("seconds to the target: mean (bar), each job (marks)")
-        axis.legend(fontsize=8)
+        axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(JOBS), frameon=False)
 
 
 def main() -> None:
