@@ -266,3 +266,17 @@ def test_two_networks_at_once_have_different_addresses(root):
 def test_a_program_that_fails_is_named_with_what_it_said(root):
     with pytest.raises(CoachError, match="`ip link delete coach-none` failed"):
         asyncio.run(network._run("ip", "link", "delete", "coach-none"))
+
+
+@pytest.mark.parametrize(
+    ("routes", "free"),
+    [
+        ([], [0, 1, 2, 3, 4, 5, 6, 7]),
+        (["default", "10.0.0.0/8", "127.0.0.1"], [0, 1, 2, 3, 4, 5, 6, 7]),
+        (["0.0.0.0/1", "128.0.0.0/1"], [0, 1, 2, 3, 4, 5, 6, 7]),  # a VPN's
+        (["198.18.0.0/18", "198.19.255.1"], [1, 2, 3, 4, 5, 6]),
+        (["198.18.0.0/15"], []),
+    ],
+)
+def test_a_block_is_free_where_no_route_is_meant_for_it(routes: list[str], free: list[int]) -> None:
+    assert list(network._unrouted(routes)) == free

@@ -26,7 +26,7 @@ import os
 import re
 import shutil
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -35,8 +35,9 @@ from coach.core.errors import PermanentError, UserError
 
 #: The program that does each part, and Debian's package that has it.
 PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsenter": "util-linux"}
-#: Blocks of addresses, one for each handler at the same time.
-BLOCKS = tuple(ipaddress.IPv4Network("198.18.0.0/15").subnets(new_prefix=18))
+#: Addresses kept for benchmarks of networks (RFC 2544), and their blocks: one for each handler at the same time.
+SPACE = ipaddress.IPv4Network("198.18.0.0/15")
+BLOCKS = tuple(SPACE.subnets(new_prefix=18))
 #: So that each node has 256 addresses of a block, and as many are the handler's.
 MOST_NODES = 62
 #: Bits/s of tc's units.
@@ -189,13 +190,7 @@ async def _free_block() -> tuple[int, socket.socket]:
     routes: list[dict[str, Any]] = json.loads(
         await _run("ip", "-json", "-4", "route", "show", "table", "all") or "[]"
     )
-    taken = []
-    for route in routes:
-        with contextlib.suppress(ValueError):  # "default"
-            taken.append(ipaddress.IPv4Network(route.get("dst", ""), strict=False))
-    for index, block in enumerate(BLOCKS):
-        if any(block.overlaps(other) for other in taken if other.prefixlen):
-            continue
+    for index in _unrouted([route.get("dst", "") for route in routes]):
         claim = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             claim.bind(f"\0coach-network-{index}")  # the kernel forgets the name with the process
@@ -207,6 +202,21 @@ async def _free_block() -> tuple[int, socket.socket]:
         f"--bandwidth: all {len(BLOCKS)} parts of 198.18.0.0/15 are in use here (`ip route show table all`); "
         "nothing was started: wait until another run ends, or leave --bandwidth out"
     )
+
+
+def _unrouted(destinations: Iterable[str]) -> Iterator[int]:
+    """Those of `BLOCKS` that none of these routes is meant for.
+
+    A wider one than SPACE is meant for everything: the default route, or the two halves by which a VPN replaces it.
+    """
+    taken = []
+    for destination in destinations:
+        with contextlib.suppress(ValueError):  # "default"
+            taken.append(ipaddress.IPv4Network(destination, strict=False))
+    narrow = [network for network in taken if network.prefixlen >= SPACE.prefixlen]
+    for index, block in enumerate(BLOCKS):
+        if not any(block.overlaps(other) for other in narrow):
+            yield index
 
 
 async def _hold() -> asyncio.subprocess.Process:
