@@ -14,6 +14,7 @@ needs root.
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections.abc import Iterator, Sequence
 from functools import partial
@@ -85,7 +86,8 @@ def write(rows: harness.Rows) -> None:
             if not case:
                 continue
             medians = {row["policy"]: row for row in harness.medians(case, "policy", VALUES)}
-            best = min(row["completion_seconds"] for row in _fixed(medians, case).values())
+            fixed = _fixed(medians, case)
+            best = min((row["completion_seconds"] for row in fixed.values()), default=math.nan)
             for name, row in medians.items():
                 ended = {r["state"] for r in case if r["policy"] == name}
                 table.append(
@@ -95,7 +97,7 @@ def write(rows: harness.Rows) -> None:
                         "against best": f"{row['completion_seconds'] / best:.2f}x",
                     }
                 )
-            if COACH in medians:
+            if COACH in medians and fixed:
                 summary.append(_summary(job, network, medians, case))
     harness.write_table(
         FOLDER / "runs.md",
@@ -150,7 +152,8 @@ def _summary(job: str, network: str, medians: dict[str, Any], case: list[dict[st
 def _within(tight: Sequence[dict[str, Any]], fixed: dict[str, dict[str, Any]]) -> str:
     """The runs with a budget against the best static choice that costs no more than it."""
     budget = statistics.median(float(row["budget"]) for row in tight)
-    best = min(row["completion_seconds"] for row in fixed.values() if row["cost"] <= budget)
+    within = (row["completion_seconds"] for row in fixed.values() if row["cost"] <= budget)
+    best = min(within, default=math.nan)
     return f"{statistics.median(float(row['completion_seconds']) for row in tight) / best:.2f}x"
 
 

@@ -165,7 +165,7 @@ def _speeds(lines: Sequence[Line], left_out: list[str]) -> dict[str, Speeds]:
     for model, mine in by_model.items():
         ways = [way for way in WAYS if len({line.cells.get(way) for line in mine}) > 1]
         for line in mine:
-            name = ", ".join([model, *(line.cells[way] for way in ways)])
+            name = ", ".join([model, *filter(None, map(line.cells.get, ways))])
             at = line.count("workers"), line.count("servers")
             measured.setdefault(name, {}).setdefault(at, []).append(_total(line))
     found: dict[str, Speeds] = {}

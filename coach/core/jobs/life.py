@@ -16,7 +16,7 @@ from coach.core.budget import Money, PriceBook, to_amount
 from coach.core.cluster import NOTHING, Allocation
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds, second_cost
 from coach.core.estimation.forms import FloatArray
-from coach.core.estimation.interval import Interval
+from coach.core.estimation.interval import Interval, to_count_on
 from coach.core.jobs.job import LEASE_SECONDS, Job
 from coach.core.jobs.means import RolesResources
 
@@ -155,18 +155,17 @@ def _prices(
 
 
 def provided_epochs(job: Job) -> float:
-    """Epochs that the money is made to last for: the geometric mean of the expected ones and their upper bound.
+    """Epochs that the money is made to last for: those `to_count_on`.
 
-    Of a log-normal number with these three in four are below it. A young curve promises too much, so there is no less
-    than the prior has as its upper bound; and the next epoch may miss the target, so that it has to hold in a row from
-    the start: there is no less than that takes. Each epoch asks anew, and what was kept for epochs that need not be
-    trained is spent later.
+    A young curve promises too much, so there is no less than the prior has as its upper bound; and the next epoch may
+    miss the target, so that it has to hold in a row from the start: there is no less than that takes. Each epoch asks
+    anew, and what was kept for epochs that need not be trained is spent later.
     """
     epochs, spec = remaining_epochs(job), job.spec.spec
     prior = PRIOR_SPREAD * ((job.known_epochs or PRIOR_EPOCHS) - job.passes)
     once_more = 1.0 + spec.target.epochs_in_a_row
     least = min((spec.max_epochs or math.inf) - job.real, max(prior, once_more))
-    return max(math.sqrt(epochs.expected * epochs.high), least)
+    return max(to_count_on(epochs.expected, epochs.high), least)
 
 
 def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None:

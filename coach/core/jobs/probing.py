@@ -14,6 +14,7 @@ from typing import NamedTuple
 from coach.core.budget import to_amount
 from coach.core.cluster import Allocation
 from coach.core.estimation.cost import second_cost
+from coach.core.estimation.interval import to_count_on
 from coach.core.estimation.speed import SpeedModel
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
@@ -140,7 +141,8 @@ def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
     seconds = predicted_seconds(job, cheapest, 1.0)
     if spec.time_limit is None or seconds is None:
         return True
-    return remaining_epochs(job).expected * seconds.expected <= spec.time_limit - job.run_seconds
+    left = remaining_epochs(job)
+    return to_count_on(left.expected, left.high) * seconds.expected <= spec.time_limit - job.run_seconds
 
 
 class _Means(NamedTuple):

@@ -167,9 +167,7 @@ class Reason(StrEnum):
     UTILITY = "utility"  #: the remaining time that a pod saves, for each share of the cluster
     UNAFFORDABLE = "unaffordable"  #: waits: not even the smallest allocation's next epoch can be paid
     NEVER_FITS = "never-fits"  #: waits: the smallest allocation is more than the empty cluster has
-    OVER_BUDGET = (
-        "over-epoch-budget"  #: not taken: faster, but an epoch would cost more than the budget allows
-    )
+    OVER_BUDGET = "over-epoch-budget"  #: not taken: better, but an epoch costs more than it may
     LATE = "late"  #: not taken: cheaper, but the job would end too late
     TOO_LITTLE = "too-little"  #: not taken: faster, but by too little for its pods
 

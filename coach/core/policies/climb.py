@@ -7,12 +7,12 @@ starts at the job's minimum and takes the larger gain, step by step, within what
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 
 from coach.core.cluster import Allocation
+from coach.core.estimation.interval import to_count_on
 from coach.core.policies.base import JobView, Objective, Reason, Step, kept
 
 #: (workers, servers) added by one step: a worker or a server; where neither helps, both; where that does not help
@@ -155,16 +155,11 @@ def within_epoch_budget(job: JobView, allocation: Allocation) -> bool:
 
 
 def late(job: JobView, speed: float) -> bool:
-    """Whether the job would end after its deadline at `speed` epochs/s.
-
-    As many epochs are counted on as a budget is made to last for: the geometric mean of the expected ones and their
-    upper bound, since young curves promise too much.
-    """
+    """Whether the job would end after its deadline at `speed` epochs/s, with all the epochs `to_count_on`."""
     left = job.remaining_epochs
     if job.deadline is None or left is None:
         return False
-    high = left.high if math.isfinite(left.high) else left.expected
-    return math.sqrt(left.expected * high) > job.deadline * speed
+    return to_count_on(left.expected, left.high) > job.deadline * speed
 
 
 @lru_cache(maxsize=1 << 16)

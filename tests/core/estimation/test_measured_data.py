@@ -179,6 +179,14 @@ def test_a_model_measured_in_several_ways_is_several_models(tmp_path):
     assert speeds["m, dist_async"][4, 2] == pytest.approx(3 * speeds["m, dist_sync"][4, 2], rel=1e-4)
 
 
+def test_a_column_that_only_some_files_have_tells_models_apart_too(tmp_path):
+    rows = surface((1, 2, 4), (1, 2))
+    speeds_file(tmp_path / "a.csv", [f"m,{row}" for row in rows])
+    header = "model,batch_size,servers,workers,worker_speed"
+    speeds_file(tmp_path / "b.csv", [f"m,64,{row}" for row in rows], header)
+    assert set(read_measurements(tmp_path).speeds) == {"m", "m, 64"}
+
+
 def test_measurements_of_one_configuration_count_as_in_a_job_wherever_they_stand(tmp_path):
     rows = [f"m,{row}" for row in surface((1, 2, 3), (1, 2))]
     speeds_file(tmp_path / "a.csv", rows)
