@@ -6,38 +6,28 @@ values), or run logs of the thesis's handler.
 
 from __future__ import annotations
 
-import csv
 import math
 import re
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from io import StringIO
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 
 from coach.core.errors import UserError
 from coach.core.estimation import judging
 from coach.core.estimation.convergence import Metric
-from coach.core.estimation.judging import Configuration, CurveTask, Speeds
-from coach.core.estimation.merging import middle
+from coach.core.estimation.judging import CurveTask, Speeds
+from coach.core.estimation.table import SPEED_COLUMNS, Line, lines_of, measured_models
 from coach.report import words
 
-SPEED_COLUMNS = {"model", "servers", "workers", "worker_speed"}
-#: How a model may have been measured: where a file has several values of one, each is a model of its own.
-WAYS = ("sync_mode", "batch_size")
 CURVE_COLUMNS = {"metric", "values"}
 #: A metric of such a name is an accuracy, any other a loss.
 ACCURACY = re.compile(r"acc|top.?\d", re.IGNORECASE)
-#: A total speed below this share of the model's median is a hole in the measurement.
-HOLE = 0.01
 #: Fewer configurations leave nothing to predict.
 LEAST_CONFIGURATIONS = judging.PROBES // 2 + 1
 #: Real epochs of a run, at least.
 LEAST_EPOCHS = 4
-#: Characters of a cell: a curve of a million values.
-LONGEST_CELL = 1 << 24
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,29 +66,6 @@ class Measurements:
         return self.curves | run_tasks(self.runs)
 
 
-class Line(NamedTuple):
-    """A row of a CSV, and where it stands."""
-
-    place: str
-    cells: dict[str, str]
-
-    def number(self, column: str, cell: str) -> float:
-        """`cell`, a part of the row's `column`, as a number."""
-        try:
-            return float(cell)
-        except ValueError:
-            raise UserError(f"{self.place}: {column} is {cell.strip()!r}, wanted a number") from None
-
-    def count(self, column: str) -> int:
-        """The row's `column` as a whole number from 1 on."""
-        number = self.number(column, self.cells[column])
-        if not number >= 1 or not number.is_integer():
-            raise UserError(
-                f"{self.place}: {column} is {self.cells[column]!r}, wanted a whole number from 1 on"
-            )
-        return int(number)
-
-
 def read_measurements(path: Path | str) -> Measurements:
     """What is in one file or folder. Raises UserError where nothing in it can be read as speeds or curves."""
     source = Path(path)
@@ -109,7 +76,7 @@ def read_measurements(path: Path | str) -> Measurements:
     left_out: list[str] = []
     for file in files:
         if file.suffix == ".csv":
-            lines = list(_lines(file))
+            lines = list(lines_of(_text(file), str(file)))
             columns = set(lines[0].cells) if lines else set()
             if columns >= SPEED_COLUMNS:
                 speed_lines += lines
@@ -138,56 +105,21 @@ def _text(file: Path) -> str:
         raise UserError(f"cannot read {file}: {error.strerror}") from None
 
 
-def _lines(file: Path) -> Iterator[Line]:
-    csv.field_size_limit(LONGEST_CELL)
-    rows = csv.DictReader(StringIO(_text(file), newline=""))
-    try:
-        for row in rows:
-            # A short row has None where it ends; what a long one has more is kept under None.
-            cells = {name: cell or "" for name, cell in row.items() if isinstance(name, str)}
-            yield Line(f"{file}:{rows.line_num}", cells)
-    except csv.Error as error:
-        raise UserError(f"cannot read {file}: line {rows.line_num}: {error}") from None
-
-
 # -- speeds -----------------------------------------------------------------------------------------------
 
 
 def _speeds(lines: Sequence[Line], left_out: list[str]) -> dict[str, Speeds]:
-    """The job's speed by model and configuration, the sum of its workers', in the file's unit; holes left out.
-
-    Several measurements of one configuration count as they do in a job.
-    """
-    by_model: dict[str, list[Line]] = {}
-    for line in lines:
-        by_model.setdefault(line.cells["model"], []).append(line)
-    measured: dict[str, dict[Configuration, list[float]]] = {}
-    for model, mine in by_model.items():
-        ways = [way for way in WAYS if len({line.cells.get(way) for line in mine}) > 1]
-        for line in mine:
-            name = ", ".join([model, *filter(None, map(line.cells.get, ways))])
-            at = line.count("workers"), line.count("servers")
-            measured.setdefault(name, {}).setdefault(at, []).append(_total(line))
+    """The speeds of the models with enough configurations."""
     found: dict[str, Speeds] = {}
-    for name, points in measured.items():
-        positive = [v for of in points.values() for v in of if math.isfinite(v) and v > 0]
-        least = HOLE * float(np.median(positive)) if positive else 0.0
-        usable = {at: [v for v in of if math.isfinite(v) and v > least] for at, of in points.items()}
-        holes = [at for at, of in usable.items() if not of]
-        if holes:
-            left_out.append(f"{name}: no speed at {_some(f'{w}x{s}' for w, s in holes)}")
-        # One measurement is taken to the bit: the thesis's solver answers otherwise to the last digit's change.
-        speeds = {at: of[0] if len(of) == 1 else middle(of) for at, of in usable.items() if of}
-        if len(speeds) >= LEAST_CONFIGURATIONS:
-            found[name] = speeds
+    for name, model in measured_models(lines).items():
+        if model.holes:
+            left_out.append(f"{name}: no speed at {_some(f'{w}x{s}' for w, s in model.holes)}")
+        if len(model.speeds) >= LEAST_CONFIGURATIONS:
+            found[name] = model.speeds
         else:
-            count = words.count(len(speeds), "configuration")
+            count = words.count(len(model.speeds), "configuration")
             left_out.append(f"{name}: {count}, wanted at least {LEAST_CONFIGURATIONS}")
     return found
-
-
-def _total(line: Line) -> float:
-    return sum(line.number("worker_speed", v) for v in line.cells["worker_speed"].split(";") if v.strip())
 
 
 def _some(things: Iterable[str], most: int = 5) -> str:

@@ -1,15 +1,12 @@
 """Measured speeds as truths: the table of a real parameter-server cluster that comes with Coach, or one of yours.
 
-Columns as in `data/ps_speed.csv` (`data/README.md` says where it comes from): model, servers, workers, worker_speed
-(each worker's speed, `;` between). Between the measured points a linear radial basis interpolates, as in the simulator
-that DL²'s authors published; outside of them the nearest measured counts are taken.
+Columns as in `data/ps_speed.csv` (`data/README.md` says where it comes from), read by `coach.core.estimation.table`.
+Between the measured points a linear radial basis interpolates, as in the simulator that DL²'s authors published;
+outside of them the nearest measured counts are taken.
 """
 
 from __future__ import annotations
 
-import csv
-import io
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
@@ -19,9 +16,7 @@ import numpy as np
 from scipy.interpolate import RBFInterpolator
 
 from coach.core.errors import UserError
-
-#: A total speed below this share of the model's median is a hole in the measurement (as `coach estimators` has it).
-HOLE = 0.01
+from coach.core.estimation.table import SPEED_COLUMNS, lines_of, measured_models
 
 
 @dataclass
@@ -50,22 +45,17 @@ class MeasuredSpeed:
 
 def read_speeds(text: str, origin: str) -> dict[str, MeasuredSpeed]:
     """The models of a table. Raises UserError."""
-    rows: dict[str, dict[tuple[int, int], float]] = {}
-    try:
-        for row in csv.DictReader(io.StringIO(text)):
-            total = sum(float(part) for part in row["worker_speed"].split(";"))
-            rows.setdefault(row["model"], {})[int(row["workers"]), int(row["servers"])] = total
-    except (KeyError, ValueError) as error:
+    lines = list(lines_of(text, origin))
+    if not lines or not lines[0].cells.keys() >= SPEED_COLUMNS:
         raise UserError(
-            f"{origin} is no table of speeds ({error}); right would be the columns model, servers, workers, "
-            "worker_speed, with a number for each worker, `;` between"
-        ) from error
-    return {model: MeasuredSpeed(model, tuple(_whole(points))) for model, points in rows.items()}
-
-
-def _whole(points: dict[tuple[int, int], float]) -> Iterable[tuple[int, int, float]]:
-    usual = float(np.median(list(points.values())))
-    return [(w, s, v) for (w, s), v in sorted(points.items()) if v >= HOLE * usual]
+            f"{origin} is no table of speeds; right would be the columns model, servers, workers, worker_speed, with a "
+            "number for each worker, `;` between"
+        )
+    return {
+        name: MeasuredSpeed(name, tuple((w, s, v) for (w, s), v in sorted(model.speeds.items())))
+        for name, model in measured_models(lines).items()
+        if model.speeds
+    }
 
 
 @cache
