@@ -146,6 +146,7 @@ def stretched(run: Run, wall: Mapping[str, float], core: float = 1.0) -> Run:
                 checkpoint_seconds=report.checkpoint_seconds * by,
                 warm_up_seconds=report.warm_up_seconds * by,
                 cpu_seconds=report.cpu_seconds * core,
+                thread_seconds=report.thread_seconds * core,
             ),
         )
 

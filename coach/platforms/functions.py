@@ -331,6 +331,7 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         train_started_at=float(report.get("train_started_at") or 0.0),
         train_ended_at=float(report.get("train_ended_at") or 0.0),
         cpu_seconds=float(report.get("cpu_seconds") or 0.0),
+        thread_seconds=float(report.get("thread_seconds") or 0.0),
         memory_gib=float(report.get("max_rss_gib") or 0.0),
         warm_up_samples=int(report.get("warm_up_samples") or 0),
         warm_up_seconds=float(report.get("warm_up_seconds") or 0.0),

@@ -415,7 +415,7 @@ class Driver:
         order, truth = epoch.order, self.truths[epoch.order.job]
         slower = (self.now - order.at) / epoch.whole
         evaluate = epoch.evaluate if order.evaluate else 0.0
-        computing = truth.computing(*order.allocation) * epoch.samples / truth.data_size
+        fraction = epoch.samples / truth.data_size
         return ev.EpochReport(
             samples=epoch.samples,
             data_size=truth.data_size,
@@ -424,8 +424,9 @@ class Driver:
             weights=order.weights_out,
             train_seconds=epoch.train * slower,
             evaluate_seconds=evaluate * slower,
-            # An evaluation computes on one core, as in a real report (`Epoch.computing_seconds`).
-            cpu_seconds=computing + evaluate if computing else 0.0,
+            # An evaluation computes on one core.
+            cpu_seconds=truth.cores_of_worker(*order.allocation) * epoch.train + evaluate,
+            thread_seconds=truth.computing(*order.allocation) * fraction,
         )
 
     def _stop(self, action: act.StopEpoch) -> None:

@@ -235,7 +235,7 @@ def _cores(epochs: Sequence[Epoch]) -> float:
 
 
 def _computing(epochs: Iterable[Epoch]) -> dict[int, float]:
-    """Core-seconds of the first worker for a whole data set, by the number of workers, where reports have them."""
+    """Seconds of the first worker's busiest thread for a whole data set, by the number of workers, where known."""
     known: dict[int, list[Epoch]] = {}
     for epoch in epochs:
         if epoch.computing_seconds > 0.0:

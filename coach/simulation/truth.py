@@ -41,8 +41,8 @@ class Training:
     #: shared beyond requests.
     worker_cores: float | SpeedTable = 1.0
     server_cores: float = 0.1
-    #: Core-seconds that the first worker computes for a whole data set, in training: what reports tell of it. 0: they
-    #: are not known, and no report has any.
+    #: Seconds that the first worker's busiest thread computes for a whole data set, in training: what reports tell of
+    #: it. 0: they are not known, and no report has any.
     computing_seconds: float | SpeedTable = 0.0
 
     def evaluating(self, workers: int, servers: int) -> float:
@@ -51,14 +51,17 @@ class Training:
         return seconds(workers, servers) if callable(seconds) else seconds
 
     def computing(self, workers: int, servers: int) -> float:
-        """Core-seconds that the first worker computes for a whole data set; 0 where they are not known."""
+        """Seconds that the first worker's busiest thread computes for a whole data set; 0 where they are not known."""
         seconds = self.computing_seconds
         return seconds(workers, servers) if callable(seconds) else seconds
 
+    def cores_of_worker(self, workers: int, servers: int) -> float:
+        """Cores that each of these workers uses while an epoch runs."""
+        return self.worker_cores(workers, servers) if callable(self.worker_cores) else self.worker_cores
+
     def cores(self, workers: int, servers: int) -> float:
         """Cores in use while an epoch of these runs."""
-        one = self.worker_cores
-        return workers * (one(workers, servers) if callable(one) else one) + servers * self.server_cores
+        return workers * self.cores_of_worker(workers, servers) + servers * self.server_cores
 
     def samples(self, fraction: float, new_group: bool = False) -> int:
         """Samples of the whole steps that train this part of the data: two at least in a new group, if it has them."""

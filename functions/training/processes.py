@@ -7,6 +7,7 @@ import os
 import resource
 import select
 import signal
+import time
 from pathlib import Path
 
 _PR_SET_PDEATHSIG = 1
@@ -15,6 +16,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
 _MOST = 2**31 - 1  # that an int holds
 _LARGEST_KEPT = 32 << 20  # glibc keeps nothing larger, whatever it is told
 _CLONE_NEWNET = 0x40000000  # Linux; Python names it since 3.12, and has setns since then
+_THREADS_CPU_CLOCK = 6  # Linux: the low bits of a clock's id, above them the complement of the thread's
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
@@ -100,6 +102,15 @@ def cpu_seconds() -> float:
     """Processor time of this process, user and system, all its threads."""
     usage = resource.getrusage(resource.RUSAGE_SELF)
     return usage.ru_utime + usage.ru_stime
+
+
+def threads_cpu_seconds() -> dict[int, float]:
+    """Processor time of each thread of this process, by its kernel id."""
+    found = {}
+    for thread in (int(task.name) for task in Path("/proc/self/task").iterdir()):
+        with contextlib.suppress(OSError):  # it ended
+            found[thread] = time.clock_gettime(~thread << 3 | _THREADS_CPU_CLOCK)
+    return found
 
 
 def max_rss_gib() -> float:

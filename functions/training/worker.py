@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
@@ -47,6 +47,25 @@ class _Background:
         self._thread.join()
         if self._error is not None:
             raise self._error
+
+
+class _Trained(NamedTuple):
+    """What was trained, and when: times are seconds since 1970.
+
+    The warm-up is the first step of a new learner: memory is allocated, kernels are chosen.
+    """
+
+    #: By the whole group.
+    samples: int
+    mean_loss: float | None
+    #: The first forward pass.
+    started_at: float
+    #: The end of the warm-up.
+    warm_at: float
+    #: After the last update.
+    ended_at: float
+    #: Of the thread that worked most since the warm-up.
+    thread_seconds: float
 
 
 class Worker:
@@ -116,9 +135,9 @@ class Worker:
         form_seconds = time.perf_counter() - began
 
         self._reporter.state("training")
-        trained, train_loss, started_at, warm_at, ended_at = self._train(first=is_new)
+        trained = self._train(first=is_new)
 
-        position = request.position + trained
+        position = request.position + trained.samples
         began = time.perf_counter()
         # Storing is mostly waiting, and evaluating leaves the weights as they are: they go on side by side.
         storing = self._store(position)
@@ -135,21 +154,22 @@ class Worker:
             storing.wait()
         self._at = (request.weights_out, position)
         return {
-            "samples": trained,
+            "samples": trained.samples,
             "position": position,
             "data_size": len(self._dataset.train),
             "loss": loss,
             "accuracy": accuracy,
-            "train_loss": train_loss,
+            "train_loss": trained.mean_loss,
             "form_seconds": form_seconds,
             "load_seconds": load_seconds,
-            "train_seconds": ended_at - started_at,
-            "warm_up_seconds": warm_at - started_at,
+            "train_seconds": trained.ended_at - trained.started_at,
+            "warm_up_seconds": trained.warm_at - trained.started_at,
             "warm_up_samples": request.batch_size if is_new else 0,
             "evaluate_seconds": evaluate_seconds,
             "checkpoint_seconds": copy_seconds + time.perf_counter() - began,
-            "train_started_at": started_at,
-            "train_ended_at": ended_at,
+            "train_started_at": trained.started_at,
+            "train_ended_at": trained.ended_at,
+            "thread_seconds": trained.thread_seconds,
             "cpu_seconds": processes.cpu_seconds() - cpu_before,
             "max_rss_gib": processes.max_rss_gib(),
             "weights_uri": request.weights_out if request.rank == 0 else None,
@@ -223,10 +243,8 @@ class Worker:
                 raise model_file.invalid(uri, error) from error
         return DataSet(*splits).first(spec.get("size"))
 
-    def _train(self, *, first: bool) -> tuple[int, float | None, float, float, float]:
-        """Samples trained on by the group, mean training loss, and three times: of the first forward, of the end of
-        the warm-up (the `first` step of a new learner: memory is allocated, kernels are chosen), after the last update.
-        """
+    def _train(self, *, first: bool) -> _Trained:
+        """Train what is asked for; `first`: with a new learner."""
         request, learner, batch = self._request, self._learner, self._request.batch_size
         total = self._total(first=first)
         mine = share(batch, request.rank, request.workers)
@@ -234,6 +252,7 @@ class Worker:
         self._progress = {"samples": 0, "total": total}
         started_at, began = time.time(), time.perf_counter()
         told = warm = began
+        threads = processes.threads_cpu_seconds()
         while trained < total:
             rows = self._stream.rows(request.position + trained, batch)[mine]
             x, y = self._dataset.train.rows(rows)
@@ -243,7 +262,7 @@ class Worker:
             is_first = first and trained == batch
             if is_first:
                 learner.wait()
-                warm = time.perf_counter()
+                warm, threads = time.perf_counter(), processes.threads_cpu_seconds()
             now = time.perf_counter()
             out_of_time = request.seconds is not None and not is_first and now - warm >= request.seconds
             if is_first or out_of_time or now - told >= PROGRESS_SECONDS or trained >= total:
@@ -261,11 +280,11 @@ class Worker:
                 break
         self._group.settle(learner)
         ended_at = started_at + time.perf_counter() - began
-        warm_at = started_at + warm - began
-        if not counted:
-            return trained, None, started_at, warm_at, ended_at
-        mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
-        return trained, mean, started_at, warm_at, ended_at
+        worked = (now - threads.get(each, 0.0) for each, now in processes.threads_cpu_seconds().items())
+        mean = None
+        if counted:
+            mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
+        return _Trained(trained, mean, started_at, started_at + warm - began, ended_at, max(worked))
 
     def _total(self, *, first: bool) -> int:
         """How many samples to train, in whole batches: a number, or a part of a data set whose size only we know.

@@ -43,7 +43,7 @@ def add(
     outside: float = 0.0,
     group: str = "g",
     accuracy: float | None = None,
-    cpu: float = 0.0,
+    computing: float = 0.0,
 ) -> Job:
     number = len(job.epochs) + 1
     report = ev.EpochReport(
@@ -54,7 +54,7 @@ def add(
         weights=f"w{number}",
         train_seconds=seconds - outside,
         evaluate_seconds=0.0,
-        cpu_seconds=cpu,
+        thread_seconds=computing,
     )
     job.epochs_changed()
     job.epochs.append(
@@ -196,23 +196,47 @@ def test_after_the_first_probe_only_what_may_pay_for_itself_is_measured() -> Non
     assert points_left(lived(probes=helps), lambda _: True) == [], "1x2 has one worker too few"
 
 
+def computing_job(computing: float, *probes: tuple[tuple[int, int], float]) -> Job:
+    """A job whose first worker computed such a part of each of its probes, with the speeds fitted to them."""
+    job = job_of(**SMALL)
+    for at, speed in probes:
+        seconds = 0.2 / speed
+        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=seconds, computing=computing * seconds)
+    return measured(job, *job.speed_points())
+
+
 @pytest.mark.parametrize(
     ("computing", "measured_next"),
     [
         pytest.param(0.0, [(2, 1), (1, 2)], id="not known"),
-        pytest.param(0.5, [(2, 1), (1, 2)], id="it waits half of the time"),
-        pytest.param(1.0, [(2, 1)], id="it never waits: another server cannot help"),
+        pytest.param(0.2, [(2, 1), (1, 2)], id="it waits most of the time"),
+        pytest.param(
+            0.5, [(2, 1)], id="it waits half of the time: another server cannot bring what two of each do"
+        ),
+        pytest.param(1.0, [], id="it never waits: another server cannot help, nor can one less"),
     ],
 )
 def test_what_a_worker_computes_no_server_takes_from_it(
     computing: float, measured_next: list[tuple[int, int]]
 ) -> None:
-    job = job_of(**SMALL)
-    for at, speed in (((1, 1), 0.05), ((2, 2), 0.08)):
-        seconds = 0.2 / speed
-        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=seconds, cpu=computing * seconds)
-    found = points_left(measured(job, *job.speed_points()), lambda _: True)
+    found = points_left(computing_job(computing, ((1, 1), 0.05), ((2, 2), 0.08)), lambda _: True)
     assert sorted(found) == sorted(measured_next)
+
+
+def test_a_worker_that_computes_all_the_time_has_workers_measured_beside_it_alone() -> None:
+    wait, compute = (points_left(computing_job(of, ((1, 1), 0.05)), lambda _: True) for of in (0.5, 1.0))
+    assert sorted(wait) == [(1, 2), (2, 1), (2, 2)]
+    assert sorted(compute) == [(2, 1), (2, 2)]
+
+
+def test_a_server_that_was_slow_once_is_not_asked_again_for_more_than_it_can_bring() -> None:
+    def again(computing: float) -> list[tuple[int, int]]:
+        return points_left(
+            computing_job(computing, ((1, 1), 0.05), ((1, 2), 0.02), ((2, 2), 0.06)), lambda _: True
+        )
+
+    assert (1, 2) in again(0.0)
+    assert (1, 2) not in again(0.9)
 
 
 def test_with_little_money_what_may_be_cheaper_is_measured() -> None:

@@ -75,7 +75,7 @@ BOUND = replace(
 )
 
 
-def test_core_seconds_are_reported_and_learned_as_they_are() -> None:
+def test_what_a_worker_computes_is_reported_and_learned_as_it_is() -> None:
     run = runs_of(lived(BOUND, 1)[1])["job"]
     for epoch in run.job.epochs:
         assert epoch.computing_seconds == pytest.approx(9.5 / epoch.allocation.workers)
@@ -84,9 +84,9 @@ def test_core_seconds_are_reported_and_learned_as_they_are() -> None:
         assert learned.computing(*at) == pytest.approx(9.5 / at.workers)
 
 
-def test_core_seconds_that_are_not_known_are_not_reported() -> None:
+def test_what_a_worker_computes_is_not_reported_where_it_is_not_known() -> None:
     run = runs_of(lived(TRUTH, 1)[1])["job"]
-    assert {epoch.report.cpu_seconds for epoch in run.job.epochs} == {0.0}
+    assert {epoch.report.thread_seconds for epoch in run.job.epochs} == {0.0}
     assert learn([run]).computing(2, 1) == 0.0
 
 
@@ -134,7 +134,7 @@ def test_a_real_run_is_as_long_in_virtual_time_with_what_it_took_itself(recorded
 
 
 #: Its worker computes on one and a half cores.
-BUSY = replace(TRUTH, speed_noise=0.0, computing_seconds=16.5, worker_cores=1.5)
+BUSY = replace(TRUTH, speed_noise=0.0, worker_cores=1.5)
 LEAST = {"min": 1, "max": 1}
 
 

@@ -39,6 +39,8 @@ class EpochReport:
     #: The first step of a new group: so many of `samples` took so many of `train_seconds`, and tell nothing of speed.
     warm_up_samples: int = 0
     warm_up_seconds: float = 0.0
+    #: What the thread of the first worker that worked most computed while training, without the warm-up.
+    thread_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

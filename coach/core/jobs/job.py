@@ -101,16 +101,10 @@ class Epoch:
 
     @property
     def computing_seconds(self) -> float:
-        """Core-seconds that the first worker computes for a whole data set, at least; 0 where they are not known.
-
-        What it did beside training, and the warm-up, count as computing on one core and come off.
-        """
+        """Seconds that the busiest thread of the first worker computes for a whole data set; 0 where not known."""
         report = self.report
-        beside = (
-            report.load_seconds + report.evaluate_seconds + report.checkpoint_seconds + report.warm_up_seconds
-        )
         samples = report.samples - report.warm_up_samples
-        return max(0.0, report.cpu_seconds - beside) / (samples / report.data_size) if samples > 0 else 0.0
+        return report.thread_seconds * report.data_size / samples if samples > 0 else 0.0
 
     @property
     def other_seconds(self) -> float:

@@ -14,6 +14,7 @@ from typing import NamedTuple
 from coach.core.budget import to_amount
 from coach.core.cluster import Allocation
 from coach.core.estimation.cost import second_cost
+from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import to_count_on
 from coach.core.estimation.speed import SpeedModel
 from coach.core.jobs.actions import EpochKind
@@ -42,8 +43,6 @@ PROBE_TRIES = 2
 SPARE_SHARE = 0.33
 #: Seconds of an epoch below which none is thought of.
 TINY_SECONDS = 1e-9
-#: Of the core-seconds of a worker that trains so much is computing: what it sends and receives takes some too.
-SURELY_COMPUTING = 0.8
 
 
 class Probe(NamedTuple):
@@ -92,7 +91,7 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     """The allocations whose measurement is expected to save more than it takes, those that save most first.
 
     What it saves is time: the expected improvement over the fastest allocation that was measured, for the rest of the
-    job, as far as what a worker computes leaves room for it (`most_by_computing`). Where even the cheapest allocation
+    job, as far as what a worker computes leaves room for it (`fastest_possible`). Where even the cheapest allocation
     costs more than the epoch budget, or the job is to be cheap and will be in time, it is money: that over the cheapest
     one.
     Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
@@ -201,34 +200,47 @@ def _gains(
     job: Job, model: SpeedModel, measured: Mapping[Allocation, int], best: Allocation, scale: _Scale
 ) -> dict[Allocation, float]:
     """By how much a measurement is expected to exceed, in ln speed, what is as good as the best measured."""
+    ceiling = fastest_possible(job, model)
+
+    def capped(
+        improvement: Callable[[list[Allocation], list[float]], FloatArray], points: list[Allocation]
+    ) -> Iterator[tuple[Allocation, float]]:
+        ties = [scale.tie(at, best) for at in points]
+        beyond = [max(tie, ceiling(at)) for tie, at in zip(ties, points, strict=True)]
+        found = improvement(points, ties) - improvement(points, beyond)
+        return zip(points, found.tolist(), strict=True)
+
     gains: dict[Allocation, float] = {}
     if new := [at for at in allocations(job) if at not in measured]:
-        ties = [scale.tie(at, best) for at in new]
-        ceiling = most_by_computing(job)
-        beyond = [max(tie, ceiling(at.workers)) for tie, at in zip(ties, new, strict=True)]
-        found = model.improvement(new, ties) - model.improvement(new, beyond)
-        gains |= zip(new, found.tolist(), strict=True)
+        gains |= capped(model.improvement, new)
     once = [at for at, count in measured.items() if count == 1 and at != best]
-    again = model.improvement_again(once, [scale.tie(at, best) for at in once])
-    return gains | dict(zip(once, again.tolist(), strict=True))
+    return gains | dict(capped(model.improvement_again, once))
 
 
-def most_by_computing(job: Job) -> Callable[[int], float]:
-    """The speed, epochs/s, that so many workers have at most, with any number of servers.
+def fastest_possible(job: Job, model: SpeedModel) -> Callable[[Allocation], float]:
+    """The speed, epochs/s, that an allocation has at most, as far as the job's epochs tell.
 
-    A server takes nothing of what a worker computes, and twice as many workers compute no more than twice as fast.
+    Of an epoch the first worker's busiest thread computes a part, and waits for the rest. No server takes anything of
+    what it computes, twice as many servers let it wait no less than half as long, and twice as many workers are no more
+    than twice as fast. The part is the smallest of all epochs with an allocation; where none is known, all is possible.
     """
-    threads = max(1, int(job.spec.spec.resources.worker.resources.cpu))
-    least: dict[int, float] = {}
+    parts: dict[Allocation, float] = {}
     for epoch in job.epochs:
-        workers, seconds = epoch.allocation.workers, SURELY_COMPUTING * epoch.computing_seconds / threads
-        least[workers] = min(seconds, least.get(workers, seconds))
+        if epoch.computing_seconds > 0.0:
+            part = min(1.0, epoch.computing_seconds * epoch.epochs_per_second)
+            parts[epoch.allocation] = min(part, parts.get(epoch.allocation, part))
+    seconds = {at: 1.0 / model.predict(*at) for at in parts}
 
-    def most(workers: int) -> float:
-        needed = [seconds * min(1.0, known / workers) for known, seconds in least.items()]
-        return 1.0 / max([TINY_SECONDS, *needed])
+    def fastest(to: Allocation) -> float:
+        least = TINY_SECONDS
+        for at, computing in parts.items():
+            waiting = 0.0
+            if at.workers <= to.workers and at.servers <= to.servers:
+                waiting = (1.0 - computing) * at.servers / to.servers
+            least = max(least, seconds[at] * (computing + waiting) * min(1.0, at.workers / to.workers))
+        return 1.0 / least
 
-    return most
+    return fastest
 
 
 def probe_share(job: Job) -> float:
