@@ -229,6 +229,13 @@ def test_a_worker_that_computes_all_the_time_has_workers_measured_beside_it_alon
     assert sorted(compute) == [(2, 1), (2, 2)]
 
 
+def test_what_cannot_be_worth_its_pods_is_not_measured() -> None:
+    # Its second server can bring 2.0 %, or 5.3 %; 2.5 % it has to bring.
+    little, more = (points_left(computing_job(of, ((1, 1), 0.05)), lambda _: True) for of in (0.96, 0.9))
+    assert (1, 2) not in little
+    assert (1, 2) in more
+
+
 def test_a_server_that_was_slow_once_is_not_asked_again_for_more_than_it_can_bring() -> None:
     def again(computing: float) -> list[tuple[int, int]]:
         return points_left(

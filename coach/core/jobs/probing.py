@@ -16,7 +16,7 @@ from coach.core.cluster import Allocation
 from coach.core.estimation.cost import second_cost
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import to_count_on
-from coach.core.estimation.speed import SpeedModel
+from coach.core.estimation.speed import LEAST_EFFICIENCY, SpeedModel
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.life import (
@@ -188,6 +188,13 @@ class _Scale:
         """Of an epoch, with what lies outside training."""
         return self._fixed(at) * self.rate(at) + self.training(at)
 
+    def worth_having(self, at: Allocation, best: Allocation) -> float:
+        """The speed, epochs/s, from which on `at` is taken for `best`: pods have to be worth their place."""
+        more = at.workers + at.servers - best.workers - best.servers
+        if self.in_money or more <= 0:
+            return self.tie(at, best)
+        return self.tie(at, best) * (1.0 + LEAST_EFFICIENCY * more / (best.workers + best.servers))
+
     def tie(self, at: Allocation, best: Allocation) -> float:
         """The speed, epochs/s, from which on `at` is better than `best`."""
         return 1.0 / max(self.epoch(best) / self.rate(at) - self._fixed(at), TINY_SECONDS)
@@ -199,15 +206,15 @@ class _Scale:
 def _gains(
     job: Job, model: SpeedModel, measured: Mapping[Allocation, int], best: Allocation, scale: _Scale
 ) -> dict[Allocation, float]:
-    """By how much a measurement is expected to exceed, in ln speed, what is as good as the best measured."""
+    """By how much a measurement is expected to exceed, in ln speed, what would be taken in place of the best."""
     ceiling = fastest_possible(job, model)
 
     def capped(
         improvement: Callable[[list[Allocation], list[float]], FloatArray], points: list[Allocation]
     ) -> Iterator[tuple[Allocation, float]]:
-        ties = [scale.tie(at, best) for at in points]
-        beyond = [max(tie, ceiling(at)) for tie, at in zip(ties, points, strict=True)]
-        found = improvement(points, ties) - improvement(points, beyond)
+        least = [scale.worth_having(at, best) for at in points]
+        most = [max(speed, ceiling(at)) for speed, at in zip(least, points, strict=True)]
+        found = improvement(points, least) - improvement(points, most)
         return zip(points, found.tolist(), strict=True)
 
     gains: dict[Allocation, float] = {}

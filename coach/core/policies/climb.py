@@ -13,6 +13,7 @@ from functools import lru_cache
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import to_count_on
+from coach.core.estimation.speed import LEAST_EFFICIENCY
 from coach.core.policies.base import JobView, Objective, Reason, Step, kept
 
 #: (workers, servers) added by one step: a worker or a server; where neither helps, both; where that does not help
@@ -35,9 +36,9 @@ class Climb:
     """The climb of one job. Holds what is the same for all jobs; `climber` keeps one of each."""
 
     objective: Objective = Objective.SOONEST
-    #: A pod that speeds the job up by less than this part of what its pods bring on average is not worth its place:
-    #: it bounds the waste, and keeps the climb from chasing noise.
-    least_efficiency: float = 0.02
+    #: What a pod has to bring, as a part of what the job's pods bring on average: it bounds the waste, and keeps the
+    #: climb from chasing noise.
+    least_efficiency: float = LEAST_EFFICIENCY
 
     def cheapest(self, job: JobView) -> bool:
         """Whether `job` is to reach its target for the least money: it asks for that, or all do."""

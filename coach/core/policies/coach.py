@@ -20,6 +20,7 @@ from functools import partial
 from typing import ClassVar
 
 from coach.core.cluster import Allocation
+from coach.core.estimation.speed import LEAST_EFFICIENCY
 from coach.core.policies.base import (
     AllocationDecision,
     ClusterView,
@@ -41,7 +42,7 @@ class CoachPolicy:
 
     objective: Objective = Objective.SOONEST
     #: See `Climb.least_efficiency`.
-    least_efficiency: float = 0.02
+    least_efficiency: float = LEAST_EFFICIENCY
     cadence: float | None = None
     #: With room for all, each job gets what it would get alone (`Placing`).
     separable: ClassVar[bool] = True

@@ -40,7 +40,7 @@ ALONE = [
     (
         "a gain that is noise beside what pods bring on average is not worth a pod",
         SOONEST,
-        Job("a", table((1.0, 1.001), (1.002, 1.003)), maximum=Allocation(2, 2)),
+        Job("a", table((1.0, 1.02), (1.024, 1.03)), maximum=Allocation(2, 2)),
         "1x1",
     ),
     (
@@ -151,10 +151,10 @@ def test_each_step_says_where_from_where_to_and_what_it_gains_and_costs() -> Non
         ),
         pytest.param(
             SOONEST,
-            Job("a", table((1.0, 1.001), (1.002, 1.003)), maximum=Allocation(2, 2)),
+            Job("a", table((1.0, 1.02), (1.024, 1.03)), maximum=Allocation(2, 2)),
             [
-                "job a 1x1, not 2x1: too-little, 0.002 epochs/s, an epoch costs 2.994",
-                "job a 1x1, not 1x2: too-little, 0.001 epochs/s, an epoch costs 2.997",
+                "job a 1x1, not 2x1: too-little, 0.024 epochs/s, an epoch costs 2.93",
+                "job a 1x1, not 1x2: too-little, 0.02 epochs/s, an epoch costs 2.941",
             ],
             id="what the least efficiency prunes",
         ),

@@ -140,7 +140,7 @@ TOGETHER = [
         [
             Job(
                 "a",
-                server_speed(100.0, traffic=1.0),
+                server_speed(100.0, traffic=20.0),
                 maximum=many(2, 3),
                 requests={
                     Role.SCHEDULER: Resources(0.0, 0.0),
