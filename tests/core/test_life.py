@@ -176,6 +176,16 @@ def test_what_cannot_pay_for_itself_is_not_measured_again(job: Job, fits: tuple[
     assert points_left(job, lambda at: at == fits) == []
 
 
+def test_probes_have_no_share_in_epochs_that_only_a_curve_promises() -> None:
+    job = add(job_of(**SMALL), loss=2.0, kind=EpochKind.MINI, fraction=1.5, seconds=30.0)
+    for epoch in range(22):
+        add(job, loss=2.0 * 0.995**epoch, seconds=20.0)
+    job = curved(measured(job, *job.speed_points()), [epoch.report.loss or 0.0 for epoch in job.epochs], 3)
+    job.run_seconds = 20.0 * job.passes
+    assert life.total_epochs(job) > 500.0
+    assert probing.probe_share(job) == pytest.approx(0.1 * 23.5 - 1.5)
+
+
 def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners() -> None:
     job = job_of(workers={"min": 1, "max": 4}, servers={"min": 1, "max": 4})
     speed = {(1, 1): 0.05, (1, 2): 0.052, (2, 1): 0.09, (2, 2): 0.1, (4, 4): 0.16}

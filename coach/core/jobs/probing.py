@@ -20,6 +20,7 @@ from coach.core.estimation.speed import LEAST_EFFICIENCY, SpeedModel
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.life import (
+    PRIOR_EPOCHS,
     allocations,
     epoch_budget,
     least_cost,
@@ -251,9 +252,14 @@ def fastest_possible(job: Job, model: SpeedModel) -> Callable[[Allocation], floa
 
 
 def probe_share(job: Job) -> float:
-    """Epochs that probes may still train: of the epochs predicted, and of the seconds at the smallest allocation."""
+    """Epochs that probes may still train: of the epochs predicted, and of the seconds at the smallest allocation.
+
+    A curve that has hardly begun to fall predicts any number of epochs. More than a job has without one are counted
+    only once they were trained.
+    """
     probes = [epoch for epoch in job.epochs if epoch.kind is EpochKind.MINI]
-    epochs = PROBE_SHARE * total_epochs(job) - sum(epoch.fraction for epoch in probes)
+    total = min(total_epochs(job), max(job.known_epochs or PRIOR_EPOCHS, job.passes))
+    epochs = PROBE_SHARE * total - sum(epoch.fraction for epoch in probes)
     if job.speed is None:
         return epochs
     times, slowest = job.times, job.speed.predict(*job.minimum)
@@ -263,7 +269,8 @@ def probe_share(job: Job) -> float:
     least = min(
         times.evaluation(at[0]).expected + 1.0 / job.speed.predict(*at) for at in {job.minimum, *measured}
     )
-    whole = job.run_seconds + remaining_epochs(job).expected * (beside_each + least)
+    to_come = min(remaining_epochs(job).expected, max(0.0, total - job.passes))
+    whole = job.run_seconds + to_come * (beside_each + least)
     beside = times.restart + times.beside().expected
     seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
     return min(epochs, (seconds - beside) * slowest)
