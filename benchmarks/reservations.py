@@ -18,6 +18,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
+from scipy.stats import beta
+
 from benchmarks import harness
 from coach.core.budget import to_amount
 from coach.core.jobs import actions as act
@@ -137,6 +139,7 @@ def summary(source: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
                 "deadline": way if predicted else f"{way}, nothing known yet",
                 "epochs": len(group),
                 "cut by it": f"{len(cut) / len(group):.2%}",
+                "quantile, 95 % sure": f"{_quantile(len(cut), len(group)):.2%}",
                 "above upper bound, measured before": _above(row for row in done if row["again"]),
                 "a new allocation": _above(row for row in done if not row["again"]),
                 "deadline / time, median": _median(done, "deadline", "seconds"),
@@ -144,6 +147,11 @@ def summary(source: str, rows: Sequence[dict[str, Any]]) -> list[dict[str, Any]]
             }
         )
     return lines
+
+
+def _quantile(cut: int, count: int) -> float:
+    """The quantile of an epoch's time that the deadline is at least, 95 % sure, if it cut so many (Clopper-Pearson)."""
+    return float(beta.ppf(0.05, count - cut, cut + 1)) if cut < count else 0.0
 
 
 def _median(rows: Sequence[dict[str, Any]], above: str, below: str) -> float:

@@ -47,8 +47,8 @@ def add(
 ) -> Job:
     number = len(job.epochs) + 1
     report = ev.EpochReport(
-        samples=round(fraction * 1000),
-        data_size=1000,
+        samples=round(fraction * 10_000),
+        data_size=10_000,
         loss=loss,
         accuracy=accuracy,
         weights=f"w{number}",
@@ -367,6 +367,17 @@ def test_a_probe_of_a_huge_data_set_may_be_a_small_part_of_it() -> None:
     """20 to 40 s of an epoch of a day: less than 2 % of the data, and yet enough to measure a speed."""
     job = know(job_of(), 1 / 86_400)
     assert probing.probe_size(job) == (pytest.approx(30 / 86_400), None)
+
+
+@pytest.mark.parametrize(("trained", "expected"), [(1.55, 0.4), (1.65, None)])
+def test_a_probe_is_no_less_than_two_steps_and_has_room_for_them_or_is_left_out(
+    trained: float, expected: float | None
+) -> None:
+    """Of 10,000 samples in batches of 2,000 two steps are 0.4: they do not fit into 0.35 of an epoch."""
+    job = know(mini(job_of(batchSize=2000), (1, 1), trained), 0.001)
+    size = probing.probe_size(job)
+    assert size == (None if expected is None else (pytest.approx(expected), None))
+    assert bool(points_left(job, lambda _: True)) is (expected is not None)
 
 
 # -- on what terms an epoch starts ------------------------------------------------------------------------

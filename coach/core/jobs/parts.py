@@ -185,7 +185,10 @@ class MiniEpoch(Part):
         default=40, gt=0, le=86400, description="A mini-epoch at 1x1 takes at most this many seconds."
     )
     max_fraction: Number = Field(
-        default=0.4, gt=0, le=1, description="The most of an epoch's data that a mini-epoch may train."
+        default=0.4,
+        gt=0,
+        le=1,
+        description="The most of an epoch's data that a mini-epoch may train; two steps at least.",
     )
 
     @model_validator(mode="after")

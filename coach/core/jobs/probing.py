@@ -35,6 +35,8 @@ from coach.core.jobs.spec import JobObjective
 PROBE_SHARE = 0.10
 #: A mini-epoch below this share of the data says more about noise than about speed.
 SMALLEST_PROBE = 0.05
+#: A new group trains so many steps at least, if the data has them: one says nothing of its speed.
+LEAST_STEPS = 2
 #: So many points are kept in mind for the next probe, should there be no room for the best of them now.
 PROBES_AT_ONCE = 3
 #: How often a gang is started for the first probe, of the smallest allocation, before the job goes on without. Any
@@ -102,7 +104,7 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     that is none, the job needs something cheaper to come to its end, and all that is left counts.
     """
     share, model = probe_share(job), job.speed
-    if model is None or share < SMALLEST_PROBE:
+    if model is None or share < _smallest(job, model):
         return
     model.look_at(allocations(job))
     counts = Counter(Allocation(point.workers, point.servers) for point in job.speed_points())
@@ -280,7 +282,19 @@ def _probe_fraction(job: Job, model: SpeedModel) -> float:
     """The part of the data that the smallest allocation trains in the middle of the mini-epoch's bounds."""
     bounds = job.spec.spec.mini_epoch
     middle = (bounds.min_seconds + bounds.max_seconds) / 2
-    return min(bounds.max_fraction, middle * model.predict(*job.minimum))
+    return max(_least_steps(job), min(bounds.max_fraction, middle * model.predict(*job.minimum)))
+
+
+def _smallest(job: Job, model: SpeedModel) -> float:
+    """The part of the data for which the probes' share must have room."""
+    return max(_least_steps(job), min(SMALLEST_PROBE, _probe_fraction(job, model)))
+
+
+def _least_steps(job: Job) -> float:
+    """The part of the data that any mini-epoch trains at least; 0 while the size of the data is not known."""
+    if not job.epochs:
+        return 0.0
+    return min(1.0, LEAST_STEPS * job.spec.spec.batch_size / job.epochs[-1].report.data_size)
 
 
 def probe_size(job: Job) -> tuple[float, float | None] | None:
@@ -288,18 +302,17 @@ def probe_size(job: Job) -> tuple[float, float | None] | None:
 
     The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`; without
     it nothing could be said of how long an epoch may take, so it has its place in the shortest job too.
-    The others train what the speed at the smallest allocation makes of those bounds. None: the probes' share of
-    the job is used up.
+    The others train what the speed at the smallest allocation makes of those bounds, and no less than LEAST_STEPS.
+    None: the probes' share of the job is used up.
     """
-    bounds = job.spec.spec.mini_epoch
-    fraction = min(bounds.max_fraction, probe_share(job))
-    least = min(SMALLEST_PROBE, bounds.max_fraction)
-    if job.speed is None:
+    bounds, share, model = job.spec.spec.mini_epoch, probe_share(job), job.speed
+    if model is None:
+        least = min(SMALLEST_PROBE, bounds.max_fraction)
         middle = (bounds.min_seconds + bounds.max_seconds) / 2
         # Several workers cannot each stop by a clock of their own: the smallest part says how fast they are.
-        return (max(fraction, least), middle) if job.minimum.workers == 1 else (least, None)
-    wanted = _probe_fraction(job, job.speed)
-    return (min(fraction, wanted), None) if fraction >= min(least, wanted) else None
+        timed = job.minimum.workers == 1
+        return (max(least, min(bounds.max_fraction, share)), middle) if timed else (least, None)
+    return (min(share, _probe_fraction(job, model)), None) if share >= _smallest(job, model) else None
 
 
 def evaluated(job: Job, kind: EpochKind) -> bool:
