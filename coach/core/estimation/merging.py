@@ -19,12 +19,17 @@ DISAGREE = 4 * NOISE
 
 
 def merged(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
-    """One point a configuration, with all of their weight."""
+    """One point a configuration, with all of their weight, and the least that any of them says of computing."""
     groups: dict[tuple[int, int], list[SpeedPoint]] = {}
     for p in points:
         groups.setdefault((p.workers, p.servers), []).append(p)
     return tuple(
-        SpeedPoint(*at, middle([p.epochs_per_second for p in group]), sum(p.weight for p in group))
+        SpeedPoint(
+            *at,
+            middle([p.epochs_per_second for p in group]),
+            sum(p.weight for p in group),
+            min((p.computing for p in group if p.computing > 0.0), default=0.0),
+        )
         for at, group in groups.items()
     )
 

@@ -9,13 +9,15 @@ from dataclasses import dataclass
 class SpeedPoint:
     """One measured speed: `epochs_per_second` of the whole job with `workers` and `servers`.
 
-    `weight` says how many measurements of ordinary length it is worth: its noise has variance 1 / weight.
+    `weight` says how many measurements of ordinary length it is worth: its noise has variance 1 / weight. `computing`
+    is the part of the time in which a worker's busiest thread computed, the rest it waited; 0 where that is not known.
     """
 
     workers: int
     servers: int
     epochs_per_second: float
     weight: float = 1.0
+    computing: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

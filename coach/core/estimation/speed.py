@@ -48,11 +48,15 @@ LEAST_EFFICIENCY = 0.05
 LEAST_GAIN = 0.002
 #: Configurations that `next_probe` compares at most.
 MOST_CANDIDATES = 256
+#: Epochs/s where nothing is known that limits them: a number, for JSON and logarithms.
+FASTEST = 1e300
 
 
 @dataclass(frozen=True, slots=True)
 class SpeedModel:
     """A fitted surface: a form, and the points it was fitted to (one a configuration).
+
+    Where nothing was measured it is never above what workers' computing leaves room for (`fastest`).
 
     JSON round trip through `to_dict` and `from_dict`; the coefficients follow from form and points.
     """
@@ -89,7 +93,9 @@ class SpeedModel:
         """Epochs/s with `workers` and `servers`; always positive and finite."""
         found = self._speeds.get((workers, servers))
         if found is None:
-            found = self._speeds[workers, servers] = self.fit.predict_one(float(workers), float(servers))
+            found = self.fit.predict_one(float(workers), float(servers))
+            (limit,) = self._limits([(workers, servers)])
+            found = self._speeds[workers, servers] = min(found, limit.expected)
         return found
 
     def trend(self, workers: int, servers: int) -> float:
@@ -98,7 +104,40 @@ class SpeedModel:
 
     def predict_all(self, where: Sequence[tuple[int, int]]) -> FloatArray:
         """`predict` at many (workers, servers) at once, [m]."""
-        return np.asarray(np.exp(self.fit.log_mean(*_places(where))))
+        most = [limit.expected for limit in self._limits(where)]
+        return np.asarray(np.minimum(np.exp(self.fit.log_mean(*_places(where))), most))
+
+    def fastest(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
+        """The speed at most to be had at each of `where`, epochs/s, by what workers computed where that was measured.
+
+        Where an epoch takes T and a worker's busiest thread computes for a part c of it, with (w, s),
+
+            T(w', s') >= T (c + (1 - c) s/s') min(1, w/w'),   w' >= w, s' >= s:
+
+        no server takes over what a worker computes, twice as many let it wait no less than half as long, and twice as
+        many workers are at most twice as fast. With fewer of either T c min(1, w/w') is left. The bounds are those that
+        follow from the bounds of the measured speeds; FASTEST where nothing is known of computing.
+        """
+        most = np.full((3, len(where)), FASTEST)
+        busy = [point for point in self.points if point.computing > 0.0]
+        if busy:
+            w, s = _places(where)
+            speeds = self._fitted([(point.workers, point.servers) for point in busy])
+            for point, speed in zip(busy, speeds, strict=True):
+                more = (w >= point.workers) & (s >= point.servers)
+                waiting = np.where(more, (1.0 - point.computing) * point.servers / s, 0.0)
+                part = (point.computing + waiting) * np.minimum(1.0, point.workers / w)
+                most = np.minimum(most, np.array([[speed.low], [speed.expected], [speed.high]]) / part)
+        return [Interval(*bounds) for bounds in most.T.tolist()]
+
+    def _limits(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
+        """`fastest`; nothing limits what was measured."""
+        measured = {(point.workers, point.servers) for point in self.points}
+        free = Interval(FASTEST, FASTEST, FASTEST)
+        return [
+            free if place in measured else most
+            for place, most in zip(where, self.fastest(where), strict=True)
+        ]
 
     def interval(self, workers: int, servers: int) -> Interval:
         """The 80 % interval of the speed that would be measured, epochs/s."""
@@ -120,6 +159,13 @@ class SpeedModel:
 
     def intervals(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """`interval` at many (workers, servers) at once: the same, to the bit, as of each asked alone."""
+        return [
+            Interval(min(one.low, most.low), min(one.expected, most.expected), min(one.high, most.high))
+            for one, most in zip(self._fitted(where), self._limits(where), strict=True)
+        ]
+
+    def _fitted(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
+        """`intervals` by the fit alone."""
         # A product with all rows at once may round otherwise than with each of them.
         w, s = (counts[:, None] for counts in _places(where))
         spread = np.sqrt(CALIBRATION**2 * self.fit.log_variance(w, s) + self.noise)
@@ -188,7 +234,10 @@ class SpeedModel:
 
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
-        points = [[p.workers, p.servers, p.epochs_per_second, p.weight] for p in self.points]
+        points = [
+            [p.workers, p.servers, p.epochs_per_second, p.weight, *([p.computing] if p.computing else [])]
+            for p in self.points
+        ]
         return {"form": self.form, "points": points, "noise": self.noise}
 
     @classmethod
@@ -296,7 +345,7 @@ def _thinned(candidates: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
 
 
 def _places(where: Sequence[tuple[int, int]]) -> tuple[FloatArray, FloatArray]:
-    w, s = np.array(where, dtype=np.float64).T
+    w, s = np.array(where, dtype=np.float64).reshape(-1, 2).T
     return w, s
 
 

@@ -107,6 +107,11 @@ class Epoch:
         return report.thread_seconds * report.data_size / samples if samples > 0 else 0.0
 
     @property
+    def computing(self) -> float:
+        """The part of its training time in which that thread computed; 0 where not known."""
+        return min(1.0, self.computing_seconds * self.epochs_per_second)
+
+    @property
     def other_seconds(self) -> float:
         """Seconds beside training at that speed: start, warm-up, evaluation, checkpoint."""
         return max(0.0, self.seconds - self.fraction / self.epochs_per_second)
@@ -270,7 +275,7 @@ class Job:
         """Measured speeds in their order: those of earlier jobs like this one, then its own."""
         known = [SpeedPoint(w, s, v) for w, s, v in self.known_points]
         own = [
-            SpeedPoint(*e.allocation, e.epochs_per_second, weight_of(e.report.train_seconds))
+            SpeedPoint(*e.allocation, e.epochs_per_second, weight_of(e.report.train_seconds), e.computing)
             for e in self.epochs
         ]
         return known + own

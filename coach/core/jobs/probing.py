@@ -94,7 +94,7 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     """The allocations whose measurement is expected to save more than it takes, those that save most first.
 
     What it saves is time: the expected improvement over the fastest allocation that was measured, for the rest of the
-    job, as far as what a worker computes leaves room for it (`fastest_possible`). Where even the cheapest allocation
+    job, as far as what a worker computes leaves room for it (`SpeedModel.fastest`). Where even the cheapest allocation
     costs more than the epoch budget, or the job is to be cheap and will be in time, it is money: that over the cheapest
     one.
     Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
@@ -210,13 +210,12 @@ def _gains(
     job: Job, model: SpeedModel, measured: Mapping[Allocation, int], best: Allocation, scale: _Scale
 ) -> dict[Allocation, float]:
     """By how much a measurement is expected to exceed, in ln speed, what would be taken in place of the best."""
-    ceiling = fastest_possible(job, model)
 
     def capped(
         improvement: Callable[[list[Allocation], list[float]], FloatArray], points: list[Allocation]
     ) -> Iterator[tuple[Allocation, float]]:
         least = [scale.worth_having(at, best) for at in points]
-        most = [max(speed, ceiling(at)) for speed, at in zip(least, points, strict=True)]
+        most = [max(low, of.expected) for low, of in zip(least, model.fastest(points), strict=True)]
         found = improvement(points, least) - improvement(points, most)
         return zip(points, found.tolist(), strict=True)
 
@@ -225,32 +224,6 @@ def _gains(
         gains |= capped(model.improvement, new)
     once = [at for at, count in measured.items() if count == 1 and at != best]
     return gains | dict(capped(model.improvement_again, once))
-
-
-def fastest_possible(job: Job, model: SpeedModel) -> Callable[[Allocation], float]:
-    """The speed, epochs/s, that an allocation has at most, as far as the job's epochs tell.
-
-    Of an epoch the first worker's busiest thread computes a part, and waits for the rest. No server takes anything of
-    what it computes, twice as many servers let it wait no less than half as long, and twice as many workers are no more
-    than twice as fast. The part is the smallest of all epochs with an allocation; where none is known, all is possible.
-    """
-    parts: dict[Allocation, float] = {}
-    for epoch in job.epochs:
-        if epoch.computing_seconds > 0.0:
-            part = min(1.0, epoch.computing_seconds * epoch.epochs_per_second)
-            parts[epoch.allocation] = min(part, parts.get(epoch.allocation, part))
-    seconds = {at: 1.0 / model.predict(*at) for at in parts}
-
-    def fastest(to: Allocation) -> float:
-        least = TINY_SECONDS
-        for at, computing in parts.items():
-            waiting = 0.0
-            if at.workers <= to.workers and at.servers <= to.servers:
-                waiting = (1.0 - computing) * at.servers / to.servers
-            least = max(least, seconds[at] * (computing + waiting) * min(1.0, at.workers / to.workers))
-        return 1.0 / least
-
-    return fastest
 
 
 def probe_share(job: Job) -> float:

@@ -2,6 +2,7 @@
 
 import json
 import math
+from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
@@ -16,7 +17,14 @@ from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed, next_
 
 counts = st.integers(1, 64)
 points = st.lists(
-    st.builds(SpeedPoint, counts, counts, st.floats(1e-9, 1e9), st.floats(0.01, 100.0)),
+    st.builds(
+        SpeedPoint,
+        counts,
+        counts,
+        st.floats(1e-9, 1e9),
+        st.floats(0.01, 100.0),
+        st.sampled_from([0.0, 0.4, 1.0]),
+    ),
     min_size=1,
     max_size=12,
 )
@@ -53,9 +61,42 @@ def test_a_model_survives_json(known, workers, servers):
     assert again.predict(workers, servers) == model.predict(workers, servers)
 
 
+def test_servers_are_not_expected_to_bring_what_only_workers_can():
+    """From (1, 1) and (2, 2) alone the surface does not tell which of the two helped."""
+    corners = [SpeedPoint(1, 1, 0.24), SpeedPoint(2, 2, 0.29)]
+    guessed = fit_speed(corners).interval(1, 2)
+    computing = fit_speed([replace(point, computing=0.9) for point in corners])
+    known = computing.interval(1, 2)
+    assert guessed.expected > 0.255
+    # A tenth of the time is waiting, and half of that is left.
+    most = computing.predict(1, 1) / (0.9 + 0.1 / 2)
+    assert (
+        known.expected == computing.predict(1, 2) == computing.predict_all([(1, 2)])[0] == pytest.approx(most)
+    )
+    assert known.low <= known.expected < known.high < guessed.high
+    assert computing.predict(2, 1) == fit_speed(corners).predict(2, 1), "a worker more may bring as much"
+
+
+def test_what_was_measured_is_believed_whatever_workers_compute():
+    measured_there = [SpeedPoint(1, 1, 0.2, computing=1.0), SpeedPoint(1, 2, 0.3, 9.0)]
+    assert fit_speed(measured_there).predict(1, 2) > 0.25
+    assert fit_speed(measured_there).fastest([(1, 2)])[0].expected < 0.25
+
+
+@given(points, counts, counts)
+def test_no_measured_speed_allows_more_than_it_had_where_it_was_measured(known, workers, servers):
+    model = fit_speed(known)
+    (most,) = model.fastest([(workers, servers)])
+    for point in model.points:
+        if point.computing > 0.0:
+            there = model.predict(point.workers, point.servers)
+            gain = max(1.0, workers / point.workers) / point.computing
+            assert most.expected <= there * gain * (1 + 1e-9)
+
+
 @given(points, st.floats(1e-4, 1e4))
 def test_the_unit_of_speed_does_not_matter(known, unit):
-    scaled = [SpeedPoint(p.workers, p.servers, p.epochs_per_second * unit, p.weight) for p in known]
+    scaled = [replace(p, epochs_per_second=p.epochs_per_second * unit) for p in known]
     assert fit_speed(scaled).predict(3, 2) == pytest.approx(fit_speed(known).predict(3, 2) * unit, rel=1e-4)
 
 
