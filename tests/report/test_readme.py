@@ -223,3 +223,16 @@ def test_the_scheduler_is_as_fast_as_measured(readme):
     assert {row[9] for row in ours} == {"2.00"} and "2.00 API writes a pod" in readme
     verdicts = [float(row[3]) for row in cells if len(row) == 7 and row[2] == "coach"]
     assert len(verdicts) == 4 and max(verdicts) < 0.06 and "told so within 0.06 s" in readme
+
+
+def test_what_docs_say_of_reservations_stands_in_their_table():
+    said = " ".join((ROOT / "docs" / "estimation.md").read_text().split())
+    real = next(
+        [cell.strip() for cell in line.split("|")]
+        for line in (RESULTS / "reservations" / "reservations.md").read_text().splitlines()
+        if line.startswith("| benchmarks.static") and "when it would hang " in line
+    )
+    cut, quantile, held = real[4], real[5], float(real[9])
+    assert cut == "0.00%" and float(quantile.rstrip("%")) >= 99.9
+    assert "with 95 % confidence at least the 99.9 % one of real epochs" in said
+    assert f"none was cut and {held:.0f} times their cost was held" in said

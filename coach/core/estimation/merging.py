@@ -28,7 +28,7 @@ def merged(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
             *at,
             middle([p.epochs_per_second for p in group]),
             sum(p.weight for p in group),
-            min((p.computing for p in group if p.computing > 0.0), default=0.0),
+            min((p.computing_part for p in group if p.computing_part > 0.0), default=0.0),
         )
         for at, group in groups.items()
     )

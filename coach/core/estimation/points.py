@@ -9,15 +9,15 @@ from dataclasses import dataclass
 class SpeedPoint:
     """One measured speed: `epochs_per_second` of the whole job with `workers` and `servers`.
 
-    `weight` says how many measurements of ordinary length it is worth: its noise has variance 1 / weight. `computing`
-    is the part of the time in which a worker's busiest thread computed, the rest it waited; 0 where that is not known.
+    `weight` says how many measurements of ordinary length it is worth: its noise has variance 1 / weight.
+    `computing_part` of the time a worker's busiest thread computed, the rest it waited; 0 where that is not known.
     """
 
     workers: int
     servers: int
     epochs_per_second: float
     weight: float = 1.0
-    computing: float = 0.0
+    computing_part: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

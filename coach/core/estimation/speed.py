@@ -48,7 +48,7 @@ LEAST_EFFICIENCY = 0.05
 LEAST_GAIN = 0.002
 #: Configurations that `next_probe` compares at most.
 MOST_CANDIDATES = 256
-#: Epochs/s where nothing is known that limits them: a number, for JSON and logarithms.
+#: Epochs/s where nothing is known that limits them: a number, for logarithms.
 FASTEST = 1e300
 
 
@@ -94,8 +94,9 @@ class SpeedModel:
         found = self._speeds.get((workers, servers))
         if found is None:
             found = self.fit.predict_one(float(workers), float(servers))
-            (limit,) = self._limits([(workers, servers)])
-            found = self._speeds[workers, servers] = min(found, limit.expected)
+            for limit in self._limits([(workers, servers)]):
+                found = min(found, limit.expected)
+            self._speeds[workers, servers] = found
         return found
 
     def trend(self, workers: int, servers: int) -> float:
@@ -104,8 +105,9 @@ class SpeedModel:
 
     def predict_all(self, where: Sequence[tuple[int, int]]) -> FloatArray:
         """`predict` at many (workers, servers) at once, [m]."""
-        most = [limit.expected for limit in self._limits(where)]
-        return np.asarray(np.minimum(np.exp(self.fit.log_mean(*_places(where))), most))
+        speeds = np.asarray(np.exp(self.fit.log_mean(*_places(where))))
+        limits = [limit.expected for limit in self._limits(where)]
+        return np.asarray(np.minimum(speeds, limits)) if limits else speeds
 
     def fastest(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """The speed at most to be had at each of `where`, epochs/s, by what workers computed where that was measured.
@@ -119,19 +121,21 @@ class SpeedModel:
         follow from the bounds of the measured speeds; FASTEST where nothing is known of computing.
         """
         most = np.full((3, len(where)), FASTEST)
-        busy = [point for point in self.points if point.computing > 0.0]
+        busy = [point for point in self.points if point.computing_part > 0.0]
         if busy:
             w, s = _places(where)
             speeds = self._fitted([(point.workers, point.servers) for point in busy])
             for point, speed in zip(busy, speeds, strict=True):
                 more = (w >= point.workers) & (s >= point.servers)
-                waiting = np.where(more, (1.0 - point.computing) * point.servers / s, 0.0)
-                part = (point.computing + waiting) * np.minimum(1.0, point.workers / w)
+                waiting = np.where(more, (1.0 - point.computing_part) * point.servers / s, 0.0)
+                part = (point.computing_part + waiting) * np.minimum(1.0, point.workers / w)
                 most = np.minimum(most, np.array([[speed.low], [speed.expected], [speed.high]]) / part)
         return [Interval(*bounds) for bounds in most.T.tolist()]
 
     def _limits(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
-        """`fastest`; nothing limits what was measured."""
+        """`fastest`, but nothing limits what was measured; none at all if nothing is known of computing."""
+        if not any(point.computing_part > 0.0 for point in self.points):
+            return []
         measured = {(point.workers, point.servers) for point in self.points}
         free = Interval(FASTEST, FASTEST, FASTEST)
         return [
@@ -159,9 +163,12 @@ class SpeedModel:
 
     def intervals(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """`interval` at many (workers, servers) at once: the same, to the bit, as of each asked alone."""
+        found, limits = self._fitted(where), self._limits(where)
+        if not limits:
+            return found
         return [
             Interval(min(one.low, most.low), min(one.expected, most.expected), min(one.high, most.high))
-            for one, most in zip(self._fitted(where), self._limits(where), strict=True)
+            for one, most in zip(found, limits, strict=True)
         ]
 
     def _fitted(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
@@ -235,7 +242,13 @@ class SpeedModel:
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         points = [
-            [p.workers, p.servers, p.epochs_per_second, p.weight, *([p.computing] if p.computing else [])]
+            [
+                p.workers,
+                p.servers,
+                p.epochs_per_second,
+                p.weight,
+                *([p.computing_part] if p.computing_part else []),
+            ]
             for p in self.points
         ]
         return {"form": self.form, "points": points, "noise": self.noise}

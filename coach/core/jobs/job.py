@@ -107,7 +107,7 @@ class Epoch:
         return report.thread_seconds * report.data_size / samples if samples > 0 else 0.0
 
     @property
-    def computing(self) -> float:
+    def computing_part(self) -> float:
         """The part of its training time in which that thread computed; 0 where not known."""
         return min(1.0, self.computing_seconds * self.epochs_per_second)
 
@@ -275,7 +275,9 @@ class Job:
         """Measured speeds in their order: those of earlier jobs like this one, then its own."""
         known = [SpeedPoint(w, s, v) for w, s, v in self.known_points]
         own = [
-            SpeedPoint(*e.allocation, e.epochs_per_second, weight_of(e.report.train_seconds), e.computing)
+            SpeedPoint(
+                *e.allocation, e.epochs_per_second, weight_of(e.report.train_seconds), e.computing_part
+            )
             for e in self.epochs
         ]
         return known + own

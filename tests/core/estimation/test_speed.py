@@ -65,7 +65,7 @@ def test_servers_are_not_expected_to_bring_what_only_workers_can():
     """From (1, 1) and (2, 2) alone the surface does not tell which of the two helped."""
     corners = [SpeedPoint(1, 1, 0.24), SpeedPoint(2, 2, 0.29)]
     guessed = fit_speed(corners).interval(1, 2)
-    computing = fit_speed([replace(point, computing=0.9) for point in corners])
+    computing = fit_speed([replace(point, computing_part=0.9) for point in corners])
     known = computing.interval(1, 2)
     assert guessed.expected > 0.255
     # A tenth of the time is waiting, and half of that is left.
@@ -78,7 +78,7 @@ def test_servers_are_not_expected_to_bring_what_only_workers_can():
 
 
 def test_what_was_measured_is_believed_whatever_workers_compute():
-    measured_there = [SpeedPoint(1, 1, 0.2, computing=1.0), SpeedPoint(1, 2, 0.3, 9.0)]
+    measured_there = [SpeedPoint(1, 1, 0.2, computing_part=1.0), SpeedPoint(1, 2, 0.3, 9.0)]
     assert fit_speed(measured_there).predict(1, 2) > 0.25
     assert fit_speed(measured_there).fastest([(1, 2)])[0].expected < 0.25
 
@@ -88,9 +88,9 @@ def test_no_measured_speed_allows_more_than_it_had_where_it_was_measured(known, 
     model = fit_speed(known)
     (most,) = model.fastest([(workers, servers)])
     for point in model.points:
-        if point.computing > 0.0:
+        if point.computing_part > 0.0:
             there = model.predict(point.workers, point.servers)
-            gain = max(1.0, workers / point.workers) / point.computing
+            gain = max(1.0, workers / point.workers) / point.computing_part
             assert most.expected <= there * gain * (1 + 1e-9)
 
 
