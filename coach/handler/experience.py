@@ -7,24 +7,31 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from coach.core.cluster import Allocation, Node
+from coach.core.estimation.points import KnownSpeed
 from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Epoch
 from coach.core.jobs.reasons import State
 from coach.core.jobs.spec import TrainingJob
 from coach.handler.home import Past
 
 
-def known_points(
-    past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]
-) -> tuple[tuple[int, int, float], ...]:
-    """(workers, servers, median epochs/s) that earlier jobs like `spec` measured on these very nodes.
+def known_points(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]) -> tuple[KnownSpeed, ...]:
+    """The median speeds that earlier jobs like `spec` measured on these very nodes, and the least part of computing.
 
     Alike are jobs with the same model (by hash), data, batch size, mode and resources: what an epoch's work is.
     """
-    speeds: dict[Allocation, list[float]] = {}
+    epochs: dict[Allocation, list[Epoch]] = {}
     for one in alike(past, spec, nodes):
         for epoch in one.job.epochs:
-            speeds.setdefault(epoch.allocation, []).append(epoch.epochs_per_second)
-    return tuple((*at, statistics.median(values)) for at, values in sorted(speeds.items()))
+            epochs.setdefault(epoch.allocation, []).append(epoch)
+    return tuple(
+        KnownSpeed(
+            *at,
+            statistics.median(epoch.epochs_per_second for epoch in there),
+            min((epoch.computing_part for epoch in there if epoch.computing_part > 0.0), default=0.0),
+        )
+        for at, there in sorted(epochs.items())
+    )
 
 
 def alike(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterator[Past]:

@@ -17,6 +17,7 @@ from typing import Any
 from coach.core.cluster import Pod, PodId
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.fit import fit_models
+from coach.core.estimation.points import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.fits import Curve
@@ -104,7 +105,7 @@ class Handler:
         self,
         spec: TrainingJob,
         checkpoints: str,
-        known_points: tuple[tuple[int, int, float], ...] = (),
+        known_points: tuple[KnownSpeed, ...] = (),
         known_epochs: float | None = None,
     ) -> None:
         """Take on a job. `checkpoints` is the URI of the folder for its checkpoints.

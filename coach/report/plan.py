@@ -15,6 +15,7 @@ from coach.core.cluster import Allocation, Node
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, second_cost
 from coach.core.estimation.fit import fit_models
 from coach.core.estimation.interval import Interval
+from coach.core.estimation.points import KnownSpeed
 from coach.core.gang import Wait
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold, life, probing
@@ -83,7 +84,7 @@ def plan(spec: TrainingJob, past: Mapping[str, Past], nodes: tuple[Node, ...]) -
         job.surface = None if surface is None else Surface(surface)
     fixed = _fixed_seconds(past.values(), spec, nodes)
     epochs = life.remaining_epochs(job)
-    measured = {Allocation(workers, servers) for workers, servers, _ in points}
+    measured = {Allocation(point.workers, point.servers) for point in points}
     rows = tuple(_row(job, at, epochs, fixed, at in measured, nodes) for at in _allocations(job, measured))
     book = spec.spec.price_book
     money = spec.spec.budget_money
@@ -189,16 +190,14 @@ def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
     return [probe.at for probe in left]
 
 
-def _known(points: tuple[tuple[int, int, float], ...], passes: float | None) -> Iterable[str]:
+def _known(points: tuple[KnownSpeed, ...], passes: float | None) -> Iterable[str]:
     if points:
         yield f"speed: earlier jobs like it measured {words.count(len(points), 'allocation')} on these nodes"
     if passes is not None:
         yield f"epochs: earlier jobs like it reached this target after {passes:.0f} passes over the data"
 
 
-def _unknown(
-    spec: TrainingJob, points: tuple[tuple[int, int, float], ...], passes: float | None
-) -> Iterable[str]:
+def _unknown(spec: TrainingJob, points: tuple[KnownSpeed, ...], passes: float | None) -> Iterable[str]:
     if not spec.spec.model.sha256:
         yield "the model's file cannot be read here, so nothing says which earlier jobs are like this one"
     if not points:

@@ -181,7 +181,8 @@ def test_known_points_are_medians_by_allocation(earlier: list[Past]) -> None:
     job: Job = copy.copy(earlier[0].job)
     job.epochs = [e for e in job.epochs if e.allocation == (1, 1)][:1] * 3
     speed = job.epochs[0].epochs_per_second
-    assert known_points([replace(earlier[0], job=job)], wanted(), NODES) == ((1, 1, speed),)
+    part = job.epochs[0].computing_part
+    assert known_points([replace(earlier[0], job=job)], wanted(), NODES) == ((1, 1, speed, part),)
     assert len(known_points(earlier, wanted(), NODES)) == len({e.allocation for e in earlier[0].job.epochs})
 
 

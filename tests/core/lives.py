@@ -18,6 +18,7 @@ from typing import Any, Protocol
 
 from coach.core.budget import PRICE_BOOKS
 from coach.core.cluster import Node, PodId, Resources
+from coach.core.estimation.points import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import MEANING, Reason, Retry
@@ -192,7 +193,7 @@ def _known(dice: Dice, truth: Truth) -> dict[str, Any]:
     if dice.pick(True, True, True, False):
         return {}
     points = ((1, 1), (2, 1), (2, 2), (3, 3))[: dice.whole(1, 4)]
-    known = {"known_points": tuple((w, s, truth.speed(w, s)) for w, s in points)}
+    known = {"known_points": tuple(KnownSpeed(w, s, truth.speed(w, s)) for w, s in points)}
     return {**known, "known_epochs": dice.pick(None, 3.0, 40.0)}
 
 

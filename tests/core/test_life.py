@@ -14,13 +14,14 @@ from hypothesis import strategies as st
 from coach.core.budget import to_amount, to_money
 from coach.core.cluster import Allocation
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
+from coach.core.estimation.points import KnownSpeed
 from coach.core.estimation.speed import SpeedPoint, fit_speed
 from coach.core.jobs import ending, life, probing
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.fits import Curve, Surface
 from coach.core.jobs.fold import submitted
-from coach.core.jobs.job import LEASE_SECONDS, Epoch, Job
+from coach.core.jobs.job import LEASE_SECONDS, Epoch, Job, weight_of
 from coach.core.jobs.reasons import Reason
 from coach.core.jobs.times import PRIOR_FIXED_SECONDS
 from tests.core.world import spec, usd
@@ -119,8 +120,30 @@ def test_what_no_cluster_state_could_hold_or_never_came_is_not_measured() -> Non
     assert points_left(job, lambda _: True) == []
 
 
+def test_a_speed_weighs_by_the_seconds_it_was_measured_for_without_the_warm_up() -> None:
+    job = add(job_of(), fraction=0.5, seconds=6.0)
+    short = replace(job.epochs[0].report, warm_up_samples=2_500, warm_up_seconds=5.0)
+    job.epochs[0] = replace(job.epochs[0], report=short)
+    (point,) = job.speed_points()
+    assert (point.epochs_per_second, point.weight) == pytest.approx((0.25, weight_of(1.0)))
+    job.epochs[0] = replace(job.epochs[0], report=replace(short, warm_up_samples=5_000, warm_up_seconds=6.0))
+    (point,) = job.speed_points()
+    assert (point.epochs_per_second, point.weight) == pytest.approx((0.5 / 6, weight_of(6.0))), (
+        "all is warm-up"
+    )
+
+
+def test_how_much_of_their_time_earlier_jobs_computed_says_what_more_servers_can_bring() -> None:
+    def with_two_servers(computing_part: float) -> float:
+        known = tuple(KnownSpeed(*at, computing_part) for at in ((1, 1, 0.24), (2, 2, 0.6)))
+        return fit_speed(job_of({"known_points": known}).speed_points()).predict(1, 2)
+
+    assert with_two_servers(0.95) <= 0.24 / 0.95 < with_two_servers(0.0)
+
+
 def test_what_earlier_jobs_measured_is_not_measured_again() -> None:
-    job = job_of({"known_points": ((1, 1, 0.05), (2, 2, 0.09), (2, 1, 0.089), (9, 9, 1.0))}, **SMALL)
+    known = ((1, 1, 0.05), (2, 2, 0.09), (2, 1, 0.089), (9, 9, 1.0))
+    job = job_of({"known_points": tuple(KnownSpeed(*point) for point in known)}, **SMALL)
     found = points_left(measured(job, *job.speed_points()), lambda _: True)
     assert not {(1, 1), (2, 2)} & set(found)
 
@@ -168,7 +191,9 @@ def _never_came() -> Job:
         pytest.param(_with_all_probing_done(), (2, 1), id="probes trained their tenth"),
         pytest.param(lived(maxEpochs=1), (2, 1), id="too few epochs are left to gain from it"),
         pytest.param(_never_came(), (2, 1), id="its gang never came"),
-        pytest.param(lived(more={"known_points": ((9, 9, 0.02),)}), (9, 9), id="beyond the job's limits"),
+        pytest.param(
+            lived(more={"known_points": (KnownSpeed(9, 9, 0.02),)}), (9, 9), id="beyond the job's limits"
+        ),
         pytest.param(lived(budget=usd(25 * 20.0), prices=PRICES), (2, 1), id="beyond the epoch budget"),
     ],
 )

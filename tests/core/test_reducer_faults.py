@@ -9,6 +9,7 @@ import pytest
 
 from coach.core.budget import Charge
 from coach.core.cluster import PodId, Role
+from coach.core.estimation.points import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
@@ -251,7 +252,7 @@ def test_at_the_deadline_an_epoch_starts_with_what_is_there_if_the_needed_are(mi
 
 def test_pods_with_gaps_in_their_numbers_make_a_gang_too() -> None:
     world = World.of(ROOMY)
-    points = tuple((w, s, Truth().speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3)))
+    points = tuple(KnownSpeed(w, s, Truth().speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3)))
     world.submit(spec(maxEpochs=3), never("job-worker-1"), known_points=points)
     world.run(until=lambda: any("job-worker-2" in {pod.name for pod in o.pods} for o in world.orders()))
     order = world.orders()[-1]
@@ -393,7 +394,7 @@ def test_a_gang_whose_money_ran_out_as_it_waited_waits_for_the_room_of_a_cheaper
     world.run(until=lambda: bool(world.orders("b")))
     truth = Truth(speed=lambda w, s: 0.05 if w == 1 else 0.4, pod=lambda pod, number: 5.0)
     file = spec("a", **{**ALONE, "workers": {"min": 1, "max": 2}}, budget=usd(0.00145), maxEpochs=5)
-    world.submit(file, truth, known_points=((1, 1, 0.05), (2, 1, 0.4)))
+    world.submit(file, truth, known_points=(KnownSpeed(1, 1, 0.05), KnownSpeed(2, 1, 0.4)))
     world.run(until=lambda: bool(world.orders("a")))
     began = world.now
     world.run(until=lambda: world.now > began + 10)

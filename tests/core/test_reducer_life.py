@@ -10,6 +10,7 @@ import pytest
 
 from coach.core.budget import Charge, to_amount, to_money
 from coach.core.cluster import Role
+from coach.core.estimation.points import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
@@ -76,12 +77,12 @@ def test_every_probe_at_the_smallest_allocation_takes_20_to_40_seconds_or_its_sh
 def test_points_known_from_earlier_jobs_are_used_from_the_first_epoch_on_instead_of_probes() -> None:
     truth = Truth()
     world = World.of(ROOMY)
-    points = tuple((w, s, truth.speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3)))
+    points = tuple(KnownSpeed(w, s, truth.speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3)))
     world.submit(spec(), truth, known_points=points, known_epochs=15.0)
     assert isinstance(world.history[-1], act.FitModels)
     world.run()
     job = world.job()
-    assert not {f"{w}x{s}" for w, s, _ in points} & set(allocations(job, EpochKind.MINI)), "these are known"
+    assert not {f"{known.workers}x{known.servers}" for known in points} & set(allocations(job, EpochKind.MINI)), "these are known"
     assert set(allocations(job, EpochKind.REAL)) == {"3x3"}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from coach.core.cluster import Allocation, Node, Resources
+from coach.core.estimation.points import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs.job import Phase
 from coach.core.jobs.reasons import Reason, State
@@ -84,7 +85,7 @@ def test_a_job_whose_money_covers_only_what_nodes_that_are_away_can_hold_is_not_
     world = World.of((Node("small", Resources(2.0, 64.0)), Node("large", Resources(8.0, 64.0))))
     world.lose_nodes("large", back=200.0)
     file = spec(workers={"min": 1, "max": 2}, servers={"min": 1, "max": 1}, budget=usd(0.0007))
-    world.submit(file, fast, known_points=((1, 1, 0.05), (2, 1, 0.4)))
+    world.submit(file, fast, known_points=(KnownSpeed(1, 1, 0.05), KnownSpeed(2, 1, 0.4)))
     world.run(until=lambda: world.job().reason is Reason.NODES_AWAY)
     assert world.job().message == "the money left covers 2x1; 1 of 2 nodes is away: large"
     world.run()

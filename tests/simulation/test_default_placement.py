@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import NOTHING, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.errors import UserError
+from coach.core.estimation.points import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Phase
@@ -273,7 +274,7 @@ def test_who_comes_to_its_smallest_group_after_the_deadline_begins_with_it() -> 
     driver = Driver(nodes(1, 4.3), Most(), default=Default(), journal=records.append)
     driver.submit_at(0.0, "short", fixed("short", 1, 1), TRUTH)
     driver.submit_at(0.0, "long", fixed("long", 2, 1), replace(TRUTH, speed=lambda w, s: 0.02))
-    known = {"known_points": ((1, 1, 0.1), (2, 1, 0.3)), "known_epochs": 8.0}
+    known = {"known_points": (KnownSpeed(1, 1, 0.1), KnownSpeed(2, 1, 0.3)), "known_epochs": 8.0}
     driver.submit_at(1.0, "late", late, TRUTH, **known)
     driver.run()
     assert {one.state for one in driver.ended.values()} == {State.SUCCEEDED}

@@ -3,8 +3,9 @@
 What an epoch's speed says of its (w,s) and what it says of the hour cannot be told apart, except where the same
 (w,s) was measured before: then the difference is the hour's, or a slow minute's. So v = g(t) f(w,s), with a level g
 that moves only on repeated points, and only where two of them in a row surprise in the same direction: by the lesser
-surprise. All points are then scaled to the level of now. Without it a machine that slows down makes every point
-measured earlier look better than the present one, and the allocation goes round in circles.
+surprise. Nothing is held against a short probe: where one step was lucky, all that was measured would be slowed down.
+All points are then scaled to the level of now. Without it a machine that slows down makes every point measured earlier
+look better than the present one, and the allocation goes round in circles.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from coach.core.estimation.kriging import NOISE
 from coach.core.estimation.merging import middle
 from coach.core.estimation.points import SpeedPoint
 
-#: A point of less weight than this, a short probe's, says nothing of the level.
+#: A point of less weight than this, a short probe's, says nothing of the level, and nothing differs from it.
 LEAST_WEIGHT = 0.5
 #: How many repeated points the belief in NOISE counts for, against those measured.
 NOISE_BELIEF = 3.0
@@ -36,8 +37,9 @@ def at_present_level(points: Sequence[SpeedPoint]) -> tuple[list[SpeedPoint], fl
     level = last = 0.0
     levels: list[float] = []
     squares: list[float] = []
-    #: (w, s) -> speeds measured there, at level 0; and the sum of their weights.
+    #: (w, s) -> speeds measured there, at level 0; those that say something of it; and the sum of all weights.
     known: dict[tuple[int, int], list[float]] = {}
+    telling: dict[tuple[int, int], list[float]] = {}
     weights: dict[tuple[int, int], float] = {}
     for point in points:
         at = point.workers, point.servers
@@ -46,10 +48,13 @@ def at_present_level(points: Sequence[SpeedPoint]) -> tuple[list[SpeedPoint], fl
         if before:
             surprise = speed - level - math.log(middle(before))
             squares.append(surprise**2 / (1 + point.weight / weights[at]))
-            if point.weight >= LEAST_WEIGHT:
+        if point.weight >= LEAST_WEIGHT:
+            if told := telling.setdefault(at, []):
+                surprise = speed - level - math.log(middle(told))
                 if surprise * last > 0:
                     level += math.copysign(min(abs(surprise), abs(last)), surprise)
                 last = surprise
+            told.append(math.exp(speed - level))
         before.append(math.exp(speed - level))
         weights[at] = weights.get(at, 0.0) + point.weight
         levels.append(level)

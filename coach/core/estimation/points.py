@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 
 @dataclass(frozen=True, slots=True)
@@ -17,6 +18,15 @@ class SpeedPoint:
     servers: int
     epochs_per_second: float
     weight: float = 1.0
+    computing_part: float = 0.0
+
+
+class KnownSpeed(NamedTuple):
+    """What earlier jobs measured with `workers` and `servers`, all epochs there together; as in `SpeedPoint`."""
+
+    workers: int
+    servers: int
+    epochs_per_second: float
     computing_part: float = 0.0
 
 

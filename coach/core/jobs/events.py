@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coach.core.cluster import Node, PodId
+from coach.core.estimation.points import KnownSpeed
 from coach.core.jobs.reasons import Reason
 
 
@@ -75,15 +76,15 @@ class NodesChanged:
 class JobSubmitted:
     """A job file was accepted.
 
-    `spec` is the job file as JSON; `known_points` are (workers, servers, epochs/s) that earlier jobs of the same
-    model and data measured on the same kind of cluster, `known_epochs` how many epochs such a job took.
+    `spec` is the job file as JSON; `known_points` are what earlier jobs of the same model and data measured
+    on the same kind of cluster, `known_epochs` how many epochs such a job took.
     """
 
     at: float
     job: str
     spec: dict[str, Any]
     checkpoints: str
-    known_points: tuple[tuple[int, int, float], ...] = ()
+    known_points: tuple[KnownSpeed, ...] = ()
     known_epochs: float | None = None
 
 

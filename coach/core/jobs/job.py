@@ -14,6 +14,7 @@ from coach.core.budget import Ledger, Money
 from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Resources, Role
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
 from coach.core.estimation.interval import Interval
+from coach.core.estimation.points import KnownSpeed
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -91,12 +92,18 @@ class Epoch:
         return self.report.samples / self.report.data_size
 
     @property
-    def epochs_per_second(self) -> float:
-        """Speed while training, in whole data sets a second (thesis section 4.2: epochs/s); without the warm-up."""
+    def measured(self) -> tuple[int, float]:
+        """The samples that tell its speed, and the seconds they took: those of the warm-up only where all are."""
         samples, seconds = self.report.samples, self.report.train_seconds
         if samples > self.report.warm_up_samples and seconds > self.report.warm_up_seconds:
             samples -= self.report.warm_up_samples
             seconds -= self.report.warm_up_seconds
+        return samples, seconds
+
+    @property
+    def epochs_per_second(self) -> float:
+        """Speed while training, in whole data sets a second (thesis section 4.2: epochs/s); without the warm-up."""
+        samples, seconds = self.measured
         return samples / self.report.data_size / max(seconds, 1e-6)
 
     @property
@@ -130,7 +137,7 @@ class Job:
     reason: Reason = Reason.SUBMITTED
     message: str = ""
     phase: Phase = Phase.IDLE
-    known_points: tuple[tuple[int, int, float], ...] = ()
+    known_points: tuple[KnownSpeed, ...] = ()
     known_epochs: float | None = None
 
     #: the last decision: allocation wanted, kind of the next epoch, and why
@@ -273,11 +280,12 @@ class Job:
 
     def speed_points(self) -> list[SpeedPoint]:
         """Measured speeds in their order: those of earlier jobs like this one, then its own."""
-        known = [SpeedPoint(w, s, v) for w, s, v in self.known_points]
+        known = [
+            SpeedPoint(of.workers, of.servers, of.epochs_per_second, computing_part=of.computing_part)
+            for of in self.known_points
+        ]
         own = [
-            SpeedPoint(
-                *e.allocation, e.epochs_per_second, weight_of(e.report.train_seconds), e.computing_part
-            )
+            SpeedPoint(*e.allocation, e.epochs_per_second, weight_of(e.measured[1]), e.computing_part)
             for e in self.epochs
         ]
         return known + own

@@ -52,6 +52,12 @@ def test_a_mini_epoch_does_not_move_the_level():
     assert at_present_level(mini) == mini
 
 
+def test_epochs_slower_than_a_lucky_mini_epoch_do_not_slow_down_what_was_measured_elsewhere():
+    lucky = [SpeedPoint(2, 2, 1.5, weight=0.3), SpeedPoint(1, 1, 1.2, weight=0.3)]
+    steady = [*lucky, *points(((1, 1), 1.0), ((1, 1), 0.98), ((1, 1), 0.99), ((1, 1), 1.0))]
+    assert at_present_level(steady)[0].epochs_per_second == pytest.approx(1.5, rel=0.02)
+
+
 def test_one_slow_minute_is_not_the_hour():
     slow_once = points(((1, 1), 1), ((2, 1), 1), ((2, 1), 0.5), ((2, 1), 1), ((2, 1), 1), ((1, 1), 1))
     now = at_present_level(slow_once)
