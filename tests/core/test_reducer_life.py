@@ -82,7 +82,9 @@ def test_points_known_from_earlier_jobs_are_used_from_the_first_epoch_on_instead
     assert isinstance(world.history[-1], act.FitModels)
     world.run()
     job = world.job()
-    assert not {f"{known.workers}x{known.servers}" for known in points} & set(allocations(job, EpochKind.MINI)), "these are known"
+    assert not {f"{known.workers}x{known.servers}" for known in points} & set(
+        allocations(job, EpochKind.MINI)
+    ), "these are known"
     assert set(allocations(job, EpochKind.REAL)) == {"3x3"}
 
 
