@@ -17,8 +17,14 @@ from coach.core.errors import CoachError, PermanentError, UserError
 from coach.core.jobs.reasons import State
 from coach.platforms.local import network
 from coach.platforms.local.cluster import parse_nodes
+from coach.platforms.local.host.command import HostFailed
+from coach.platforms.local.host.spares import Spares
 from coach.platforms.local.network import Bandwidth, Network
+from tests.contract.engine import FUNCTIONS_PYTHON
+from tests.contract.test_launch import ask, function, start
 from tests.platforms.test_local import ended, gone, handler_on, job, submit
+
+__all__ = ["function"]  # a fixture
 
 #: Seconds that the kernel may take to clean up.
 SOON = 20.0
@@ -174,6 +180,46 @@ def test_between_nodes_passes_what_the_limit_allows_and_within_a_node_more(root)
     assert measured["to itself"] > 2 * limit.bits
     assert gone(links, SOON), "the handler's link outlives the network"
     assert not holders(os.getpid())
+
+
+def namespace_of(pid: int | str) -> int:
+    return Path(f"/proc/{pid}/ns/net").stat().st_ino
+
+
+@pytest.mark.timeout(120)
+@pytest.mark.parametrize("wanted", [1, 0], ids=["of a spare", "of its own"])
+def test_a_host_and_its_function_live_in_the_network_of_their_node(root, function, tmp_path, wanted):
+    async def main():
+        nodes = parse_nodes("2x1")
+        made = await Network.open(nodes, Bandwidth.parse("100mbit"))
+        spares = Spares(wanted, FUNCTIONS_PYTHON, {}, tmp_path)
+        try:
+            await spares.fill()
+            theirs = made.namespace("node-1")
+            address = f"{next(made.addresses['node-1'])}:8080"
+            host = await start(function, address=address, network=theirs, spares=spares)
+            await host.wait_ready(20)
+            state = await ask(host)
+            assert [state["pid"]] == host.wrapper_pids
+            node = Path(theirs).stat().st_ino
+            assert node != namespace_of("self")
+            assert [namespace_of(pid) for pid in (host.pid, *host.wrapper_pids)] == [node, node]
+            assert await host.terminate(grace=10) == 0
+        finally:
+            await spares.close()
+            await made.close()
+
+    asyncio.run(main())
+
+
+def test_a_network_that_is_not_there_is_said(function):
+    async def main():
+        host = await start(function, network="/proc/self/ns/nothing")
+        with pytest.raises(HostFailed, match="--network /proc/self/ns/nothing: cannot enter it") as failed:
+            await host.wait_ready(20)
+        assert failed.value.code == await host.wait() == 1
+
+    asyncio.run(main())
 
 
 @pytest.mark.mxnet

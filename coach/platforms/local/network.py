@@ -132,9 +132,13 @@ class Network:
             raise
         return network
 
+    def namespace(self, node: str) -> str:
+        """The path of the network namespace of `node`."""
+        return f"/proc/{self._holders[node].pid}/ns/net"
+
     def inside(self, node: str) -> tuple[str, ...]:
         """What comes before a command to run it in the namespace of `node`."""
-        return ("nsenter", f"--net=/proc/{self._holders[node].pid}/ns/net", "--")
+        return ("nsenter", f"--net={self.namespace(node)}", "--")
 
     async def close(self) -> None:
         """Take it down; functions in it must have ended. Again, or half made, it does no harm."""

@@ -42,7 +42,7 @@ SPARES_AN_EPOCH = 2
 class LocalPlatform:
     """See `coach.platforms.base.Platform`. `logs(job)` is the folder for a job's function logs.
 
-    Up to `spares` hosts are kept for pods to come; with `bandwidth` none, because a host lives in its node's network.
+    Up to `spares` hosts are kept for pods to come, of whichever node.
     """
 
     #: Hosts read the end of our pipe and end at once.
@@ -58,7 +58,7 @@ class LocalPlatform:
         *,
         spares: int = SPARES,
     ) -> None:
-        self._most_spares = 0 if bandwidth else spares
+        self._most_spares = spares
         self._filling: asyncio.Task[None] | None = None
         self._bandwidth = bandwidth
         self._network: Network | None = None
@@ -134,7 +134,7 @@ class LocalPlatform:
             log_path=logs / f"{pod.id.name}.log",
             run_dir=self._scratch.path / pod.id.name,
             cpus=self._cores.get(pod.node),
-            prefix=self._network.inside(pod.node) if self._network else (),
+            network=self._network.namespace(pod.node) if self._network else None,
             spares=self._spares,
         )
         self._hosts[pod.id] = host

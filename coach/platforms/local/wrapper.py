@@ -37,6 +37,7 @@ import nuclio_sdk.logger
 HEAD = struct.Struct(">II")
 FRAME = struct.Struct(">cI")
 F_SETSIG = 10  # Linux; the fcntl module names it only since Python 3.12
+CLONE_NEWNET = 0x40000000  # Linux; so does os, and has setns since then
 
 
 def die_with_host(lifeline):
@@ -234,6 +235,20 @@ def parse_args():
     return parser.parse_args()
 
 
+def follow_host():
+    """Enter the network namespace of the host, if it has another: a spare is told its own long after this began."""
+    theirs = f"/proc/{os.getppid()}/ns/net"
+    if os.stat(theirs).st_ino == os.stat("/proc/self/ns/net").st_ino:  # noqa: PTH116 - no pathlib is imported
+        return
+    import ctypes
+
+    libc = ctypes.CDLL(None, use_errno=True)
+    with open(theirs, "rb") as namespace:  # noqa: PTH123
+        if libc.setns(namespace.fileno(), CLONE_NEWNET) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, f"cannot enter the network of the host: {os.strerror(error)}")
+
+
 def settle(role):
     """Take on the function's environment, folder and path, as if this process had been started with them."""
     os.environ.clear()
@@ -247,6 +262,7 @@ def settle(role):
 async def run(role, channel, logger):
     """Load the function and serve it; the event loop runs already, as under Nuclio."""
     try:
+        follow_host()
         settle(role)
         wrapper = Wrapper(role, channel, logger)
         await wrapper.initialize()

@@ -8,6 +8,7 @@ there on it is a host that was started with these arguments, in that environment
 import argparse
 import asyncio
 import contextlib
+import ctypes
 import functools
 import json
 import os
@@ -35,6 +36,7 @@ EXIT_ADDRESS = 69  # EX_UNAVAILABLE: an address is in use or not of this machine
 EXIT_SPARE_BROKEN = 70  # EX_SOFTWARE: its wrapper ended before it became anything
 EXIT_PARENT_DIED = 75  # EX_TEMPFAIL
 
+_CLONE_NEWNET = 0x40000000  # Linux; Python names it since 3.12
 _GRACE = 5.0
 """Seconds an event in hand has beyond workerTerminationTimeout; Nuclio sleeps them, the host ends when it can."""
 
@@ -58,6 +60,11 @@ def main(argv: list[str] | None = None) -> int:
             os.sched_setaffinity(0, {int(cpu) for cpu in args.cpus.split(",")})
     except (ValueError, OSError) as error:
         return announce.failure(EXIT_CONFIG, f"--cpus {args.cpus}: cannot run there ({error})")
+    try:
+        if args.network:
+            _enter(args.network)
+    except OSError as error:
+        return announce.failure(EXIT_CONFIG, f"--network {args.network}: cannot enter it ({error.strerror})")
     try:
         function = _bind(config.address)
         health = _bind(config.health_address) if config.health_address else None
@@ -112,12 +119,27 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--cpus", metavar="0,1", help="run the host and its function on these cores only")
     parser.add_argument(
+        "--network", metavar="PATH", help="run the host and its function in this network namespace"
+    )
+    parser.add_argument(
         "--log-file", type=Path, help="write the function's log here instead of standard output"
     )
     parser.add_argument(
         "--log-bytes", type=int, default=4 * 1024 * 1024, help="size at which the log file is rotated"
     )
     return parser.parse_args(argv)
+
+
+def _enter(namespace: str) -> None:
+    """Live in this network namespace from now on. Wrappers follow their host. Raises OSError."""
+    descriptor = os.open(namespace, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        libc = ctypes.CDLL(None, use_errno=True)  # Python has os.setns since 3.12
+        if libc.setns(descriptor, _CLONE_NEWNET) != 0:
+            error = ctypes.get_errno()
+            raise OSError(error, os.strerror(error))
+    finally:
+        os.close(descriptor)
 
 
 def _bind(address: tuple[str, int]) -> socket.socket:

@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -150,11 +150,11 @@ class Command:
     cwd: Path
     output: Path
 
-    def start(self, prefix: Sequence[str] = (), name: str = "", address: str = "") -> HostProcess:
-        """Start it, with `prefix` before the command line. Raises OSError."""
+    def start(self, name: str = "", address: str = "") -> HostProcess:
+        """Start it. Raises OSError."""
         lifeline_read, lifeline = os.pipe()
         ready, ready_write = os.pipe()
-        line = [*prefix, sys.executable, "-P", "-m", "coach.platforms.local.host", *self.arguments]
+        line = [sys.executable, "-P", "-m", "coach.platforms.local.host", *self.arguments]
         line += ["--parent-fd", str(lifeline_read), "--ready-fd", str(ready_write)]
         try:
             with self.output.open("wb") as output:

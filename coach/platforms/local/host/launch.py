@@ -32,7 +32,7 @@ async def launch(
     run_dir: Path,
     python_path: Sequence[Path] = (),
     cpus: Sequence[int] | None = None,
-    prefix: Sequence[str] = (),
+    network: str | None = None,
     namespace: str = "nuclio",
     trigger: Mapping[str, Any] | None = None,
     labels: Mapping[str, str] | None = None,
@@ -46,9 +46,9 @@ async def launch(
     `python_path` folders are importable beside `function_dir`. The function's environment is this process's without its
     Python settings, then `spec.env` of function.yaml, then `env`. `trigger` overrides keys of the HTTP trigger, such as
     numWorkers or workerTerminationTimeout. `health` is the address of /live and /ready; by default there is none,
-    because `wait_ready` and `wait` tell the same. `prefix` comes before the command, to run it elsewhere on this
-    machine: it must become the command, in the same process. One of `spares` becomes this host where there is one and
-    no `prefix`. Raises UserError when function.yaml cannot be used.
+    because `wait_ready` and `wait` tell the same. `network` is the path of a network namespace to run it in, which only
+    root may do. One of `spares` becomes this host where there is one. Raises UserError when function.yaml cannot be
+    used.
     """
     document = _read_function(function_dir / "function.yaml")
     spec = dict(document.get("spec") or {})
@@ -65,11 +65,13 @@ async def launch(
     arguments += ["--log-file", str(log_path.resolve())]
     if cpus:
         arguments += ["--cpus", ",".join(str(cpu) for cpu in cpus)]
+    if network:
+        arguments += ["--network", network]
     environment = {**base_environment(python), **from_file, **env, "NUCLIO_PYTHON_PATH": paths}
     command = Command(arguments, environment, run_dir.resolve(), run_dir.resolve() / "host.log")
-    if spares is not None and not prefix and (host := spares.take(name, address, command)) is not None:
+    if spares is not None and (host := spares.take(name, address, command)) is not None:
         return host
-    return command.start(prefix, name, address)
+    return command.start(name, address)
 
 
 def _read_function(path: Path) -> dict[str, Any]:
