@@ -3,7 +3,7 @@
 What an epoch's speed says of its (w,s) and what it says of the hour cannot be told apart, except where the same
 (w,s) was measured before: then the difference is the hour's, or a slow minute's. So v = g(t) f(w,s), with a level g
 that moves only on repeated points, and only where two of them in a row surprise in the same direction: by the lesser
-surprise. Nothing is held against a short probe: where one step was lucky, all that was measured would be slowed down.
+surprise. Nothing is held against a mini-epoch: where one step was lucky, all that was measured would be slowed down.
 All points are then scaled to the level of now. Without it a machine that slows down makes every point measured earlier
 look better than the present one, and the allocation goes round in circles.
 """
@@ -19,8 +19,6 @@ from coach.core.estimation.kriging import NOISE
 from coach.core.estimation.merging import middle
 from coach.core.estimation.points import SpeedPoint
 
-#: A point of less weight than this, a short probe's, says nothing of the level, and nothing differs from it.
-LEAST_WEIGHT = 0.5
 #: How many repeated points the belief in NOISE counts for, against those measured.
 NOISE_BELIEF = 3.0
 #: A surprise of more standard deviations is a slow minute and says no more of ordinary noise than this many.
@@ -48,7 +46,7 @@ def at_present_level(points: Sequence[SpeedPoint]) -> tuple[list[SpeedPoint], fl
         if before:
             surprise = speed - level - math.log(middle(before))
             squares.append(surprise**2 / (1 + point.weight / weights[at]))
-        if point.weight >= LEAST_WEIGHT:
+        if not point.mini:
             if told := telling.setdefault(at, []):
                 surprise = speed - level - math.log(middle(told))
                 if surprise * last > 0:

@@ -12,6 +12,7 @@ class SpeedPoint:
 
     `weight` says how many measurements of ordinary length it is worth: its noise has variance 1 / weight.
     `computing_part` of the time a worker's busiest thread computed, the rest it waited; 0 where that is not known.
+    `mini`: in a mini-epoch, that is in a few steps.
     """
 
     workers: int
@@ -19,6 +20,7 @@ class SpeedPoint:
     epochs_per_second: float
     weight: float = 1.0
     computing_part: float = 0.0
+    mini: bool = False
 
 
 class KnownSpeed(NamedTuple):

@@ -285,7 +285,13 @@ class Job:
             for of in self.known_points
         ]
         own = [
-            SpeedPoint(*e.allocation, e.epochs_per_second, weight_of(e.measured[1]), e.computing_part)
+            SpeedPoint(
+                *e.allocation,
+                e.epochs_per_second,
+                weight_of(e.measured[1]),
+                e.computing_part,
+                mini=e.kind is EpochKind.MINI,
+            )
             for e in self.epochs
         ]
         return known + own

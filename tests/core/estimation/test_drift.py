@@ -48,14 +48,23 @@ def test_a_machine_that_slows_down_leaves_the_best_choice_the_best():
 
 
 def test_a_mini_epoch_does_not_move_the_level():
-    mini = [SpeedPoint(1, 1, 1.0), SpeedPoint(1, 1, 0.4, weight=0.1), SpeedPoint(2, 1, 1.6)]
+    mini = [SpeedPoint(1, 1, 1.0), SpeedPoint(1, 1, 0.4, mini=True), SpeedPoint(1, 1, 0.4, mini=True)]
     assert at_present_level(mini) == mini
 
 
 def test_epochs_slower_than_a_lucky_mini_epoch_do_not_slow_down_what_was_measured_elsewhere():
-    lucky = [SpeedPoint(2, 2, 1.5, weight=0.3), SpeedPoint(1, 1, 1.2, weight=0.3)]
+    lucky = [SpeedPoint(2, 2, 1.5, mini=True), SpeedPoint(1, 1, 1.2, mini=True)]
     steady = [*lucky, *points(((1, 1), 1.0), ((1, 1), 0.98), ((1, 1), 0.99), ((1, 1), 1.0))]
     assert at_present_level(steady)[0].epochs_per_second == pytest.approx(1.5, rel=0.02)
+
+
+def test_a_job_of_short_epochs_slows_down_too():
+    slowing = [
+        *[SpeedPoint(1, 1, 1.0, weight=0.2, mini=True), SpeedPoint(2, 1, 1.6, weight=0.2, mini=True)],
+        *[SpeedPoint(2, 1, 1.6, weight=0.3)] * 3,
+        *[SpeedPoint(2, 1, 0.8, weight=0.3)] * 4,
+    ]
+    assert at_present_level(slowing)[0].epochs_per_second == pytest.approx(0.5, rel=0.15)
 
 
 def test_one_slow_minute_is_not_the_hour():
