@@ -114,9 +114,9 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     ]
     moods = max(max(seconds) / min(seconds) for seconds in statics)
     assert f"One static choice took up to {moods:.2f} times as long in one run as in another" in readme
-    counts = {case: {len(runs) for runs in choices.values()} for case, choices in cases.items()}
-    assert counts.pop(("mlp", "1gbit")) == {3} and set().union(*counts.values()) == {4}
-    assert "medians of four interleaved runs, three behind 1 Gbit/s" in readme
+    for (_, network), choices in cases.items():
+        assert {len(runs) for runs in choices.values()} == {4 if network == "loopback" else 3}
+    assert "medians of three interleaved runs, four without links" in readme
     probing = [
         median(
             float(run["probing_share"])
@@ -127,7 +127,7 @@ def test_the_static_choices_took_as_long_as_they_did(readme):
     ]
     assert f"{100 * min(probing):.1f} to {100 * max(probing):.1f} %" in readme
     tight = [run for run in runs if run["budget"]]
-    assert {run["state"] for run in tight} == {"Succeeded"} and len(tight) == 27
+    assert {run["state"] for run in tight} == {"Succeeded"} and len(tight) == 24
     spent = max(float(run["cost"]) / float(run["budget"]) for run in tight)
     reached = f"all {len(tight)} runs reach their target, and none spends more than {100 * spent:.0f} % of it"
     assert reached in readme
