@@ -37,7 +37,7 @@ import nuclio_sdk.logger
 HEAD = struct.Struct(">II")
 FRAME = struct.Struct(">cI")
 F_SETSIG = 10  # Linux; the fcntl module names it only since Python 3.12
-CLONE_NEWNET = 0x40000000  # Linux; so does os, and has setns since then
+CLONE_NEWNET = 0x40000000  # Linux; os names it, and has setns, only since Python 3.12
 
 
 def die_with_host(lifeline):
