@@ -16,6 +16,8 @@ from coach.core.estimation.interval import to_count_on
 from coach.core.estimation.speed import LEAST_EFFICIENCY
 from coach.core.policies.base import JobView, Objective, Reason, Step, kept
 
+CHEAPEST = Objective.CHEAPEST
+
 #: (workers, servers) added by one step: a worker or a server; where neither helps, both; where that does not help
 #: either (a plateau, a ripple in the prediction), a step further or back.
 RINGS = (
@@ -42,7 +44,7 @@ class Climb:
 
     def cheapest(self, job: JobView) -> bool:
         """Whether `job` is to reach its target for the least money: it asks for that, or all do."""
-        return self.objective is Objective.CHEAPEST or job.objective is Objective.CHEAPEST
+        return self.objective is CHEAPEST or job.objective is CHEAPEST
 
     def level(self, job: JobView, allocation: Allocation) -> Level:
         """How good `allocation` is for `job` alone.
@@ -113,18 +115,23 @@ class Climb:
                     continue
                 enough = value + least * added
                 if by_speed:
-                    # `level`, with the question first that most steps of a long climb end with.
+                    # `level`, with the questions first that most steps of a long climb end with.
                     there = 1, job.speed(to)
-                    if there[1] <= enough or not (job.affordable(to) and within_epoch_budget(job, to)):
+                    if there[1] <= enough:
+                        continue
+                    merit = 1, (there[1] - value) / moved
+                    if best is not None and merit <= best[0]:
+                        continue
+                    if not (job.affordable(to) and within_epoch_budget(job, to)):
                         continue
                 else:
                     there = self.level(job, to)
-                if there[0] > tier:
-                    merit = there
-                elif there[0] == tier and there[1] > enough:
-                    merit = tier, (there[1] - value) / moved
-                else:
-                    continue
+                    if there[0] > tier:
+                        merit = there
+                    elif there[0] == tier and there[1] > enough:
+                        merit = tier, (there[1] - value) / moved
+                    else:
+                        continue
                 if best is None or merit > best[0]:
                     best = merit, there, to
             if best is not None:

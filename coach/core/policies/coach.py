@@ -28,6 +28,7 @@ from coach.core.policies.base import (
     Objective,
     Reason,
     Step,
+    collector_paused,
     kept,
     queue_order,
 )
@@ -52,6 +53,7 @@ class CoachPolicy:
         """`coach`, or `coach:<objective>`."""
         return "coach" if self.objective is Objective.SOONEST else f"coach:{self.objective}"
 
+    @collector_paused()
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
         """See `AllocationPolicy.allocate`."""
         steps: list[Step] = []

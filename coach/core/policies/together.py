@@ -6,41 +6,47 @@ of its dominant resource (its largest share of the whole cluster; Optimus, EuroS
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from heapq import heapify, heappop, heappush
+from functools import lru_cache
+from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from coach.core.cluster import Allocation
 from coach.core.policies.base import Objective, Reason, Step, kept
 from coach.core.policies.climb import Level, late, within_epoch_budget
-from coach.core.policies.descent import BoolArray, Chain, Down, Enough, FloatArray, cheapest
 from coach.core.policies.room import RESOURCES, Asks, Claim, Misfits, Room
+
+SOONEST, CHEAPEST, MEAN_COMPLETION = Objective.SOONEST, Objective.CHEAPEST, Objective.MEAN_COMPLETION
 
 #: (workers, servers) moved by one step. Both at once where neither is of use without the other.
 MOVES = ((1, 0), (0, 1), (1, 1))
 
 #: What `Step.gain` counts, by objective.
 UNITS = {
-    Objective.SOONEST: "s for a share of 1",
-    Objective.CHEAPEST: "money for a share of 1",
-    Objective.MEAN_COMPLETION: "jobs/s for a share of 1",
+    SOONEST: "s for a share of 1",
+    CHEAPEST: "money for a share of 1",
+    MEAN_COMPLETION: "jobs/s for a share of 1",
 }
 
 #: A step up in a heap, best first: (tiers lost, value lost for each share, order of the queue, index, where it leads).
 Entry = tuple[int, float, int, int, Allocation]
+#: A step down in a heap, cheapest first: (tiers lost, value lost for each share, index, where it leads).
+Fall = tuple[int, float, int, Allocation]
 
 #: Those of `MOVES` that are of use.
 Moves = tuple[tuple[int, int], ...]
+#: A step down: (tiers lost, value lost for each share and each of what the value grows with, where it leads).
+Down = tuple[int, float, Allocation]
 
 
 class Way(NamedTuple):
-    """Steps down of a job by where they begin (None: there is none), and what follows from there on."""
+    """Steps down of a job by where they begin (None: there is none)."""
 
     moves: Moves
     steps: dict[Allocation, Down | None]
-    chains: dict[Allocation, Chain]
+    #: `Together.worth` of where a step may lead: each is next to several others.
+    worth: dict[Allocation, Level]
 
 
 #: A pod given back: (index, claim, before, after).
@@ -51,6 +57,8 @@ REFILL_ROUNDS = 8
 
 #: Whether a step of so many workers and servers is of use, of jobs that ask for this.
 Useful = Callable[[Asks, int, int], bool]
+#: Whether it is enough that so many pods, or jobs, were taken back.
+Enough = Callable[[int], bool]
 
 
 @dataclass(slots=True)
@@ -71,25 +79,30 @@ class Together:
         """How good `allocation` is for the rest of the job, comparable between jobs: (tier, value), larger is better.
 
         Tier 1 keeps the epoch budget, or for the cheapest the deadline; with fewer workers an epoch can cost more.
-        The value is the remaining time with its sign turned, in seconds; for `CHEAPEST` the money of the rest with its
-        sign turned; for `MEAN_COMPLETION` the rate of completion, 1 / remaining time, which favours the job that ends
-        first, as that leaves its room to the others.
+        The value, times `_scale`, is the remaining time with its sign turned, in seconds; for `CHEAPEST` the money of
+        the rest with its sign turned; for `MEAN_COMPLETION` the rate of completion, 1 / remaining time, which favours
+        the job that ends first, as that leaves its room to the others.
         """
-        job, remaining = claim.job, claim.remaining
+        job = claim.job
         speed = job.speed(allocation)
-        if self.objective is Objective.CHEAPEST or claim.cheapest:
+        if self.objective is CHEAPEST or claim.cheapest:
             inside = not late(job, speed)
         else:
             inside = within_epoch_budget(job, allocation)
-        if self.objective is Objective.CHEAPEST:
-            return int(inside), -remaining * job.epoch_cost(allocation)
-        if self.objective is Objective.MEAN_COMPLETION:
-            return int(inside), speed / remaining
-        return int(inside), -remaining / speed
+        if self.objective is CHEAPEST:
+            return int(inside), -job.epoch_cost(allocation)
+        if self.objective is MEAN_COMPLETION:
+            return int(inside), speed
+        return int(inside), -1.0 / speed
+
+    def _scale(self, claim: Claim) -> float:
+        """What all values of a job grow with as it goes on."""
+        mean = self.objective is MEAN_COMPLETION
+        return 1.0 / claim.remaining if mean else claim.remaining
 
     def _by_deadline(self, claim: Claim) -> bool:
         """Whether what is left of the job says what keeps its limits."""
-        cheapest = self.objective is Objective.CHEAPEST or claim.cheapest
+        cheapest = self.objective is CHEAPEST or claim.cheapest
         return cheapest and claim.job.deadline is not None
 
     def fit(self, movable: Sequence[Claim], held: bool = False) -> None:
@@ -103,9 +116,6 @@ class Together:
             def useful(asks: Asks, workers: int, servers: int, r: int = resource) -> bool:
                 return workers * asks.parts[0][r] + servers * asks.parts[1][r] > 0
 
-            def fits(_: FloatArray, used: FloatArray, r: int = resource) -> BoolArray:
-                return used[:, r] <= self.room.limit(r)
-
             def uses(claim: Claim, r: int = resource) -> bool:
                 return claim.uses[r] > 0
 
@@ -115,7 +125,7 @@ class Together:
                 return not self.room.is_over(r)
 
             if self.room.is_over(resource):
-                self._take_back(movable, useful, fits, reason)
+                self._take_back(movable, useful, in_room, reason)
                 self._drop(movable, uses, in_room, reason)
         reason = Reason.HELD if held else Reason.FRAGMENTATION
         while (misfits := self.room.misfits(self.claims)).pods and self._mend(movable, misfits, reason):
@@ -135,7 +145,7 @@ class Together:
         def uses(claim: Claim) -> bool:
             return any(part in misfits.helpful for part in claim.parts)
 
-        self._take_back(movable, useful, lambda pods, _: pods >= misfits.pods, reason)
+        self._take_back(movable, useful, lambda pods: pods >= misfits.pods, reason)
         if len(self.steps) == before:
             self._drop(movable, uses, lambda dropped: dropped > 0, reason)
         return len(self.steps) > before
@@ -149,36 +159,25 @@ class Together:
             asks: tuple(move for move in MOVES if useful(asks, *move))
             for asks in {claim.asks for claim in movable}
         }
-        claims, ways, chains, scales = [], [], [], []
-        for claim in reversed(movable):
-            if claim.at is not None and claim.at != claim.floor:
-                way = self._way_down(claim, moves[claim.asks])
-                chain = way.chains.get(claim.at) or way.chains.setdefault(claim.at, Chain(claim.at))
-                claims.append(claim)
-                ways.append(way)
-                chains.append(chain)
-                scales.append(self._scale(claim))
-                if not chain.steps and not chain.ended:
-                    self._lengthen(claim, chain, way)
-        more = True
-        while chains and more:
-            taken = cheapest(chains, scales, self.room.used, enough)
-            # The steps after those that are known come after them in the list too.
-            counts = Counter(taken.chains)
-            more = False
-            for i, count in counts.items():
-                if count == len(chains[i].steps) and not chains[i].ended:
-                    self._lengthen(claims[i], chains[i], ways[i])
-                    more = True
-        if not chains:
-            return
+        asked = [
+            (claim, self._way_down(claim, moves[claim.asks]))
+            for claim in reversed(movable)
+            if claim.at is not None and claim.at != claim.floor
+        ]
+        heap = [entry for i, (claim, way) in enumerate(asked) if (entry := self._cheapest(i, claim, way))]
+        heapify(heap)
         unit = UNITS[self.objective]
-        for i, k in zip(taken.chains, taken.steps, strict=True):
-            at, (_, loss, to) = chains[i].steps[k]
-            self.steps.append(Step(claims[i].job.id, at, to, reason, loss * scales[i], unit))
-        for i, count in counts.items():
-            claims[i].have(chains[i].steps[count - 1][1][2])
-        self.room.used = taken.used
+        pods = 0
+        while heap and not enough(pods):
+            _, loss, i, to = heap[0]
+            claim, way = asked[i]
+            self.steps.append(Step(claim.job.id, claim.at, to, reason, loss, unit))
+            pods += sum(claim.at or ()) - sum(to)
+            self.room.change(claim, to)
+            if entry := self._cheapest(i, claim, way):
+                heapreplace(heap, entry)
+            else:
+                heappop(heap)
 
     def _way_down(self, claim: Claim, moves: Moves) -> Way:
         """The steps down that were found so far.
@@ -190,38 +189,36 @@ class Together:
         key = Way, self.objective, claim.floor, moves, claim.shares
         return kept(claim.job, key, lambda: Way(moves, {}, {}))
 
-    def _lengthen(self, claim: Claim, chain: Chain, way: Way) -> None:
-        def step(at: Allocation) -> Down | None:
-            if at not in way.steps:
-                way.steps[at] = self._step_down(claim, at, way.moves)
-            return way.steps[at]
+    def _cheapest(self, i: int, claim: Claim, way: Way) -> Fall | None:
+        """The step down from what `claim` has, if there is one."""
+        at = claim.at
+        if at is None:
+            return None
+        if at not in way.steps:
+            way.steps[at] = self._step_down(claim, at, way)
+        down = way.steps[at]
+        return down and (down[0], down[1] * self._scale(claim), i, down[2])
 
-        chain.lengthen(claim.asks, step)
-
-    def _step_down(self, claim: Claim, at: Allocation, moves: Moves) -> Down | None:
-        """The one of `moves` that loses least for each share."""
-        tier, value = self.worth(claim, at)
-        best = None
-        for workers, servers in moves:
-            to = Allocation(at[0] - workers, at[1] - servers)
-            if to[0] >= claim.floor[0] and to[1] >= claim.floor[1] and claim.job.affordable(to):
-                less = self.worth(claim, to)
-                loss = (value - less[1]) / claim.share(workers, servers) / self._scale(claim)
-                step = tier - less[0], loss, to
+    def _step_down(self, claim: Claim, at: Allocation, way: Way) -> Down | None:
+        """The one of the way's moves that loses least for each share."""
+        worth, job, (least_workers, least_servers) = way.worth, claim.job, claim.floor
+        tier, value = worth.get(at) or self.worth(claim, at)
+        best: Down | None = None
+        for to, workers, servers in _below(at, way.moves):
+            if to[0] >= least_workers and to[1] >= least_servers and job.affordable(to):
+                less = worth.get(to)
+                if less is None:
+                    less = worth[to] = self.worth(claim, to)
+                step = tier - less[0], (value - less[1]) / claim.share(workers, servers), to
                 if best is None or step < best:
                     best = step
         return best
-
-    def _scale(self, claim: Claim) -> float:
-        """What all values of a job grow with as it goes on."""
-        mean = self.objective is Objective.MEAN_COMPLETION
-        return 1.0 / claim.remaining if mean else claim.remaining
 
     def _drop(
         self,
         movable: Sequence[Claim],
         uses: Callable[[Claim], bool],
-        enough: Callable[[int], bool],
+        enough: Enough,
         reason: Reason,
     ) -> None:
         """Let the last in the queue wait, until `enough(jobs dropped)`."""
@@ -352,11 +349,20 @@ class Together:
                 or (best is not None and (workers, servers) == (1, 1))
             ):
                 continue
-            gain = (more[1] - here[1]) / claim.share(workers, servers)
+            gain = (more[1] - here[1]) * self._scale(claim) / claim.share(workers, servers)
             entry = here[0] - more[0], -gain, claim.rank, i, to
             if best is None or entry < best:
                 best = entry
         return best
+
+
+@lru_cache(maxsize=1 << 16)
+def _below(at: Allocation, moves: Moves) -> tuple[tuple[Allocation, int, int], ...]:
+    """Where `moves` down from an allocation lead, and what they move."""
+    return tuple(
+        (Allocation(at.workers - workers, at.servers - servers), workers, servers)
+        for workers, servers in moves
+    )
 
 
 def admit(claims: Sequence[Claim], room: Room, steps: list[Step]) -> None:

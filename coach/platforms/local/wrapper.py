@@ -238,7 +238,11 @@ def parse_args():
 def follow_host():
     """Enter the network namespace of the host, if it has another: a spare is told its own long after this began."""
     theirs = f"/proc/{os.getppid()}/ns/net"
-    if os.stat(theirs).st_ino == os.stat("/proc/self/ns/net").st_ino:  # noqa: PTH116 - no pathlib is imported
+    try:
+        same = os.stat(theirs).st_ino == os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116 - no pathlib is imported
+    except OSError:
+        return  # whoever may not look has no networks either: they need root
+    if same:
         return
     import ctypes
 
