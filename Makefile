@@ -62,7 +62,7 @@ recording: setup data
 
 # The tables of results/one-machine, which need this machine for themselves; about half an hour on 2 cores.
 bench: setup data
-	@.venv/bin/python -m benchmarks.one_machine
+	@.venv/bin/python -m benchmarks.training.one_machine
 
 test: test-python test-go
 
@@ -81,7 +81,7 @@ test-go check-go:
 N := 100
 SEED := 1
 chaos: setup
-	@.venv/bin/python -m benchmarks.chaos $(N) $(SEED)
+	@.venv/bin/python -m benchmarks.service.chaos $(N) $(SEED)
 
 SECONDS := 60
 fuzz: setup

@@ -17,16 +17,16 @@ from pathlib import Path
 from typing import Any
 
 from coach.core.jobs.job import Epoch, Job
-from coach.core.jobs.spec import TrainingJob
-from coach.core.policies import policy
-from coach.handler.codec import Record
+from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
-from coach.handler.journal import Journal
+from coach.handler.state.codec import Record
+from coach.handler.state.journal import Journal
 from coach.jobfiles.load import load_jobs
 from coach.platforms.local.cluster import parse_nodes
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.network import Bandwidth
 from coach.platforms.local.platform import LocalPlatform
+from coach.plugins import policy
 
 ROOT = Path(__file__).resolve().parents[1]
 #: Where tables go; COACH_RESULTS says another folder, for trying out.

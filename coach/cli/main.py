@@ -14,14 +14,9 @@ from typing import Any
 import typer
 
 from coach import collector
-from coach.cli import (
+from coach.cli.jobs import (
     cancel,
-    convert,
-    deploy,
-    doctor,
-    estimators,
     events,
-    experiment,
     export,
     logs,
     plan,
@@ -29,16 +24,15 @@ from coach.cli import (
     ps,
     resume,
     run,
-    serve,
     show,
-    simulate,
     submit,
     validate,
-    version,
     why,
 )
+from coach.cli.service import deploy, doctor, serve, version
+from coach.cli.studies import convert, estimators, experiment, simulate
 from coach.core.errors import CoachError
-from coach.jobfiles.problems import JobFileError
+from coach.jobfiles.diagnostics import JobFileError
 
 INTERRUPTED = 130
 #: What wrong usage raises (click's ClickException): typer brings its own click from 0.27 on, and gives it no name.

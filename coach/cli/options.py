@@ -10,8 +10,8 @@ import typer
 
 if TYPE_CHECKING:
     from coach.core.cluster import Node
-    from coach.handler.home import Home
     from coach.handler.session import MakePlatform
+    from coach.handler.state.state_directory import Home
     from coach.platforms.base import Platform
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")]

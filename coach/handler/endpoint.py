@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coach.core.errors import PermanentError, UserError
-from coach.handler.home import Home
+from coach.handler.state.state_directory import Home
 
 #: Characters of a token that a user brings, at least.
 SHORTEST_TOKEN = 20

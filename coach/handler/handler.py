@@ -17,20 +17,20 @@ from typing import Any
 from coach.core.cluster import Pod, PodId
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.fit import fit_models
-from coach.core.estimation.points import KnownSpeed
+from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.fits import Curve
+from coach.core.jobs.fitted_models import Curve
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
-from coach.core.jobs.spec import TrainingJob
-from coach.core.policies.base import AllocationPolicy
-from coach.core.reducer import Reducer
-from coach.handler import early_imports
-from coach.handler.checkpoints import sweep
+from coach.core.lifecycle.reducer import Reducer
+from coach.core.policies.api.base import AllocationPolicy
+from coach.core.spec.job import TrainingJob
+from coach.handler import warm_up
 from coach.handler.clock import Clock
-from coach.handler.foreground import over
-from coach.handler.journal import Journal
+from coach.handler.interactive_run import over
+from coach.handler.state.checkpoints import sweep
+from coach.handler.state.journal import Journal
 from coach.platforms.base import EpochError, EpochOrder, Platform, PodError, Progress
 
 log = logging.getLogger(__name__)
@@ -82,7 +82,7 @@ class Handler:
     async def __aenter__(self) -> Handler:
         self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
         # Beside the platform, for which a core is free then; nobody decides before both are there.
-        importing = asyncio.create_task(asyncio.to_thread(early_imports.for_fits))
+        importing = asyncio.create_task(asyncio.to_thread(warm_up.for_fits))
         nodes = await self._platform.open(self._pod_lost)
         self._loop = asyncio.create_task(self._run(importing), name="handler")
         left_at = self._journal.left_at

@@ -9,12 +9,12 @@ from coach.core.cluster import Node, Pod, PodId
 from coach.core.errors import PermanentError
 from coach.core.jobs.events import EpochReport
 from coach.core.jobs.reasons import Reason
-from coach.core.jobs.spec import TrainingJob
-from coach.core.policies import policy
+from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
-from coach.handler.journal import Journal
 from coach.handler.session import interrupt_orphans
+from coach.handler.state.journal import Journal
 from coach.platforms.base import EpochOrder, Progress
+from coach.plugins import policy
 
 
 class Nowhere:

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from coach.core.errors import UserError
-from coach.core.jobs.spec import PolicyName, TrainingJob
-from coach.core.policies import AllocationPolicy, StaticPolicy, policy
+from coach.core.policies import AllocationPolicy, StaticPolicy
+from coach.core.spec.job import PolicyName, TrainingJob
+from coach.plugins import policy
 
 
 def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[AllocationPolicy, list[TrainingJob]]:

@@ -11,21 +11,21 @@ import contextlib
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from coach.core.budget import Money
 from coach.core.cluster import Node
 from coach.core.errors import UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
-from coach.core.jobs.spec import TrainingJob
-from coach.core.policies.base import AllocationPolicy
+from coach.core.money import Money
+from coach.core.policies.api.base import AllocationPolicy
+from coach.core.spec.job import TrainingJob
 from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
-from coach.handler.experience import known_epochs, known_points
-from coach.handler.foreground import Foreground, Watcher, over
 from coach.handler.handler import Handler
-from coach.handler.home import Chosen, Home, Past, choose
-from coach.handler.journal import Journal
+from coach.handler.interactive_run import Foreground, Watcher, over
+from coach.handler.prior_runs import known_epochs, known_points
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import Chosen, Home, Past, choose
 from coach.platforms.base import Platform, Progress
 
 #: Makes the platform: from the nodes, the folder for a job's logs, and the handler's clock.

@@ -14,11 +14,11 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from coach.core.jobs.fields import LONGEST_URI
-from coach.core.jobs.spec import DataFormat, TrainingJob
-from coach.jobfiles.check import check, find, place
-from coach.jobfiles.nodes import MOST_BYTES, Node, read
-from coach.jobfiles.problems import JobFileError, Problem, dotted, show
+from coach.core.spec.job import DataFormat, TrainingJob
+from coach.core.spec.types import LONGEST_URI
+from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
+from coach.jobfiles.validate import check, find, place
+from coach.jobfiles.yaml_nodes import MOST_BYTES, Node, read
 
 FILE_SCHEME = "file://"
 #: A model file is a page or two of Python.

@@ -12,8 +12,8 @@ from typing import Any
 
 import yaml
 
+from coach.jobfiles.hints import allowed
 from coach.jobfiles.schema import Schema, branches, tree
-from coach.jobfiles.wording import allowed
 
 PAGE = Path("docs/job-file.md")
 BEGIN = "<!-- fields: written by python -m coach.jobfiles.reference -->"

@@ -15,8 +15,8 @@ from typing import Any
 
 import yaml
 
-from coach.core.jobs import units
-from coach.core.jobs.spec import API_VERSION, TrainingJob
+from coach.core.spec import quantities
+from coach.core.spec.job import API_VERSION, TrainingJob
 
 Schema = dict[str, Any]
 
@@ -94,7 +94,7 @@ def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
     if merged.get("default", ...) is None:
         del merged["default"]
     elif merged.get("format") == "duration" and "default" in merged:
-        merged["default"] = units.duration(merged["default"])
+        merged["default"] = quantities.duration(merged["default"])
     elif "default" in merged:
         merged["default"] = _without_none(merged["default"])
     for word in ("$defs", "title"):

@@ -11,7 +11,7 @@ from coach.core.errors import CoachError
 from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.events import EpochReport
 from coach.core.jobs.reasons import Reason
-from coach.core.jobs.spec import TrainingJob
+from coach.core.spec.job import TrainingJob
 
 
 class PodError(CoachError):

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coach.core.estimation import judging
-from coach.core.estimation.judging import CurveTask, Speeds, SpeedVerdict
 from coach.report.measurements import Measurements
+from coach.research import estimator_evaluation
+from coach.research.estimator_evaluation import CurveTask, Speeds, SpeedVerdict
 
 #: How the table is made; printed below it.
 ORIGIN = f"""\
-Speed: predicted from at most {judging.PROBES} measured configurations of each model and compared with all the others
+Speed: predicted from at most {estimator_evaluation.PROBES} measured configurations of each model and compared with all the others
   (median error), and with the fastest of all (speed lost by taking the configuration predicted fastest). "chosen"
   points are Coach's own choice, given to all three methods; "random" is the mean of 20 draws; "4 mini-epochs" are
   the thesis's. thesis: its least squares, in the file's unit (from four points its answer depends on the unit).
@@ -55,28 +55,33 @@ def speed_rows(models: Mapping[str, Speeds]) -> Iterator[EstimatorRow]:
     """Errors of speed by model, and their means."""
     columns: dict[str, dict[str, dict[str, float | None]]] = {}
     for name, speeds in models.items():
-        draws = [judging.random_points(speeds, np.random.default_rng(i)) for i in range(DRAWS)]
-        mini_epochs = judging.mini_epoch_points(speeds)
+        draws = [estimator_evaluation.random_points(speeds, np.random.default_rng(i)) for i in range(DRAWS)]
+        mini_epochs = estimator_evaluation.mini_epoch_points(speeds)
         ways = {
             "4 mini-epochs": [mini_epochs] if mini_epochs else [],
-            f"{judging.PROBES} random": draws,
-            f"{judging.PROBES} chosen": [judging.chosen_points(speeds, speeds.__getitem__)],
+            f"{estimator_evaluation.PROBES} random": draws,
+            f"{estimator_evaluation.PROBES} chosen": [
+                estimator_evaluation.chosen_points(speeds, speeds.__getitem__)
+            ],
         }
         for way, drawn in ways.items():
-            for method in judging.METHODS:
-                verdicts = [judging.judge_speed(speeds, measured, method) for measured in drawn]
+            for method in estimator_evaluation.METHODS:
+                verdicts = [estimator_evaluation.judge_speed(speeds, measured, method) for measured in drawn]
                 for measure, value in _summary(verdicts).items():
                     columns.setdefault(f"{measure}, {way}", {}).setdefault(name, {})[method] = value
     targets = {
-        f"speed error, {judging.PROBES} chosen": "<= 10 %",
-        f"speed lost, {judging.PROBES} chosen": "<= 5 %",
+        f"speed error, {estimator_evaluation.PROBES} chosen": "<= 10 %",
+        f"speed lost, {estimator_evaluation.PROBES} chosen": "<= 5 %",
     }
-    targets |= {f"inside, {judging.PROBES} chosen": "70-90 %", f"inside, {judging.PROBES} random": "70-90 %"}
+    targets |= {
+        f"inside, {estimator_evaluation.PROBES} chosen": "70-90 %",
+        f"inside, {estimator_evaluation.PROBES} random": "70-90 %",
+    }
     for measure, by_model in columns.items():
-        means = [_mean([of[method] for of in by_model.values()]) for method in judging.METHODS]
+        means = [_mean([of[method] for of in by_model.values()]) for method in estimator_evaluation.METHODS]
         yield _row("speed", "mean", measure, means, targets.get(measure, ""))
         for name, of in by_model.items():
-            yield _row("speed", name, measure, [of[method] for method in judging.METHODS])
+            yield _row("speed", name, measure, [of[method] for method in estimator_evaluation.METHODS])
 
 
 def _summary(verdicts: Sequence[SpeedVerdict]) -> dict[str, float | None]:
@@ -96,15 +101,20 @@ def curve_rows(tasks: Mapping[str, Sequence[CurveTask]]) -> Iterator[EstimatorRo
     """Errors of the last epoch by group and moment; how often there was no solution, and truths inside, over all."""
     for group, found in tasks.items():
         verdicts = {
-            (method, share): [judging.judge_curve(task, share, method) for task in found]
-            for method in judging.METHODS
-            for share in judging.MOMENTS
+            (method, share): [estimator_evaluation.judge_curve(task, share, method) for task in found]
+            for method in estimator_evaluation.METHODS
+            for share in estimator_evaluation.MOMENTS
         }
-        for share in judging.MOMENTS:
-            errors = [float(np.median([v.error for v in verdicts[m, share]])) for m in judging.METHODS]
+        for share in estimator_evaluation.MOMENTS:
+            errors = [
+                float(np.median([v.error for v in verdicts[m, share]])) for m in estimator_evaluation.METHODS
+            ]
             target = next((t for name, t in HALF_WAY.items() if share == 0.5 and name in group), "")
             yield _row("last epoch", group, f"error at {share:.0%}", errors, target)
-        every = [[v for share in judging.MOMENTS for v in verdicts[m, share]] for m in judging.METHODS]
+        every = [
+            [v for share in estimator_evaluation.MOMENTS for v in verdicts[m, share]]
+            for m in estimator_evaluation.METHODS
+        ]
         yield _row(
             "last epoch", group, "no solution", [_mean([float(v.no_solution) for v in of]) for of in every]
         )

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from coach.core.jobs.job import Job
-from coach.report.replay import LEDGER_COLUMNS, ledger, pauses
+from coach.report.accounting import LEDGER_COLUMNS, ledger, pauses
 from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, JobRow, epoch_rows
 
 

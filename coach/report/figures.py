@@ -22,9 +22,9 @@ from matplotlib.ticker import MaxNLocator
 from coach.core.cluster import Allocation
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
-from coach.report import words
+from coach.report import formatting
+from coach.report.accounting import Attempt, Purse, attempts, money
 from coach.report.export import write
-from coach.report.replay import Attempt, Purse, attempts, money
 
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#666666"
 FORMATS = ("png", "svg")
@@ -216,11 +216,15 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     # A budget far above all that ever was at stake would press everything else against the axis.
     if budget is not None and budget <= 3 * top:
         ax.axhline(
-            budget, color=RED, linestyle="--", linewidth=1.2, label=f"budget {words.plain_amount(budget)}"
+            budget,
+            color=RED,
+            linestyle="--",
+            linewidth=1.2,
+            label=f"budget {formatting.plain_amount(budget)}",
         )
         top = max(top, budget)
     elif budget is not None:
-        ax.plot([], [], " ", label=f"budget {words.plain_amount(budget)} {currency}, far above")
+        ax.plot([], [], " ", label=f"budget {formatting.plain_amount(budget)} {currency}, far above")
     else:
         ax.plot([], [], " ", label="no budget")
     ax.set_xlim(left=0)
@@ -258,7 +262,7 @@ def draw_speed(axes: Sequence[Axes], story: Story) -> None:
             ax.text(
                 w,
                 s - 0.32,
-                words.number(float(v)),
+                formatting.number(float(v)),
                 ha="center",
                 fontsize=8,
                 color="white" if v < middle else "black",

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from coach.core.budget import Charge
 from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
-from coach.report import words
-from coach.report.replay import replay
+from coach.core.lifecycle import forecast
+from coach.core.money import Charge
+from coach.report import formatting
+from coach.report.accounting import replay
 
 #: Reasons whose entering says nothing that another line does not say better.
 _SAID_ELSEWHERE = frozenset({Reason.SUBMITTED, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH})
@@ -63,14 +63,14 @@ class Narrator:
     def _submitted(self, job: Job, record: ev.JobSubmitted) -> str:
         if not record.known_points:
             return "submitted"
-        many = words.count(len(record.known_points), "allocation")
+        many = formatting.count(len(record.known_points), "allocation")
         return f"submitted; earlier jobs like it measured the speed of {many}"
 
     def _resumed(self, job: Job, record: ev.ResumeAsked) -> str:
         self._stopped.discard(job.name)
         more = ""
         if record.added_budget:
-            more = f", with {words.money(record.added_budget, _currency(job))} more"
+            more = f", with {formatting.money(record.added_budget, _currency(job))} more"
         where = f"from the checkpoint of epoch {len(job.epochs)}" if job.epochs else "from the start"
         return f"resumed {where}{more}"
 
@@ -92,26 +92,26 @@ class Narrator:
         if before is None or before == record.allocation or job.speed is None:
             return f"next: {record.allocation}{self._cost(job, record.allocation)}"
         gain = _epoch_speed(job, record.allocation) / _epoch_speed(job, before) - 1
-        pace = f"{words.percent(abs(gain))} {'faster' if gain >= 0 else 'slower'}"
+        pace = f"{formatting.percent(abs(gain))} {'faster' if gain >= 0 else 'slower'}"
         return f"next: {record.allocation} instead of {before}, {pace}{self._cost(job, record.allocation)}"
 
     @staticmethod
     def _cost(job: Job, allocation: Allocation) -> str:
-        seconds = life.predicted_seconds(job, allocation, 1.0)
+        seconds = forecast.predicted_seconds(job, allocation, 1.0)
         if seconds is None:
             return ""
-        cost = life.predicted_cost(job, allocation)
-        return f": {words.duration(seconds.expected)} and {words.amount(cost)} {_currency(job)} an epoch predicted"
+        cost = forecast.predicted_cost(job, allocation)
+        return f": {formatting.duration(seconds.expected)} and {formatting.amount(cost)} {_currency(job)} an epoch predicted"
 
     def _run(self, job: Job, record: act.RunEpoch) -> tuple[str, bool]:
         again = f", attempt {record.attempt}" if record.attempt > 1 else ""
-        limit = f"at most {words.duration(record.deadline)}"
-        hold = f"{words.money(record.reservation, _currency(job))} reserved"
+        limit = f"at most {formatting.duration(record.deadline)}"
+        hold = f"{formatting.money(record.reservation, _currency(job))} reserved"
         what = "mini-epoch" if record.kind is EpochKind.MINI else "epoch"
         return f"{what} {record.number} starts with {record.allocation}{again}: {limit}, {hold}", False
 
     def _settle(self, job: Job, record: act.Settle) -> str | tuple[str, bool] | None:
-        cost = words.money(record.amount, _currency(job))
+        cost = formatting.money(record.amount, _currency(job))
         if record.charge is Charge.RELEASE:
             if record.amount == 0:
                 return None
@@ -124,13 +124,13 @@ class Narrator:
         report = epoch.report
         kind = ""
         if epoch.kind is EpochKind.MINI:
-            kind = f" ({words.percent(epoch.fraction)} of the data)"
-        measure = f" loss {words.score(report.loss)}, accuracy {words.score(report.accuracy)}"
+            kind = f" ({formatting.percent(epoch.fraction)} of the data)"
+        measure = f" loss {formatting.score(report.loss)}, accuracy {formatting.score(report.accuracy)}"
         if report.loss is None:
             measure = ""
         elif job.metric == "loss":
-            measure = f" loss {words.score(report.loss)}"
-        time = words.duration(epoch.seconds)
+            measure = f" loss {formatting.score(report.loss)}"
+        time = formatting.duration(epoch.seconds)
         return f"epoch {epoch.number}{kind}: {epoch.allocation}{measure} in {time}, {cost}"
 
     def _failed(self, job: Job, record: ev.EpochFailed) -> str:
@@ -179,7 +179,7 @@ def _after_colon(why: tuple[str, ...]) -> str:
 
 
 def _epoch_speed(job: Job, allocation: Allocation) -> float:
-    seconds = life.predicted_seconds(job, allocation, 1.0)
+    seconds = forecast.predicted_seconds(job, allocation, 1.0)
     return 1.0 / seconds.expected if seconds else 1.0
 
 

@@ -15,17 +15,17 @@ from pathlib import Path
 import numpy as np
 
 from coach.core.errors import UserError
-from coach.core.estimation import judging
 from coach.core.estimation.convergence import Metric
-from coach.core.estimation.judging import CurveTask, Speeds
-from coach.core.estimation.table import SPEED_COLUMNS, Line, lines_of, measured_models
-from coach.report import words
+from coach.core.estimation.speed_table import SPEED_COLUMNS, Line, lines_of, measured_models
+from coach.report import formatting
+from coach.research import estimator_evaluation
+from coach.research.estimator_evaluation import CurveTask, Speeds
 
 CURVE_COLUMNS = {"metric", "values"}
 #: A metric of such a name is an accuracy, any other a loss.
 ACCURACY = re.compile(r"acc|top.?\d", re.IGNORECASE)
 #: Fewer configurations leave nothing to predict.
-LEAST_CONFIGURATIONS = judging.PROBES // 2 + 1
+LEAST_CONFIGURATIONS = estimator_evaluation.PROBES // 2 + 1
 #: Real epochs of a run, at least.
 LEAST_EPOCHS = 4
 
@@ -117,7 +117,7 @@ def _speeds(lines: Sequence[Line], left_out: list[str]) -> dict[str, Speeds]:
         if len(model.speeds) >= LEAST_CONFIGURATIONS:
             found[name] = model.speeds
         else:
-            count = words.count(len(model.speeds), "configuration")
+            count = formatting.count(len(model.speeds), "configuration")
             left_out.append(f"{name}: {count}, wanted at least {LEAST_CONFIGURATIONS}")
     return found
 
@@ -143,7 +143,7 @@ def _curves(lines: Sequence[Line], left_out: list[str]) -> dict[str, list[CurveT
             if not math.isfinite(value):
                 break
             values.append(value)
-        found = judging.tasks_within(values, metric)
+        found = estimator_evaluation.tasks_within(values, metric)
         if found:
             tasks.setdefault(name, []).extend(found)
         else:
@@ -216,7 +216,7 @@ def run_tasks(runs: Sequence[Run]) -> dict[str, list[CurveTask]]:
         target = _target(worst)
         rule, probed, crossing = [], [], []
         for run, values in zip(distinct, worst, strict=True):
-            stop = judging.first_stop(values, target, 3) or len(values)
+            stop = estimator_evaluation.first_stop(values, target, 3) or len(values)
             x = tuple(float(i) for i in range(1, stop + 1))
             rule.append(CurveTask(x, tuple(values[:stop]), "loss", target, 3, float(stop)))
             every = run.mini + run.real[:stop]
@@ -237,7 +237,10 @@ def run_tasks(runs: Sequence[Run]) -> dict[str, list[CurveTask]]:
 def _target(curves: Sequence[Sequence[float]]) -> float:
     """The loss, held three epochs in a row, that explains where most of the `curves` end."""
     candidates = sorted({max(values[-3:]) for values in curves})
-    return max(candidates, key=lambda loss: sum(judging.first_stop(c, loss, 3) == len(c) for c in curves))
+    return max(
+        candidates,
+        key=lambda loss: sum(estimator_evaluation.first_stop(c, loss, 3) == len(c) for c in curves),
+    )
 
 
 def _shape(run: Run) -> tuple[tuple[float, ...], ...]:

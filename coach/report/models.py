@@ -6,9 +6,9 @@ import statistics
 from dataclasses import dataclass
 
 from coach.core.cluster import Allocation
-from coach.core.jobs import life
 from coach.core.jobs.job import Job
-from coach.report import words
+from coach.core.lifecycle import forecast
+from coach.report import formatting
 from coach.report.status import EpochRow
 
 #: Allocations that a table of predictions shows at most; beyond, only what was measured and the best.
@@ -50,7 +50,7 @@ def speed_rows(job: Job) -> list[SpeedRow]:
     rows = []
     for at in every:
         interval = job.speed.interval(*at)
-        seconds = life.predicted_seconds(job, at, 1.0)
+        seconds = forecast.predicted_seconds(job, at, 1.0)
         rows.append(
             SpeedRow(
                 *at,
@@ -60,8 +60,8 @@ def speed_rows(job: Job) -> list[SpeedRow]:
                 epochs_per_second_low=interval.low,
                 epochs_per_second_high=interval.high,
                 seconds=seconds.expected if seconds else 0.0,
-                cost=life.predicted_cost(job, at),
-                affordable=life.affordable(job, at),
+                cost=forecast.predicted_cost(job, at),
+                affordable=forecast.affordable(job, at),
             )
         )
     return sorted(rows, key=lambda row: -row.epochs_per_second)
@@ -71,8 +71,8 @@ def speed_words(job: Job) -> str:
     """Which form was fitted to what."""
     if job.speed is None:
         return "no speed is known yet"
-    points = words.count(len(job.speed.points), "configuration")
-    return f"the {job.speed.form} form, fitted to {points} and {words.count(len(job.epochs), 'epoch')}"
+    points = formatting.count(len(job.speed.points), "configuration")
+    return f"the {job.speed.form} form, fitted to {points} and {formatting.count(len(job.epochs), 'epoch')}"
 
 
 def curve_words(job: Job) -> str:
@@ -82,8 +82,8 @@ def curve_words(job: Job) -> str:
         return "no learning curve is known yet"
     ends = model.asymptote
     goes = (
-        f"{job.metric} levels off at {words.score(ends.expected)} "
-        f"({words.score(ends.low)} to {words.score(ends.high)})"
+        f"{job.metric} levels off at {formatting.score(ends.expected)} "
+        f"({formatting.score(ends.low)} to {formatting.score(ends.high)})"
     )
     last = job.last_x()
     if last is None:
@@ -95,13 +95,13 @@ def curve_words(job: Job) -> str:
 def outside_words(rows: list[EpochRow]) -> str:
     """Time outside training: medians, by whether a group had to be formed."""
     if not rows:
-        return words.UNKNOWN
+        return formatting.UNKNOWN
     fresh = [row.outside_seconds for row in rows if row.new_group]
     kept = [row.outside_seconds for row in rows if not row.new_group]
     total = sum(row.outside_seconds for row in rows)
-    parts = [f"{words.duration(total)} in all"]
+    parts = [f"{formatting.duration(total)} in all"]
     if fresh:
-        parts.append(f"median {words.duration(statistics.median(fresh))} an epoch with a new group")
+        parts.append(f"median {formatting.duration(statistics.median(fresh))} an epoch with a new group")
     if kept:
-        parts.append(f"{words.duration(statistics.median(kept))} with the same")
+        parts.append(f"{formatting.duration(statistics.median(kept))} with the same")
     return ", ".join(parts)

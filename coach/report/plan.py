@@ -10,23 +10,24 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from coach.core.budget import to_amount
 from coach.core.cluster import Allocation, Node
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, second_cost
 from coach.core.estimation.fit import fit_models
 from coach.core.estimation.interval import Interval
-from coach.core.estimation.points import KnownSpeed
+from coach.core.estimation.observations import KnownSpeed
 from coach.core.gang import Wait
 from coach.core.jobs import events as ev
-from coach.core.jobs import fold, life, probing
-from coach.core.jobs.fits import Surface
+from coach.core.jobs import fold
+from coach.core.jobs.fitted_models import Surface
 from coach.core.jobs.job import Job
-from coach.core.jobs.spec import TrainingJob
-from coach.core.jobs.times import PRIOR_FIXED_SECONDS
-from coach.core.scene import plan_alone
-from coach.handler.experience import alike, known_epochs, known_points
-from coach.handler.home import Past
-from coach.report import words
+from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
+from coach.core.lifecycle import forecast, probing
+from coach.core.lifecycle.cluster_state import plan_alone
+from coach.core.money import to_amount
+from coach.core.spec.job import TrainingJob
+from coach.handler.prior_runs import alike, known_epochs, known_points
+from coach.handler.state.state_directory import Past
+from coach.report import formatting
 
 #: Allocations in the table, at most: those measured, the smallest and the largest, then the fastest.
 MOST_ROWS = 16
@@ -83,7 +84,7 @@ def plan(spec: TrainingJob, past: Mapping[str, Past], nodes: tuple[Node, ...]) -
         surface, _ = fit_models(job.speed_points(), (), job.metric)
         job.surface = None if surface is None else Surface(surface)
     fixed = _fixed_seconds(past.values(), spec, nodes)
-    epochs = life.remaining_epochs(job)
+    epochs = forecast.remaining_epochs(job)
     measured = {Allocation(point.workers, point.servers) for point in points}
     rows = tuple(_row(job, at, epochs, fixed, at in measured, nodes) for at in _allocations(job, measured))
     book = spec.spec.price_book
@@ -91,8 +92,8 @@ def plan(spec: TrainingJob, past: Mapping[str, Past], nodes: tuple[Node, ...]) -
     return Plan(
         name=spec.name,
         currency=book.currency,
-        prices=f"{book.name}: {words.number(book.vcpu_second * 3600)} {book.currency} a vCPU and hour, "
-        f"{words.number(book.gib_second * 3600)} a GiB and hour, {words.number(book.invocation * 1e6)} a million calls",
+        prices=f"{book.name}: {formatting.number(book.vcpu_second * 3600)} {book.currency} a vCPU and hour, "
+        f"{formatting.number(book.gib_second * 3600)} a GiB and hour, {formatting.number(book.invocation * 1e6)} a million calls",
         budget=None if money is None else to_amount(money),
         epochs_low=epochs.low,
         epochs=epochs.expected,
@@ -192,7 +193,7 @@ def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
 
 def _known(points: tuple[KnownSpeed, ...], passes: float | None) -> Iterable[str]:
     if points:
-        yield f"speed: earlier jobs like it measured {words.count(len(points), 'allocation')} on these nodes"
+        yield f"speed: earlier jobs like it measured {formatting.count(len(points), 'allocation')} on these nodes"
     if passes is not None:
         yield f"epochs: earlier jobs like it reached this target after {passes:.0f} passes over the data"
 
@@ -203,7 +204,7 @@ def _unknown(spec: TrainingJob, points: tuple[KnownSpeed, ...], passes: float | 
     if not points:
         yield "speed: no earlier job with this model, data, batch size and resources ran on these nodes"
     if passes is None:
-        guess = f"{life.PRIOR_EPOCHS:.0f} epochs is a guess"
+        guess = f"{forecast.PRIOR_EPOCHS:.0f} epochs is a guess"
         yield f"epochs: no earlier job with this model and data reached this target; {guess}"
 
 
@@ -211,10 +212,10 @@ def _refusal(job: Job, nodes: tuple[Node, ...]) -> str:
     alone = plan_alone(job, job.minimum, nodes)
     if isinstance(alone, Wait):
         return alone.message
-    if not life.affordable(job, job.minimum):
-        seconds, cost = life.least_needed(job, job.minimum)
+    if not forecast.affordable(job, job.minimum):
+        seconds, cost = forecast.least_needed(job, job.minimum)
         return (
-            f"the budget does not cover one epoch: at {job.minimum} it may take {words.duration(seconds)} and cost "
-            f"{words.money(cost, job.spec.spec.price_book.currency)}"
+            f"the budget does not cover one epoch: at {job.minimum} it may take {formatting.duration(seconds)} and cost "
+            f"{formatting.money(cost, job.spec.spec.price_book.currency)}"
         )
     return ""

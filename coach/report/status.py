@@ -6,14 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from coach.core.budget import to_amount
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
-from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Epoch, Job, Phase
 from coach.core.jobs.reasons import AT_REST, Reason, State
-from coach.report.words import iso
+from coach.core.lifecycle import forecast
+from coach.core.money import to_amount
+from coach.report.formatting import iso
 
 #: Said of a job that lives, although no handler has its journal.
 ORPHAN = "its handler ended without stopping it"
@@ -189,15 +189,15 @@ def eta(job: Job, now: float) -> Interval | None:
     if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
         return None
     known = job.last_x() is not None and bool(job.real_epochs)
-    if not known and (job.known_epochs is None or life.sees_no_way(job)):
+    if not known and (job.known_epochs is None or forecast.sees_no_way(job)):
         return None
     at = job.wanted or job.minimum
     if job.kind is EpochKind.MINI and job.epochs:
         at = max(job.epochs, key=lambda e: e.epochs_per_second).allocation
-    seconds = life.predicted_seconds(job, at, 1.0)
+    seconds = forecast.predicted_seconds(job, at, 1.0)
     if seconds is None or seconds.expected <= 0:
         return None
-    epochs = life.remaining_epochs(job)
+    epochs = forecast.remaining_epochs(job)
     up = math.hypot(_spread(epochs.high, epochs.expected), _spread(seconds.high, seconds.expected))
     down = math.hypot(_spread(epochs.low, epochs.expected), _spread(seconds.low, seconds.expected))
     expected = epochs.expected * seconds.expected

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from coach.core.budget import to_amount
 from coach.core.cluster import NOTHING, Allocation, Node
-from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
-from coach.core.scene import queue_key
-from coach.report import words
+from coach.core.lifecycle import forecast
+from coach.core.lifecycle.cluster_state import queue_key
+from coach.core.money import to_amount
+from coach.report import formatting
 from coach.report.models import curve_words, speed_words
 from coach.report.status import ORPHAN, eta, shown_allocation
 
@@ -29,7 +29,7 @@ def why(
     `orphan`: it lives, but no handler has its journal.
     """
     if orphan and job.reason not in AT_REST:
-        state = f"{job.name} is Waiting: {ORPHAN}, after {words.count(len(job.epochs), 'epoch')}"
+        state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(len(job.epochs), 'epoch')}"
         return [state, *_next_command(job), _money(job)]
     lines = [_state(job)]
     if job.ended:
@@ -75,7 +75,7 @@ def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator
     """Who is before it, and who has the room."""
     waiting = sorted((one for one in jobs.values() if not one.ended and not one.pods), key=queue_key)
     before = [one.name for one in waiting if queue_key(one) < queue_key(job) and not one.interrupt]
-    yield f"{words.count(len(before), 'job')} before it in the queue{_named(before)}"
+    yield f"{formatting.count(len(before), 'job')} before it in the queue{_named(before)}"
     for node in nodes:
         held: dict[str, int] = {}
         free = node.capacity
@@ -84,7 +84,7 @@ def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator
                 if one.pod.node == node.name:
                     free = free - one.pod.requests
                     held[other.name] = held.get(other.name, 0) + 1
-        by = "; ".join(f"{name} has {words.count(count, 'function')}" for name, count in held.items())
+        by = "; ".join(f"{name} has {formatting.count(count, 'function')}" for name, count in held.items())
         yield (
             f"{node.name}: {free.cpu:g} of {node.capacity.cpu:g} cores and {free.memory:.1f} of "
             f"{node.capacity.memory:.1f} GiB free{'; ' + by if by else ''}"
@@ -103,7 +103,7 @@ def _named(names: Sequence[str]) -> str:
 def _alternatives(job: Job) -> Iterator[str]:
     """What an epoch would take and cost one step away from what it has."""
     at = shown_allocation(job) or job.wanted
-    seconds = life.predicted_seconds(job, at, 1.0) if at else None
+    seconds = forecast.predicted_seconds(job, at, 1.0) if at else None
     if at is None or seconds is None:
         return
     currency = job.spec.spec.price_book.currency
@@ -112,17 +112,17 @@ def _alternatives(job: Job) -> Iterator[str]:
     for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)):
         other = Allocation(at.workers + workers, at.servers + servers)
         inside = low.workers <= other.workers <= high.workers and low.servers <= other.servers <= high.servers
-        time = life.predicted_seconds(job, other, 1.0) if inside else None
+        time = forecast.predicted_seconds(job, other, 1.0) if inside else None
         if time is None:
             continue
         pace = seconds.expected / time.expected - 1
-        faster = f"{words.percent(abs(pace))} {'faster' if pace >= 0 else 'slower'}"
-        cost = words.amount(life.predicted_cost(job, other))
-        no = "" if life.affordable(job, other) else "; the money left does not cover it"
-        lines.append(f"  {other}: {words.duration_interval(time)}, {faster}, {cost} {currency}{no}")
+        faster = f"{formatting.percent(abs(pace))} {'faster' if pace >= 0 else 'slower'}"
+        cost = formatting.amount(forecast.predicted_cost(job, other))
+        no = "" if forecast.affordable(job, other) else "; the money left does not cover it"
+        lines.append(f"  {other}: {formatting.duration_interval(time)}, {faster}, {cost} {currency}{no}")
     yield (
-        f"An epoch with {at} is predicted to take {words.duration_interval(seconds)} "
-        f"and to cost {words.amount(life.predicted_cost(job, at))} {currency}{'; instead,' if lines else ''}"
+        f"An epoch with {at} is predicted to take {formatting.duration_interval(seconds)} "
+        f"and to cost {formatting.amount(forecast.predicted_cost(job, at))} {currency}{'; instead,' if lines else ''}"
     )
     yield from lines
 
@@ -132,9 +132,9 @@ def _known(job: Job, now: float) -> Iterator[str]:
     yield f"Learning: {curve_words(job)}"
     until = eta(job, now)
     if until is not None:
-        left = life.remaining_epochs(job)
+        left = forecast.remaining_epochs(job)
         yield (
-            f"Done in {words.duration_interval(until)}, after {left.expected:.0f} more epochs "
+            f"Done in {formatting.duration_interval(until)}, after {left.expected:.0f} more epochs "
             f"({left.low:.0f}-{left.high:.0f})"
         )
 
@@ -142,17 +142,17 @@ def _known(job: Job, now: float) -> Iterator[str]:
 def _money(job: Job) -> str:
     currency = job.spec.spec.price_book.currency
     ledger = job.ledger
-    spent = f"Money: {words.spent_of(ledger.spent, ledger.budget, currency)} spent"
+    spent = f"Money: {formatting.spent_of(ledger.spent, ledger.budget, currency)} spent"
     if job.metered != NOTHING:
         rate = job.spec.spec.price_book.rate(job.metered)
-        spent += f", {words.amount(rate * 3600)} {currency} an hour for what it holds"
+        spent += f", {formatting.amount(rate * 3600)} {currency} an hour for what it holds"
     if ledger.reserved:
-        spent += f", {words.amount(to_amount(ledger.reserved))} reserved"
-    each = life.epoch_budget(job)
+        spent += f", {formatting.amount(to_amount(ledger.reserved))} reserved"
+    each = forecast.epoch_budget(job)
     if each is not None:
         spent += (
-            f"; the next epoch may cost {words.amount(each)} {currency}"
-            if each >= life.cheapest_epoch(job)
-            else f"; what is left is for the cheapest allocation, as {life.provided_epochs(job):.0f} epochs may remain"
+            f"; the next epoch may cost {formatting.amount(each)} {currency}"
+            if each >= forecast.cheapest_epoch(job)
+            else f"; what is left is for the cheapest allocation, as {forecast.provided_epochs(job):.0f} epochs may remain"
         )
     return spent

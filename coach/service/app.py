@@ -14,38 +14,38 @@ from fastapi.responses import PlainTextResponse
 from fastapi.security import HTTPBearer
 from pydantic import TypeAdapter
 
-from coach.core.budget import to_money
+from coach.core.money import to_money
+from coach.report.formatting import iso
 from coach.report.status import JobRow, epoch_rows
 from coach.report.why import why
-from coach.report.words import iso
-from coach.service import answers
+from coach.service import schemas
 from coach.service.errors import answer_errors, may_answer
 from coach.service.function_logs import log_files, read
-from coach.service.guard import Guard, remember_route
+from coach.service.job_history import Stories
 from coach.service.metrics import Metrics
+from coach.service.middleware import Guard, remember_route
 from coach.service.service import NoSuchJobError, Service
-from coach.service.stories import Stories
 
-Name = Annotated[str, InPath(pattern=answers.NAME, max_length=40, description="The job's name.")]
+Name = Annotated[str, InPath(pattern=schemas.NAME, max_length=40, description="The job's name.")]
 After = Annotated[int, Query(ge=0, le=2**53, description="Only what came later than this `seq`.")]
 Wait = Annotated[
     float,
     Query(
         ge=0,
-        le=answers.LONGEST_WAIT,
+        le=schemas.LONGEST_WAIT,
         allow_inf_nan=False,
         description="Seconds to wait for something to happen after `after`, before an answer without it.",
     ),
 ]
 Names = Annotated[
-    list[Annotated[str, Query(pattern=answers.NAME, max_length=40)]],
+    list[Annotated[str, Query(pattern=schemas.NAME, max_length=40)]],
     Query(alias="job", max_length=1000, description="Names of jobs; may be repeated."),
 ]
 
-_LIST: TypeAdapter[answers.JobList] = TypeAdapter(answers.JobList)
+_LIST: TypeAdapter[schemas.JobList] = TypeAdapter(schemas.JobList)
 
 
-def make_app(service: Service, token: str, *, longest_wait: float = answers.LONGEST_WAIT) -> FastAPI:  # noqa: PLR0915
+def make_app(service: Service, token: str, *, longest_wait: float = schemas.LONGEST_WAIT) -> FastAPI:  # noqa: PLR0915
     """The API of a service; `token` is what callers must show, `longest_wait` bounds their waiting (seconds)."""
     metrics = Metrics(service)
     app = FastAPI(
@@ -75,17 +75,17 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
             await service.changed(min(seconds, longest_wait), news)
 
     @app.get("/health", tags=["service"])
-    async def health() -> answers.Health:
+    async def health() -> schemas.Health:
         """Say that the service lives."""
-        return answers.Health(status="stopping" if service.stopping else "ok", version=app.version)
+        return schemas.Health(status="stopping" if service.stopping else "ok", version=app.version)
 
     @app.get("/cluster", tags=["service"], responses=may_answer())
-    async def cluster() -> answers.Cluster:
+    async def cluster() -> schemas.Cluster:
         """What the service runs jobs on, and how it shares it out."""
         nodes = [
-            answers.NodeRow(name=n.name, cpu=n.capacity.cpu, memory=n.capacity.memory) for n in service.nodes
+            schemas.NodeRow(name=n.name, cpu=n.capacity.cpu, memory=n.capacity.memory) for n in service.nodes
         ]
-        return answers.Cluster(
+        return schemas.Cluster(
             version=app.version,
             policy=service.policy.name,
             nodes=nodes,
@@ -99,31 +99,31 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         """Numbers for Prometheus."""
         return Response(metrics.page(), media_type=metrics.content_type)
 
-    @app.get("/jobs", tags=["jobs"], response_model=answers.JobList, responses=may_answer(422))
+    @app.get("/jobs", tags=["jobs"], response_model=schemas.JobList, responses=may_answer(422))
     async def jobs(after: After = 0, wait: Wait = 0.0) -> Response:
         """How all jobs stand, in the order of their submission."""
         await wait_for_news(after, wait)
         # A thousand rows through the response model would take a while to check what we made ourselves.
-        found = answers.JobList.model_construct(seq=reader.last_seq(), jobs=service.rows())
+        found = schemas.JobList.model_construct(seq=reader.last_seq(), jobs=service.rows())
         return Response(_LIST.dump_json(found), media_type="application/json")
 
     @app.post("/jobs", tags=["jobs"], status_code=201, responses=may_answer(413, 422, 503))
-    async def submit(submission: answers.Submission) -> answers.Submitted:
+    async def submit(submission: schemas.Submission) -> schemas.Submitted:
         """Take on the jobs of job files, all or none. A job that was interrupted goes on when its file comes again."""
         seq = reader.last_seq()
         files = [(Path(file.path), file.text.encode()) for file in submission.files]
         taken = await service.submit(files, submission.policy)
-        rows = [answers.TakenJob(job=one.row, went_on=one.went_on, note=one.note) for one in taken]
-        return answers.Submitted(seq=seq, jobs=rows)
+        rows = [schemas.TakenJob(job=one.row, went_on=one.went_on, note=one.note) for one in taken]
+        return schemas.Submitted(seq=seq, jobs=rows)
 
     @app.get("/jobs/{name}", tags=["jobs"], responses=may_answer(404, 422))
-    async def job(name: Name, after: After = 0, wait: Wait = 0.0) -> answers.JobDetail:
+    async def job(name: Name, after: After = 0, wait: Wait = 0.0) -> schemas.JobDetail:
         """One job with its epochs and its ledger."""
         service.job(name)
         await wait_for_news(after, wait, [name])
         books = await asyncio.to_thread(stories.books, service.past(name))
         found = service.job(name)
-        return answers.JobDetail(
+        return schemas.JobDetail(
             seq=books.seq,
             job=service.row(name),
             why=list(found.why),
@@ -133,40 +133,40 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         )
 
     @app.get("/jobs/{name}/events", tags=["jobs"], responses=may_answer(404, 422))
-    async def events(name: Name, after: After = 0, wait: Wait = 0.0) -> answers.Events:
+    async def events(name: Name, after: After = 0, wait: Wait = 0.0) -> schemas.Events:
         """What happened to a job, in words. At most 1,000 lines; ask again with `after` = `seq` for the next."""
         service.job(name)
         await wait_for_news(after, wait, [name])
         told = await asyncio.to_thread(stories.told, service.past(name), after)
         lines = [
-            answers.EventLine(seq=seq, at=iso(line.at), text=line.text, important=line.important)
+            schemas.EventLine(seq=seq, at=iso(line.at), text=line.text, important=line.important)
             for seq, line in told.lines
         ]
-        return answers.Events(seq=told.seq, ended=service.job(name).ended, events=lines)
+        return schemas.Events(seq=told.seq, ended=service.job(name).ended, events=lines)
 
     @app.get("/jobs/{name}/why", tags=["jobs"], responses=may_answer(404, 422))
-    async def why_job(name: Name) -> answers.Why:
+    async def why_job(name: Name) -> schemas.Why:
         """Why a job waits, or has what it has: the decisions with their numbers."""
         found = service.job(name)
-        return answers.Why(lines=why(found, service.jobs, service.nodes, service.handler.now()))
+        return schemas.Why(lines=why(found, service.jobs, service.nodes, service.handler.now()))
 
     @app.get("/jobs/{name}/logs", tags=["jobs"], responses=may_answer(404, 422))
-    async def logs(name: Name) -> answers.LogFiles:
+    async def logs(name: Name) -> schemas.LogFiles:
         """The logs of a job's functions."""
         service.job(name)
         files = log_files(service.home.logs(name))
-        return answers.LogFiles(
+        return schemas.LogFiles(
             functions=[
-                answers.LogFile(function=key, bytes=file.stat().st_size) for key, file in files.items()
+                schemas.LogFile(function=key, bytes=file.stat().st_size) for key, file in files.items()
             ]
         )
 
     @app.get("/jobs/{name}/logs/{function}", tags=["jobs"], responses=may_answer(404, 422))
     async def log_text(
         name: Name,
-        function: Annotated[str, InPath(pattern=answers.NAME, max_length=63)],
+        function: Annotated[str, InPath(pattern=schemas.NAME, max_length=63)],
         after: Annotated[int, Query(ge=0, le=2**53, description="`next` of the answer before.")] = 0,
-    ) -> answers.LogText:
+    ) -> schemas.LogText:
         """The log of one function from byte `after` on."""
         service.job(name)
         file = log_files(service.home.logs(name)).get(function)
@@ -175,7 +175,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
                 f"job {name} has no function {function!r}; see them all at /jobs/{name}/logs"
             )
         text, position = await asyncio.to_thread(read, file, after)
-        return answers.LogText(text=text.decode(errors="replace"), next=position)
+        return schemas.LogText(text=text.decode(errors="replace"), next=position)
 
     @app.post("/jobs/{name}/cancel", tags=["jobs"], responses=may_answer(404, 409, 422))
     async def cancel(name: Name) -> JobRow:
@@ -183,25 +183,25 @@ def make_app(service: Service, token: str, *, longest_wait: float = answers.LONG
         return await service.cancel(name)
 
     @app.post("/jobs/{name}/interrupt", tags=["jobs"], responses=may_answer(404, 413, 422))
-    async def interrupt(name: Name, interruption: answers.Interruption) -> JobRow:
+    async def interrupt(name: Name, interruption: schemas.Interruption) -> JobRow:
         """Stop a job so that it can be resumed. One that has stopped, or ended, stays as it is."""
         await service.interrupt([name], now=interruption.now)
         return service.row(name)
 
     @app.post("/jobs/{name}/resume", tags=["jobs"], responses=may_answer(404, 409, 413, 422, 503))
-    async def resume(name: Name, resumption: answers.Resumption) -> JobRow:
+    async def resume(name: Name, resumption: schemas.Resumption) -> JobRow:
         """Go on with a job that was stopped, failed or ran out of money; or give a running one more of it."""
         return await service.resume(name, to_money(resumption.add_budget))
 
     @app.get("/records", tags=["journal"], responses=may_answer(404, 422))
-    async def records(job: Names, after: After = 0, wait: Wait = 0.0) -> answers.Records:
+    async def records(job: Names, after: After = 0, wait: Wait = 0.0) -> schemas.Records:
         """What the journal says of some jobs, for those who want to know everything. At most 1,000 records."""
         for name in job:
             service.job(name)
         await wait_for_news(after, wait, job)
         rows = list(reader.rows(job, after, 1000))
         progress = {name: service.handler.progress[name] for name in job if name in service.handler.progress}
-        return answers.Records.model_validate(
+        return schemas.Records.model_validate(
             {
                 "seq": rows[-1][0] if rows else after,
                 "now": service.handler.now(),

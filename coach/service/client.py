@@ -12,8 +12,8 @@ import httpx
 from coach.core.cluster import Node, Resources
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.handler.endpoint import Endpoint, find
-from coach.handler.home import Home
-from coach.jobfiles.problems import JobFileError, Problem
+from coach.handler.state.state_directory import Home
+from coach.jobfiles.diagnostics import JobFileError, Problem
 
 #: Seconds for an answer beyond what the request says it may wait.
 TIMEOUT = 30.0

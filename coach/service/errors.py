@@ -12,9 +12,9 @@ from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException
 
 from coach.core.errors import CoachError, UserError
-from coach.handler.resuming import NotNowError
-from coach.jobfiles.problems import JobFileError, dotted, plain, show
-from coach.service import answers
+from coach.handler.resume_rules import NotNowError
+from coach.jobfiles.diagnostics import JobFileError, dotted, plain, show
+from coach.service import schemas
 from coach.service.service import NoSuchJobError, StoppingError
 
 log = logging.getLogger("coach.http")
@@ -32,7 +32,7 @@ _MEANT = {
 
 def may_answer(*statuses: int) -> dict[int | str, dict[str, Any]]:
     """The errors of a route, for the document."""
-    return {status: {"model": answers.Error, "description": _MEANT[status]} for status in (401, *statuses)}
+    return {status: {"model": schemas.Error, "description": _MEANT[status]} for status in (401, *statuses)}
 
 
 def answer_errors(app: FastAPI) -> None:
@@ -42,7 +42,7 @@ def answer_errors(app: FastAPI) -> None:
     async def ours(request: Request, error: Exception) -> Response:
         if isinstance(error, JobFileError):
             problems = [
-                answers.Problem(
+                schemas.Problem(
                     text=str(p), path=p.path, line=p.line, column=p.column, field=p.field, problem=p.problem,
                     seen=p.seen, right=p.right,
                 )
@@ -58,7 +58,7 @@ def answer_errors(app: FastAPI) -> None:
     async def invalid(request: Request, error: Exception) -> Response:
         assert isinstance(error, RequestValidationError)
         problems = [
-            answers.Problem(text=f"{dotted(map(str, one['loc']))}: {plain(one['msg'])} ({_seen(one)})")
+            schemas.Problem(text=f"{dotted(map(str, one['loc']))}: {plain(one['msg'])} ({_seen(one)})")
             for one in error.errors()[:100]
         ]
         return _error(422, "the request cannot be used as it is", problems)
@@ -85,8 +85,8 @@ def _seen(one: Any) -> str:
 def _error(
     status: int,
     said: str,
-    problems: Sequence[answers.Problem] = (),
+    problems: Sequence[schemas.Problem] = (),
     headers: dict[str, str] | None = None,
 ) -> JSONResponse:
-    body = answers.Error(error=said, problems=list(problems))
+    body = schemas.Error(error=said, problems=list(problems))
     return JSONResponse(body.model_dump(), status_code=status, headers=headers)

@@ -8,7 +8,7 @@ import sys
 import traceback
 from enum import StrEnum
 
-from coach.report.words import iso
+from coach.report.formatting import iso
 
 
 class LogFormat(StrEnum):

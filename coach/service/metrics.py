@@ -10,11 +10,11 @@ from prometheus_client import CollectorRegistry, Histogram, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from coach.core.budget import to_amount
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.reasons import State
+from coach.core.money import to_amount
 from coach.report.status import shown_allocation
 
 if TYPE_CHECKING:

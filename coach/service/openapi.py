@@ -8,10 +8,10 @@ import tempfile
 from contextlib import closing
 from pathlib import Path
 
-from coach.core.policies import policy
 from coach.handler.handler import Handler
-from coach.handler.home import Home
 from coach.handler.offline import Nowhere
+from coach.handler.state.state_directory import Home
+from coach.plugins import policy
 from coach.service.app import make_app
 from coach.service.service import Service
 

@@ -24,19 +24,19 @@ from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.policies.base import AllocationPolicy
+from coach.core.policies.api.base import AllocationPolicy
 from coach.handler import endpoint
-from coach.handler.foreground import INTERRUPTED, over
 from coach.handler.handler import Handler
-from coach.handler.home import Home, Past
-from coach.handler.journal import Journal
-from coach.handler.journal_file import JournalBusyError
+from coach.handler.interactive_run import INTERRUPTED, over
 from coach.handler.session import MakePlatform
-from coach.report import words
+from coach.handler.state.journal import Journal
+from coach.handler.state.journal_file import JournalBusyError
+from coach.handler.state.state_directory import Home, Past
+from coach.report import formatting
 from coach.report.history import Narrator
-from coach.service.answers import LONGEST_WAIT
 from coach.service.app import make_app
-from coach.service.listening import Http, allow_many_files, listen, refuse_strangers
+from coach.service.bind import Http, allow_many_files, listen, refuse_strangers
+from coach.service.schemas import LONGEST_WAIT
 from coach.service.service import Service
 
 log = logging.getLogger("coach.service")
@@ -162,7 +162,7 @@ class _Running:
         """Go on with what was left, and answer from now on."""
         left = service.begin()
         if left:
-            log.info("going on with %s: %s", words.count(len(left), "job"), ", ".join(left[:20]))
+            log.info("going on with %s: %s", formatting.count(len(left), "job"), ", ".join(left[:20]))
         token = endpoint.read_token(self._token)
         await self._serve(service, make_app(service, token, longest_wait=self._serving.longest_wait))
 

@@ -10,22 +10,22 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from coach.core.budget import Money
 from coach.core.cluster import Node
 from coach.core.errors import CoachError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
-from coach.core.jobs.spec import TrainingJob
-from coach.core.policies.base import AllocationPolicy
-from coach.handler.experience import known_epochs, known_points
-from coach.handler.foreground import over
+from coach.core.money import Money
+from coach.core.policies.api.base import AllocationPolicy
+from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
-from coach.handler.home import Chosen, Home, Past, choose, unknown_job
-from coach.handler.journal import Journal
+from coach.handler.interactive_run import over
 from coach.handler.policies import with_policy
-from coach.handler.resuming import NotNowError, refuse_resume
+from coach.handler.prior_runs import known_epochs, known_points
+from coach.handler.resume_rules import NotNowError, refuse_resume
 from coach.handler.session import checkpoints_uri
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import Chosen, Home, Past, choose, unknown_job
 from coach.jobfiles.load import load_contents
 from coach.report.rows import Rows
 from coach.report.status import JobRow

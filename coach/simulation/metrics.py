@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coach.core.policies.react import FloatArray
-from coach.simulation.record import COLUMNS, Record
+from coach.core.policies.api.react import FloatArray
+from coach.simulation.engine.recorder import COLUMNS, Record
 
 #: The placement of policies that choose nodes themselves.
 OWN = "own"

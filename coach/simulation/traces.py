@@ -31,14 +31,14 @@ import numpy as np
 
 from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
-from coach.core.policies.placing import Placing
-from coach.core.policies.react import Plan, totals
-from coach.core.policies.registry import reactive
-from coach.simulation.cluster import Cluster
-from coach.simulation.engine import Engine
+from coach.core.policies.adapters.placing import Placing
+from coach.core.policies.api.react import Plan, totals
+from coach.plugins import reactive
+from coach.simulation.dynamics.measured_speeds import find_speed
+from coach.simulation.engine.cluster import Cluster
+from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
 from coach.simulation.metrics import OWN, Result
-from coach.simulation.speeds import find_speed
 from coach.simulation.workload import NOTHING, Speed, Work
 
 #: What a Philly task is taken to request for each device: the trace says nothing of cores and memory.

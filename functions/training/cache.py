@@ -2,8 +2,9 @@
 
 from types import ModuleType
 
-from training import data, data_cache, model_file, storage
-from training.dataset import DataSet
+from training import model_file, storage
+from training.data import cache, formats
+from training.data.dataset import DataSet
 from training.request import OWN_FORMATS
 
 
@@ -28,9 +29,9 @@ class Cache:
         """
         if spec["format"] in OWN_FORMATS:
             return None
-        uri = spec.get("uri") or data.BUILT_IN
+        uri = spec.get("uri") or formats.BUILT_IN
         key = (uri, spec["format"], spec.get("sha256"), spec.get("size"), storage.signature(uri))
         if self._data is None or self._data[0] != key:
             self._data = None  # the old one's memory goes before the new one's comes
-            self._data = (key, data_cache.load(uri, spec["format"], spec.get("sha256"), spec.get("size")))
+            self._data = (key, cache.load(uri, spec["format"], spec.get("sha256"), spec.get("size")))
         return self._data[1]

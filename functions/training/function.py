@@ -12,7 +12,7 @@ from collections import OrderedDict
 from dataclasses import dataclass, field
 from typing import Any
 
-from training import launch, processes, request, wire
+from training import ipc, linux, request, zygote_client
 from training.errors import TrainingError
 from training.request import StartRequest
 
@@ -97,7 +97,7 @@ class Function:
 
     def __init__(self, role: str) -> None:
         self.role = role
-        self._zygote = launch.start()
+        self._zygote = zygote_client.start()
         self._child: Child | None = None
         self._serial = 0
         self._epoch: Epoch | None = None
@@ -209,7 +209,7 @@ class Function:
         self._drop_child()
         epoch = self._make_current(asked)
         self._serial += 1
-        ours, theirs = wire.pair()
+        ours, theirs = ipc.pair()
         message = {
             "op": "start",
             "serial": self._serial,
@@ -234,7 +234,7 @@ class Function:
         epoch = self._make_current(asked)
         self._zygote.send({"op": "deadline", "serial": child.serial, "at": epoch.deadline})
         if self.role == "worker":
-            wire.send(child.socket, {"request": asked.as_dict()})
+            ipc.send(child.socket, {"request": asked.as_dict()})
         elif asked.epoch in child.done:
             epoch.become("done", report=child.done[asked.epoch])
         else:
@@ -261,7 +261,7 @@ class Function:
 
     def _replace_zygote(self) -> None:
         self._zygote.close()
-        self._zygote = launch.start()
+        self._zygote = zygote_client.start()
 
     # -- hearing ---------------------------------------------------------------------------------------------------
 
@@ -302,12 +302,12 @@ class Function:
                 else max(child.asked_at, ready_at) + OBEY_SECONDS
             )
         if time.monotonic() > until:
-            if processes.is_stopped(self._zygote.pid):
+            if linux.is_stopped(self._zygote.pid):
                 child.loading = None  # then what it was loading is not to blame
             self._zygote.kill()
 
     def _hear_child(self, child: Child) -> None:
-        message, _ = wire.receive(child.socket)
+        message, _ = ipc.receive(child.socket)
         if message is None:
             child.closed = True
             return

@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from training import backend, checkpoint, model_file, processes, wire
+from training import backend, checkpoint, ipc, linux, model_file
 from training.backend import Group, Learner
-from training.dataset import DataSet, Split, Stream, checked, share
+from training.data.dataset import DataSet, Split, Stream, checked, share
 from training.errors import TrainingError
-from training.lifeline import Hub, Member
+from training.liveness import Hub, Member
 from training.request import StartRequest
 
 if TYPE_CHECKING:
-    from training.child import Loaded, Reporter
+    from training.group_member import Loaded, Reporter
 
 #: Seconds between two progress messages. Reading the loss waits for the steps so far, so it is not done every step.
 PROGRESS_SECONDS = 0.5
@@ -114,7 +114,7 @@ class Worker:
 
     def _next(self) -> bool:
         """Wait for the next epoch's start message; False when the wrapper is gone."""
-        message, _ = wire.receive(self._wrapper)
+        message, _ = ipc.receive(self._wrapper)
         if message is None:
             return False
         self._request = StartRequest(**message["request"])
@@ -124,7 +124,7 @@ class Worker:
 
     def _epoch(self) -> dict:
         request = self._request
-        cpu_before = processes.cpu_seconds()
+        cpu_before = linux.cpu_seconds()
         began = time.perf_counter()
         is_new = self._prepare()
         load_seconds = self._loaded.seconds + time.perf_counter() - began
@@ -170,8 +170,8 @@ class Worker:
             "train_started_at": trained.started_at,
             "train_ended_at": trained.ended_at,
             "thread_seconds": trained.thread_seconds,
-            "cpu_seconds": processes.cpu_seconds() - cpu_before,
-            "max_rss_gib": processes.max_rss_gib(),
+            "cpu_seconds": linux.cpu_seconds() - cpu_before,
+            "max_rss_gib": linux.max_rss_gib(),
             "weights_uri": request.weights_out if request.rank == 0 else None,
         }
 
@@ -252,7 +252,7 @@ class Worker:
         self._progress = {"samples": 0, "total": total}
         started_at, began = time.time(), time.perf_counter()
         told = warm = began
-        threads = processes.threads_cpu_seconds()
+        threads = linux.threads_cpu_seconds()
         while trained < total:
             rows = self._stream.rows(request.position + trained, batch)[mine]
             x, y = self._dataset.train.rows(rows)
@@ -262,7 +262,7 @@ class Worker:
             is_first = first and trained == batch
             if is_first:
                 learner.wait()
-                warm, threads = time.perf_counter(), processes.threads_cpu_seconds()
+                warm, threads = time.perf_counter(), linux.threads_cpu_seconds()
             now = time.perf_counter()
             out_of_time = request.seconds is not None and not is_first and now - warm >= request.seconds
             if is_first or out_of_time or now - told >= PROGRESS_SECONDS or trained >= total:
@@ -280,7 +280,7 @@ class Worker:
                 break
         self._group.settle(learner)
         ended_at = started_at + time.perf_counter() - began
-        worked = (now - threads.get(each, 0.0) for each, now in processes.threads_cpu_seconds().items())
+        worked = (now - threads.get(each, 0.0) for each, now in linux.threads_cpu_seconds().items())
         mean = None
         if counted:
             mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted

@@ -34,9 +34,9 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from training import backend, child, processes, wire
+from training import backend, group_member, ipc, linux
 from training.cache import Cache
-from training.dataset import DataSet
+from training.data.dataset import DataSet
 from training.errors import TrainingError
 from training.request import StartRequest
 
@@ -65,7 +65,7 @@ class Zygote:
         signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up byte is written
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
-        wire.send(
+        ipc.send(
             self._wrapper, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds}
         )
         while True:
@@ -76,7 +76,7 @@ class Zygote:
             if self._child is not None and time.monotonic() >= self._deadline:
                 self._end("deadline")
             if self._wrapper in ready:
-                message, descriptors = wire.receive(self._wrapper, descriptors=1)
+                message, descriptors = ipc.receive(self._wrapper, descriptors=1)
                 if message is None:
                     self._end("wrapper gone")
                     return
@@ -106,16 +106,16 @@ class Zygote:
         self._deadline = deadline
         if time.monotonic() >= deadline:
             failure = TrainingError("DeadlineExceeded", "the deadline passed before anything could start")
-            wire.send(self._wrapper, {"event": "failed", "serial": serial, **failure.as_dict()})
+            ipc.send(self._wrapper, {"event": "failed", "serial": serial, **failure.as_dict()})
             return
         began = time.perf_counter()
         try:
             model, dataset = self._load(serial, request) if request.role == "worker" else (None, None)
         except TrainingError as error:
-            wire.send(self._wrapper, {"event": "failed", "serial": serial, **error.as_dict()})
+            ipc.send(self._wrapper, {"event": "failed", "serial": serial, **error.as_dict()})
             return
-        loaded = child.Loaded(model, dataset, time.perf_counter() - began)
-        self._oom_kills = processes.cgroup_oom_kills()
+        loaded = group_member.Loaded(model, dataset, time.perf_counter() - began)
+        self._oom_kills = linux.cgroup_oom_kills()
         zygote = os.getpid()
         # What is buffered here would be written by the child once more.
         sys.stdout.flush()
@@ -124,19 +124,19 @@ class Zygote:
         if pid == 0:
             self._become_child(zygote, request, loaded, end)
         self._child = pid
-        wire.send(self._wrapper, {"event": "forked", "serial": serial, "pid": pid})
+        ipc.send(self._wrapper, {"event": "forked", "serial": serial, "pid": pid})
 
     def _become_child(
-        self, zygote: int, request: StartRequest, loaded: "child.Loaded", end: socket.socket
+        self, zygote: int, request: StartRequest, loaded: "group_member.Loaded", end: socket.socket
     ) -> None:
         try:
             os.setsid()
-            processes.die_with_parent(zygote)
+            linux.die_with_parent(zygote)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
             for inherited in (self._wrapper, self._wake, self._waker):
                 inherited.close()
-            child.run(request, loaded, end)
+            group_member.run(request, loaded, end)
         finally:
             os._exit(1)
 
@@ -154,11 +154,11 @@ class Zygote:
                 "what": what,
                 "until": time.monotonic() + seconds,
             }
-            wire.send(self._wrapper, {**loading, **failure.as_dict()})
+            ipc.send(self._wrapper, {**loading, **failure.as_dict()})
 
             def give_up(*_: object) -> None:
                 # Not an exception: the code that hangs could catch it.
-                wire.send(
+                ipc.send(
                     self._wrapper, {"event": "failed", "serial": serial, "last": True, **failure.as_dict()}
                 )
                 os._exit(1)
@@ -192,7 +192,7 @@ class Zygote:
         """Kill the child, if there is one, and tell the wrapper how it ended."""
         if self._child is not None:
             self._cause = cause
-            processes.kill(self._child)
+            linux.kill(self._child)
             self._reap(0)
         self._deadline = float("inf")
 
@@ -202,11 +202,11 @@ class Zygote:
         pid, status, usage = os.wait4(self._child, options)
         if pid == 0:
             return
-        processes.kill_group(pid)  # what the child itself started
+        linux.kill_group(pid)  # what the child itself started
         self._child = None
         self._deadline = float("inf")
-        kills = processes.cgroup_oom_kills()
-        wire.send(
+        kills = linux.cgroup_oom_kills()
+        ipc.send(
             self._wrapper,
             {
                 "event": "ended",
@@ -247,7 +247,7 @@ def _be_template(path: str) -> None:
             connection, _ = listener.accept()
             with connection:
                 connection.settimeout(5)
-                message, descriptors = wire.receive(connection, descriptors=3)
+                message, descriptors = ipc.receive(connection, descriptors=3)
                 if message is None or len(descriptors) != 3:
                     continue
                 wrapper, lifeline, stderr = descriptors
@@ -259,16 +259,16 @@ def _be_template(path: str) -> None:
                     listener.close()
                     connection.close()
                     os.setsid()
-                    processes.die_with_pipe(lifeline)
+                    linux.die_with_pipe(lifeline)
                     os.dup2(stderr, 2)
                     os.dup2(stderr, 1)
                     os.close(stderr)
-                    processes.join_network_of(asking)
+                    linux.join_network_of(asking)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     _serve(wrapper, seconds)
                 for descriptor in descriptors:
                     os.close(descriptor)
-                wire.send(connection, {"event": "forked", "pid": pid})
+                ipc.send(connection, {"event": "forked", "pid": pid})
 
 
 def _serve(descriptor: int, imports_seconds: float) -> None:
@@ -292,12 +292,12 @@ def main() -> None:
     parser.add_argument("--parent", type=int, help="die with this parent process")
     options = parser.parse_args()
     if options.parent is not None:
-        processes.die_with_parent(options.parent)
+        linux.die_with_parent(options.parent)
     if options.listen:
         _be_template(options.listen)
     else:
         os.setsid()
-        processes.die_with_pipe(options.lifeline)
+        linux.die_with_pipe(options.lifeline)
         _serve(options.fd, _import_framework())
 
 

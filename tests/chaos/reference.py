@@ -18,8 +18,8 @@ OPTIMIZER = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9}
 def main() -> None:
     """Train, and evaluate after every batch."""
     from training import backend, model_file
-    from training.data import load
-    from training.dataset import Stream
+    from training.data.dataset import Stream
+    from training.data.formats import load
 
     uri = sys.argv[1]
     model = model_file.run(uri, *model_file.read(uri, None))

@@ -19,9 +19,9 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
-from coach.handler.codec import Record
-from coach.handler.home import Home
-from coach.handler.journal import Journal
+from coach.handler.state.codec import Record
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import Home
 from tests.chaos.draw import Blow, Instant
 from tests.chaos.processes import gone, marked
 from tests.chaos.stage import PATIENCE, Outcome, faults, job_file

@@ -28,12 +28,12 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
-from coach.core.jobs.spec import TrainingJob
-from coach.core.policies import policy
+from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
-from coach.handler.journal import Journal
+from coach.handler.state.journal import Journal
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
+from coach.plugins import policy
 from tests.chaos import reference
 from tests.chaos.draw import SIGNALS, Blow, Instant, Victim
 from tests.chaos.processes import children, command, descendants, gone, listening

@@ -15,8 +15,8 @@ import yaml
 
 from coach.core.errors import CoachError
 from coach.core.jobs.job import Job
-from coach.handler.home import Home
-from coach.handler.journal import Journal
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import Home
 from tests.chaos.processes import gone, marked
 from tests.chaos.runs import ROOT
 from tests.chaos.stage import PATIENCE, faults, job_file

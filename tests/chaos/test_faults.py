@@ -18,7 +18,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason, State
-from coach.platforms.functions import FIRST_PORT
+from coach.platforms.gang_client import FIRST_PORT
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
 from tests.chaos.draw import Blow, Instant, Victim

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from coach.platforms.local.scratch import LOCK, Scratch, sweep
+from coach.platforms.local.temp_dir import LOCK, Scratch, sweep
 
 HOLD = """
 import sys, tempfile

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from coach.handler.home import Home
-from coach.handler.journal import Journal
-from tests.core.world import World
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import Home
+from tests.core.lifecycle.faulty_cluster import World
 from tests.report.conftest import greenwich  # noqa: F401 - a fixture
 from tests.required import missing
 

@@ -8,16 +8,17 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from coach.cli import reference, version
+from coach.cli import reference
 from coach.cli.main import invoke
+from coach.cli.service import version
 from coach.core.errors import PermanentError
-from coach.handler.home import Home
-from coach.handler.journal import Journal
-from coach.report.replay import LEDGER_COLUMNS, LedgerRow
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import Home
+from coach.report.accounting import LEDGER_COLUMNS, LedgerRow
 from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, JobRow
 from tests.cli.conftest import ROOT, keep
 from tests.report.golden import assert_golden, unestimated
-from tests.report.past import half_way, steady_job, two_jobs
+from tests.report.recorded_jobs import half_way, steady_job, two_jobs
 
 GOOD = """\
 apiVersion: coach.dev/v1alpha1
@@ -356,7 +357,7 @@ def test_files_of_one_name_do_not_overwrite_each_other(
 
 
 def test_estimators_are_judged_on_a_file(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
-    curves = (ROOT / "tests/core/estimation/curves/curves.csv").read_text().splitlines()
+    curves = (ROOT / "tests/research/curves/curves.csv").read_text().splitlines()
     (tmp_path / "few.csv").write_text("\n".join(curves[:3]) + "\n")
     code, out, _ = run(capsys, "estimators", str(tmp_path / "few.csv"))
     assert code == 0

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coach.handler.home import Home
+from coach.handler.state.state_directory import Home
 from tests.cli.conftest import ROOT
 from tests.cli.test_run import COACH, as_json, assert_nothing_left, write_job
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from coach.handler.home import Home
+from coach.handler.state.state_directory import Home
 from tests.cli.test_run import as_json, assert_nothing_left, coach, write_job
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]

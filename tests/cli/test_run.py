@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from coach.cli.main import invoke
-from coach.handler.home import Home
+from coach.handler.state.state_directory import Home
 from tests.cli.conftest import ROOT
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from . import table
-from .engine import FUNCTIONS_PYTHON, HOST, NUCLIO, SPARE, Engine, Running, real_missing
+from tests.contract import table
+from tests.contract.engine import FUNCTIONS_PYTHON, HOST, NUCLIO, SPARE, Engine, Running, real_missing
 
 
 @pytest.fixture(scope="session", autouse=True)

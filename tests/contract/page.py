@@ -2,10 +2,10 @@
 
 from typing import Any
 
-from . import table
-from .engine import Answer
-from .scenarios import Scenario
-from .scenarios_life import SCENARIOS
+from tests.contract import table
+from tests.contract.engine import Answer
+from tests.contract.scenarios import Scenario
+from tests.contract.scenarios_life import SCENARIOS
 
 _INTRO = """# Nuclio's contract, and Coach's function host
 

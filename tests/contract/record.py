@@ -18,9 +18,9 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from . import table
-from .engine import FUNCTIONS_PYTHON, NUCLIO, REPOSITORY, Engine, Running, real_missing
-from .scenarios_life import SCENARIOS
+from tests.contract import table
+from tests.contract.engine import FUNCTIONS_PYTHON, NUCLIO, REPOSITORY, Engine, Running, real_missing
+from tests.contract.scenarios_life import SCENARIOS
 
 GOLDEN = Path(__file__).with_name("golden.json")
 PAGE = REPOSITORY / "docs" / "nuclio-contract.md"
@@ -91,7 +91,7 @@ def main() -> None:
         recorded = {"about": about(), **ask_everything(NUCLIO)}
         GOLDEN.write_text(json.dumps(recorded, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
         load.cache_clear()
-    from .page import render
+    from tests.contract.page import render
 
     PAGE.write_text(render(load()), encoding="utf-8")
 

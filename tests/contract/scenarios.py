@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from .engine import Answer, Engine, Running, alive, wait_for
+from tests.contract.engine import Answer, Engine, Running, alive, wait_for
 
 Facts = dict[str, Any]
 

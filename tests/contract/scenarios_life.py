@@ -6,8 +6,8 @@ import signal
 import time
 from pathlib import Path
 
-from .engine import Engine, Running, alive, wait_for
-from .scenarios import SCENARIOS, SOURCE, Call, Facts, busy, marks, scenario, shown, start
+from tests.contract.engine import Engine, Running, alive, wait_for
+from tests.contract.scenarios import SCENARIOS, SOURCE, Call, Facts, busy, marks, scenario, shown, start
 
 __all__ = ["SCENARIOS"]  # complete once this module is loaded
 

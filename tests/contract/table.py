@@ -10,7 +10,7 @@ from typing import Any
 
 import yaml
 
-from .engine import Answer, Running
+from tests.contract.engine import Answer, Running
 
 _HEAD = """
 import asyncio, datetime, json, math, os, sys, threading

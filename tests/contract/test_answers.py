@@ -2,9 +2,9 @@
 
 import pytest
 
-from . import record, table
-from .conftest import Functions
-from .engine import Engine
+from tests.contract import record, table
+from tests.contract.conftest import Functions
+from tests.contract.engine import Engine
 
 
 @pytest.mark.parametrize("case", table.CASES, ids=lambda case: case.title)

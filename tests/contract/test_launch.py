@@ -19,8 +19,7 @@ import pytest
 from coach.core.errors import TemporaryError, UserError
 from coach.platforms.local.host.command import HostFailed, HostProcess
 from coach.platforms.local.host.launch import launch
-
-from .engine import FUNCTIONS_PYTHON, alive, free_address, wait_for
+from tests.contract.engine import FUNCTIONS_PYTHON, alive, free_address, wait_for
 
 FUNCTION = """
 import json, os, subprocess, sys, time

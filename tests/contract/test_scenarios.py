@@ -4,11 +4,11 @@ from pathlib import Path
 
 import pytest
 
-from . import record
-from .engine import NUCLIO, Engine
-from .page import render
-from .scenarios import Scenario
-from .scenarios_life import SCENARIOS
+from tests.contract import record
+from tests.contract.engine import NUCLIO, Engine
+from tests.contract.page import render
+from tests.contract.scenarios import Scenario
+from tests.contract.scenarios_life import SCENARIOS
 
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)

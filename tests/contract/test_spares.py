@@ -12,10 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from coach.platforms.local.host.spares import Spares
-
-from .engine import FUNCTIONS_PYTHON, alive, children, wait_for
-from .test_launch import ask, function, open_files, start
+from coach.platforms.local.host.warm_pool import Spares
+from tests.contract.engine import FUNCTIONS_PYTHON, alive, children, wait_for
+from tests.contract.test_launch import ask, function, open_files, start
 
 __all__ = ["function"]  # a fixture
 

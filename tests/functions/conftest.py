@@ -11,7 +11,7 @@ import pytest
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "functions"))
 
-from hosting import PYTHON, Gang, Template, living
+from tests.functions.hosting import PYTHON, Gang, Template, living
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -5,7 +5,7 @@ import textwrap
 from pathlib import Path
 from typing import Any
 
-from hosting import FUNCTIONS
+from tests.functions.hosting import FUNCTIONS
 
 _tokens = itertools.count(1)
 

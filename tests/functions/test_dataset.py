@@ -3,7 +3,7 @@
 import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
-from training.dataset import Stream, share
+from training.data.dataset import Stream, share
 
 SIZES = st.integers(1, 50)
 

@@ -6,8 +6,9 @@ import time
 from pathlib import Path
 
 import pytest
-from hosting import Gang, HostedFunction, eventually, is_alive
-from messages import SLOW_MODEL, epoch, model_file
+
+from tests.functions.hosting import Gang, HostedFunction, eventually, is_alive
+from tests.functions.messages import SLOW_MODEL, epoch, model_file
 
 pytestmark = pytest.mark.mxnet
 

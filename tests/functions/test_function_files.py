@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from hosting import FUNCTIONS
+
+from tests.functions.hosting import FUNCTIONS
 
 ROLES = ("scheduler", "server", "worker")
 

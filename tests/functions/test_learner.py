@@ -4,7 +4,8 @@ import json
 import subprocess
 
 import pytest
-from hosting import FUNCTIONS, PYTHON
+
+from tests.functions.hosting import FUNCTIONS, PYTHON
 
 pytestmark = pytest.mark.mxnet
 

@@ -3,7 +3,8 @@
 import subprocess
 
 import pytest
-from hosting import FUNCTIONS, PYTHON
+
+from tests.functions.hosting import FUNCTIONS, PYTHON
 
 pytestmark = pytest.mark.mxnet
 

@@ -18,11 +18,11 @@ import pytest
 import yaml
 
 from coach.core.cluster import Allocation, PodId, Role
-from coach.core.jobs.spec import TrainingJob
+from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochOrder
-from coach.platforms.functions import GangClient
+from coach.platforms.gang_client import GangClient
 from coach.platforms.local.environment import Functions
-from tests.core.world import spec
+from tests.core.lifecycle.faulty_cluster import spec
 from tests.platforms.orders import whole_epoch
 
 NEEDED = ("COACH_NUCLIO_PROCESSOR", "COACH_NUCLIO_WRAPPER")

@@ -5,8 +5,9 @@ import signal
 from pathlib import Path
 
 import pytest
-from hosting import Gang, HostedFunction, Template, eventually, is_alive
-from messages import epoch, model_file
+
+from tests.functions.hosting import Gang, HostedFunction, Template, eventually, is_alive
+from tests.functions.messages import epoch, model_file
 
 pytestmark = pytest.mark.mxnet
 

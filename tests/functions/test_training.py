@@ -5,8 +5,9 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hosting import FUNCTIONS, Gang
-from messages import DIGITS, epoch, model_file
+
+from tests.functions.hosting import FUNCTIONS, Gang
+from tests.functions.messages import DIGITS, epoch, model_file
 
 pytestmark = pytest.mark.mxnet
 

@@ -17,14 +17,14 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason, State
-from coach.core.jobs.spec import TrainingJob
 from coach.core.policies.coach import CoachPolicy
-from coach.handler.checkpoints import sweep
+from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
-from coach.handler.journal import Journal
+from coach.handler.state.checkpoints import sweep
+from coach.handler.state.journal import Journal
 from coach.platforms.base import EpochError, EpochOrder, PodError
-from tests.core.world import check_job, spec
-from tests.handler.double import Memory
+from tests.core.lifecycle.faulty_cluster import check_job, spec
+from tests.handler.fake_platform import Memory
 
 Body = Callable[[Handler, Memory], Awaitable[None]]
 
@@ -36,7 +36,7 @@ def path(tmp_path: Path) -> Path:
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coach.core.reducer.BACKOFF", (0.0, 0.01, 0.01))
+    monkeypatch.setattr("coach.core.lifecycle.reducer.BACKOFF", (0.0, 0.01, 0.01))
 
 
 def job_of(name: str = "job", **changes: Any) -> TrainingJob:

@@ -11,12 +11,12 @@ import pytest
 
 from coach.core.cluster import Node, Resources
 from coach.core.jobs.job import Job
-from coach.core.jobs.spec import TrainingJob
-from coach.core.policies import policy
+from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
-from coach.handler.journal import Journal
-from tests.core.world import spec
-from tests.handler.double import Memory
+from coach.handler.state.journal import Journal
+from coach.plugins import policy
+from tests.core.lifecycle.faulty_cluster import spec
+from tests.handler.fake_platform import Memory
 
 #: Three workers and a server are 3.6 of its cores, so a trial finds no room beside them.
 NODE = Node("node-0", Resources(4.0, 16.0))

@@ -10,24 +10,24 @@ from pathlib import Path
 
 import pytest
 
-from coach.core.budget import to_money
 from coach.core.cluster import Node, Resources
 from coach.core.errors import PermanentError
 from coach.core.jobs import actions as act
 from coach.core.jobs.job import LEASE_SECONDS
 from coach.core.jobs.reasons import Reason, State
+from coach.core.money import to_money
 from coach.handler.clock import Clock
 from coach.handler.handler import BEAT_SECONDS, Handler
-from coach.handler.journal import Journal
-from tests.core.world import check_job
-from tests.handler.double import Memory
+from coach.handler.state.journal import Journal
+from tests.core.lifecycle.faulty_cluster import check_job
+from tests.handler.fake_platform import Memory
 from tests.handler.test_handler import handle, job_of, kill_after, run
 from tests.required import small_disk
 
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("coach.core.reducer.BACKOFF", (0.0, 0.01, 0.01))
+    monkeypatch.setattr("coach.core.lifecycle.reducer.BACKOFF", (0.0, 0.01, 0.01))
 
 
 def recorded(path: Path) -> list[object]:

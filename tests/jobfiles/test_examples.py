@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from coach.jobfiles import reference
+from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, local_path, read_jobs
-from coach.jobfiles.problems import JobFileError
 from coach.jobfiles.schema import job_schema
 
 ROOT = Path(__file__).parents[2]

@@ -9,9 +9,9 @@ import yaml
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from coach.core.jobs.spec import TrainingJob
+from coach.core.spec.job import TrainingJob
+from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, read_jobs
-from coach.jobfiles.problems import JobFileError
 from coach.jobfiles.schema import job_schema, lookup, tree
 
 GOOD = {

@@ -6,8 +6,8 @@ from pathlib import Path
 import pytest
 
 from coach.core.errors import UserError
+from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, local_path, read_jobs
-from coach.jobfiles.problems import JobFileError
 
 GOOD = """\
 apiVersion: coach.dev/v1alpha1

@@ -12,10 +12,10 @@ import pytest
 
 from coach.core.cluster import PodId, Role
 from coach.core.jobs.reasons import Reason
-from coach.core.jobs.spec import TrainingJob
+from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochError, EpochOrder
-from coach.platforms.functions import GangClient
-from tests.core.world import spec
+from coach.platforms.gang_client import GangClient
+from tests.core.lifecycle.faulty_cluster import spec
 from tests.platforms.orders import whole_epoch
 
 

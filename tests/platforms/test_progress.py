@@ -7,7 +7,8 @@ from collections.abc import Iterable
 import pytest
 
 from coach.core.jobs.actions import Patience
-from coach.core.jobs.patience import (
+from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle.stall_timeout import (
     LONGER,
     STALL_FACTOR,
     STALL_SECONDS,
@@ -16,9 +17,8 @@ from coach.core.jobs.patience import (
     UNKNOWN_SECONDS,
     patience,
 )
-from coach.core.jobs.reasons import Reason
-from coach.platforms.functions import POLL_SECONDS, Progressing
-from tests.core.world import Truth, World, nodes, spec
+from coach.platforms.gang_client import POLL_SECONDS, Progressing
+from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec
 
 STATIC = {"name": "static", "workers": 1, "servers": 1}
 

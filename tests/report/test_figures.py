@@ -7,8 +7,8 @@ import pytest
 from matplotlib.figure import Figure
 
 from coach.report.figures import STYLE, Story, figures, plot, rendered
-from coach.report.together import plot_together, together
-from tests.report.past import faulty_job, half_way, one_job, steady_job, two_jobs
+from coach.report.multi_job_figure import plot_together, together
+from tests.report.recorded_jobs import faulty_job, half_way, one_job, steady_job, two_jobs
 
 
 @pytest.fixture(scope="module")

@@ -232,7 +232,7 @@ def test_what_docs_say_of_reservations_stands_in_their_table():
     real = next(
         [cell.strip() for cell in line.split("|")]
         for line in (RESULTS / "reservations" / "reservations.md").read_text().splitlines()
-        if line.startswith("| benchmarks.static") and "when it would hang " in line
+        if line.startswith("| benchmarks.training.static_baselines") and "when it would hang " in line
     )
     cut, quantile, held = real[4], real[5], float(real[9])
     assert cut == "0.00%" and float(quantile.rstrip("%")) >= 99.9

@@ -5,11 +5,11 @@ from dataclasses import replace
 import pytest
 from pydantic import TypeAdapter
 
-from coach.core.budget import to_amount
 from coach.core.jobs import events as ev
-from coach.report.replay import pauses
+from coach.core.money import to_amount
+from coach.report.accounting import pauses
 from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, JobRow, epoch_rows, eta, job_row
-from tests.report.past import faulty_job, half_way, one_job
+from tests.report.recorded_jobs import faulty_job, half_way, one_job
 
 ASKED = "name state reason epoch loss accuracy target workers servers spent budget eta"
 ASKED_OF_EPOCHS = "kind workers servers loss accuracy seconds cost"

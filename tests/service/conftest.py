@@ -13,13 +13,13 @@ import httpx
 import pytest
 import yaml
 
-from coach.core.policies import policy
 from coach.handler.handler import Handler
-from coach.handler.home import Home
+from coach.handler.state.state_directory import Home
+from coach.plugins import policy
 from coach.service.app import make_app
 from coach.service.service import Service
-from tests.core.world import spec
-from tests.handler.double import CLUSTER, Memory
+from tests.core.lifecycle.faulty_cluster import spec
+from tests.handler.fake_platform import CLUSTER, Memory
 
 TOKEN = "a token of the tests, long enough".replace(" ", "-")
 

@@ -14,12 +14,12 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from coach.core.jobs.job import Job
-from coach.handler.codec import decode
-from coach.handler.home import Home
-from coach.handler.journal import fold
+from coach.handler.state.codec import decode
+from coach.handler.state.journal import fold
+from coach.handler.state.state_directory import Home
+from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs
-from coach.jobfiles.problems import JobFileError
-from tests.handler.double import Memory
+from tests.handler.fake_platform import Memory
 from tests.service.conftest import TOKEN, Api, job_text, serve
 
 #: A target that is reached, but has to hold for longer than any test takes.

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from coach.handler import endpoint
 from coach.handler.endpoint import Endpoint
-from coach.handler.home import Home
+from coach.handler.state.state_directory import Home
 from coach.service import openapi
 from tests.cli.conftest import ROOT
 from tests.service.conftest import job_text

@@ -26,8 +26,8 @@ from coach.cli.main import invoke
 from coach.core.errors import PermanentError, TemporaryError, UserError
 from coach.handler import endpoint
 from coach.handler.endpoint import ServiceRunsError
-from coach.handler.home import Home
-from coach.handler.journal import Journal
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import Home
 from coach.service.client import Client, service_of
 from tests.cli.conftest import ROOT
 from tests.service.conftest import job_text
@@ -44,7 +44,7 @@ class Served:
         # A file: a pipe that nobody reads would fill up, and stop the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the service)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.service.doubled", "0", *words],
+            [sys.executable, "-m", "tests.service.fake_service", "0", *words],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,

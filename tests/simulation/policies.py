@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from coach.core.policies.react import (
+from coach.core.policies.api.react import (
     Action,
     Arrived,
     Boundary,

@@ -7,9 +7,9 @@ import math
 import numpy as np
 import pytest
 
-from coach.core.policies.react import FloatArray, Policy
-from coach.simulation.cluster import Cluster
-from coach.simulation.engine import Engine
+from coach.core.policies.api.react import FloatArray, Policy
+from coach.simulation.engine.cluster import Cluster
+from coach.simulation.engine.event_engine import Engine
 from coach.simulation.workload import NOTHING, Work
 from tests.simulation.policies import AtOnce, Fifo
 

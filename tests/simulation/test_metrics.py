@@ -7,8 +7,8 @@ import math
 import numpy as np
 import pytest
 
+from coach.simulation.engine.recorder import COLUMNS
 from coach.simulation.metrics import Result, beside, jain, measure, nearest_rank
-from coach.simulation.record import COLUMNS
 
 NAN = math.nan
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import pytest
 
-from benchmarks.fidelity import Recorded, read
+from benchmarks.training.fidelity import Recorded, read
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.policies import policy
 from coach.handler.handler import Handler
-from coach.handler.journal import Journal
-from coach.simulation.driver import Driver
-from coach.simulation.measured import learn
+from coach.handler.state.journal import Journal
+from coach.plugins import policy
+from coach.simulation.dynamics.from_journal import learn
+from coach.simulation.reducer_simulation import Driver
 
 JOURNALS = read(Path("results/simulation/journals"))
 

@@ -10,11 +10,11 @@ from typing import Any, Literal
 
 import numpy as np
 
+from coach.core.estimation.first_passage import ending_times
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.mixture import Mixture, fit_mixture
-from coach.core.estimation.passage import ending_times
-from coach.core.estimation.points import CurvePoint
+from coach.core.estimation.observations import CurvePoint
 
 __all__ = ["ConvergenceModel", "CurvePoint", "Metric", "fit_convergence"]
 

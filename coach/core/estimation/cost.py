@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import TypeVar
 
-from coach.core.budget import PriceBook
 from coach.core.cluster import Resources
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedModel
+from coach.core.money import PriceBook
 
 #: Calls that a pod of a formed group usually takes for an epoch, and for each second of it: real epochs of 0.1 to 11 s
 #: took 2.5 + 1.4 to 1.7 a second.

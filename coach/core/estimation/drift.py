@@ -15,9 +15,9 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
+from coach.core.estimation.aggregation import middle
 from coach.core.estimation.kriging import NOISE
-from coach.core.estimation.merging import middle
-from coach.core.estimation.points import SpeedPoint
+from coach.core.estimation.observations import SpeedPoint
 
 #: How many repeated points the belief in NOISE counts for, against those measured.
 NOISE_BELIEF = 3.0

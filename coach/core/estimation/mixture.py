@@ -1,6 +1,6 @@
 """A learning curve as a mixture of everything that could explain it.
 
-For each shape (coach.core.estimation.shapes) and each kind of noise, the curve is a straight line in the share h of
+For each shape (coach.core.estimation.curve_families) and each kind of noise, the curve is a straight line in the share h of
 the way that shape has come:
 
     z(x) = start - drop · h(x) + noise,    h = (1 - g(x)) / (1 - g(now)),    end = start - drop / (1 - g(now))
@@ -19,8 +19,8 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from coach.core.estimation.curve_families import SHAPES, Shapes
 from coach.core.estimation.forms import FloatArray, IndexArray
-from coach.core.estimation.shapes import SHAPES, Shapes
 
 # Round numbers from where the errors on three groups of curves (LeNet, ResNet-18, small models) are flat: the table
 # "settings, last epoch" of results/estimators has each times 2/3 and 3/2, and what leaving one group out would choose.

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from coach.core.estimation.aggregation import merged
 from coach.core.estimation.drift import at_present_level
 from coach.core.estimation.forms import (
     CONSTANT,
@@ -23,9 +24,8 @@ from coach.core.estimation.forms import (
 from coach.core.estimation.interval import Interval, log_normal
 from coach.core.estimation.kriging import NOISE, Fit, fit_form
 from coach.core.estimation.leaving_out import leave_out, log_density
-from coach.core.estimation.merging import merged
 from coach.core.estimation.numerics import ndtr
-from coach.core.estimation.points import SpeedPoint
+from coach.core.estimation.observations import SpeedPoint
 
 __all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "next_probe"]
 

@@ -14,15 +14,7 @@ from enum import StrEnum
 
 from coach.core.cluster import Node, Pod
 from coach.core.gang.packing import Placements, pack
-from coach.core.gang.plan import (
-    Gang,
-    GangPlan,
-    Wait,
-    WaitReason,
-    add_wanted,
-    plan_needed,
-    planned,
-)
+from coach.core.gang.plan import Gang, GangPlan, Wait, WaitReason, add_wanted, plan_needed, planned
 from coach.core.gang.rules import ForeignPod, PodRequest
 from coach.core.gang.snapshot import Snapshot
 

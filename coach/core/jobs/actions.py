@@ -10,9 +10,9 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from coach.core.budget import Charge, Money
 from coach.core.cluster import Allocation, Pod, PodId
 from coach.core.jobs.reasons import Reason
+from coach.core.money import Charge, Money
 
 
 class EpochKind(StrEnum):

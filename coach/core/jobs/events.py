@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coach.core.cluster import Node, PodId
-from coach.core.estimation.points import KnownSpeed
+from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs.reasons import Reason
 
 

@@ -9,15 +9,15 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coach.core.budget import Ledger
 from coach.core.cluster import NOTHING
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
-from coach.core.jobs.fits import Curve, Surface
+from coach.core.jobs.fitted_models import Curve, Surface
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Epoch, Held, Job, Phase
 from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
-from coach.core.jobs.spec import TrainingJob
+from coach.core.money import Ledger
+from coach.core.spec.job import TrainingJob
 
 #: Entering these says what the job does, and changes nothing of what it waits for.
 RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)

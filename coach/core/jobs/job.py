@@ -1,6 +1,6 @@
 """A job's state: the fold of its records (events and actions), and nothing else.
 
-`coach.core.jobs.fold` changes a `Job` by one record, `coach.core.reducer` decides.
+`coach.core.jobs.fold` changes a `Job` by one record, `coach.core.lifecycle.reducer` decides.
 """
 
 from __future__ import annotations
@@ -10,20 +10,20 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
 
-from coach.core.budget import Ledger, Money
 from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Resources, Role
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
 from coach.core.estimation.interval import Interval
-from coach.core.estimation.points import KnownSpeed
+from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.actions import EpochKind
-from coach.core.jobs.fits import Curve, Surface
-from coach.core.jobs.parts import Mode
+from coach.core.jobs.fitted_models import Curve, Surface
+from coach.core.jobs.overheads import Times
 from coach.core.jobs.reasons import Reason, State
-from coach.core.jobs.spec import TrainingJob
-from coach.core.jobs.times import Times
+from coach.core.money import Ledger, Money
+from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Mode
 
 #: Seconds that a gang is paid for beyond its epoch's deadline: to stop, to be settled and to be released in.
 LEASE_SECONDS = 0.5

@@ -1,8 +1,8 @@
-"""Policies, one file a system; `registry` knows their names."""
+"""Policies, one file a system; `coach.plugins` knows their names."""
 
 from __future__ import annotations
 
-from coach.core.policies.base import (
+from coach.core.policies.api.base import (
     AllocationDecision,
     AllocationPolicy,
     ClusterView,
@@ -13,7 +13,6 @@ from coach.core.policies.base import (
     Step,
 )
 from coach.core.policies.coach import CoachPolicy
-from coach.core.policies.registry import policy, reactive
 from coach.core.policies.static import StaticPolicy
 
 __all__ = [
@@ -27,6 +26,4 @@ __all__ = [
     "Reason",
     "StaticPolicy",
     "Step",
-    "policy",
-    "reactive",
 ]

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.speed import LEAST_EFFICIENCY
-from coach.core.policies.base import (
+from coach.core.policies.api.base import (
     AllocationDecision,
     ClusterView,
     JobView,
@@ -32,9 +32,9 @@ from coach.core.policies.base import (
     kept,
     queue_order,
 )
-from coach.core.policies.climb import Climb, climber
-from coach.core.policies.room import Claim, Room
-from coach.core.policies.together import Together, admit
+from coach.core.policies.sharing.capacity import Claim, Room
+from coach.core.policies.sharing.capacity_sharing import Together, admit
+from coach.core.policies.sharing.hill_climbing import Climb, climber
 
 
 @dataclass(frozen=True, slots=True)

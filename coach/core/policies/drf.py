@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coach.core.policies.base import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.filling import Filling, Share, least_first
-from coach.core.policies.spelling import spelled
+from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.api.parameters import spelled
+from coach.core.policies.sharing.progressive_filling import Filling, Share, least_first
 
 
 @dataclass(frozen=True, slots=True)

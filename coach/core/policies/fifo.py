@@ -8,10 +8,10 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from coach.core.policies.base import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.filling import Filling, Share, one_by_one
-from coach.core.policies.placing import grow
-from coach.core.policies.react import (
+from coach.core.policies.adapters.placing import grow
+from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.api.parameters import spelled
+from coach.core.policies.api.react import (
     Action,
     Arrived,
     Drained,
@@ -24,8 +24,8 @@ from coach.core.policies.react import (
     Start,
     View,
 )
-from coach.core.policies.spelling import spelled
-from coach.core.policies.tasks import best_fit, single, still_fits, weights
+from coach.core.policies.placement.best_fit import best_fit, single, still_fits, weights
+from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
 
 
 @dataclass

@@ -32,8 +32,7 @@ import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from coach.core.policies.fewest import fewest_nodes, whole
-from coach.core.policies.react import (
+from coach.core.policies.api.react import (
     TOLERANCE,
     Action,
     Arrived,
@@ -48,6 +47,7 @@ from coach.core.policies.react import (
     View,
     Wake,
 )
+from coach.core.policies.placement.consolidated import fewest_nodes, whole
 
 
 def weight(job: JobState, capacity: FloatArray) -> float:

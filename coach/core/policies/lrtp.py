@@ -6,11 +6,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from coach.core.policies.best_effort import BestEffort
-from coach.core.policies.preemption import Fits, Rule, Running, choose
-from coach.core.policies.react import FloatArray, JobId, JobState, View
-from coach.core.policies.spelling import spelled
-from coach.core.policies.trial_first import TrialFirst, seconds_left
+from coach.core.policies.api.parameters import spelled
+from coach.core.policies.api.react import FloatArray, JobId, JobState, View
+from coach.core.policies.preemption.candidates import BestEffort
+from coach.core.policies.preemption.two_queues import TrialFirst, seconds_left
+from coach.core.policies.preemption.victims import Fits, Rule, Running, choose
 
 
 @dataclass

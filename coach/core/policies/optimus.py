@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 
 from coach.core.cluster import Allocation
-from coach.core.policies.base import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.filling import Filling, Share
-from coach.core.policies.spelling import spelled
+from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.api.parameters import spelled
+from coach.core.policies.sharing.progressive_filling import Filling, Share
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coach.core.policies.best_effort import BestEffort
-from coach.core.policies.preemption import Fits, Rule, Running, choose
-from coach.core.policies.react import FloatArray, JobId, JobState
-from coach.core.policies.spelling import spelled
-from coach.core.policies.trial_first import TrialFirst
+from coach.core.policies.api.parameters import spelled
+from coach.core.policies.api.react import FloatArray, JobId, JobState
+from coach.core.policies.preemption.candidates import BestEffort
+from coach.core.policies.preemption.two_queues import TrialFirst
+from coach.core.policies.preemption.victims import Fits, Rule, Running, choose
 
 
 @dataclass

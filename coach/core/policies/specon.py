@@ -35,8 +35,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
-from coach.core.policies.fewest import fewest_nodes, whole
-from coach.core.policies.react import (
+from coach.core.policies.api.react import (
     Action,
     Drained,
     Event,
@@ -53,6 +52,7 @@ from coach.core.policies.react import (
     first,
     fitting,
 )
+from coach.core.policies.placement.consolidated import fewest_nodes, whole
 
 
 class Category(StrEnum):

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coach.core.cluster import Allocation
-from coach.core.policies.base import AllocationDecision, ClusterView, JobView, Reason, Step, queue_order
-from coach.core.policies.room import Claim, Room
+from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason, Step, queue_order
+from coach.core.policies.sharing.capacity import Claim, Room
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coach.core.policies.base import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.filling import Filling, Share, one_by_one
-from coach.core.policies.react import FloatArray
-from coach.core.policies.spelling import spelled
+from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.api.parameters import spelled
+from coach.core.policies.api.react import FloatArray
+from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from coach.core.policies.react import (
+from coach.core.policies.api.react import (
     Action,
     Arrived,
     Drained,

@@ -12,8 +12,8 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from coach.core.cluster import Node, Resources
 from coach.core.errors import UserError
-from coach.core.jobs import units
-from coach.core.jobs.fields import Cpu, Memory
+from coach.core.spec import quantities
+from coach.core.spec.types import Cpu, Memory
 
 GIB = 1024.0**3
 #: The largest cluster file that is read, in bytes.
@@ -87,7 +87,7 @@ def _read(path: Path) -> tuple[Node, ...]:
     if twice:
         raise UserError(f"{path}: nodes: the name {twice[0]} is there twice; each node needs its own")
     return tuple(
-        Node(entry.name, Resources(units.cores(str(entry.cpu)), units.gib(str(entry.memory))))
+        Node(entry.name, Resources(quantities.cores(str(entry.cpu)), quantities.gib(str(entry.memory))))
         for entry in file.nodes
     )
 

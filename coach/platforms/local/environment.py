@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coach.core.errors import PermanentError
-from coach.platforms.local import prepare
+from coach.platforms.local import install_runtime
 
 #: Seconds for the first import of MXNet (some two, alone on the machine). One that fails says so at once, so this is
 #: for machines with twenty others at work on each core.
@@ -43,8 +43,8 @@ class Functions:
         chosen = os.environ.get("COACH_FUNCTIONS_PYTHON")
         python = Path(chosen) if chosen else _CHECKOUT / ".venv-functions/bin/python"
         if not chosen and _BUNDLED.is_dir():
-            made = prepare.place(_REQUIREMENTS)
-            python = prepare.python_of(made) or made
+            made = install_runtime.place(_REQUIREMENTS)
+            python = install_runtime.python_of(made) or made
             if python == made:
                 raise NotPreparedError(
                     f"no Python for the functions at {made} yet: the first `coach run` makes it"
@@ -60,7 +60,7 @@ class Functions:
     def ready(cls, say: Callable[[str], None]) -> Functions:
         """As `find`; where Coach is a wheel their Python is made on first use, and `say` is told so."""
         if _BUNDLED.is_dir() and not os.environ.get("COACH_FUNCTIONS_PYTHON"):
-            prepare.prepare(_REQUIREMENTS, say)
+            install_runtime.prepare(_REQUIREMENTS, say)
         return cls.find()
 
     @staticmethod
@@ -75,7 +75,7 @@ class Functions:
     @property
     def remedy(self) -> str:
         """What makes their Python anew."""
-        made = _BUNDLED.is_dir() and self.python.is_relative_to(prepare.cache_folder())
+        made = _BUNDLED.is_dir() and self.python.is_relative_to(install_runtime.cache_folder())
         return (
             f"again after: rm -r {self.python.parents[1]}" if made else "`make setup` in a checkout of Coach"
         )
@@ -86,7 +86,7 @@ class Functions:
         return {
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
-            "COACH_DATA_CACHE": str(prepare.cache_folder() / "data"),
+            "COACH_DATA_CACHE": str(install_runtime.cache_folder() / "data"),
         }
 
     async def start_template(self, socket: Path) -> Template:
@@ -124,7 +124,7 @@ class Functions:
         await template.close()
         said = (await process.stdout.read()).decode(errors="replace").strip() if process.stdout else ""
         last = said.splitlines()[-1] if said else f"nothing said within {IMPORT_SECONDS:.0f} s"
-        step = prepare.LIBGOMP if "libgomp" in last else f"try {self.remedy}"
+        step = install_runtime.LIBGOMP if "libgomp" in last else f"try {self.remedy}"
         raise PermanentError(f"the functions' Python ({self.python}) cannot import MXNet: {last}; {step}")
 
 

@@ -16,17 +16,17 @@ from coach.core.errors import PermanentError
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.events import EpochReport
 from coach.core.jobs.reasons import Reason
-from coach.core.jobs.spec import TrainingJob
-from coach.platforms import first_request
+from coach.core.spec.job import TrainingJob
+from coach.platforms import warm_up
 from coach.platforms.base import EpochError, EpochOrder, PodError, Progress
-from coach.platforms.functions import GangClient
+from coach.platforms.gang_client import GangClient
 from coach.platforms.local.cluster import cores_of, free_memory
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.host.command import HostProcess
 from coach.platforms.local.host.launch import launch
-from coach.platforms.local.host.spares import Spares
+from coach.platforms.local.host.warm_pool import Spares
 from coach.platforms.local.network import Bandwidth, Network
-from coach.platforms.local.scratch import Scratch
+from coach.platforms.local.temp_dir import Scratch
 
 PORT = 8080
 #: Seconds a function may take until it answers.
@@ -96,7 +96,7 @@ class LocalPlatform:
         self._filling = asyncio.create_task(self._spares.fill())
         try:
             starting = self._functions.start_template(self._scratch.path / "template.sock")
-            self._template, _ = await asyncio.gather(starting, first_request.prepare(self._http))
+            self._template, _ = await asyncio.gather(starting, warm_up.prepare(self._http))
         except BaseException:
             await _cancelled(self._filling)
             await self._spares.close()
@@ -164,7 +164,7 @@ class LocalPlatform:
     async def run_epoch(
         self, order: EpochOrder, progress: Callable[[Progress], None]
     ) -> tuple[EpochReport, int]:
-        """See `coach.platforms.functions`."""
+        """See `coach.platforms.gang_client`."""
         client = GangClient(self._http, order, self.now)
         self._epochs[order.action.token] = client
         self._training[order.action.token] = len(order.action.pods) - 1

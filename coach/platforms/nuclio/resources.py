@@ -15,7 +15,7 @@ import yaml
 
 from coach.core.cluster import Allocation, Resources, Role
 from coach.core.errors import UserError
-from coach.core.jobs.spec import TrainingJob
+from coach.core.spec.job import TrainingJob
 
 PROJECT = "coach"
 DEFAULT_IMAGE = "coach-functions:0.1.0"

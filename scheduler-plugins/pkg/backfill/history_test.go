@@ -328,7 +328,7 @@ func (h *history) run() {
 func (h *history) empty() *planner.Snapshot { return h.snapshot().Without() }
 
 // TestHistories plays random histories, each from its seed. COACH_HISTORIES sets which: 300 for the first so many, 300-1000 for a part
-// (the end excluded). benchmarks/scheduler_histories.py adds parts up to the 100,000 of results/scheduler.
+// (the end excluded). benchmarks/decisions/scheduler_histories.py adds parts up to the 100,000 of results/scheduler.
 func TestHistories(t *testing.T) {
 	first, end := int64(0), int64(300)
 	if text := os.Getenv("COACH_HISTORIES"); text != "" {

@@ -2,11 +2,11 @@
 
 import pytest
 
-from coach.core.budget import PriceBook
 from coach.core.cluster import Resources
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND, epoch_cost, epoch_seconds
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedPoint, fit_speed
+from coach.core.money import PriceBook
 
 MODEL = fit_speed([SpeedPoint(1, 1, 0.1), SpeedPoint(2, 2, 0.16), SpeedPoint(3, 3, 0.2)])
 FIXED = Interval(2.0, 3.0, 5.0)

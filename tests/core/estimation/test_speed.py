@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from coach.core.estimation.aggregation import merged
 from coach.core.estimation.forms import PARAMETER_SERVER
 from coach.core.estimation.kriging import fit_form
-from coach.core.estimation.merging import merged
 from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed, next_probe
 
 counts = st.integers(1, 64)

@@ -7,12 +7,20 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_examples import FREE_SCHEDULER, Epochs, Job, allocation, cluster, decided, server_speed
 
 from coach.core.cluster import Allocation, Resources, Role
 from coach.core.policies import ClusterView, CoachPolicy, Objective, Reason
-from coach.core.policies.climb import Climb
-from coach.core.policies.exact import best_alone, best_together
+from coach.core.policies.sharing.hill_climbing import Climb
+from tests.core.policies.policy_examples import (
+    FREE_SCHEDULER,
+    Epochs,
+    Job,
+    allocation,
+    cluster,
+    decided,
+    server_speed,
+)
+from tests.oracles.exhaustive_allocation import best_alone, best_together
 
 COACH = CoachPolicy()
 LINEAR = server_speed(100.0)  #: 100 s / workers; a server more is of no use

@@ -8,10 +8,10 @@ from pathlib import Path
 from types import ModuleType
 
 import pytest
-from policy_examples import Job, cluster, decided
 
-from coach.core.policies.registry import POLICIES
-from coach.core.policies.spelling import parsed
+from coach.core.policies.api.parameters import parsed
+from coach.plugins import POLICIES
+from tests.core.policies.policy_examples import Job, cluster, decided
 
 DOCS = (Path(__file__).parents[3] / "docs" / "policies.md").read_text()
 

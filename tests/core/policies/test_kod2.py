@@ -12,11 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
-from coach.core.policies.fewest import fewest_nodes, idlest
+from coach.core.policies.api.react import FloatArray, JobId, Plan, demand
 from coach.core.policies.kod2 import KOD2, scale_in, scale_out, weight
-from coach.core.policies.react import FloatArray, JobId, Plan, demand
-from coach.simulation.cluster import Cluster
-from coach.simulation.engine import Engine
+from coach.core.policies.placement.consolidated import fewest_nodes, idlest
+from coach.simulation.engine.cluster import Cluster
+from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
 from coach.simulation.workload import Work
 

@@ -7,12 +7,13 @@ from collections.abc import Mapping
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from policy_examples import Epochs, Job, allocation, cluster, decided, server_speed
 
 from coach.core.cluster import Allocation, Resources, Role
 from coach.core.errors import UserError
-from coach.core.policies import AllocationPolicy, ClusterView, policy
-from coach.core.policies.base import NOT_TAKEN
+from coach.core.policies import AllocationPolicy, ClusterView
+from coach.core.policies.api.base import NOT_TAKEN
+from coach.plugins import policy
+from tests.core.policies.policy_examples import Epochs, Job, allocation, cluster, decided, server_speed
 
 NAMES = [
     "coach",

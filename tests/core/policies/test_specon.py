@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coach.core.cluster import Allocation
-from coach.core.policies.react import JobId, NodeId
+from coach.core.policies.api.react import JobId, NodeId
 from coach.core.policies.specon import (
     Category,
     Container,
@@ -20,8 +20,8 @@ from coach.core.policies.specon import (
     rebalance,
     score,
 )
-from coach.simulation.cluster import Cluster
-from coach.simulation.engine import Engine
+from coach.simulation.engine.cluster import Cluster
+from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
 from coach.simulation.workload import Work
 

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
 from coach.core.policies.tf_operator import TFOperator
-from coach.simulation.cluster import Cluster
-from coach.simulation.engine import Engine
+from coach.simulation.engine.cluster import Cluster
+from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
 from coach.simulation.workload import Work
 

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from coach.platforms.local.host import config as configuration
-from coach.platforms.local.host.bare import BareWrapper
+from coach.platforms.local.host.idle_wrapper import BareWrapper
 from coach.platforms.local.host.logs import FunctionLog
 from coach.platforms.local.host.pool import Pool
 from coach.platforms.local.host.process import WrapperNotStarted

@@ -18,7 +18,7 @@ import yaml
 
 from coach.core.errors import UserError
 from coach.platforms.local.host.command import Command, HostProcess, base_environment
-from coach.platforms.local.host.spares import Spares
+from coach.platforms.local.host.warm_pool import Spares
 
 
 async def launch(

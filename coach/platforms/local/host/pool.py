@@ -5,8 +5,8 @@ import uuid
 from collections import deque
 from typing import Any
 
-from coach.platforms.local.host.bare import BareWrapper
 from coach.platforms.local.host.config import HostConfig
+from coach.platforms.local.host.idle_wrapper import BareWrapper
 from coach.platforms.local.host.logs import FunctionLog
 from coach.platforms.local.host.process import Answer, WrapperDied, WrapperNotStarted, WrapperProcess
 

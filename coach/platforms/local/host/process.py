@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from coach.platforms.local.host.bare import BareWrapper
 from coach.platforms.local.host.config import HostConfig
+from coach.platforms.local.host.idle_wrapper import BareWrapper
 from coach.platforms.local.host.logs import FunctionLog
 
 _HEAD = struct.Struct(">II")

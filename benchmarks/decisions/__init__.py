@@ -1,0 +1,1 @@
+"""Benchmarks of decisions and simulation: nothing trains."""

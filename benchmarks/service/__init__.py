@@ -1,0 +1,1 @@
+"""Benchmarks of the handler and its service."""

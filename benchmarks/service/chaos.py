@@ -1,0 +1,143 @@
+"""Kill and stop every part of Coach at random instants, and see that nothing is lost.
+
+    python -m benchmarks.service.chaos 100 1         # 100 lives of seed 1; those that were lived before are not lived again
+    make chaos N=100 SEED=1
+
+A life is a job of six epochs on real functions (`tests/chaos`) and one SIGKILL or SIGSTOP to one process. Afterwards
+the job must have ended as if nothing had happened; `tests.chaos.stage.faults` says what that means. The lives add up
+in results/chaos: a row for each, and a table by victim and signal.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import csv
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks.harness import RESULTS, write_csv, write_table
+from tests.chaos import runs
+from tests.chaos.draw import SIGNALS, Blow, Victim, draw
+from tests.chaos.stage import Outcome, Stage
+
+ROWS = RESULTS / "chaos" / "lives.csv"
+TABLE = RESULTS / "chaos" / "chaos.md"
+COMMAND = "python -m benchmarks.service.chaos"
+#: Lives at once: most of the time they wait for something to be noticed.
+AT_ONCE = 4
+
+
+def main() -> None:
+    """Live, and write the table."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("lives", type=int)
+    parser.add_argument("seed", type=int)
+    parser.add_argument("--victims", nargs="*", default=[victim.value for victim in Victim])
+    parser.add_argument("--at-once", type=int, default=AT_ONCE)
+    parser.add_argument("--out", type=Path, default=ROWS)
+    options = parser.parse_args()
+    rows = _read(options.out)
+    done = {(row["seed"], row["life"]) for row in rows}
+    wanted = {Victim(name) for name in options.victims}
+    todo = [
+        (number, blow)
+        for number in range(options.lives)
+        if (str(options.seed), str(number)) not in done
+        and (blow := draw(options.seed, number)).victim in wanted
+    ]
+    if todo:
+        asyncio.run(_live(options.seed, todo, rows, options.at_once, options.out))
+    if rows:
+        write(rows, options.out)
+    lost = [row for row in rows if row["lost"]]
+    print(f"{len(rows)} lives so far, {len(lost)} with losses", file=sys.stderr)
+    raise SystemExit(any(row["lost"] for row in rows if row["seed"] == str(options.seed)))
+
+
+async def _live(
+    seed: int, todo: list[tuple[int, Blow]], rows: list[dict[str, Any]], at_once: int, out: Path
+) -> None:
+    async with Stage.open() as stage:
+        free = asyncio.Semaphore(at_once)
+
+        async def one(number: int, blow: Blow) -> None:
+            async with free:
+                try:
+                    if blow.victim is Victim.HANDLER:
+                        outcome = await runs.live(blow, stage.calm, stage.usual)
+                    else:
+                        outcome = await stage.live(f"life-{seed}-{number}", blow)
+                except AssertionError as error:
+                    outcome = Outcome("", [str(error)])
+                rows.append(_row(seed, number, blow, outcome))
+                write_csv(out, rows)
+                print(_words(rows[-1]), file=sys.stderr, flush=True)
+
+        await asyncio.gather(*(one(number, blow) for number, blow in todo))
+
+
+def _row(seed: int, number: int, blow: Blow, outcome: Outcome) -> dict[str, Any]:
+    return {
+        "seed": str(seed),
+        "life": str(number),
+        "victim": blow.victim.value,
+        "signal": blow.signal,
+        "instant": blow.instant.value,
+        "role": blow.role,
+        "struck": outcome.struck.partition(" ")[0],
+        "attempts": outcome.attempts,
+        "epochs": outcome.epochs,
+        "seconds": f"{outcome.seconds:.1f}",
+        "noticed": " | ".join(outcome.failures),
+        "lost": " | ".join(outcome.lost),
+    }
+
+
+def _words(row: dict[str, Any]) -> str:
+    what = f"{row['signal']} {row['victim']} ({row['role']}) {row['instant']}"
+    how = f"LOST {row['lost']}" if row["lost"] else ("ok" if row["struck"] else "ended before")
+    return f"{row['seed']}/{row['life']} {what}: {how}, {row['seconds']} s; {row['noticed']}"
+
+
+def _read(path: Path) -> list[dict[str, Any]]:
+    if not path.exists():
+        return []
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
+    """The table by victim and signal; lives in which the job ended before the blow came are not counted."""
+    hit = [row for row in rows if row["struck"] or row["lost"]]
+    table = []
+    for victim in Victim:
+        of = [row for row in hit if row["victim"] == victim]
+        if of:
+            line: dict[str, Any] = {"victim": victim.value}
+            for name in SIGNALS:
+                line[name] = sum(row["signal"] == name for row in of)
+            line["epochs repeated"] = sum(int(row["attempts"]) - int(row["epochs"]) for row in of)
+            line["median seconds"] = sorted(float(row["seconds"]) for row in of)[len(of) // 2]
+            line["losses"] = sum(bool(row["lost"]) for row in of)
+            table.append(line)
+    total: dict[str, Any] = {"victim": "all"}
+    for name in SIGNALS:
+        total[name] = sum(line[name] for line in table)
+    total["epochs repeated"] = sum(line["epochs repeated"] for line in table)
+    total["median seconds"] = sorted(float(row["seconds"]) for row in hit)[len(hit) // 2] if hit else 0.0
+    total["losses"] = sum(line["losses"] for line in table)
+    named = ", ".join(map(str, sorted({int(row["seed"]) for row in rows})))
+    note = (
+        f"Lives by victim and signal, of the seeds {named}; {len(rows) - len(hit)} more, in which the job ended\n"
+        "before the blow, are not counted. A loss is anything that is not as if nothing had happened: another end,\n"
+        "two epochs repeated, another loss curve, money that does not add up, a process, socket or file left.\n"
+        "[What was found](rounds.md), and mended."
+    )
+    write_table(out.with_name("chaos.md"), "Kill any part at any instant", COMMAND, [*table, total], note)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,1 @@
+"""Benchmarks that train real jobs on this machine."""

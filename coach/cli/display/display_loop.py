@@ -1,0 +1,41 @@
+"""Running a session on the screen from its beginning to its summary, whether the jobs run here or in a service."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+
+from coach.cli.display.line_output import Lines
+from coach.cli.display.live import LiveView
+from coach.cli.display.output import Format, console, fields, print_csv, print_json
+from coach.cli.display.summary import ending
+from coach.handler.interactive_run import Foreground, Watcher
+from coach.report.status import JOB_COLUMNS, job_row
+
+
+class Showing:
+    """How a session is shown. With -o json or csv, stdout is for the result alone."""
+
+    def __init__(self, output: Format, live: bool) -> None:
+        self.screen = console(stderr=output is not Format.TABLE)
+        self._output = output
+        self._live = live and self.screen.is_terminal
+
+    def run(self, make: Callable[[Watcher], Foreground], again: str) -> int:
+        """Run the session that `make` makes, and show how its jobs ended; `again` is the command that goes on.
+
+        Returns the exit code.
+        """
+        display = LiveView(self.screen) if self._live else None
+        session: Foreground = make(display or Lines(self.screen, lambda: session.jobs))
+        if display:
+            display.attach(session)
+        code = session.run()
+        rows = [job_row(job, time.time()) for job in session.jobs.values()]
+        if self._output is Format.JSON:
+            print_json([fields(row) for row in rows])
+        elif self._output is Format.CSV:
+            print_csv(JOB_COLUMNS, map(fields, rows))
+        elif rows:
+            ending(self.screen, rows, again)
+        return code

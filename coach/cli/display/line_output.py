@@ -1,0 +1,51 @@
+"""What `coach run` shows without a terminal: one line for everything that happens, with the time of day."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import Callable, Sequence
+
+from rich.console import Console
+
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.handler.interactive_run import Foreground
+from coach.report import formatting
+from coach.report.history import Narrator
+
+
+class Lines:
+    """A watcher of a session (see coach.handler.interactive_run.Watcher)."""
+
+    def __init__(
+        self, console: Console, jobs: Callable[[], dict[str, Job]], now: Callable[[], float] = time.time
+    ):
+        self._console = console
+        self._jobs = jobs
+        self._narrator = Narrator(jobs)
+        self._now = now
+
+    def said(self, text: str) -> None:
+        """A line of the session's own."""
+        self.print(self._now(), "", text)
+
+    def happened(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
+        """The important lines of an event and its actions."""
+        hint = "; Ctrl-C again to stop now" if isinstance(event, ev.InterruptAsked) and not event.now else ""
+        for line in self._narrator.happened(event, actions):
+            if line.important:
+                self.print(line.at, line.job, line.text + hint)
+
+    async def watch(self, session: Foreground) -> None:
+        """Everything is shown as it happens."""
+        await asyncio.Event().wait()
+
+    def close(self) -> None:
+        """Nothing was taken from the terminal."""
+
+    def print(self, at: float, job: str, text: str) -> None:
+        """One line, never wrapped: scripts and logs read it."""
+        self._console.print(f"{formatting.clock(at)} {job + ': ' if job else ''}{text}", soft_wrap=True)
+        self._console.file.flush()

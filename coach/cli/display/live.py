@@ -1,0 +1,144 @@
+"""What `coach run` shows on a terminal: one display that stays in its place until the end, then leaves no trace."""
+
+from __future__ import annotations
+
+import asyncio
+import collections
+import contextlib
+import sys
+import termios
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from coach.cli.display.status_lines import MOST_LINES, Running, screen
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job
+from coach.handler.interactive_run import Foreground
+from coach.report.history import Line, Narrator
+from coach.report.rows import Rows
+
+#: Seconds between two refreshes: often enough for a bar, seldom enough for a slow line.
+REFRESH = 0.25
+HINTS = (
+    "Ctrl-C stops at the end of the running epochs",
+    "stopping at the end of the running epochs; Ctrl-C again to stop now",
+    "stopping; Ctrl-C again to wait for nothing",
+    "",
+)
+
+
+class LiveView:
+    """A watcher of a session (see coach.handler.interactive_run.Watcher)."""
+
+    def __init__(self, console: Console) -> None:
+        self._console = console
+        self._session: Foreground | None = None
+        self._narrator = Narrator(self._jobs)
+        self._lines: collections.deque[Line] = collections.deque(maxlen=MOST_LINES)
+        self._quiet = _QuietTerminal()
+        self._rows = Rows()
+
+    def _jobs(self) -> dict[str, Job]:
+        return self._session.jobs if self._session else {}
+
+    def attach(self, session: Foreground) -> None:
+        """The session to show."""
+        self._session = session
+
+    def said(self, text: str) -> None:
+        """A line of the session's own."""
+        self._lines.append(Line(time.time(), "", text))
+
+    def happened(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
+        """Remember the lines; the next refresh shows them."""
+        self._lines.extend(line for line in self._narrator.happened(event, actions) if line.important)
+
+    async def watch(self, session: Foreground) -> None:
+        """Refresh until cancelled; then the display is gone, and the cursor where it began."""
+        self._quiet.begin()
+        size = self._console.size
+        shown, live = self._begin(session)
+        try:
+            while True:
+                await asyncio.sleep(REFRESH)
+                if self._console.size != size:
+                    # The terminal has wrapped our lines anew: nobody knows where they are now.
+                    size = self._console.size
+                    live.stop()
+                    self._console.clear()
+                    shown, live = self._begin(session)
+                drawn = self._screen(session)
+                if drawn != shown:
+                    shown = drawn
+                    live.update(drawn, refresh=True)
+        finally:
+            with contextlib.suppress(OSError):
+                live.stop()
+
+    def close(self) -> None:
+        """Give the terminal back."""
+        self._quiet.end()
+
+    def _begin(self, session: Foreground) -> tuple[Text, Live]:
+        drawn = self._screen(session)
+        live = Live(
+            drawn,
+            console=self._console,
+            auto_refresh=False,
+            transient=True,
+            vertical_overflow="crop",
+        )
+        live.start(refresh=True)
+        return drawn, live
+
+    def _screen(self, session: Foreground) -> Text:
+        now = session.now()
+        jobs = session.jobs
+        if not jobs:
+            return Text("starting the functions' Python", "dim")
+        rows = [self._rows.row(job, now) for job in jobs.values()]
+        running = {}
+        for name, job in jobs.items():
+            order = job.running
+            if order is None:
+                continue
+            progress = session.progress.get(name)
+            seen = progress if progress and progress.token == order.token else None
+            mini = order.kind is EpochKind.MINI
+            running[name] = Running(
+                order.number,
+                mini,
+                seen.state if seen else "",
+                seen.samples if seen else 0,
+                seen.total if seen else 0,
+            )
+        return screen(rows, running, list(self._lines), HINTS[min(session.stops, 3)], self._console.size)
+
+
+class _QuietTerminal:
+    """Keeps what is typed, `^C` too, from being echoed into the display, for as long as there is one."""
+
+    def __init__(self) -> None:
+        self._before: list[Any] | None = None
+
+    def begin(self) -> None:
+        if sys.stdin is None or not sys.stdin.isatty():
+            return
+        with contextlib.suppress(termios.error, OSError):
+            self._before = termios.tcgetattr(sys.stdin)
+            changed = termios.tcgetattr(sys.stdin)
+            changed[3] &= ~(termios.ECHO | termios.ECHOCTL)
+            termios.tcsetattr(sys.stdin, termios.TCSADRAIN, changed)
+
+    def end(self) -> None:
+        if self._before is not None:
+            with contextlib.suppress(termios.error, OSError):
+                termios.tcsetattr(sys.stdin, termios.TCSADRAIN, self._before)
+            self._before = None

@@ -1,0 +1,140 @@
+"""How `coach run` begins and ends on the screen: what is asked for, what came out, and what to type next."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from coach.cli.display import tables
+from coach.cli.display.output import table
+from coach.core.cluster import Node
+from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.spec.job import TrainingJob
+from coach.report import formatting
+from coach.report.status import JobRow
+
+#: Columns between two columns of a table.
+GAP = 2
+#: What a summary of many jobs does without on a narrow terminal.
+FIRST_TO_GO = ("BEST LOSS", "BEST ACCURACY", "PREDICTED / REAL", "LEFT")
+NO_BUDGET = "no budget: nothing limits what {} spend"
+
+
+def beginning(
+    screen: Console, specs: Sequence[TrainingJob], nodes: tuple[Node, ...], policy: str, where: str = ""
+) -> None:
+    """Say what is about to be done, and aloud what nothing limits."""
+    books = sorted({spec.spec.price_book.name for spec in specs})
+    say(
+        screen,
+        f"{formatting.count(len(specs), 'job')} on {_cluster(nodes)}, policy {policy}, prices {', '.join(books)}{where}",
+    )
+    for spec in specs:
+        say(screen, f"  {wanted(spec)}")
+    free = [spec.name for spec in specs if spec.spec.budget_money is None]
+    if free:
+        what = "this job" if len(specs) == 1 else "these jobs" if len(free) == len(specs) else ", ".join(free)
+        verb = NO_BUDGET.format(what)
+        say(screen, verb.replace(" spend", " spends") if len(free) == 1 else verb)
+    say(screen, "")
+
+
+def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
+    """The summary, and the next useful commands; `again` goes on with jobs that were stopped."""
+    screen.print()
+    screen.print(summary(rows, screen.width))
+    screen.print()
+    for row in rows:
+        why = "" if row.state == State.SUCCEEDED else f"{MEANING[Reason(row.reason)].words}: "
+        say(screen, f"{row.name}: {why}{row.message}")
+    say(screen, "")
+    names = " ".join(row.name for row in rows)
+    if any(row.state == State.WAITING for row in rows):
+        say(screen, f"  go on       {again}")
+    say(screen, f"  details     coach show {rows[0].name}")
+    say(screen, f"  CSV files   coach export {names}")
+    say(screen, f"  figures     coach plot {names}")
+
+
+def say(screen: Console, text: str) -> None:
+    """One line; on a terminal it is wrapped between words."""
+    screen.print(text, soft_wrap=not screen.is_terminal)
+
+
+def wanted(spec: TrainingJob) -> str:
+    """A job in one line: its target, its budget, and how large it may be."""
+    return f"{spec.name}: {_target(spec)}, {_budget(spec)}, {_limits(spec)}"
+
+
+def _cluster(nodes: tuple[Node, ...]) -> str:
+    cores = sum(node.capacity.cpu for node in nodes)
+    memory = sum(node.capacity.memory for node in nodes)
+    where = nodes[0].name if len(nodes) == 1 else formatting.count(len(nodes), "node")
+    return f"{where} ({cores:g} cores, {memory:.1f} GiB)"
+
+
+def _target(spec: TrainingJob) -> str:
+    target = spec.spec.target
+    goal = f"loss {target.loss:g}" if target.loss is not None else f"accuracy {target.accuracy:g}"
+    return (
+        f"{goal} {formatting.count(target.epochs_in_a_row, 'time')} in a row"
+        if target.epochs_in_a_row > 1
+        else goal
+    )
+
+
+def _budget(spec: TrainingJob) -> str:
+    budget = spec.spec.budget_money
+    if budget is None:
+        return "no budget"
+    return f"at most {formatting.plain_amount(budget / 1e9)} {spec.spec.price_book.currency}"
+
+
+def _limits(spec: TrainingJob) -> str:
+    smallest, largest = spec.spec.limits
+    if smallest == largest:
+        return f"always {smallest}"
+    return f"{smallest} to {largest}"
+
+
+def summary(rows: Sequence[JobRow], width: int) -> Table:
+    """One row a job; where that is too wide for few jobs, one column a job; for many, what matters most."""
+    columns: dict[str, list[str | Text]] = {
+        "NAME": [row.name for row in rows],
+        "STATE": [tables.state(row) for row in rows],
+        "EPOCHS": [str(row.epoch) for row in rows],
+        "BEST LOSS": [formatting.score(row.best_loss) for row in rows],
+        "BEST ACCURACY": [formatting.score(row.best_accuracy) for row in rows],
+        "TARGET": [f"{row.metric} {row.target:g}" for row in rows],
+        "TIME": [formatting.duration(row.seconds) for row in rows],
+        "PREDICTED / REAL": [_predicted(row) for row in rows],
+        "SPENT / BUDGET": [tables.money(row) for row in rows],
+        "LEFT": [formatting.rest(None if row.budget is None else row.budget - row.spent) for row in rows],
+    }
+    right = {"EPOCHS", "BEST LOSS", "BEST ACCURACY", "TIME", "LEFT"}
+    widths = {name: max(map(cell_len, [name, *map(str, cells)])) for name, cells in columns.items()}
+    if sum(widths.values()) + GAP * len(widths) > width:
+        turned = table("", *(row.name for row in rows))
+        for name, cells in list(columns.items())[1:]:
+            turned.add_row(Text(name, "bold"), *cells)
+        jobs = zip(*columns.values(), strict=True)
+        if (
+            sum(GAP + max(map(cell_len, map(str, job))) for job in jobs) + max(map(cell_len, columns))
+            <= width
+        ):
+            return turned
+        columns = {name: cells for name, cells in columns.items() if name not in FIRST_TO_GO}
+    made = table(*((name, "right") if name in right else name for name in columns))
+    for row in zip(*columns.values(), strict=True):
+        made.add_row(*row)
+    return made
+
+
+def _predicted(row: JobRow) -> str:
+    if row.predicted_seconds is None or row.actual_seconds is None:
+        return formatting.UNKNOWN
+    return f"{formatting.duration(row.predicted_seconds)} / {formatting.duration(row.actual_seconds)}"

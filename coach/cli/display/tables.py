@@ -1,0 +1,136 @@
+"""Tables of jobs and of epochs, as `ps`, `show` and the end of `run` print them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from coach.cli.display.output import table
+from coach.core.estimation.interval import Interval
+from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.money import to_money
+from coach.report import formatting
+from coach.report.status import EpochRow, JobRow
+
+#: Colours of states; they only underline what the words say.
+STATE_STYLE = {
+    State.SUCCEEDED: "green",
+    State.FAILED: "red",
+    State.BUDGET_EXHAUSTED: "yellow",
+    State.TARGET_UNREACHABLE: "yellow",
+    State.CANCELLED: "yellow",
+    State.TRAINING: "cyan",
+    State.PROBING: "cyan",
+}
+
+
+def jobs_table(rows: Sequence[JobRow]) -> Table:
+    """One row a job: what `ps` shows."""
+    made = table(
+        "NAME",
+        "STATE",
+        ("EPOCH", "right"),
+        metric_header(rows),
+        "W×S",
+        "SPENT / BUDGET",
+        ("ETA", "right"),
+        ("REASON", "wrap"),
+    )
+    for row in rows:
+        made.add_row(
+            row.name,
+            state(row),
+            str(row.epoch),
+            progress(row, rows),
+            size(row),
+            money(row),
+            eta(row),
+            reason(row),
+        )
+    return made
+
+
+def state(row: JobRow) -> Text:
+    """Its state, coloured."""
+    return Text(row.state, STATE_STYLE.get(State(row.state), ""))
+
+
+def metric_header(rows: Sequence[JobRow]) -> str:
+    """`LOSS → TARGET`, or what the jobs' targets are about."""
+    metrics = sorted({row.metric for row in rows}, reverse=True) or ["loss"]
+    return f"{'/'.join(metrics).upper()} → TARGET"
+
+
+def progress(row: JobRow, rows: Sequence[JobRow]) -> str:
+    """`0.2131 → 0.2`; with the metric's name where the jobs have different ones."""
+    now = formatting.score(row.loss if row.metric == "loss" else row.accuracy)
+    name = f"{row.metric} " if len({other.metric for other in rows}) > 1 else ""
+    return f"{name}{now} → {row.target:g}"
+
+
+def size(row: JobRow) -> str:
+    """Workers x servers, as `2x1`."""
+    return formatting.UNKNOWN if row.workers is None else f"{row.workers}x{row.servers}"
+
+
+def money(row: JobRow) -> str:
+    """What is spent, of what may be."""
+    return formatting.spent_of(
+        to_money(row.spent), None if row.budget is None else to_money(row.budget), row.currency
+    )
+
+
+def eta(row: JobRow, *, interval: bool = False) -> str:
+    """How long it still takes; with the bounds of the estimate."""
+    if row.eta is None or row.eta_low is None or row.eta_high is None:
+        return formatting.UNKNOWN
+    if interval:
+        return formatting.duration_interval(Interval(row.eta_low, row.eta, row.eta_high))
+    return formatting.duration(row.eta)
+
+
+def reason(row: JobRow) -> str:
+    """Why it is in this state: with the numbers where something is wrong or waits."""
+    found = Reason(row.reason)
+    if found is Reason.STARTING_FUNCTIONS:
+        return f"{MEANING[found].words}: {row.message}"
+    plain = State(row.state) in (State.SUCCEEDED, State.TRAINING, State.PROBING) or not row.message
+    return MEANING[found].words if plain else row.message
+
+
+def epochs_table(rows: Sequence[EpochRow], currency: str, *, wide: bool) -> Table:
+    """One row an epoch: what `show` shows; predictions with their bounds where it is `wide`."""
+    made = table(
+        ("EPOCH", "right"),
+        "KIND",
+        "W×S",
+        ("LOSS", "right"),
+        ("ACCURACY", "right"),
+        ("SECONDS", "right"),
+        ("PREDICTED", "right"),
+        ("OUTSIDE", "right"),
+        (f"COST {currency}", "right"),
+    )
+    for row in rows:
+        made.add_row(
+            str(row.epoch),
+            row.kind,
+            f"{row.workers}x{row.servers}",
+            formatting.score(row.loss),
+            formatting.score(row.accuracy),
+            f"{row.seconds:.2f}",
+            predicted(row, bounds=wide),
+            f"{row.outside_seconds:.2f}",
+            formatting.amount(row.cost),
+        )
+    return made
+
+
+def predicted(row: EpochRow, *, bounds: bool) -> str:
+    """Predicted seconds, with their bounds."""
+    if row.predicted_seconds is None:
+        return formatting.UNKNOWN
+    spread = f" ({row.predicted_seconds_low:.2f}-{row.predicted_seconds_high:.2f})" if bounds else ""
+    return f"{row.predicted_seconds:.2f}{spread}"

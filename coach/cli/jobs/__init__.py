@@ -1,0 +1,1 @@
+"""Commands on jobs: run, look at, stop."""

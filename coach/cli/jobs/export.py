@@ -1,0 +1,43 @@
+"""`coach export`."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+Jobs = Annotated[
+    list[str] | None, typer.Argument(metavar="JOB", help="Names of jobs; without one, all of them.")
+]
+Folder = Annotated[
+    Path, typer.Option("--dir", "-d", metavar="DIR", help="Folder for the files; made where needed.")
+]
+
+Last = Annotated[bool, typer.Option("--last", help="The jobs of the last run.")]
+
+
+def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-export")) -> None:
+    """Write jobs as CSV files.
+
+    summary.csv has a row a job, epochs.csv a row an epoch, ledger.csv a row an attempt with what it cost.
+
+    Example: coach export lenet-digits --dir results
+    """
+    from coach.cli.job_lookup import find_all, past_jobs
+    from coach.core.errors import PermanentError
+    from coach.handler.state.state_directory import Home
+    from coach.report.export import export
+    from coach.report.status import job_row
+
+    home = Home.default()
+    chosen = find_all(past_jobs(home), jobs or [], last=last)
+    now = time.time()
+    rows = [(job_row(past.job, now, orphan=past.orphan), past.job, home.records(past)) for past in chosen]
+    try:
+        written = export(rows, folder)
+    except OSError as error:
+        raise PermanentError(f"{folder}: cannot write there: {error.strerror or error}") from error
+    for path in written:
+        typer.echo(path)

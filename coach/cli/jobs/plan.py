@@ -1,0 +1,114 @@
+"""`coach plan`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+from coach.cli.options import Files, Nodes
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from coach.report.plan import Plan, PlanRow
+
+
+def command(files: Files, nodes: Nodes = "", output: Output = Format.TABLE) -> None:
+    """Foresee what jobs take and cost; start nothing.
+
+    For each number of workers and servers: time and cost of an epoch and of the job, with 80 % intervals, from what
+    earlier jobs of the same model measured on the same nodes; and what is not known before the job has run.
+
+    Example: coach plan jobs/lenet-digits.yaml
+    """
+    from coach.cli.display.summary import say, wanted
+    from coach.handler.endpoint import find
+    from coach.handler.state.state_directory import Home
+    from coach.jobfiles.load import load_jobs
+    from coach.platforms.local.cluster import parse_nodes
+    from coach.report.plan import plan
+    from coach.service.client import service_of
+
+    specs = [one.spec for one in load_jobs(files)]
+    home = Home.default()
+    if find(home) and not nodes:
+        with service_of(home) as client:
+            cluster = client.nodes()
+    else:
+        cluster = parse_nodes(nodes)
+    past = home.past()
+    plans = [plan(spec, past, cluster) for spec in specs]
+    if output is Format.JSON:
+        print_json([fields(one) for one in plans])
+    elif output is Format.CSV:
+        rows = [{"job": one.name, **fields(row)} for one in plans for row in one.rows]
+        print_csv(list(rows[0]), rows)
+    else:
+        screen = console()
+        for spec, one in zip(specs, plans, strict=True):
+            say(screen, wanted(spec))
+            _show(screen, one)
+
+
+def _show(screen: Console, plan: Plan) -> None:
+    from rich.padding import Padding
+
+    from coach.report import formatting
+
+    def line(name: str, text: str) -> None:
+        screen.print(f"  {name:<10}{text}", soft_wrap=True)
+
+    spread = f" ({plan.epochs_low:.0f}-{plan.epochs_high:.0f})"
+    line("epochs", f"{plan.epochs:.0f}{spread}{'' if plan.epochs_known else ', a guess'}")
+    line("prices", plan.prices)
+    for text in plan.known:
+        line("known", text)
+    for text in plan.unknown:
+        line("unknown", text)
+    if plan.probes:
+        line("measures", f"{', '.join(plan.probes)} first, in mini-epochs that train too")
+    if plan.refusal:
+        line("refused", plan.refusal)
+    screen.print()
+    known = any(row.seconds is not None for row in plan.rows)
+    headers: list[str | tuple[str, str]] = ["W×S", (f"{plan.currency}/HOUR", "right")]
+    if plan.budget is not None and not known:
+        headers.append(("BUDGET LASTS", "right"))
+    if known:
+        headers += [
+            ("EPOCH (80 %)", "right"),
+            ("COST", "right"),
+            ("JOB (80 %)", "right"),
+            ("COST (80 %)", "right"),
+        ]
+    made = table(*headers, "")
+    for row in plan.rows:
+        cells = [f"{row.workers}x{row.servers}", formatting.amount(row.cost_per_hour)]
+        if plan.budget is not None and not known:
+            hours = row.hours_within_budget
+            cells.append(formatting.duration(None if hours is None else hours * 3600))
+        if known:
+            cells += [
+                _spread(row.seconds, row.seconds_low, row.seconds_high, formatting.duration),
+                formatting.amount(row.cost),
+                _spread(row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration),
+                _spread(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),
+            ]
+        made.add_row(*cells, _notes(row))
+    screen.print(Padding(made, (0, 0, 1, 2), expand=False))
+
+
+def _spread(
+    value: float | None, low: float | None, high: float | None, words: Callable[[float | None], str]
+) -> str:
+    return words(None) if value is None else f"{words(value)} ({words(low)}-{words(high)})"
+
+
+def _notes(row: PlanRow) -> str:
+    found = ["measured"] if row.measured else []
+    if not row.fits:
+        found.append("more than the cluster has")
+    if row.within_budget is False:
+        found.append("more than the budget")
+    return ", ".join(found)

@@ -1,0 +1,58 @@
+"""`coach plot`."""
+
+from __future__ import annotations
+
+import time
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from coach.cli.jobs.export import Folder, Jobs, Last
+
+
+class Kind(StrEnum):
+    """What figures are written as."""
+
+    PNG = "png"
+    SVG = "svg"
+    BOTH = "both"
+
+
+def command(
+    jobs: Jobs = None,
+    last: Last = False,
+    folder: Folder = Path("coach-plots"),
+    kind: Annotated[Kind, typer.Option("--format", "-f", help="What to write them as.")] = Kind.BOTH,
+) -> None:
+    """Draw jobs.
+
+    Learning curve, allocation, money and fitted speed, each alone, and all on one page; several jobs
+    also together. Jobs without a finished epoch are left out.
+
+    Example: coach plot lenet-digits --dir results
+    """
+    from coach.cli.job_lookup import find_all, past_jobs
+    from coach.core.errors import PermanentError, UserError
+    from coach.handler.state.state_directory import Home
+    from coach.report.figures import FORMATS, Story, plot
+    from coach.report.multi_job_figure import plot_together
+
+    home = Home.default()
+    chosen = find_all(past_jobs(home), jobs or [], last=last)
+    drawable = [past for past in chosen if past.job.epochs]
+    for past in chosen:
+        if not past.job.epochs:
+            typer.echo(f"{past.job.name}: no epoch has ended, there is nothing to draw", err=True)
+    if not drawable:
+        raise UserError("nothing was drawn; see what the jobs do with: coach ps")
+    now = time.time()
+    stories = [Story.of(past.job, home.records(past), now) for past in drawable]
+    try:
+        formats = FORMATS if kind is Kind.BOTH else (kind.value,)
+        written = plot(stories, folder, formats) + plot_together(stories, folder, formats)
+    except OSError as error:
+        raise PermanentError(f"{folder}: cannot write there: {error.strerror or error}") from error
+    for path in written:
+        typer.echo(path)

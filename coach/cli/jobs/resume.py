@@ -1,0 +1,96 @@
+"""`coach resume`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coach.cli.display.output import Format, Output
+from coach.cli.options import Bandwidth, JobName, Live, Nodes
+
+if TYPE_CHECKING:
+    from coach.handler.state.state_directory import Home, Past
+
+
+def command(  # noqa: PLR0917 - they are options
+    job: JobName,
+    add_budget: Annotated[
+        float,
+        typer.Option(metavar="AMOUNT", min=0.0, max=1e6, help="More money, in the job's currency."),
+    ] = 0.0,
+    nodes: Nodes = "",
+    bandwidth: Bandwidth = "",
+    output: Output = Format.TABLE,
+    live: Live = True,
+) -> None:
+    """Go on with a job from its last checkpoint.
+
+    One that was stopped, failed, was cancelled or ran out of money; a running one is only given more money. Where
+    a service runs it goes on there, else in the foreground, as with `coach run`.
+
+    \b
+    Examples:
+      coach resume lenet-digits
+      coach resume lenet-digits --add-budget 2.50
+    """
+    from coach.cli.job_lookup import find, past_jobs
+    from coach.core.errors import UserError
+    from coach.core.money import to_money
+    from coach.handler import endpoint
+    from coach.handler.resume_rules import refuse_resume
+    from coach.handler.state.state_directory import Home
+
+    home = Home.default()
+    past = find(past_jobs(home), job)
+    added = to_money(add_budget)
+    if endpoint.find(home) and past.journal == home.journal(1):
+        _there(home, past, add_budget)
+        return
+    if past.held:
+        raise UserError(f"another `coach run` has {job} now; stop it there with Ctrl-C first")
+    refuse_resume(past.job, added, orphan=past.orphan)
+    raise typer.Exit(_here(home, past, added, nodes, bandwidth, output, live))
+
+
+def _there(home: Home, past: Past, add_budget: float) -> None:
+    from coach.cli.display.output import console
+    from coach.cli.display.tables import jobs_table
+    from coach.report.status import JobRow
+    from coach.service.client import service_of
+
+    with service_of(home) as client:
+        row = client.resume(past.job.name, add_budget)
+    screen = console()
+    screen.print(jobs_table([JobRow(**row)]))
+    screen.print(f"\n  follow it   coach events {past.job.name} -f", soft_wrap=True)
+
+
+def _here(  # noqa: PLR0917
+    home: Home, past: Past, added: int, nodes: str, bandwidth: str, output: Format, live: bool
+) -> int:
+    from coach.cli.display.display_loop import Showing
+    from coach.cli.display.summary import beginning
+    from coach.cli.options import local_cluster
+    from coach.handler.interactive_run import Watcher
+    from coach.handler.session import Session
+    from coach.plugins import policy
+
+    cluster, make_platform = local_cluster(nodes, bandwidth)
+    showing = Showing(output, live)
+    allocator = policy("coach")
+    beginning(showing.screen, [past.job.spec], cluster, allocator.name)
+
+    def make(watcher: Watcher) -> Session:
+        return Session(
+            home,
+            (),
+            nodes=cluster,
+            policy=allocator,
+            make_platform=make_platform,
+            watcher=watcher,
+            resumed=(past.job.name,),
+            added_budget=added,
+        )
+
+    return showing.run(make, f"coach resume {past.job.name}")

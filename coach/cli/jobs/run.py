@@ -1,0 +1,115 @@
+"""`coach run`."""
+
+from __future__ import annotations
+
+import shlex
+from typing import TYPE_CHECKING
+
+import typer
+
+from coach.cli.display.output import Format, Output
+from coach.cli.options import Bandwidth, Files, Live, Nodes, Policy
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from coach.cli.display.display_loop import Showing
+    from coach.core.policies.api.base import AllocationPolicy
+    from coach.core.spec.job import TrainingJob
+    from coach.handler.state.state_directory import Home
+
+
+def command(  # noqa: PLR0917 - they are options
+    files: Files,
+    nodes: Nodes = "",
+    policy: Policy = "",
+    bandwidth: Bandwidth = "",
+    output: Output = Format.TABLE,
+    live: Live = True,
+) -> None:
+    """Train jobs to their targets, within their budgets.
+
+    A job that was interrupted goes on when its file is run again. Ctrl-C stops at the end of the running epochs, a
+    second one stops at once, a third does not wait for anything. Where a service runs (coach serve), it runs the
+    jobs, and this command shows them.
+
+    \b
+    Examples:
+      coach run jobs/lenet-digits.yaml
+      coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
+      coach run job.yaml --policy static:2x1 -o json
+      sudo coach run job.yaml --nodes 4x1 --bandwidth 200mbit
+    """
+    from coach.cli.display.display_loop import Showing
+    from coach.handler.endpoint import ServiceRunsError, find
+    from coach.handler.policies import chosen_policy
+    from coach.handler.state.state_directory import Home
+    from coach.jobfiles.load import load_jobs
+
+    loaded = load_jobs(files)
+    allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
+    home = Home.default()
+    showing = Showing(output, live)
+    if not find(home):
+        try:
+            raise typer.Exit(_here(home, showing, files, specs, allocator, nodes, bandwidth))
+        except ServiceRunsError:
+            pass  # it has come up meanwhile
+    raise typer.Exit(_there(home, showing, files, specs, policy, nodes or bandwidth))
+
+
+def _here(  # noqa: PLR0917
+    home: Home,
+    showing: Showing,
+    files: Sequence[Path],
+    specs: Sequence[TrainingJob],
+    allocator: AllocationPolicy,
+    nodes: str,
+    bandwidth: str,
+) -> int:
+    """Run them in this process."""
+    from coach.cli.display.summary import beginning
+    from coach.cli.options import local_cluster
+    from coach.handler.interactive_run import Watcher
+    from coach.handler.session import Session
+
+    cluster, make_platform = local_cluster(nodes, bandwidth)
+    beginning(showing.screen, specs, cluster, allocator.name)
+
+    def make(watcher: Watcher) -> Session:
+        return Session(
+            home, specs, nodes=cluster, policy=allocator, make_platform=make_platform, watcher=watcher
+        )
+
+    return showing.run(make, f"coach run {shlex.join(map(str, files))}")
+
+
+def _there(  # noqa: PLR0917
+    home: Home,
+    showing: Showing,
+    files: Sequence[Path],
+    specs: Sequence[TrainingJob],
+    policy: str,
+    own_cluster: str,
+) -> int:
+    """Have the service run them, and show them."""
+    from coach.cli.display.summary import beginning
+    from coach.core.cluster import Node, Resources
+    from coach.core.errors import UserError
+    from coach.service.client import service_of
+    from coach.service.remote_run import Joined
+
+    with service_of(home) as client:
+        if own_cluster:
+            raise UserError(
+                f"--nodes, --bandwidth {own_cluster}: a service runs at {client.endpoint.url} and has its nodes "
+                "already; leave the option out, or set COACH_HOME to another folder"
+            )
+        cluster = client.cluster()
+        nodes = tuple(Node(n["name"], Resources(n["cpu"], n["memory"])) for n in cluster["nodes"])
+        where = f", by the service at {client.endpoint.url}"
+        beginning(showing.screen, specs, nodes, cluster["policy"], where)
+        return showing.run(
+            lambda watcher: Joined(client, files, policy, watcher), f"coach run {shlex.join(map(str, files))}"
+        )

@@ -1,0 +1,35 @@
+"""`coach why`."""
+
+from __future__ import annotations
+
+import time
+
+from coach.cli.display.output import Format, Output, console, print_csv, print_json
+from coach.cli.options import JobName
+
+
+def command(job: JobName, output: Output = Format.TABLE) -> None:
+    """Say why a job waits, or has what it has.
+
+    The last decision step by step, who is before it and holds what, what one worker or server more or less would
+    bring and cost, when it should be done, and its money.
+
+    Example: coach why lenet-digits
+    """
+    from coach.cli.job_lookup import find, past_jobs
+    from coach.handler.state.state_directory import Home
+    from coach.report.why import why
+
+    home = Home.default()
+    past = past_jobs(home)
+    found = find(past, job)
+    others = {name: one.job for name, one in past.items() if one.journal == found.journal}
+    lines = why(found.job, others, home.nodes(found), time.time(), orphan=found.orphan)
+    if output is Format.JSON:
+        print_json({"lines": lines})
+    elif output is Format.CSV:
+        print_csv(("line",), ({"line": line} for line in lines))
+    else:
+        screen = console()
+        for line in lines:
+            screen.print(line, soft_wrap=True)

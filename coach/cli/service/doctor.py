@@ -1,0 +1,49 @@
+"""`coach doctor`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
+from coach.service.optional_feature import Also
+
+
+def command(
+    also: Annotated[
+        list[Also] | None,
+        typer.Option(help="Also what only some need; may be repeated."),
+    ] = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Check whether this machine can run jobs.
+
+    The state folder, its journals, the functions' Python with MXNet, disk, memory, ports, and the service; with a
+    next step for whatever is amiss. Ends with 5 where something would keep jobs from running.
+
+    \b
+    Examples:
+      coach doctor
+      coach doctor --also kubernetes --also go
+    """
+    from coach.handler.state.state_directory import Home
+    from coach.service.doctor import Status, checks
+
+    looked = checks(Home.default(), tuple(also or ()))
+    found = []
+    screen = console()
+    for check in looked:
+        found.append(check)
+        if output is Format.TABLE:
+            style = {Status.OK: "green", Status.WARNING: "yellow", Status.FAILED: "red"}[check.status]
+            screen.print(f"{check.status.value:<9}", style=style, end="")
+            screen.print(f"{check.name:<17}{check.found}", soft_wrap=True)
+            if check.next_step:
+                screen.print(f"{'':<9}{'':<17}{check.next_step}", soft_wrap=True, style="bold")
+    if output is Format.JSON:
+        print_json([fields(check) for check in found])
+    elif output is Format.CSV:
+        print_csv(("name", "status", "found", "next_step"), map(fields, found))
+    if any(check.status is Status.FAILED for check in found):
+        raise typer.Exit(5)

@@ -1,0 +1,89 @@
+"""`coach serve`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coach.cli.options import Bandwidth, Nodes, Policy
+from coach.service.logging import LogFormat
+
+if TYPE_CHECKING:
+    from coach.handler.endpoint import Endpoint
+
+
+def command(  # noqa: PLR0917 - they are options
+    nodes: Nodes = "",
+    policy: Policy = "",
+    bandwidth: Bandwidth = "",
+    host: Annotated[
+        str, typer.Option(metavar="ADDRESS", help="Where to listen; others than loopback need --token.")
+    ] = "127.0.0.1",
+    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8421,
+    token: Annotated[
+        Path | None,
+        typer.Option(metavar="FILE", help="File with the callers' token; without it, `token` in COACH_HOME."),
+    ] = None,
+    allow: Annotated[
+        list[Path] | None,
+        typer.Option(
+            metavar="DIR",
+            help="Folder that job files may name models and data in; may be repeated. Without it, the current one.",
+        ),
+    ] = None,
+    log_format: Annotated[LogFormat, typer.Option(help="How the log on stderr looks.")] = LogFormat.TEXT,
+) -> None:
+    """Run jobs as a service, for other commands and over HTTP.
+
+    Jobs that no user stopped go on when it starts. Ctrl-C stops at the end of the running epochs, a second one or
+    SIGTERM at once; after each of them, and after a crash, the next `coach serve` goes on.
+
+    \b
+    Examples:
+      coach serve
+      coach serve --nodes 4x2 --allow ~/jobs --log-format json
+      coach serve --host 0.0.0.0 --token /run/secrets/coach --allow /srv/jobs
+    """
+    from coach.cli.options import local_cluster
+    from coach.core.errors import UserError
+    from coach.core.policies import StaticPolicy
+    from coach.handler.state.state_directory import Home
+    from coach.plugins import policy as parsed_policy
+    from coach.service.logging import begin_logging
+    from coach.service.server import Serving, serve
+
+    allocator = parsed_policy(policy or "coach")
+    if isinstance(allocator, StaticPolicy):
+        raise UserError(
+            f"--policy {policy}: a static allocation is a job's own: coach submit FILE --policy {policy}"
+        )
+    folders = tuple(folder.expanduser().resolve() for folder in allow or [Path.cwd()])
+    for folder in folders:
+        if not folder.is_dir():
+            raise UserError(f"--allow {folder}: no such folder")
+    begin_logging(log_format)
+    cluster, make_platform = local_cluster(nodes, bandwidth)
+    serving = Serving(
+        Home.default(),
+        cluster,
+        allocator,
+        make_platform,
+        host=host,
+        port=port,
+        token=token.expanduser().absolute() if token else None,
+        folders=folders,
+    )
+
+    def ready(endpoint: Endpoint) -> None:
+        import logging
+
+        logging.getLogger("coach.service").info(
+            "serving at %s; token in %s; job files may name paths in %s; give it jobs: coach submit FILE",
+            endpoint.url,
+            endpoint.token_file,
+            ", ".join(map(str, folders)),
+        )
+
+    raise typer.Exit(serve(serving, ready))

@@ -1,0 +1,95 @@
+"""Tables that others measured, from the text of a CSV: rows that know their place, and the speeds in them."""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Iterator, Sequence
+from io import StringIO
+from statistics import median
+from typing import NamedTuple
+
+from coach.core.errors import UserError
+from coach.core.estimation.aggregation import middle
+
+#: What a table of speeds has: a row a configuration, each worker's speed in its last cell, `;` between.
+SPEED_COLUMNS = {"model", "servers", "workers", "worker_speed"}
+#: How a model may have been measured: where a table has several values of one, each is a model of its own.
+WAYS = ("sync_mode", "batch_size")
+#: A total speed below this share of the model's median is a hole in the measurement.
+HOLE = 0.01
+#: Characters of a cell: a curve of a million values.
+LONGEST_CELL = 1 << 24
+
+
+class Line(NamedTuple):
+    """A row, and where it stands."""
+
+    place: str
+    cells: dict[str, str]
+
+    def number(self, column: str, cell: str) -> float:
+        """`cell`, a part of the row's `column`, as a number."""
+        try:
+            return float(cell)
+        except ValueError:
+            raise UserError(f"{self.place}: {column} is {cell.strip()!r}, wanted a number") from None
+
+    def count(self, column: str) -> int:
+        """The row's `column` as a whole number from 1 on."""
+        number = self.number(column, self.cells[column])
+        if not number >= 1 or not number.is_integer():
+            seen = self.cells[column]
+            raise UserError(f"{self.place}: {column} is {seen!r}, wanted a whole number from 1 on")
+        return int(number)
+
+
+class MeasuredModel(NamedTuple):
+    """A model's speeds by (workers, servers), in the table's unit, and where it was measured without one."""
+
+    speeds: dict[tuple[int, int], float]
+    holes: tuple[tuple[int, int], ...]
+
+
+def lines_of(text: str, origin: str) -> Iterator[Line]:
+    """The rows of a CSV with a header. Raises UserError."""
+    csv.field_size_limit(LONGEST_CELL)
+    rows = csv.DictReader(StringIO(text, newline=""))
+    try:
+        for row in rows:
+            # A short row has None where it ends; what a long one has more is kept under None.
+            cells = {name: cell or "" for name, cell in row.items() if isinstance(name, str)}
+            yield Line(f"{origin}:{rows.line_num}", cells)
+    except csv.Error as error:
+        raise UserError(f"cannot read {origin}: line {rows.line_num}: {error}") from None
+
+
+def measured_models(lines: Sequence[Line]) -> dict[str, MeasuredModel]:
+    """The job's speed by model and configuration: the sum of its workers'. Raises UserError.
+
+    Several measurements of one configuration count as they do in a job.
+    """
+    by_model: dict[str, list[Line]] = {}
+    for line in lines:
+        by_model.setdefault(line.cells["model"], []).append(line)
+    measured: dict[str, dict[tuple[int, int], list[float]]] = {}
+    for model, mine in by_model.items():
+        ways = [way for way in WAYS if len({line.cells.get(way) for line in mine}) > 1]
+        for line in mine:
+            name = ", ".join([model, *filter(None, map(line.cells.get, ways))])
+            at = line.count("workers"), line.count("servers")
+            measured.setdefault(name, {}).setdefault(at, []).append(_total(line))
+    return {name: _without_holes(points) for name, points in measured.items()}
+
+
+def _total(line: Line) -> float:
+    return sum(line.number("worker_speed", v) for v in line.cells["worker_speed"].split(";") if v.strip())
+
+
+def _without_holes(points: dict[tuple[int, int], list[float]]) -> MeasuredModel:
+    positive = [v for of in points.values() for v in of if math.isfinite(v) and v > 0]
+    least = HOLE * median(positive) if positive else 0.0
+    usable = {at: [v for v in of if math.isfinite(v) and v > least] for at, of in points.items()}
+    # One measurement is taken to the bit: the thesis's solver answers otherwise to the last digit's change.
+    speeds = {at: of[0] if len(of) == 1 else middle(of) for at, of in usable.items() if of}
+    return MeasuredModel(speeds, tuple(at for at, of in usable.items() if not of))

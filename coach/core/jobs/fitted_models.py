@@ -1,0 +1,87 @@
+"""What fits gave, as the journal has it. A journal has many: a model is made where somebody looks at it."""
+
+from __future__ import annotations
+
+import json
+import math
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic_core import to_json
+
+from coach.core.estimation.convergence import ConvergenceModel
+from coach.core.estimation.interval import Interval
+from coach.core.estimation.speed import SpeedModel
+from coach.core.spec.job import Target
+
+
+@dataclass(slots=True)
+class Surface:
+    """A fitted speed model."""
+
+    data: dict[str, Any]
+    _model: SpeedModel | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def model(self) -> SpeedModel:
+        """The model itself."""
+        if self._model is None:
+            self._model = SpeedModel.from_dict(self.data)
+        return self._model
+
+
+@dataclass(slots=True, eq=False)
+class Curve:
+    """A fitted learning curve; `passes` over the data were done then.
+
+    With `data` may stand what was asked of it first, as `asked` gives it: else whoever starts on a journal would make
+    every model of it, to ask the same again. `given` may be its data as JSON: a point of it takes a tenth of the room.
+    """
+
+    given: dict[str, Any] | str
+    passes: float
+    _model: ConvergenceModel | None = field(default=None, compare=False, repr=False)
+    _asked: tuple[float, Interval | None] | None = field(default=None, compare=False, repr=False)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Curve) and (self.passes, self.data) == (other.passes, other.data)
+
+    __hash__ = None  # type: ignore[assignment]
+
+    @property
+    def data(self) -> dict[str, Any]:
+        """What `ConvergenceModel.to_dict` gave, and what was asked."""
+        data: dict[str, Any] = json.loads(self.given) if isinstance(self.given, str) else self.given
+        return data
+
+    @property
+    def text(self) -> str:
+        """The same as JSON."""
+        return self.given if isinstance(self.given, str) else to_json(self.given).decode()
+
+    def shrink(self) -> None:
+        """Keep the text alone, until somebody asks for what was not asked before."""
+        self.given = self.text
+
+    @property
+    def model(self) -> ConvergenceModel:
+        """The model itself."""
+        if self._model is None:
+            self._model = ConvergenceModel.from_dict(self.data)
+        return self._model
+
+    def last_x(self, target: Target, passes: float) -> Interval | None:
+        """Passes at which `target` will have held, seen from `passes`; remembered, as every decision asks for it."""
+        if self._asked is None and (asked := self.data.get("asked")):
+            self._asked = asked[0], asked[1] and Interval(*asked[1])
+        if self._asked is None or self._asked[0] != passes:
+            goal = target.loss if target.loss is not None else target.accuracy or 0.0
+            self._asked = passes, self.model.epochs_to(float(goal), target.epochs_in_a_row, passes)
+        return self._asked[1]
+
+    def asked(self, target: Target) -> dict[str, Any]:
+        """Its data with the answer to what every decision asks: where `target` is, seen from where it was fitted."""
+        last = self.last_x(target, self.passes)
+        if last is not None and not math.isfinite(last.high):
+            return self.data  # JSON has no infinity
+        return self.data | {"asked": [self.passes, last and [last.low, last.expected, last.high]]}

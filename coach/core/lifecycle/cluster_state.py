@@ -1,0 +1,255 @@
+"""The jobs and their pods as they stand between two changes: who lives, who holds what, and what would fit.
+
+A `Scene` is made of the reducer's state, answers questions about it, and is thrown away at the next change: so
+whatever all waiting jobs would ask is worked out once.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+
+from coach.core.cluster import Allocation, Node, Placement, Pod, PodId, Resources, Role
+from coach.core.gang import Gang, GangPlan, PodRequest, Snapshot, Stand, Wait, plan_gang, plan_on
+from coach.core.gang.packing import place_each
+from coach.core.jobs.job import Job, Phase
+from coach.core.lifecycle.job_view import View
+from coach.core.policies.api.base import AllocationDecision, AllocationPolicy, ClusterView
+
+#: Workers and servers on each node, by its name; the scheduler is on the first.
+Places = Mapping[str, Allocation]
+
+
+class Scene:
+    """The state of all jobs at one instant, and what follows from it."""
+
+    def __init__(
+        self,
+        jobs: Iterable[Job],
+        nodes: tuple[Node, ...],
+        stand: Stand,
+        *,
+        now: float,
+        view: Callable[[Job], View],
+        placement: Placement = Placement.GANG,
+    ) -> None:
+        #: The jobs that have not ended, in queue order.
+        self.live = sorted((job for job in jobs if not job.ended), key=queue_key)
+        self._nodes = nodes
+        self._names = stand.names
+        self._stand = stand
+        self._at = now
+        self._view = view
+        self._placement = placement
+        self._holding = [job for job in self.live if job.pods]
+        self._draining = [
+            job.name for job in self._holding if any(held.releasing for held in job.pods.values())
+        ]
+        #: Answers for jobs that hold nothing, by what they ask for.
+        self._waits: dict[tuple[tuple[Resources, ...], Allocation], Wait | None] = {}
+        self._decision: AllocationDecision | None = None
+        self._has_ample: bool | None = None
+
+    def others_hold(self, job: Job) -> bool:
+        """Whether any other job holds a pod, or is giving one back."""
+        return any(other is not job for other in self._holding)
+
+    def plan(
+        self,
+        job: Job,
+        allocation: Allocation,
+        needed: Allocation,
+        *,
+        shrunk: bool = False,
+        on: Places | None = None,
+    ) -> GangPlan | Wait:
+        """Nodes for what `allocation` lacks beside what all jobs hold now; `shrunk`: without what it would release.
+
+        `on`: just so where there is room, else on these nodes. With default placement the nodes have no names, and what
+        a job needs to go on is asked for without looking for room; what it might do instead of going on
+        (`shrunk`: a probe) only where there is room as far as is known.
+        """
+        gang = gang_pods(job, allocation, on=on)
+        missing = [pod for pod in gang if pod not in job.pods]
+        if self._placement is Placement.DEFAULT and not (shrunk and job.pods):
+            return GangPlan(job.name, dict.fromkeys(missing, ""))
+        if not missing and self._suffices(job, needed):
+            return GangPlan(job.name, {})
+        if on is None:
+            snapshot = self._stand.snapshot()
+            if shrunk:
+                snapshot.leave(job.name, (held.pod for pod, held in job.pods.items() if pod in gang))
+            if self._placement is Placement.DEFAULT:
+                self._expect(snapshot)
+            return plan_on(_gang(job, missing, needed), snapshot, self._draining)
+        bound = [
+            held.pod
+            for other in self._holding
+            for held in other.pods.values()
+            if not (shrunk and other is job and held.pod.id not in gang)
+        ]
+        if (sent := self._sent(job, missing, bound, on)) is not None:
+            return GangPlan(job.name, sent)
+        nodes = tuple(node for node in self._nodes if node.name in on)
+        return plan_gang(_gang(job, missing, needed), nodes, bound, self._draining)
+
+    def _expect(self, snapshot: Snapshot) -> None:
+        """Take from `snapshot` what those pods will take that are on their way to nodes nobody knows yet."""
+        for other in self._holding:
+            coming = [pod for pod, held in other.pods.items() if not held.pod.node and not held.releasing]
+            if coming:
+                place_each(_gang(other, coming, other.minimum).members, other.name, snapshot)
+
+    def _suffices(self, job: Job, needed: Allocation) -> bool:
+        """Whether the job stands with all its pods on nodes that are there, and with as many as are needed."""
+        workers, servers = count_pods(job.pods)
+        enough = workers >= needed.workers and servers >= needed.servers
+        return enough and all(held.pod.node in self._names for held in job.pods.values())
+
+    def _sent(
+        self, job: Job, missing: Iterable[PodId], bound: Iterable[Pod], on: Places
+    ) -> dict[PodId, str] | None:
+        """A node for each of the missing pods as `on` says; None where one has no room."""
+        room = {node.name: node.capacity for node in self._nodes}
+        for pod in bound:
+            if pod.node in room:
+                room[pod.node] -= pod.requests
+        left = _slots(on)
+        left.subtract((held.pod.node, pod.role) for pod, held in job.pods.items() if not held.releasing)
+        sent: dict[PodId, str] = {}
+        for pod_id in missing:
+            requests = job.spec.spec.resources.of(pod_id.role)
+            node = next((node for node in on if left[node, pod_id.role] > 0), None)
+            if node is None or node not in room or not requests.fits(room[node]):
+                return None
+            left[node, pod_id.role] -= 1
+            room[node] -= requests
+            sent[pod_id] = node
+        return sent
+
+    def no_room(self, job: Job) -> Wait | None:
+        """Why a job that holds nothing cannot have even its smallest gang now; None where it can."""
+        of = job.spec.spec.resources.of
+        key = tuple(of(role) for role in Role), job.minimum
+        if key not in self._waits:
+            plan = self.plan(job, job.minimum, job.minimum)
+            self._waits[key] = plan if isinstance(plan, Wait) else None
+        wait = self._waits[key]
+        return wait and replace(wait, job=job.name)
+
+    def decision(self, policy: AllocationPolicy, job: Job) -> AllocationDecision:
+        """What the policy gives `job`, and others that want room, of the nodes without what ending jobs still hold.
+
+        Where all could have their maximum at once, and the policy says (`separable`) that they do not concern one
+        another then, only `job` is asked about.
+        """
+        if self._decision is None and getattr(policy, "separable", False) and self._ample():
+            alone = policy.allocate([self._view(job)], ClusterView(self._nodes, self._at))
+            if alone.allocations[job.name] is not None:
+                return alone
+        if self._decision is None:
+            views, leaving = [], []
+            for other in self.live:
+                if other.phase is Phase.ENDING or other.interrupt:
+                    leaving += [held.pod for held in other.pods.values()]
+                else:
+                    views.append(self._view(other))
+            room = {node.name: node.capacity for node in self._nodes}
+            for pod in leaving:
+                if pod.node in room:
+                    room[pod.node] = room[pod.node] - pod.requests
+            cluster = ClusterView(tuple(Node(name, capacity) for name, capacity in room.items()), self._at)
+            self._decision = policy.allocate(views, cluster)
+        return self._decision
+
+    def _ample(self) -> bool:
+        """Whether there is room for the maximum of all jobs, wherever their pods stand.
+
+        As long as less than a node's room less one pod is held of every node on average, some node has room for a pod.
+        """
+        if self._has_ample is None:
+            most = [self._view(job).most for job in self.live]
+            largest = [max((pod[i] for _, pod in most), default=0.0) for i in range(3)]
+            self._has_ample = all(
+                sum(demand[i] for demand, _ in most) <= usable
+                for i, usable in enumerate(_usable(self._nodes, *largest))
+            )
+        return self._has_ample
+
+
+@lru_cache(maxsize=16)
+def _usable(nodes: tuple[Node, ...], *largest: float) -> tuple[float, ...]:
+    """Cores, GiB and devices of all nodes, each less those of the `largest` pod."""
+    rows = [(node.capacity.cpu, node.capacity.memory, node.capacity.gpu) for node in nodes]
+    return tuple(sum(max(0.0, row[i] - largest[i]) for row in rows) for i in range(3))
+
+
+def plan_alone(job: Job, allocation: Allocation, nodes: tuple[Node, ...]) -> GangPlan | Wait:
+    """Nodes for `allocation` on the empty cluster."""
+    return plan_gang(_gang(job, gang_pods(job, allocation, fresh=True), allocation), nodes, ())
+
+
+def gang_pods(
+    job: Job, allocation: Allocation, *, fresh: bool = False, on: Places | None = None
+) -> list[PodId]:
+    """The pods of `allocation`: those it holds stay, ready ones first; what lacks, at the lowest free places.
+
+    `fresh`: as if it held nothing. `on`: only what stands as it says stays.
+    """
+    elsewhere = misplaced(job, on)
+    counts = {Role.SCHEDULER: 1, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
+    held = [
+        (not h.ready, pod.index, pod)
+        for pod, h in job.pods.items()
+        if not (fresh or h.releasing or pod in elsewhere)
+    ]
+    gang: list[PodId] = []
+    for role, count in counts.items():
+        stay = [pod for _, _, pod in sorted(held) if pod.role is role][:count]
+        free = (PodId(job.name, role, index) for index in itertools.count())
+        gang += [*stay, *itertools.islice((pod for pod in free if pod not in stay), count - len(stay))]
+    return gang
+
+
+def misplaced(job: Job, on: Places | None) -> set[PodId]:
+    """The pods that the job holds where `on` has no place for them."""
+    if on is None:
+        return set()
+    left = _slots(on)
+    out = set()
+    for pod, held in sorted(job.pods.items(), key=lambda item: (not item[1].ready, item[0])):
+        if not held.releasing:
+            left[held.pod.node, pod.role] -= 1
+            if left[held.pod.node, pod.role] < 0:
+                out.add(pod)
+    return out
+
+
+def _slots(on: Places) -> Counter[tuple[str, Role]]:
+    """How many pods of each role each node should have; the scheduler on the first."""
+    slots: Counter[tuple[str, Role]] = Counter()
+    for node, (workers, servers) in on.items():
+        slots[node, Role.WORKER], slots[node, Role.SERVER] = workers, servers
+    slots[next(iter(on)), Role.SCHEDULER] = 1
+    return slots
+
+
+def count_pods(pods: Iterable[PodId]) -> Allocation:
+    """How many workers and servers these are."""
+    roles = [pod.role for pod in pods]
+    return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
+
+
+def queue_key(job: Job) -> tuple[int, float, str]:
+    """Sorts jobs as the gang queue does: priority (higher first), submission, name."""
+    return -job.spec.spec.priority, job.submitted_at, job.name
+
+
+def _gang(job: Job, pods: Iterable[PodId], needed: Allocation) -> Gang:
+    of, priority = job.spec.spec.resources.of, job.spec.spec.priority
+    members = tuple(PodRequest(pod, of(pod.role), priority, job.submitted_at) for pod in pods)
+    counts = {Role.SCHEDULER: 1, Role.SERVER: needed.servers, Role.WORKER: needed.workers}
+    return Gang(job.name, members, counts)

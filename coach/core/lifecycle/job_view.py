@@ -1,0 +1,171 @@
+"""A job as policies see it (`coach.core.policies.api.base.JobView`), with what the life's rules predict for it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from copy import copy
+from functools import cached_property
+from itertools import tee
+from typing import Any
+
+from coach.core.cluster import NOTHING, Allocation, Resources, Role
+from coach.core.estimation.interval import Interval
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job, Phase
+from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle import forecast, probing, stopping_rules
+from coach.core.policies.api.base import Objective
+from coach.core.spec.training import JobClass
+
+
+class View:
+    """Read-only; answers are remembered, for it is made anew when anything changes in its job.
+
+    The reducer asks it too what follows from the job alone (`verdict`, `to_measure`, `probe_size`).
+    """
+
+    def __init__(self, job: Job) -> None:
+        self._job = job
+        self._speeds: dict[Allocation, float] = {}
+        self._costs: dict[Allocation, float] = {}
+        self._budgets: dict[Allocation, float | None] = {}
+        self._payable: dict[Allocation, bool] = {}
+        #: What policies worked out of it (`base.kept`).
+        self.memory: dict[Any, Any] = {}
+        self._factors = job.spec.spec.error_factors
+        self.id = job.name
+        self.created = job.submitted_at
+        self.priority = job.spec.spec.priority
+        self.trial = job.spec.spec.job_class is JobClass.TRIAL_AND_ERROR
+        self.minimum = job.minimum
+        self.maximum = job.maximum
+        self.busy = job.phase in (Phase.RUNNING, Phase.FITTING, Phase.DEPLOYING)
+        self.requests: Mapping[Role, Resources] = {role: job.spec.spec.resources.of(role) for role in Role}
+
+    @cached_property
+    def most(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
+        """Cores, GiB and devices of its maximum, or of what it holds where that is more, and the most of any pod."""
+        resources = self._job.spec.spec.resources
+        held = sum((held.pod.requests for held in self._job.pods.values()), NOTHING)
+        whole, pods = resources.total(self.maximum), resources.each
+        return (
+            (max(whole.cpu, held.cpu), max(whole.memory, held.memory), max(whole.gpu, held.gpu)),
+            (max(pod.cpu for pod in pods), max(pod.memory for pod in pods), max(pod.gpu for pod in pods)),
+        )
+
+    @cached_property
+    def verdict(self) -> tuple[Reason, str] | None:
+        """Why the job ends now; None: it goes on."""
+        return stopping_rules.verdict(self._job)
+
+    @property
+    def to_measure(self) -> Iterator[probing.Probe]:
+        """What it would measure of its speed, the best first, wherever that fits; worked out as far as it is read."""
+        return copy(self._to_measure)
+
+    @cached_property
+    def _to_measure(self) -> Iterator[probing.Probe]:
+        # What one copy of it has found the next ones find there.
+        return tee(probing.to_measure(self._job), 1)[0]
+
+    @cached_property
+    def probe_size(self) -> tuple[float, float | None] | None:
+        """(fraction of the data, seconds or None) of its next mini-epoch; None: its share for them is used up."""
+        return probing.probe_size(self._job)
+
+    @property
+    def grace(self) -> float:
+        """Seconds that the job asks for when it is preempted."""
+        return self._job.spec.spec.grace_period
+
+    @property
+    def current(self) -> Allocation | None:
+        """What it holds; while pods are coming or going, what it is about to hold."""
+        if self._job.phase is Phase.DEPLOYING:
+            return self._job.wanted
+        return self._job.held if self._job.pods else None
+
+    @property
+    def remembered(self) -> Mapping[str, Any]:
+        """What the policy knew of it when something of that last changed."""
+        return self._job.remembered
+
+    @property
+    def done(self) -> float:
+        """Epochs trained, mini-epochs by their part of the data."""
+        return self._job.passes
+
+    @property
+    def loss(self) -> float:
+        """The last loss measured; NaN before the first."""
+        last = self._job.last_evaluated
+        return float("nan") if last is None or last.report.loss is None else last.report.loss
+
+    @property
+    def standing(self) -> dict[str, Allocation]:
+        """Workers and servers on each node, the scheduler's first; without those being released."""
+        nodes: dict[str, list[Role]] = {}
+        pods = [held.pod for held in self._job.pods.values() if not held.releasing]
+        for pod in sorted(pods, key=lambda pod: pod.id.role is not Role.SCHEDULER):
+            nodes.setdefault(pod.node, []).append(pod.id.role)
+        return {
+            node: Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
+            for node, roles in nodes.items()
+        }
+
+    @property
+    def fixed(self) -> Allocation | None:
+        """A probe under way, or the smallest allocation as long as no speed is known."""
+        if self.busy and self._job.kind is EpochKind.MINI:
+            return self.current
+        return self.minimum if self._job.speed is None else None
+
+    @cached_property
+    def remaining_epochs(self) -> Interval:
+        """Epochs to the target."""
+        return forecast.remaining_epochs(self._job) * self._factors.convergence
+
+    @property
+    def deadline(self) -> float | None:
+        """Seconds left of the job's time limit."""
+        limit = self._job.spec.spec.time_limit
+        return None if limit is None else max(0.0, limit - self._job.run_seconds)
+
+    @property
+    def objective(self) -> Objective:
+        """As its file says."""
+        return Objective(self._job.spec.spec.objective)
+
+    @cached_property
+    def restart_seconds(self) -> float:
+        """What a change has cost this job so far: the median epoch with a new group against the others."""
+        return self._job.times.restart
+
+    def speed(self, allocation: Allocation, /) -> float:
+        """Epochs/s as fitted, evaluation and checkpoint included."""
+        if allocation not in self._speeds:
+            if not self._speeds and self._job.speed is not None:
+                # A policy asks for many of them next.
+                self._job.speed.look_at(forecast.allocations(self._job))
+            seconds = forecast.predicted_seconds(self._job, allocation, 1.0)
+            speed = 1.0 / seconds.expected if seconds else 1.0
+            self._speeds[allocation] = speed * self._factors.speed
+        return self._speeds[allocation]
+
+    def epoch_cost(self, allocation: Allocation, /) -> float:
+        """Expected currency units of an epoch."""
+        if allocation not in self._costs:
+            self._costs[allocation] = forecast.predicted_cost(self._job, allocation) * self._factors.cost
+        return self._costs[allocation]
+
+    def epoch_budget(self, allocation: Allocation, /) -> float | None:
+        """Currency units that the next epoch may cost, with what changing costs taken off."""
+        if allocation not in self._budgets:
+            self._budgets[allocation] = forecast.epoch_budget(self._job, allocation)
+        return self._budgets[allocation]
+
+    def affordable(self, allocation: Allocation, /) -> bool:
+        """Whether the money left covers an epoch."""
+        if allocation not in self._payable:
+            self._payable[allocation] = forecast.affordable(self._job, allocation)
+        return self._payable[allocation]

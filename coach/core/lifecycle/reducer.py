@@ -1,0 +1,591 @@
+"""The reducer: events in, actions out. The only caller of decisions, and the only one who changes a job.
+
+Theory of operation. `react` applies the event, lets the row for its type take the actions that follow at once, and
+then gives every job that has become able to move (`_moving`) its next step, oldest first. Every action is applied
+to the state when it is taken, so the next decision sees it; the driver journals event and actions together and
+carries the actions out afterwards. There is no clock here (events carry the time), no I/O and no randomness.
+
+The life of a job (thesis section 4.3, figure 1): step -> allocate -> deploy -> begin -> [epoch] -> settle -> fit ->
+step. Jobs meet only in `_allocate`, where the policy sees all of them; no job waits for another one's probes.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from coach.core.cluster import NOTHING, Allocation, Placement, Pod, PodId, Role
+from coach.core.estimation.interval import Interval
+from coach.core.gang import GangPlan, Wait
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs import fold
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
+from coach.core.jobs.reasons import MEANING, Reason, Retry
+from coach.core.jobs.stale_events import is_late
+from coach.core.lifecycle import forecast, probing, stopping_rules
+from coach.core.lifecycle.cluster_state import (
+    Places,
+    Scene,
+    count_pods,
+    gang_pods,
+    misplaced,
+    plan_alone,
+    queue_key,
+)
+from coach.core.lifecycle.job_view import View
+from coach.core.lifecycle.node_inventory import Nodes
+from coach.core.lifecycle.stall_timeout import patience
+from coach.core.money import Charge, to_amount
+from coach.core.policies.api.base import AllocationPolicy, ChoosesNodes, Remembers
+
+#: Seconds a gang may take to start before it begins with what is there, or gives everything back.
+START_DEADLINE = 60.0
+#: The checkpoint that an epoch starts from is of no use: the next attempt starts from the one before it.
+CHECKPOINT_LOST = (Reason.CHECKPOINT_MISSING, Reason.CHECKPOINT_INVALID)
+#: Pauses before attempt 2, 3, ... of an epoch, in seconds.
+BACKOFF = (0.0, 1.0, 4.0)
+
+
+class Reducer:
+    """State of all jobs, and what follows from each event. `policy` shares the cluster out, `placement` fills nodes."""
+
+    def __init__(self, policy: AllocationPolicy, placement: Placement = Placement.GANG) -> None:
+        self.policy = policy
+        self.placement = placement
+        self.jobs: dict[str, Job] = {}
+        #: The cluster, and which of its nodes are away.
+        self.nodes = Nodes()
+        #: What follows from the state as it is; None where it has changed since.
+        self._scene: Scene | None = None
+        #: Jobs as policies see them, until something changes in them.
+        self._views: dict[str, View] = {}
+        #: Jobs whose next step is to be decided: something they wait for has changed.
+        self._moving: set[str] = set()
+        self._taken: list[act.Action] = []
+        #: When the last event came, seconds.
+        self._at = 0.0
+
+    # -- the two doors ---------------------------------------------------------------------------------
+
+    def apply(self, record: Any) -> None:
+        """Fold one record of a journal; nothing is decided."""
+        self._scene = None
+        self._views.pop(record.job, None)
+        self.nodes.touch(record.job)
+        if isinstance(record, ev.JobSubmitted):
+            if record.job not in self.jobs:
+                self.jobs[record.job] = fold.submitted(record)
+        elif isinstance(record, ev.HandlerStarted):
+            self.nodes.are(record.nodes, record.away, self.jobs)
+            self._views.clear()
+            for job in self.jobs.values():
+                fold.apply(job, record)
+        elif isinstance(record, ev.NodesChanged):
+            self.nodes.are(self.nodes.all, record.away, self.jobs)
+        elif record.job in self.jobs:
+            fold.apply(self.jobs[record.job], record)
+
+    def react(self, event: ev.Event) -> list[act.Action]:
+        """Apply one event; the actions that follow from it, in order, already applied."""
+        self._taken = []
+        self._at = event.at
+        job = self.jobs.get(event.job)
+        late = is_late(job, event)
+        stopped = job.running if job else None
+        self.apply(event)
+        if not late:
+            _ROWS[type(event)](self, self.jobs.get(event.job), event, stopped)
+        while self._moving:
+            movers = sorted((self.jobs[name] for name in self._moving), key=queue_key)
+            self._moving.clear()
+            for mover in movers:
+                if mover.phase is Phase.IDLE:
+                    self._step(mover, event.at)
+        return self._taken
+
+    def _take(self, action: act.Action) -> None:
+        scene, job, view = self._scene, self.jobs[action.job], self._views.get(action.job)
+        waited = job.phase is Phase.IDLE
+        self.apply(action)
+        self._taken.append(action)
+        in_other_words = waited and isinstance(action, act.Enter) and job.phase is Phase.IDLE
+        if in_other_words or isinstance(action, act.Remember):
+            # Nothing has changed that somebody else could see.
+            self._scene = scene
+        if in_other_words and view is not None:
+            self._views[job.name] = view
+
+    @property
+    def _now(self) -> Scene:
+        if self._scene is None:
+            stand = self.nodes.stand(self.jobs)
+            self._scene = Scene(
+                self.jobs.values(),
+                self.nodes.there,
+                stand,
+                now=self._at,
+                view=self._view,
+                placement=self.placement,
+            )
+        return self._scene
+
+    def _view(self, job: Job) -> View:
+        if job.name not in self._views:
+            self._views[job.name] = View(job)
+        return self._views[job.name]
+
+    def forget(self, name: str) -> None:
+        """Know nothing more of a job that has ended."""
+        del self.jobs[name]
+        self._views.pop(name, None)
+        self.nodes.touch(name)
+        self._scene = None
+
+    def _room_changed(self) -> None:
+        """Something was given back or somebody came: whoever waits for room may have it now."""
+        self._moving |= {job.name for job in self._now.live if job.phase is Phase.IDLE}
+
+    # -- rows: one method for each type of event ----------------------------------------------------------
+
+    def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
+        gone_by = event.at if event.gone_by is None else event.gone_by
+        for job in self._now.live:
+            self._settle(job, event.at, Charge.FAILED, gone_by)
+            if job.ending:
+                self._enter(job, event.at, *job.ending)
+            else:
+                self._moving.add(job.name)
+
+    def _nodes_changed(self, _job: Job | None, _event: ev.NodesChanged, _: Any) -> None:
+        self._room_changed()
+
+    def _submitted(self, job: Job | None, event: ev.JobSubmitted, _: Any) -> None:
+        assert job is not None
+        plan = plan_alone(job, job.minimum, self.nodes.all)
+        if isinstance(plan, Wait):
+            self._end(job, event.at, Reason.NEVER_FITS, plan.message)
+            return
+        self._moving.add(job.name)
+
+    def _pod_ready(self, job: Job | None, event: ev.PodReady, _: Any) -> None:
+        assert job is not None
+        self._begin_when_ready(job, event.at)
+        if job.phase is Phase.DEPLOYING and not job.timer and job.unplaced:
+            # The time to wait for all of them is over: the needed ones will do.
+            self._start_deadline(job, event.at)
+
+    def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
+        assert job is not None
+        if job.running:
+            self._take(act.StopEpoch(event.at, job.name, job.running.token, event.reason))
+            return
+        self._settle(job, event.at, Charge.FAILED)
+        if job.phase is Phase.ENDING:
+            self._finish_ending(job, event.at)
+        elif job.phase is Phase.DEPLOYING:
+            left = [pod for pod, held in job.pods.items() if not held.releasing]
+            if MEANING[event.reason].retry is Retry.BOUNDED and self._needed_are_in(job, left):
+                self._go_without(job, event.at, left, f"{event.reason.value}: {event.message}")
+            else:
+                self._failed(job, event.at, event.reason, event.message)
+        self._room_changed()
+
+    def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
+        assert job is not None
+        self._settle(job, event.at, Charge.RELEASE)
+        if job.phase is Phase.ENDING:
+            self._finish_ending(job, event.at)
+        elif job.phase is Phase.DEPLOYING:
+            self._fill(job, event.at)
+        self._room_changed()
+
+    def _epoch_finished(self, job: Job | None, event: ev.EpochFinished, _: Any) -> None:
+        assert job is not None
+        self._settle(job, event.at, Charge.EPOCH)
+        self._fit(job, event.at)
+
+    def _epoch_failed(self, job: Job | None, event: ev.EpochFailed, order: act.RunEpoch | None) -> None:
+        assert job is not None and order is not None
+        self._settle(job, event.at, Charge.FAILED)
+        if (
+            event.reason is Reason.DEADLINE_EXCEEDED
+            and order.budget_bound
+            and not self._payable(job, ever=True)
+        ):
+            self._end(
+                job,
+                event.at,
+                Reason.BUDGET_SPENT,
+                f"epoch {order.number} used up all {order.deadline:.1f} s that the budget left it",
+            )
+        else:
+            if event.reason in CHECKPOINT_LOST and job.epochs:
+                self._take(act.GoBack(event.at, job.name, len(job.epochs) - 1, event.message))
+            self._failed(job, event.at, event.reason, event.message)
+
+    def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:
+        assert job is not None
+        self._moving.add(job.name)
+
+    def _timer_fired(self, job: Job | None, event: ev.TimerFired, _: Any) -> None:
+        assert job is not None
+        if job.phase is Phase.DEPLOYING:
+            self._start_deadline(job, event.at)
+        elif job.phase is Phase.IDLE:
+            self._moving.add(job.name)
+
+    def _stop_asked(self, job: Job | None, event: ev.CancelAsked | ev.InterruptAsked, _: Any) -> None:
+        assert job is not None
+        if job.ended or job.phase is Phase.ENDING:
+            return
+        at_once = isinstance(event, ev.CancelAsked) or event.now
+        reason = Reason.CANCELLED_BY_USER if isinstance(event, ev.CancelAsked) else Reason.INTERRUPTED
+        if job.running:
+            if at_once:
+                self._take(act.StopEpoch(event.at, job.name, job.running.token, reason))
+        elif job.phase is not Phase.FITTING:
+            self._step(job, event.at)
+
+    def _resume_asked(self, job: Job | None, _event: ev.ResumeAsked, _: Any) -> None:
+        assert job is not None
+        self._moving.add(job.name)
+
+    # -- the steps of a life ------------------------------------------------------------------------------
+
+    def _step(self, job: Job, at: float) -> None:
+        """Decide what the job does next, and start it."""
+        if job.cancel:
+            self._end(job, at, Reason.CANCELLED_BY_USER, f"after {len(job.epochs)} epochs")
+            return
+        verdict = self._view(job).verdict
+        if verdict:
+            self._end(job, at, *verdict)
+            return
+        if job.interrupt:
+            self._give_back(job, at)
+            self._enter(job, at, *stopping_rules.standstill(job))
+            return
+        if self._payable(job) is None:
+            self._unpaid(job, at)
+            return
+        if job.fitted < len(job.epochs) and job.speed_points():
+            # What earlier jobs measured, or a fit that a handler did not live to see.
+            self._fit(job, at)
+            return
+        no_room = None if job.pods else self._now.no_room(job)
+        if no_room:
+            self._wait(job, at, no_room, ())
+            return
+        kind, allocation, why = self._choose(job)
+        if allocation is None:
+            plan = self._now.plan(job, job.minimum, job.minimum)
+            self._give_back(job, at)
+            self._wait(job, at, plan, why)
+            return
+        self._take(act.Decide(at, job.name, allocation, kind, why))
+        self._resize(job, at)
+
+    def _fit(self, job: Job, at: float) -> None:
+        self._take(act.FitModels(at, job.name, f"{job.name}.fit{len(job.epochs)}"))
+
+    def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[str, ...]]:
+        """Kind and allocation of the next epoch: a probe that fits now, else what the policy gives."""
+        left = self._probes(job)
+        size = self._view(job).probe_size if left else None
+        if size:
+            for probe in left:
+                point = probe.at
+                payable = forecast.terms(job, point, *size) is not None
+                if payable and isinstance(self._now.plan(job, point, point, shrunk=True), GangPlan):
+                    return EpochKind.MINI, point, (f"{probe}; at most {size[0]:.1%} of the data",)
+        fixed = job.spec.spec.policy.allocation
+        if fixed is not None and self.placement is Placement.DEFAULT:
+            # Its number is not to be decided, and its place in the queue is not Coach's to give.
+            return EpochKind.REAL, fixed, ("as its file says",)
+        decision = self._now.decision(self.policy, job)
+        self._remember(decision.allocations)
+        allocation = decision.allocations[job.name]
+        reasons = tuple(str(step) for step in decision.why(job.name))
+        for_others = any(given for name, given in decision.allocations.items() if name != job.name)
+        if allocation is None and not for_others and not self._now.others_hold(job):
+            # Nothing that it could wait for will ever happen.
+            allocation = self._payable(job)
+            reasons += (f"nobody else holds anything: {allocation}",)
+        return EpochKind.REAL, allocation, reasons
+
+    def _remember(self, names: Iterable[str]) -> None:
+        """Write down what the policy knows of these jobs, where that has changed."""
+        if isinstance(self.policy, Remembers):
+            for name in names:
+                if (known := self.policy.memory(name)) != self.jobs[name].remembered:
+                    self._take(act.Remember(self._at, name, known))
+
+    def _probes(self, job: Job) -> list[probing.Probe]:
+        if job.spec.spec.policy.allocation is not None:
+            return []
+        fits = functools.partial(self.nodes.can_hold, job)
+        return probing.probes_left(job, fits, self._view(job).to_measure)
+
+    def _payable(self, job: Job, *, ever: bool = False) -> Allocation | None:
+        """An allocation whose next epoch is covered: the smallest, else the cheapest that the cluster can hold.
+
+        `ever`: once the nodes that are away are back.
+        """
+        if forecast.affordable(job, job.minimum):
+            return job.minimum
+        others = sorted(
+            forecast.others_affordable(job), key=lambda other: (forecast.predicted_cost(job, other), other)
+        )
+        return next((other for other in others if self.nodes.can_hold(job, other, ever=ever)), None)
+
+    def _unpaid(self, job: Job, at: float) -> None:
+        """No epoch that the cluster can hold is covered: the end, unless one is that nodes that are away could hold."""
+        other = self._payable(job, ever=True)
+        if other is None:
+            self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+        else:
+            self._give_back(job, at)
+            message = f"the money left covers {other}; {self.nodes.away_words()}"
+            self._wait_as(job, at, Reason.NODES_AWAY, message)
+
+    def _unpayable(self, job: Job) -> str:
+        left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
+        seconds, cost = forecast.least_needed(job, job.minimum)
+        return (
+            f"{left:.6f} {job.spec.spec.price_book.currency} left, the next epoch at {job.minimum} may take "
+            f"{seconds:.1f} s and cost {to_amount(cost):.6f}"
+        )
+
+    def _resize(self, job: Job, at: float) -> None:
+        """Go from the pods held to those wanted: end what is too much, start what is missing."""
+        assert job.wanted is not None
+        places = self._places(job)
+        stay = set(gang_pods(job, job.wanted, on=places)) - misplaced(job, places)
+        excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in stay)
+        if excess:
+            self._take(act.ReleasePods(at, job.name, excess))
+        self._fill(job, at)
+
+    def _fill(self, job: Job, at: float) -> None:
+        """Start the pods that are missing and find room; begin when nothing is under way."""
+        assert job.wanted is not None
+        # A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest.
+        whole = job.kind is EpochKind.MINI or not forecast.affordable(job, job.minimum)
+        needed = job.wanted if whole else job.minimum
+        plan = self._now.plan(job, job.wanted, needed, on=self._places(job))
+        if isinstance(plan, Wait):
+            # Room that is on its way out may still be ours: then PodsReleased asks again.
+            if not any(held.releasing for held in job.pods.values()):
+                self._give_back(job, at)
+                self._wait(job, at, plan, ())
+            return
+        missing = tuple(
+            Pod(pod, node, job.spec.spec.resources.of(pod.role)) for pod, node in plan.placements.items()
+        )
+        if missing:
+            self._take(act.DeployPods(at, job.name, missing))
+            if job.metered == NOTHING:
+                self._enter(job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.wanted}")
+        if not job.timer and not all(held.ready or held.releasing for held in job.pods.values()):
+            self._set_timer(job, at, max(at, min(at + START_DEADLINE, self._idle_until(job))))
+        self._begin_when_ready(job, at)
+
+    def _places(self, job: Job) -> Places | None:
+        """Where the job's next epoch should be, where the policy chooses nodes too; None: any."""
+        chosen = self.policy.places.get(job.name) if isinstance(self.policy, ChoosesNodes) else None
+        return chosen if job.kind is EpochKind.REAL else None
+
+    @staticmethod
+    def _idle_until(job: Job) -> float:
+        """How long what it holds may stay idle: until its lease has just the time left to give it back."""
+        return job.lease_until - LEASE_SECONDS if job.metered != NOTHING else float("inf")
+
+    def _begin_when_ready(self, job: Job, at: float) -> None:
+        under_way = any(not held.ready or held.releasing for held in job.pods.values())
+        if job.phase is Phase.DEPLOYING and not under_way and self._needed_are_in(job, job.pods):
+            self._begin(job, at)
+
+    def _start_deadline(self, job: Job, at: float) -> None:
+        """Time is up: begin with what is ready if the needed are, else give everything back."""
+        unready = tuple(pod for pod, held in job.pods.items() if not held.ready and not held.releasing)
+        ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
+        late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
+        if self._needed_are_in(job, ready):
+            self._go_without(job, at, ready, late)
+        elif job.unplaced and job.metered == NOTHING:
+            # What has no node yet has not begun to start, and costs nothing: it waits as long as it takes.
+            self._enter(
+                job,
+                at,
+                Reason.STARTING_FUNCTIONS,
+                f"{len(unready)} of {len(job.pods)} functions have no node",
+            )
+        else:
+            self._give_back(job, at)
+            self._failed(job, at, Reason.START_TIMED_OUT, late)
+
+    def _go_without(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
+        """Start a whole epoch with `pods`, where others do not come: a probe's speed would not be the one asked for."""
+        allocation = count_pods(pods)
+        why = f"{why}; {allocation} instead of {job.wanted}"
+        self._take(act.Decide(at, job.name, allocation, EpochKind.REAL, (*job.why, why)))
+        self._resize(job, at)
+
+    @staticmethod
+    def _needed_are_in(job: Job, pods: Iterable[PodId]) -> bool:
+        pods = list(pods)
+        workers, servers = count_pods(pods)
+        return (
+            any(pod.role is Role.SCHEDULER for pod in pods)
+            and workers >= job.minimum.workers
+            and servers >= job.minimum.servers
+        )
+
+    def _begin(self, job: Job, at: float) -> None:
+        """Reserve the money and start the epoch on the pods that are there."""
+        # What the gang held while it waited is paid first: the terms are about the money left after that.
+        self._settle(job, at, Charge.RELEASE)
+        allocation = job.held
+        kind, fraction, seconds = EpochKind.REAL, 1.0, None
+        if job.kind is EpochKind.MINI and (size := self._view(job).probe_size):
+            kind, (fraction, seconds) = EpochKind.MINI, size
+            if allocation.workers > 1:
+                seconds = None
+        terms = forecast.terms(job, allocation, fraction, seconds)
+        if terms is None:
+            payable = self._payable(job)
+            if payable is None:
+                self._unpaid(job, at)
+            else:
+                why = f"{allocation} is not covered by the budget any more: {payable} instead"
+                self._take(act.Decide(at, job.name, payable, EpochKind.REAL, (why,)))
+                self._resize(job, at)
+            return
+        if seconds is not None:
+            # A timed probe stops by itself well before the money does: what it measured is kept.
+            seconds = min(seconds, terms.deadline / 2)
+        pods = tuple(sorted(job.pods))
+        attempt = job.failures + 1
+        token = f"{job.name}.{job.attempts + 1}"
+        same = job.group != "" and job.members == pods
+        reason = Reason.PROBING_SPEED if kind is EpochKind.MINI else Reason.TRAINING_EPOCH
+        number = len(job.epochs) + 1
+        self._take(
+            act.RunEpoch(
+                at=at,
+                job=job.name,
+                token=token,
+                kind=kind,
+                number=number,
+                attempt=attempt,
+                allocation=allocation,
+                pods=pods,
+                group=job.group if same else f"{job.name}.g{job.groups + 1}",
+                fraction=fraction,
+                seconds=seconds,
+                position=job.position,
+                weights_in=job.weights,
+                weights_out=f"{job.checkpoints}/{token}.ckpt",
+                deadline=terms.deadline,
+                budget_bound=terms.budget_bound,
+                reservation=terms.reservation,
+                predicted_seconds=_as_tuple(terms.predicted),
+                patience=patience(job),
+                evaluate=probing.evaluated(job, kind),
+            )
+        )
+        if (job.reason, job.message) != (reason, f"with {allocation}"):
+            self._enter(job, at, reason, f"with {allocation}")
+
+    def _failed(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        """An attempt failed: again from the last checkpoint, or the end, as the reason says."""
+        retry = MEANING[reason].retry
+        if retry is Retry.FREE or job.cancel:
+            self._moving.add(job.name)
+        elif retry is Retry.NEVER:
+            self._end(job, at, reason, message)
+        elif job.interrupt:
+            self._moving.add(job.name)
+        elif job.failures + 1 >= forecast.MAX_FAILURES:
+            self._end(job, at, reason, f"{message} ({forecast.MAX_FAILURES} attempts in a row failed)")
+        else:
+            pause = BACKOFF[job.failures]
+            again = f"attempt {job.failures + 2} of {forecast.MAX_FAILURES} in {pause:g} s"
+            if at + pause > self._idle_until(job):
+                self._give_back(job, at)
+            self._enter(job, at, Reason.BACKING_OFF, f"{reason.value}: {message}; {again}")
+            self._set_timer(job, at, at + pause)
+
+    # -- money, ends, pods --------------------------------------------------------------------------------
+
+    def _settle(self, job: Job, at: float, charge: Charge, gone_by: float = float("inf")) -> None:
+        """Pay for what the gang held since the last settlement, at most until its lease ended or it was gone."""
+        if job.metered == NOTHING and not job.unbilled_invocations:
+            return
+        until = max(job.billed_until, min(at, gone_by, job.lease_until))
+        amount = job.spec.spec.price_book.cost(
+            job.metered, until - job.billed_until, job.unbilled_invocations
+        )
+        self._take(act.Settle(at, job.name, job.last_token, charge, min(amount, job.ledger.reserved), until))
+
+    def _give_back(self, job: Job, at: float) -> None:
+        pods = tuple(pod for pod, held in job.pods.items() if not held.releasing)
+        if pods:
+            self._take(act.ReleasePods(at, job.name, pods))
+
+    def _end(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        self._take(act.End(at, job.name, reason, message))
+        self._give_back(job, at)
+        self._finish_ending(job, at)
+
+    def _finish_ending(self, job: Job, at: float) -> None:
+        if not job.pods and job.ending:
+            self._enter(job, at, *job.ending)
+            self._room_changed()
+
+    def _wait(self, job: Job, at: float, plan: GangPlan | Wait, why: tuple[str, ...]) -> None:
+        """Say why the job waits: in the gang's numbers, or, where there is room now, in the policy's words."""
+        if isinstance(plan, Wait):
+            reason, message = Reason(plan.reason.value), plan.message
+        else:
+            reason, message = Reason.DRAINING, why[-1] if why else "the policy keeps the room for other jobs"
+        if reason is not Reason.NEVER_FITS:
+            self._wait_as(job, at, reason, message)
+        elif self.nodes.away and self.nodes.can_hold(job, job.minimum, ever=True):
+            self._wait_as(job, at, Reason.NODES_AWAY, f"{message}; {self.nodes.away_words()}")
+        else:
+            self._end(job, at, reason, message)
+
+    def _wait_as(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        if job.phase is not Phase.IDLE or (job.reason, job.message) != (reason, message):
+            self._enter(job, at, reason, message)
+
+    def _set_timer(self, job: Job, at: float, due: float) -> None:
+        self._take(act.SetTimer(at, job.name, f"{job.name}.timer{job.timers + 1}", due))
+
+    def _enter(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        self._take(act.Enter(at, job.name, reason, message))
+
+
+def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:
+    return None if interval is None else (interval.low, interval.expected, interval.high)
+
+
+_ROWS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
+    ev.HandlerStarted: Reducer._handler_started,
+    ev.NodesChanged: Reducer._nodes_changed,
+    ev.JobSubmitted: Reducer._submitted,
+    ev.PodReady: Reducer._pod_ready,
+    ev.PodLost: Reducer._pod_lost,
+    ev.PodsReleased: Reducer._pods_released,
+    ev.EpochFinished: Reducer._epoch_finished,
+    ev.EpochFailed: Reducer._epoch_failed,
+    ev.ModelsFitted: Reducer._models_fitted,
+    ev.TimerFired: Reducer._timer_fired,
+    ev.CancelAsked: Reducer._stop_asked,
+    ev.InterruptAsked: Reducer._stop_asked,
+    ev.ResumeAsked: Reducer._resume_asked,
+}

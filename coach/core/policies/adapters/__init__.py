@@ -1,0 +1,1 @@
+"""Adapters between the two kinds of policies and the drivers."""

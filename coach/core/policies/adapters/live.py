@@ -1,0 +1,278 @@
+"""Runs a `Policy` (events in, actions out) where an `AllocationPolicy` is asked: in the live handler.
+
+`Live` keeps a board: every job with the plan that the policy gave it. When asked, it tells the policy what happened
+since (arrivals, ends, drained jobs, epochs, due ticks), carries its actions out on the board, and answers with what is
+on it: counts as allocations, nodes as `places`. What a live job really holds follows at its next boundary:
+
+* Start, Resize, Migrate: the job's next epoch is with these pods on these nodes. A pod that should stand elsewhere is
+  ended, and another one started there, from the last checkpoint.
+* Preempt, Hold: it gets nothing; drained is who holds nothing any more.
+* Kill: nobody but its user ends a live job. It goes back to the end of the queue, as if it came anew.
+* Wake: the tick comes with the first question after its time.
+
+Where the room of a plan is still held by a job in the middle of an epoch, the job waits, or keeps what it has, and is
+asked for again. Probes measure what they measure; the policy is not asked.
+
+Unlike other allocation policies it remembers: a handler that starts again starts with an empty board, and all its jobs
+arrive anew. A policy with `memory(job)` and `recall(job, known)` gets back what it knew of them (SpeCon's categories).
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+import numpy as np
+
+from coach.core.cluster import Allocation, Role
+from coach.core.policies.adapters.board import Board, BoardJob, LiveJob, take
+from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason, Step, queue_order
+from coach.core.policies.api.react import (
+    TOLERANCE,
+    Action,
+    Arrived,
+    Boundary,
+    Drained,
+    Event,
+    Finished,
+    FloatArray,
+    Hold,
+    JobId,
+    Kill,
+    Migrate,
+    NodeChanged,
+    NodeId,
+    Phase,
+    Plan,
+    Policy,
+    PolicyError,
+    Preempt,
+    Resize,
+    Start,
+    Tick,
+    Wake,
+    demand,
+    totals,
+)
+from coach.core.policies.api.validation import check
+
+
+@runtime_checkable
+class Recalls(Protocol):
+    """A `Policy` that remembers things of jobs which a handler that starts again should not have to learn again."""
+
+    def memory(self, job: JobId, /) -> dict[str, Any]:
+        """What is to be known of the job, in values that JSON has; {}: nothing."""
+
+    def recall(self, job: JobId, known: Mapping[str, Any], /) -> None:
+        """Take up what `memory` said of a job that is about to arrive."""
+
+
+@dataclass(slots=True)
+class Live:
+    """`policy` as an `AllocationPolicy`. Not to be asked for simulated jobs: the engine asks `policy` itself."""
+
+    policy: Policy
+    name: str
+    cadence: float | None = None
+    #: Where the jobs decided last should stand: node -> what, by job. For the driver, beside the allocations.
+    places: dict[str, dict[str, Allocation]] = field(default_factory=dict, init=False)
+    board: Board = field(default_factory=Board, init=False)
+    _numbers: dict[str, JobId] = field(default_factory=dict, init=False)
+    _next: JobId = field(default=0, init=False)
+    _wakes: list[float] = field(default_factory=list, init=False)
+    _coming: dict[JobId, BoardJob] = field(default_factory=dict, init=False)
+    _events: deque[Event] = field(default_factory=deque, init=False)
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        """See `AllocationPolicy.allocate`."""
+        self._look(sorted(jobs, key=queue_order), cluster)  # type: ignore[arg-type]
+        self._tell()
+        while self._wakes and self._wakes[0] <= self.board.now:
+            self._events.append(Tick(heapq.heappop(self._wakes)))
+            self._tell()
+        return self._answer(jobs)
+
+    def memory(self, job: str) -> dict[str, Any]:
+        """See `base.Remembers`."""
+        return self.policy.memory(self._numbers[job]) if isinstance(self.policy, Recalls) else {}
+
+    # -- what happened ---------------------------------------------------------------------------------------------
+
+    def _look(self, jobs: Sequence[LiveJob], cluster: ClusterView) -> None:
+        """Bring the board to what is, and note what happened since."""
+        board = self.board
+        board.now = max(board.now, cluster.now)
+        rows = [(n.capacity.cpu, n.capacity.memory, n.capacity.gpu) for n in cluster.nodes]
+        names = tuple(node.name for node in cluster.nodes)
+        board.capacity = np.array(rows, float).reshape(-1, 3)
+        if names != board.names:
+            self._other_nodes(names)
+        board.count()
+        alive = {job.id for job in jobs}
+        for name in [name for name in self._numbers if name not in alive]:
+            job = board.jobs[self._numbers.pop(name)]
+            self._events.append(Finished(job.id, job.plan, job))
+        for view in jobs:
+            if view.id not in self._numbers:
+                self._arrive(view)
+                continue
+            job = board.jobs[self._numbers[view.id]]
+            job.look(view)
+            if job.phase is Phase.DRAINING and not view.busy and view.current is None:
+                plan = job.plan
+                board.put(job, Phase.WAITING, ())
+                self._events.append(Drained(job.id, plan))
+            elif math.floor(view.done) > job.seen and job.phase is Phase.RUNNING:
+                job.seen = math.floor(view.done)
+                if Boundary in self.policy.wants:
+                    self._events.append(Boundary(job.id, int(job.seen)))
+
+    def _other_nodes(self, names: tuple[str, ...]) -> None:
+        """The cluster has other nodes than before: plans keep those that stayed, by their new numbers."""
+        board = self.board
+        numbers = {name: number for number, name in enumerate(names)}
+        lost = [number for number, name in enumerate(board.names) if name not in numbers]
+        hit: dict[NodeId, list[JobId]] = {number: [] for number in lost}
+        homeless = []
+        for job in board.jobs.values():
+            gone = [part[0] for part in job.plan if part[0] in hit]
+            if gone:
+                hit[gone[0]].append(job.id)
+                homeless.append(job)
+                job.plan = ()
+            else:
+                job.plan = tuple((numbers[board.names[node]], w, s) for node, w, s in job.plan)
+        for job in homeless:
+            board.put(job, Phase.WAITING, ())
+        self._events.extend(NodeChanged(node, False, tuple(ids)) for node, ids in hit.items() if ids)
+        board.names = names
+
+    def _arrive(self, view: LiveJob) -> None:
+        requests = {role: np.array([r.cpu, r.memory, r.gpu]) for role, r in view.requests.items()}
+        number, self._next = self._next, self._next + 1
+        now = self.board.now
+        job = BoardJob(
+            number, view, view.created, now, requests[Role.WORKER], requests[Role.SERVER], requests[Role.SCHEDULER]
+        )  # fmt: skip
+        self._numbers[view.id] = number
+        self._coming[number] = job
+        if isinstance(self.policy, Recalls) and (known := getattr(view, "remembered", None)):
+            self.policy.recall(number, known)
+        self._events.append(Arrived(number))
+
+    def _leave(self, job: BoardJob, killed: bool) -> None:
+        plan = job.plan
+        self.board.put(job, Phase.DRAINING, ())
+        del self.board.jobs[job.id]
+        self._say(Finished(job.id, plan, job, killed))
+
+    # -- what the policy does ----------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        while self._events:
+            event = self._events.popleft()
+            if isinstance(event, Arrived):
+                # Nobody is on the board before its arrival is told, nor off it before its end is.
+                job = self._coming.pop(event.job)
+                self.board.jobs[job.id] = self.board.waiting[job.id] = job
+                self._say(event)
+            elif isinstance(event, Finished):
+                # Unless the policy killed it meanwhile.
+                if event.job in self.board.jobs:
+                    self._leave(self.board.jobs[event.job], event.killed)
+            else:
+                self._say(event)
+
+    def _say(self, event: Event) -> None:
+        for action in self.policy.react(event, self.board):
+            self._carry_out(action)
+
+    def _carry_out(self, action: Action) -> None:
+        board = self.board
+        if isinstance(action, Wake):
+            heapq.heappush(self._wakes, action.at)
+            return
+        job = check(action, board.jobs.get(action.job), board.now)
+        match action:
+            case Start() | Resize() | Migrate():
+                job.migrations += isinstance(action, Migrate)
+                job.resizes += isinstance(action, Resize)
+                if job.started != job.started:
+                    job.started = board.now
+                board.put(job, Phase.RUNNING, action.plan)
+                self._check_room(action)
+            case Hold():
+                board.put(job, Phase.HOLDING if action.plan else Phase.WAITING, action.plan)
+                self._check_room(action)
+            case Preempt():
+                job.preemptions += 1
+                board.put(job, Phase.DRAINING, job.plan)
+            case Kill():
+                self._leave(job, killed=True)
+                self._arrive(job.view)
+
+    def _check_room(self, action: Start | Resize | Migrate | Hold) -> None:
+        """On the nodes of the plan: others may lack what a job that ends holds beyond its plan, a probe's pods, say."""
+        free = self.board.free[[node for node, _, _ in action.plan]]
+        if (free < -TOLERANCE).any():
+            raise PolicyError(f"{self.name}: {action}: more than there is, by {free.min():.4g}")
+
+    # -- the answer --------------------------------------------------------------------------------------------------
+
+    def _answer(self, views: Sequence[JobView]) -> AllocationDecision:
+        board = self.board
+        allocations: dict[str, Allocation | None] = {view.id: None for view in views}
+        self.places = {}
+        room = board.capacity.copy()
+        busy = [job for job in board.jobs.values() if job.view.busy]
+        for job in busy:
+            take(room, job, self._standing(job))
+        for job in [*busy, *(job for job in board.running.values() if not job.view.busy)]:
+            if job.phase is not Phase.RUNNING:
+                continue
+            fixed = job.view.fixed
+            for plan in self._choices(job) if fixed is None else ():
+                if job.view.busy or self._fits(room, job, plan):
+                    allocations[job.name] = totals(plan)
+                    self.places[job.name] = {board.names[n]: Allocation(w, s) for n, w, s in plan}
+                    if not job.view.busy:
+                        take(room, job, plan)
+                    break
+            if fixed is not None:
+                allocations[job.name] = fixed
+        steps = [
+            Step(job.name, job.view.current, given, Reason.PLANNED if given else Reason.QUEUE)
+            for job in board.jobs.values()
+            for given in (allocations[job.name],)
+        ]
+        return AllocationDecision(allocations, tuple(steps))
+
+    def _choices(self, job: BoardJob) -> Iterator[Plan]:
+        """What to give a running job, best first: its plan, what it has, its plan with ever fewer workers."""
+        yield job.plan
+        held = self._standing(job)
+        if (
+            held
+            and job.minimum.workers <= totals(held).workers
+            and job.minimum.servers <= totals(held).servers
+        ):
+            yield held
+        plan = list(job.plan)
+        while sum(part[1] for part in plan) > job.minimum.workers:
+            at = max(place for place, part in enumerate(plan) if part[1])
+            node, workers, servers = plan[at]
+            plan[at] = (node, workers - 1, servers)
+            yield tuple(part for place, part in enumerate(plan) if part[1] or part[2] or place == 0)
+
+    def _standing(self, job: BoardJob) -> Plan:
+        names = self.board.names
+        return tuple((names.index(n), *counts) for n, counts in job.view.standing.items() if n in names)
+
+    @staticmethod
+    def _fits(room: FloatArray, job: BoardJob, plan: Plan) -> bool:
+        return all((need <= room[node] + TOLERANCE).all() for node, need in demand(job, plan).items())

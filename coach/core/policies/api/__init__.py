@@ -1,0 +1,1 @@
+"""What policies and their drivers agree on."""

@@ -1,0 +1,46 @@
+"""What a policy may order of a job: in which phases, with how many workers and servers; the same in every driver."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from coach.core.policies.api.react import (
+    Action,
+    Hold,
+    JobState,
+    Kill,
+    Migrate,
+    Phase,
+    PolicyError,
+    Preempt,
+    Resize,
+    Start,
+    totals,
+)
+
+AnyJob = TypeVar("AnyJob", bound=JobState)
+
+#: Phases from which an action is possible.
+POSSIBLE: Mapping[type, frozenset[Phase]] = {
+    Start: frozenset((Phase.WAITING, Phase.HOLDING)),
+    Hold: frozenset((Phase.WAITING, Phase.HOLDING)),
+    Resize: frozenset((Phase.RUNNING,)),
+    Migrate: frozenset((Phase.RUNNING,)),
+    Preempt: frozenset((Phase.RUNNING,)),
+    Kill: frozenset(Phase),
+}
+
+
+def check(action: Action, job: AnyJob | None, now: float) -> AnyJob:
+    """The job that `action` is for, which may be carried out on it. Raises PolicyError with what was asked and is."""
+    if job is None:
+        raise PolicyError(f"{action}: there is no such job at {now} s")
+    if job.phase not in POSSIBLE[type(action)]:
+        raise PolicyError(f"{action}: job {job.id} is {job.phase} at {now} s and holds {job.plan}")
+    if isinstance(action, Start | Resize | Migrate):
+        plan, low, high = action.plan, job.minimum, job.maximum
+        workers, servers = totals(plan) if len(plan) != 1 else plan[0][1:]
+        if not (low.workers <= workers <= high.workers and low.servers <= servers <= high.servers):
+            raise PolicyError(f"{action}: {workers}x{servers} is not within {low}..{high} of job {job.id}")
+    return job

@@ -1,0 +1,51 @@
+"""Placing a whole job on as few nodes as can be, the idlest first (KOD2 section 4.1; SpeCon's fallback)."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from coach.core.cluster import Allocation
+from coach.core.policies.api.react import TOLERANCE, FloatArray, IntArray, JobState, NodeId, Plan, fitting
+
+
+def whole(job: JobState, counts: Allocation) -> FloatArray:
+    """What `counts` workers and servers and the job's scheduler take together; shape (3,)."""
+    return counts.workers * job.worker + counts.servers * job.server + job.scheduler
+
+
+def idlest(free: FloatArray, capacity: FloatArray) -> IntArray:
+    """Nodes by the idle part of their resources, summed over resources, largest first; equal ones by number."""
+    idle = np.divide(free, capacity, out=np.zeros_like(free), where=capacity > 0).sum(axis=1)
+    return np.argsort(-idle, kind="stable")
+
+
+def fewest_nodes(job: JobState, counts: Allocation, free: FloatArray, capacity: FloatArray) -> Plan | None:
+    """Where `counts` should stand: a node that holds all, else spread "in order of nodes with the idlest resources".
+
+    Of the nodes that hold all, the idlest (the paper does not say which; there, most workers can be added later).
+    The servers come first, on the first node of the plan that holds one. None: there is no room for all.
+    """
+    order = idlest(free, capacity)
+    alone = np.isin(order, fitting(free, whole(job, counts)))
+    if alone.any():
+        return ((int(order[alone][0]), counts.workers, counts.servers),)
+    plan: list[tuple[NodeId, int, int]] = []
+    workers, servers = counts
+    for node in order.tolist():
+        room = free[node] - (0 if plan else job.scheduler)
+        if (room < -TOLERANCE).any():
+            continue
+        here_servers = min(servers, count_in(room, job.server))
+        here_workers = min(workers, count_in(room - here_servers * job.server, job.worker))
+        if here_servers or here_workers:
+            plan.append((node, here_workers, here_servers))
+            workers, servers = workers - here_workers, servers - here_servers
+        if not workers and not servers:
+            return tuple(plan)
+    return None
+
+
+def count_in(room: FloatArray, demand: FloatArray) -> int:
+    """How many times `demand` fits into `room`; very many where it asks for nothing."""
+    asked = demand > 0
+    return int(np.floor((room[asked] + TOLERANCE) / demand[asked]).min()) if asked.any() else 1 << 30

@@ -1,0 +1,1 @@
+"""Which job gives way to which."""

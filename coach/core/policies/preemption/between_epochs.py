@@ -1,0 +1,183 @@
+"""FitGpp, LRTP and RAND for jobs that live: who gives way does so at the end of its epoch, so nothing of it is lost.
+
+The grace period is what is left of the epoch. Where `TrialFirst.react` says what happens on nodes, this says, as
+an allocation policy, who has how much: trial-and-error jobs before best-effort ones, each group in queue order; a
+job that runs keeps its turn and what it has. A trial that finds no room for its smallest allocation makes
+best-effort jobs give way, as `preemption.choose` says, those between two epochs first; while one waits, no
+best-effort job starts. What is left over lets jobs grow to their maximum, in the same order.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from coach.core.cluster import Allocation
+from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.preemption.victims import Fits, Running
+from coach.core.policies.sharing.capacity import Claim, Room
+from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
+
+#: Who gives way: of the running best-effort jobs, for one of a priority.
+Choice = Callable[[Sequence[Running], Fits, int], list[Running]]
+
+
+@dataclass
+class BetweenEpochs:
+    """What has to be remembered between two decisions: how often each job gave way, and the lot it drew.
+
+    A policy that starts in the middle of a job's life finds that in the job's view.
+    """
+
+    choice: Choice
+    lots: Callable[[int], Sequence[float]]
+    _preempted: dict[str, int] = field(default_factory=dict)
+    _lot: dict[str, float] = field(default_factory=dict)
+    #: Who was told to give way and still held its room.
+    _leaving: set[str] = field(default_factory=set)
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        """See `AllocationPolicy.allocate`."""
+        filling = Filling(jobs, cluster)
+        self._remember(filling)
+        line = sorted(filling.shares, key=_turn)
+        waiting_trials = [share for share in line if share.job.trial and share.job.current is None]
+        gone = self._victims(filling, waiting_trials)
+        for share in filling.shares:
+            if share.job.id in gone and not share.closed:
+                filling.close(share, Reason.PREEMPTED)
+        self._leaving = {share.job.id for share in filling.shares if share.refusal is Reason.PREEMPTED}
+
+        growing = sorted(line, key=lambda share: not share.job.trial)
+
+        def hand_out(filling: Filling) -> None:
+            blocked = False
+            for share in line:
+                if share.given is None and not share.closed:
+                    self._admit(share, filling, blocked)
+                blocked = blocked or (share.given is None and share.refusal in _WAITS)
+            one_by_one((share for share in growing if share.given is not None and not share.closed), filling)
+
+        filling.fill(hand_out)
+        place = {id(share): n for n, share in enumerate(line, 1)}
+        return filling.decision(Reason.QUEUE, lambda share: place[id(share)], "in line")
+
+    def _admit(self, share: Share, filling: Filling, blocked: bool) -> None:
+        """The running keep what they have, the others get their smallest; none passes one that waits for its turn."""
+        job, current = share.job, share.job.current
+        if current is None and blocked:
+            filling.close(share, Reason.QUEUE)
+        elif (
+            current is None
+            or job.fixed is not None
+            or not (_inside(job, current) and job.affordable(current))
+        ):
+            filling.give(share, share.next())
+        elif not filling.give(share, current):
+            share.closed, share.refusal = False, None
+            filling.give(share, share.next())
+
+    def _remember(self, filling: Filling) -> None:
+        """Forget who is gone, count who gave way, let the new ones draw."""
+        alive = {share.job.id: share.job for share in filling.shares}
+        for name, job in alive.items():
+            if name not in self._lot:
+                self._recall(name, getattr(job, "remembered", {}))
+        for name in sorted(self._leaving):
+            if name in alive and alive[name].current is None:
+                self._preempted[name] = self._preempted.get(name, 0) + 1
+        new = [name for name in alive if name not in self._lot]
+        drawn = dict(zip(new, self.lots(len(new)), strict=True))
+        self._lot = {name: self._lot.get(name, drawn.get(name, 0.0)) for name in alive}
+        self._preempted = {name: count for name, count in self._preempted.items() if name in alive}
+
+    def _recall(self, job: str, known: Mapping[str, Any]) -> None:
+        if "gave_way" in known:
+            self._preempted[job] = int(known["gave_way"])
+        if "lot" in known:
+            self._lot[job] = float(known["lot"])
+        if "leaving" in known:
+            self._leaving.add(job)
+
+    def memory(self, job: str) -> dict[str, Any]:
+        """See `base.Remembers`."""
+        known: dict[str, Any] = {}
+        if gave_way := self._preempted.get(job, 0):
+            known["gave_way"] = gave_way
+        if lot := self._lot.get(job, 0.0):
+            known["lot"] = lot
+        if job in self._leaving:
+            known["leaving"] = True
+        return known
+
+    def _victims(self, filling: Filling, trials: Sequence[Share]) -> set[str]:
+        """The best-effort jobs that give way, for one waiting trial after the other."""
+        holding = [
+            share for share in filling.shares if share.job.current is not None and share.refusal not in _NEVER
+        ]
+        gone: set[str] = set()
+        placed: list[Claim] = []
+        for trial in trials:
+            if trial.closed:
+                continue
+            claim = _claim(trial, trial.job.fixed or trial.job.minimum, filling.room)
+            here = [share for share in holding if share.job.id not in gone]
+            candidates = [self._candidate(share, filling.room) for share in here if not share.job.trial]
+
+            def fits(out: Sequence[Running], here: list[Share] = here, claim: Claim = claim) -> bool:
+                names = {running.job for running in out}
+                held = (
+                    _claim(share, share.job.current, filling.room)
+                    for share in here
+                    if share.job.id not in names
+                )
+                return not filling.room.misfits(list(chain(held, placed, [claim]))).pods
+
+            gone |= {str(victim.job) for victim in self.choice(candidates, fits, trial.job.priority)}
+            # The next one in line finds room beside it, or has to wait behind it.
+            placed.append(claim)
+        return gone
+
+    def _candidate(self, share: Share, room: Room) -> Running:
+        job = share.job
+        assert job.current is not None
+        largest = np.array(room.largest)
+        need = np.array(share.claim.asks.needs(job.current))
+        seconds = share.seconds(job.current) if job.remaining_epochs is not None else math.inf
+        return Running(
+            job.id,
+            np.divide(need, largest, out=np.zeros(3), where=largest > 0),
+            job.grace,
+            self._preempted.get(job.id, 0),
+            job.priority,
+            seconds,
+            not job.busy,
+            self._lot[job.id],
+        )
+
+
+#: Refusals of those that never run as things are: nobody waits behind them.
+_NEVER = frozenset({Reason.NEVER_FITS, Reason.UNAFFORDABLE})
+_WAITS = frozenset({Reason.CPU, Reason.MEMORY, Reason.GPU, Reason.FRAGMENTATION, Reason.QUEUE})
+
+
+def _turn(share: Share) -> tuple[bool, bool, bool, int]:
+    return not share.job.busy, share.job.current is None, not share.job.trial, share.place
+
+
+def _inside(job: JobView, at: Allocation) -> bool:
+    return (
+        job.minimum.workers <= at.workers <= job.maximum.workers
+        and job.minimum.servers <= at.servers <= job.maximum.servers
+    )
+
+
+def _claim(share: Share, at: Allocation | None, room: Room) -> Claim:
+    claim = Claim(share.job, None, 1.0, room)
+    claim.at = at
+    return claim

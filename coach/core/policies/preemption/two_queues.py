@@ -1,0 +1,361 @@
+"""What FitGpp, LRTP and RAND share: two FIFO queues, and best-effort jobs that give way to trial-and-error jobs.
+
+FitGpp paper, section 2.1: "When a TE job arrives at a job queue, one or more BE jobs are suspended to make room
+for the incoming TE job if the resource is insufficient. The preempted BE jobs are placed back on the top of the
+queue to observe the FIFO."
+
+Where the paper is silent:
+
+- Trial-and-error (TE) jobs have a FIFO queue of their own, ahead of that of the best-effort (BE) jobs. A TE job for
+  which nobody can be preempted waits at its head, and while it waits no BE job starts.
+- The BE queue is in order of arrival. Whoever was preempted came before all that never ran, so that is its top.
+- The room that a TE job was promised on a node, less what its victims will leave there, is kept from all others
+  during the grace period. It starts as soon as its room is there, with or without its victims gone, on no other node.
+- A job gets its maximum, as a user asks for it, or waits; a single task goes to the node on which the least is left
+  over (best fit), a larger job to few nodes (`placing.grow`).
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections import deque
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from heapq import heappop, heappush
+from typing import Any
+
+import numpy as np
+
+from coach.core.policies.adapters.placing import grow
+from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView
+from coach.core.policies.api.react import (
+    TOLERANCE,
+    TRIAL,
+    Action,
+    Arrived,
+    Drained,
+    Event,
+    Finished,
+    FloatArray,
+    JobId,
+    JobState,
+    NodeChanged,
+    NodeId,
+    Plan,
+    Preempt,
+    Start,
+    View,
+    demand,
+)
+from coach.core.policies.placement.best_fit import best_fit, single, still_fits, weights
+from coach.core.policies.preemption.between_epochs import BetweenEpochs
+from coach.core.policies.preemption.candidates import BestEffort
+from coach.core.policies.preemption.victims import Fits, Running
+
+#: Rows of demand that nobody needs.
+NOTHING: FloatArray = np.zeros(3)
+
+
+@dataclass(slots=True)
+class Promise:
+    """Room for a TE job that waits for its victims."""
+
+    job: JobState
+    plan: Plan
+    #: What it will hold, by node.
+    need: dict[NodeId, FloatArray]
+    #: What its victims still hold, by victim and node.
+    coming: dict[JobId, dict[NodeId, FloatArray]]
+
+    def kept(self, node: NodeId) -> FloatArray:
+        """What of a node's free room is kept for it: its need less what its victims will leave there."""
+        coming = sum((held[node] for held in self.coming.values() if node in held), NOTHING)
+        kept: FloatArray = np.maximum(self.need[node] - coming, 0.0)
+        return kept
+
+
+@dataclass
+class TrialFirst(ABC):
+    """See the module. Subclasses say who gives way: `_tasks` by whole arrays, `_choice` for jobs of any shape."""
+
+    #: P: how often a best-effort job may be preempted in its life.
+    most: int = field(default=1, metadata={"symbol": "P"})
+    wants = frozenset[type]()
+
+    #: When to decide as an allocation policy: at the ends of epochs.
+    cadence = None
+
+    _between: BetweenEpochs | None = field(default=None, init=False, repr=False)
+    _trials: deque[JobId] = field(default_factory=deque, init=False, repr=False)
+    #: A heap: jobs are numbered in order of arrival.
+    _others: list[JobId] = field(default_factory=list, init=False, repr=False)
+    #: The heads that were found to fit nowhere: only where room comes free they are tried again.
+    _stuck: set[JobId] = field(default_factory=set, init=False, repr=False)
+    _promises: dict[JobId, Promise] = field(default_factory=dict, init=False, repr=False)
+    #: By node, those who were promised room there.
+    _promised: dict[NodeId, list[Promise]] = field(default_factory=dict, init=False, repr=False)
+    _of_victim: dict[JobId, Promise] = field(default_factory=dict, init=False, repr=False)
+    _running: BestEffort | None = field(default=None, init=False, repr=False)
+    #: [node, resource]: kept for promises; and each resource's weight in a node's slack.
+    _kept: FloatArray = field(default_factory=lambda: NOTHING, init=False, repr=False)
+    _weight: FloatArray = field(default_factory=lambda: NOTHING, init=False, repr=False)
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        """See `AllocationPolicy.allocate`: the same rule for jobs that live, between their epochs."""
+        if self._between is None:
+            self._between = BetweenEpochs(self._choice, self._lots)
+        return self._between.allocate(jobs, cluster)
+
+    def memory(self, job: str) -> dict[str, Any]:
+        """See `base.Remembers`."""
+        return self._between.memory(job) if self._between is not None else {}
+
+    def react(self, event: Event, view: View) -> Iterator[Action]:
+        """See `Policy`."""
+        if self._running is None:
+            self._begin(view)
+        assert self._running is not None
+        match event:
+            case Arrived(number):
+                if view.jobs[number].kind == TRIAL:
+                    self._trials.append(number)
+                else:
+                    heappush(self._others, number)
+                # Behind others that wait there is nothing to do: nothing came free.
+                if self._trials[0] != number if self._trials else self._others[0] != number:
+                    return
+                freed: tuple[NodeId, ...] = ()
+            case Finished(number, plan, _, killed):
+                self._running.remove(number)
+                if killed:
+                    self._strike(number)
+                freed = tuple(part[0] for part in plan)
+            case Drained(number, plan):
+                heappush(self._others, number)
+                freed = tuple(part[0] for part in plan)
+                if (promise := self._of_victim.pop(number, None)) is not None:
+                    del promise.coming[number]
+                    self._keep(promise)
+            case NodeChanged(node, up, lost):
+                freed = (node,) if up else ()
+                self._stuck.clear()
+                self._lose(node, lost, view)
+            case _:
+                return
+        if self._promised:
+            for node in freed:
+                for promise in list(self._promised.get(node, ())):
+                    if self._ready(promise, view):
+                        self._fulfil(promise)
+                        yield Start(promise.job.id, promise.plan)
+        yield from self._serve(view, freed)
+
+    def _begin(self, view: View) -> None:
+        self._weight = weights(view.capacity)
+        self._running = BestEffort(self._weight, self.most)
+        self._kept = np.zeros_like(view.capacity)
+
+    # -- the queues ------------------------------------------------------------------------------------------------
+
+    def _serve(self, view: View, freed: tuple[NodeId, ...]) -> Iterator[Action]:
+        """Start whom there is room for, in turn; make room for TE jobs."""
+        running = self._running
+        assert running is not None
+        while self._trials:
+            job = view.jobs[self._trials[0]]
+            plan = self._place(job, view, freed)
+            if plan:
+                self._trials.popleft()
+                self._stuck.discard(job.id)
+                yield Start(job.id, plan)
+                continue
+            room = self._room(view)
+            victims = self._victims(job, room, view)
+            if not victims:
+                self._wait(job)
+                return
+            self._trials.popleft()
+            self._stuck.discard(job.id)
+            self._promise(job, victims, room, view)
+            for victim in victims:
+                running.remove(victim.id)
+                yield Preempt(victim.id)
+        while self._others:
+            job = view.jobs[self._others[0]]
+            plan = self._place(job, view, freed)
+            if not plan:
+                self._wait(job)
+                return
+            heappop(self._others)
+            self._stuck.discard(job.id)
+            yield Start(job.id, plan)
+            self._note(job, plan, view)
+
+    def _place(self, job: JobState, view: View, freed: tuple[NodeId, ...]) -> Plan:
+        """Nodes for all that a job asks for; () where there is no room. Who is stuck is tried on `freed` nodes
+        only."""
+        room = self._room(view)
+        if job.id in self._stuck:
+            return still_fits(room, job, freed)
+        if not single(job):
+            return grow(room, job, (), job.maximum, whole=True)
+        return best_fit(room, job, self._weight)
+
+    def _wait(self, job: JobState) -> None:
+        """The head of a queue fits nowhere."""
+        if single(job):
+            self._stuck.add(job.id)
+
+    def _room(self, view: View) -> FloatArray:
+        """What is free and not promised, [node, resource]: N of equation 2."""
+        return view.free - self._kept if self._promised else view.free
+
+    def _note(self, job: JobState, plan: Plan, view: View) -> None:
+        assert self._running is not None
+        if single(job):
+            self._running.add(job, job.worker, plan[0][0], self._end(job, view))
+        else:
+            held = sum(demand(job, plan).values(), NOTHING)
+            self._running.add(job, held, -1, math.nan)
+
+    def _strike(self, number: JobId) -> None:
+        """A job was killed: it may have waited."""
+        self._stuck.clear()
+        if number in self._promises:
+            self._fulfil(self._promises[number])
+        if (promise := self._of_victim.pop(number, None)) is not None:
+            del promise.coming[number]
+            self._keep(promise)
+        self._trials = deque(waiting for waiting in self._trials if waiting != number)
+        self._others = sorted(waiting for waiting in self._others if waiting != number)
+
+    # -- promises --------------------------------------------------------------------------------------------------
+
+    def _promise(self, job: JobState, victims: Sequence[JobState], room: FloatArray, view: View) -> None:
+        """Keep the room that the victims leave for `job`."""
+        held = {victim.id: demand(victim, victim.plan) for victim in victims}
+        if single(job):
+            # Where the room suffices: the node of the last victim, unless another one's is enough by then.
+            node = next(at for v in reversed(victims) for at in held[v.id] if _suffices(at, held, room, job))
+            plan: Plan = ((node, 1, 0),)
+        else:
+            after = room.copy()
+            for nodes in held.values():
+                for at, amount in nodes.items():
+                    after[at] += amount
+            plan = grow(after, job, (), job.maximum, whole=True)
+        need = demand(job, plan)
+        promise = Promise(job, plan, need, held)
+        self._promises[job.id] = promise
+        for victim in victims:
+            self._of_victim[victim.id] = promise
+        for at in need:
+            self._promised.setdefault(at, []).append(promise)
+        self._keep(promise)
+
+    def _keep(self, promise: Promise) -> None:
+        for node in promise.need:
+            self._kept[node] = sum((other.kept(node) for other in self._promised.get(node, ())), NOTHING)
+
+    def _ready(self, promise: Promise, view: View) -> bool:
+        """Whether all its room is there, beside what is kept for others."""
+        return all(
+            bool((view.free[node] - self._kept[node] + promise.kept(node) >= need - TOLERANCE).all())
+            for node, need in promise.need.items()
+        )
+
+    def _fulfil(self, promise: Promise) -> None:
+        """The promise is kept, or void: its room is not kept any longer."""
+        del self._promises[promise.job.id]
+        for victim in promise.coming:
+            del self._of_victim[victim]
+        for node in promise.need:
+            self._promised[node].remove(promise)
+            if not self._promised[node]:
+                del self._promised[node]
+        self._keep(promise)
+
+    def _lose(self, node: NodeId, lost: tuple[JobId, ...], view: View) -> None:
+        """Jobs that were on a lost node wait again; who was promised room there has to look for other room."""
+        assert self._running is not None
+        for promise in list(self._promised.get(node, ())):
+            self._fulfil(promise)
+            self._trials.appendleft(promise.job.id)
+        for number in lost:
+            if (promise_of := self._of_victim.pop(number, None)) is not None:
+                del promise_of.coming[number]
+                self._keep(promise_of)
+            self._running.remove(number)
+            if view.jobs[number].kind == TRIAL:
+                self._trials.append(number)
+            else:
+                heappush(self._others, number)
+        self._trials = deque(sorted(self._trials))
+
+    # -- victims ---------------------------------------------------------------------------------------------------
+
+    def _victims(self, job: JobState, room: FloatArray, view: View) -> list[JobState]:
+        """Who gives way to `job`; [] where nobody can."""
+        assert self._running is not None
+        if not len(self._running):
+            return []
+        if single(job) and not self._running.wide:
+            return [view.jobs[number] for number in self._tasks(job, room, self._running)]
+        return self._any(job, room, view, self._running)
+
+    def _end(self, _job: JobState, _view: View) -> float:
+        """When a single task that starts now will end, for those who look at it."""
+        return math.nan
+
+    @abstractmethod
+    def _tasks(self, job: JobState, room: FloatArray, running: BestEffort) -> list[JobId]:
+        """Of single tasks, for a single task."""
+
+    def _lots(self, count: int) -> Sequence[float]:
+        """What each draws, under RANDOM."""
+        return [0.0] * count
+
+    def _any(self, job: JobState, room: FloatArray, view: View, running: BestEffort) -> list[JobState]:
+        """Of jobs of any shape, for a job of any shape."""
+        jobs = sorted(running.jobs, key=lambda other: other.id)
+        held = {other.id: demand(other, other.plan) for other in jobs}
+        candidates = [
+            Running(
+                other.id,
+                sum(held[other.id].values(), NOTHING) * self._weight,
+                other.grace,
+                other.preemptions,
+                other.priority,
+                seconds_left(other),
+                lot=lot,
+            )
+            for other, lot in zip(jobs, self._lots(len(jobs)), strict=True)
+        ]
+
+        def fits(gone: Sequence[Running]) -> bool:
+            after = room.copy()
+            for one in gone:
+                for node, amount in held[int(one.job)].items():
+                    after[node] += amount
+            return bool(grow(after, job, (), job.maximum, whole=True))
+
+        chosen = self._choice(candidates, fits, job.priority)
+        return [view.jobs[int(one.job)] for one in chosen]
+
+    @abstractmethod
+    def _choice(self, candidates: Sequence[Running], fits: Fits, priority: int) -> list[Running]:
+        """`choose`, with what belongs to the rule."""
+
+
+def seconds_left(job: JobState) -> float:
+    """Predicted seconds until a running job ends."""
+    speed = job.speed(job.workers, job.servers)
+    return job.remaining().expected / speed if speed > 0 else math.inf
+
+
+def _suffices(
+    node: NodeId, held: dict[JobId, dict[NodeId, FloatArray]], room: FloatArray, job: JobState
+) -> bool:
+    there = room[node] + sum((nodes[node] for nodes in held.values() if node in nodes), NOTHING)
+    return bool((there >= job.worker - TOLERANCE).all())

@@ -1,0 +1,1 @@
+"""How jobs share a cluster: marginal utility, capacity, progressive filling."""

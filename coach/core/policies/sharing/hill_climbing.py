@@ -1,0 +1,193 @@
+"""The first of the two steps: what one job would like to have, if it were alone.
+
+Thesis section 4.2 with its sign mended: the gain of a worker is f(w+1, s) - f(w, s), that of a server
+f(w, s+1) - f(w, s), with f the predicted speed in epochs/s (the thesis prints f(w, s) - f(w+1, s)). The climb
+starts at the job's minimum and takes the larger gain, step by step, within what the epoch budget allows.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+
+from coach.core.cluster import Allocation
+from coach.core.estimation.interval import to_count_on
+from coach.core.estimation.speed import LEAST_EFFICIENCY
+from coach.core.policies.api.base import JobView, Objective, Reason, Step, kept
+
+CHEAPEST = Objective.CHEAPEST
+
+#: (workers, servers) added by one step: a worker or a server; where neither helps, both; where that does not help
+#: either (a plateau, a ripple in the prediction), a step further or back.
+RINGS = (
+    ((1, 0), (0, 1)),
+    ((1, 1),),
+    ((2, 0), (0, 2), (2, 1), (1, 2), (2, 2), (1, -1), (-1, 1), (-1, 0), (0, -1)),
+)
+
+#: Differences in cost below this part of it are rounding.
+ROUNDING = 1e-9
+
+#: (tier, value) of an allocation for a job; larger is better.
+Level = tuple[int, float]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Climb:
+    """The climb of one job. Holds what is the same for all jobs; `climber` keeps one of each."""
+
+    objective: Objective = Objective.SOONEST
+    #: What a pod has to bring, as a part of what the job's pods bring on average: it bounds the waste, and keeps the
+    #: climb from chasing noise.
+    least_efficiency: float = LEAST_EFFICIENCY
+
+    def cheapest(self, job: JobView) -> bool:
+        """Whether `job` is to reach its target for the least money: it asks for that, or all do."""
+        return self.objective is CHEAPEST or job.objective is CHEAPEST
+
+    def level(self, job: JobView, allocation: Allocation) -> Level:
+        """How good `allocation` is for `job` alone.
+
+        Tier 1 keeps the limit - the epoch budget, or for the cheapest the deadline - and is worth its speed, or its
+        cost with the sign turned. Tier 0 breaks the limit and is worth what leads back to it: its cost with the
+        sign turned, or its speed. Below is what the money left cannot pay.
+        """
+        if not job.affordable(allocation):
+            return -1, -job.epoch_cost(allocation)
+        speed = job.speed(allocation)
+        if self.cheapest(job):
+            return (0, speed) if late(job, speed) else (1, -job.epoch_cost(allocation))
+        return (1, speed) if within_epoch_budget(job, allocation) else (0, -job.epoch_cost(allocation))
+
+    def __call__(self, job: JobView) -> tuple[Allocation | None, list[Step]]:
+        """What `job` would like to have (None where not even that can be paid), and the way there."""
+        return kept(job, self, lambda: self._climb(job))
+
+    def tier(self, job: JobView, allocation: Allocation) -> int:
+        """The tier of `allocation`, see `level`."""
+        tiers: dict[Allocation, int] = kept(job, (Climb.level, self), dict)
+        if allocation not in tiers:
+            tiers[allocation] = self.level(job, allocation)[0]
+        return tiers[allocation]
+
+    def _climb(self, job: JobView) -> tuple[Allocation | None, list[Step]]:
+        steps: list[Step] = []
+        at, here = job.minimum, self.level(job, job.minimum)
+        while found := self._best(job, at, here):
+            there, to = found
+            steps.append(self._step(job, (at, here), (to, there)))
+            at, here = to, there
+        if here[0] == 1:
+            steps += self._pruned(job, at, here[1])
+        return (None if here[0] < 0 else at), steps
+
+    def _pruned(self, job: JobView, at: Allocation, value: float) -> Iterator[Step]:
+        """What was not taken of the nearest ring, though it is better, and why: `value` is that of `at`, in tier 1."""
+        cheapest, least, most = self.cheapest(job), job.minimum, job.maximum
+        for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)) if cheapest else RINGS[0]:
+            to = Allocation(at.workers + workers, at.servers + servers)
+            if (
+                not least.workers <= to.workers <= most.workers
+                or not least.servers <= to.servers <= most.servers
+            ):
+                continue
+            gain = (-job.epoch_cost(to) if cheapest else job.speed(to)) - value
+            if gain > abs(value) * ROUNDING:
+                unit = "an epoch" if cheapest else "epochs/s"
+                reason = Reason.TOO_LITTLE
+                if self.level(job, to)[0] < 1:
+                    reason = Reason.LATE if cheapest and job.affordable(to) else Reason.OVER_BUDGET
+                yield Step(job.id, at, to, reason, gain, unit, job.epoch_cost(to))
+
+    def _best(self, job: JobView, at: Allocation, here: Level) -> tuple[Level, Allocation] | None:
+        """The move of the nearest ring that gains most for each pod it moves, if any gains enough."""
+        tier, value = here
+        cheapest = self.cheapest(job)
+        by_speed = tier == 1 and not cheapest
+        hurrying = tier == 0 and cheapest
+        least = value / sum(at) * self.least_efficiency if by_speed or hurrying else abs(value) * ROUNDING
+        (least_workers, least_servers), (most_workers, most_servers) = job.minimum, job.maximum
+        for ring in _around(at):
+            best: tuple[Level, Level, Allocation] | None = None
+            for to, added, moved in ring:
+                if not least_workers <= to[0] <= most_workers or not least_servers <= to[1] <= most_servers:
+                    continue
+                enough = value + least * added
+                if by_speed:
+                    # `level`, with the questions first that most steps of a long climb end with.
+                    there = 1, job.speed(to)
+                    if there[1] <= enough:
+                        continue
+                    merit = 1, (there[1] - value) / moved
+                    if best is not None and merit <= best[0]:
+                        continue
+                    if not (job.affordable(to) and within_epoch_budget(job, to)):
+                        continue
+                else:
+                    there = self.level(job, to)
+                    if there[0] > tier:
+                        merit = there
+                    elif there[0] == tier and there[1] > enough:
+                        merit = tier, (there[1] - value) / moved
+                    else:
+                        continue
+                if best is None or merit > best[0]:
+                    best = merit, there, to
+            if best is not None:
+                return best[1:]
+        return None
+
+    def _step(self, job: JobView, before: tuple[Allocation, Level], after: tuple[Allocation, Level]) -> Step:
+        (at, here), (to, there) = before, after
+        cost = job.epoch_cost(to)
+        inside = here[0] == there[0] == 1
+        cheapest = self.cheapest(job)
+        if cheapest and inside:
+            return Step(job.id, at, to, Reason.COST, there[1] - here[1], "an epoch", cost)
+        if inside:
+            return Step(job.id, at, to, Reason.SPEED, there[1] - here[1], "epochs/s", cost)
+        if cheapest:
+            return Step(job.id, at, to, Reason.DEADLINE, job.speed(to) - job.speed(at), "epochs/s", cost)
+        return Step(job.id, at, to, Reason.EPOCH_BUDGET, job.epoch_cost(at) - cost, "an epoch", cost)
+
+
+#: The same climb for the same arguments: what it found of a job is kept by it (`kept`).
+climber = lru_cache(Climb)
+
+
+def within_epoch_budget(job: JobView, allocation: Allocation) -> bool:
+    """Whether an epoch with `allocation` costs no more than the job's epoch budget, if it has one."""
+    budget = job.epoch_budget(allocation)
+    return budget is None or job.epoch_cost(allocation) <= budget * (1 + ROUNDING)
+
+
+def late(job: JobView, speed: float) -> bool:
+    """Whether the job would end after its deadline at `speed` epochs/s, with all the epochs `to_count_on`."""
+    left = job.remaining_epochs
+    if job.deadline is None or left is None:
+        return False
+    return to_count_on(left.expected, left.high) > job.deadline * speed
+
+
+@lru_cache(maxsize=1 << 16)
+def _around(at: Allocation) -> tuple[tuple[tuple[Allocation, int, int], ...], ...]:
+    """The rings around an allocation: (where a step leads, pods it adds or 0, pods it moves)."""
+    return tuple(
+        tuple(
+            (
+                Allocation(at.workers + workers, at.servers + servers),
+                max(workers + servers, 0),
+                abs(workers) + abs(servers),
+            )
+            for workers, servers in ring
+        )
+        for ring in RINGS
+    )
+
+
+def allocations(job: JobView) -> Iterator[Allocation]:
+    """All allocations within the job's limits."""
+    for workers in range(job.minimum.workers, job.maximum.workers + 1):
+        for servers in range(job.minimum.servers, job.maximum.servers + 1):
+            yield Allocation(workers, servers)

@@ -1,0 +1,245 @@
+"""The job file as a type: `TrainingJob` is the YAML, the journal's JSON and the CRD's schema at once.
+
+`coach.jobfiles` reads files and reports mistakes with their lines; here stand only meaning and bounds. A job
+goes into the journal as `job.to_json()` and comes back as `TrainingJob.from_json(...)`, equal in every field.
+"""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Annotated, Any, Literal, NamedTuple
+
+from pydantic import Field, model_validator
+
+from coach.core.cluster import Allocation
+from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
+from coach.core.spec.resources import (
+    BookOrName,
+    Budget,
+    BudgetOrNone,
+    InlinePrices,
+    JobObjective,
+    Policy,
+    PolicyName,
+    Range,
+    RoleResources,
+    RolesResources,
+)
+from coach.core.spec.training import (
+    Checkpoint,
+    Data,
+    DataFormat,
+    ErrorFactors,
+    JobClass,
+    Metadata,
+    MiniEpoch,
+    Mode,
+    Model,
+    Optimizer,
+    Target,
+    Testing,
+)
+from coach.core.spec.types import Conflict, Duration, Image, Part, Whole, conflicts
+
+__all__ = [
+    "API_VERSION",
+    "Budget",
+    "Checkpoint",
+    "Conflict",
+    "Data",
+    "DataFormat",
+    "ErrorFactors",
+    "InlinePrices",
+    "JobClass",
+    "JobObjective",
+    "JobSpec",
+    "Limits",
+    "Metadata",
+    "MiniEpoch",
+    "Mode",
+    "Model",
+    "Optimizer",
+    "Policy",
+    "PolicyName",
+    "Range",
+    "RoleResources",
+    "RolesResources",
+    "Target",
+    "Testing",
+    "TrainingJob",
+]
+
+API_VERSION = "coach.dev/v1alpha1"
+
+
+class Limits(NamedTuple):
+    """The allocations a job may have: from `smallest` to `largest`, both included."""
+
+    smallest: Allocation
+    largest: Allocation
+
+    def allows(self, allocation: Allocation) -> bool:
+        """Whether `allocation` is within the limits."""
+        return (
+            self.smallest.workers <= allocation.workers <= self.largest.workers
+            and self.smallest.servers <= allocation.servers <= self.largest.servers
+        )
+
+
+class JobSpec(Part):
+    """Everything Coach needs to know of a job."""
+
+    model: Model = Field(description="The model file: what is trained.")
+    data: Data = Field(description="The data set it is trained on.")
+    target: Target = Field(description="When the job is done.")
+    budget: BudgetOrNone = Field(
+        description="What may be spent, at most; the word `none` says aloud that nothing limits it.",
+        examples=[{"amount": 5.00, "currency": "USD"}, "none"],
+    )
+    image: Image | None = Field(
+        default=None,
+        description="Container image of the functions, on Kubernetes. "
+        "Without it, the one the platform was set up with.",
+        examples=["registry.example.com/coach-functions:0.1.0"],
+    )
+    time_limit: Annotated[Duration, Field(gt=0)] | None = Field(
+        default=None,
+        description="Longest time that it may train, waiting not counted; an epoch under way is finished. "
+        "A duration, or seconds.",
+        examples=["2h", 90],
+    )
+    max_epochs: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=10**6,
+        description="Most real epochs; the job ends without its target after them.",
+        examples=[50],
+    )
+    priority: Whole = Field(
+        default=0, ge=-(10**9), le=10**9, description="Jobs with a higher priority are placed first."
+    )
+    workers: Range = Field(default=Range(), description="Limits of the number of workers.")
+    servers: Range = Field(default=Range(), description="Limits of the number of parameter servers.")
+    resources: RolesResources = Field(
+        default=RolesResources(), description="What one instance of each role requests."
+    )
+    batch_size: Whole = Field(
+        default=64,
+        ge=1,
+        le=10**6,
+        description="Samples a step, shared out over the workers: the mathematics stay the same.",
+    )
+    optimizer: Optimizer | None = Field(
+        default=None,
+        description="The optimizer. Without it the model file's `optimizer()`, and without that SGD at 0.01.",
+        examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}],
+    )
+    seed: Whole = Field(
+        default=0, ge=0, le=2**31 - 1, description="Seed of the weights and of the order of the samples."
+    )
+    mode: Mode = Field(default=Mode.SYNC, description="Whether workers step together or each for itself.")
+    job_class: JobClass = Field(
+        default=JobClass.BEST_EFFORT,
+        alias="class",
+        description="Best-effort jobs may be preempted by policies that preempt.",
+    )
+    grace_period: Duration = Field(
+        default=30.0, description="Time a preempted job has to write its checkpoint; a duration, or seconds."
+    )
+    mini_epoch: MiniEpoch = Field(default=MiniEpoch(), description="How long a probe may take.")
+    checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where checkpoints go.")
+    prices: BookOrName = Field(
+        default="cloud-functions",
+        description="What is billed: the name of a shipped price book, or a book of one's own.",
+        examples=["flat"],
+    )
+    objective: JobObjective = Field(
+        default=JobObjective.SOONEST,
+        description="`soonest`: the target as soon as the budget allows; "
+        "`cheapest`: for the least money, within `timeLimit` where there is one.",
+    )
+    policy: Policy = Field(
+        default=Policy(), description="Who chooses how many workers and servers an epoch gets."
+    )
+    testing: Testing | None = Field(default=None, description="For experiments only.")
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> JobSpec:
+        found = list(self._conflicts())
+        if found:
+            raise conflicts(*found)
+        return self
+
+    def _conflicts(self) -> list[Conflict]:
+        found = []
+        size, most = self.batch_size, self.workers.max
+        if most > size:
+            at, others = ("workers", "max"), (("batchSize",),)
+            found.append(
+                Conflict(at, f"more than batchSize, which is {size}", "at most one worker a sample", others)
+            )
+        if isinstance(self.budget, Budget) and self.budget.currency != self.price_book.currency:
+            book = self.price_book
+            problem = f"not the currency of the price book {book.name}, which is {book.currency}"
+            found.append(
+                Conflict(("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),))
+            )
+        fixed = self.policy.allocation
+        if fixed is not None:
+            for key, count, limits in (
+                ("workers", fixed.workers, self.workers),
+                ("servers", fixed.servers, self.servers),
+            ):
+                if not limits.min <= count <= limits.max:
+                    right = f"{limits.min} to {limits.max}, or other limits in spec.{key}"
+                    found.append(Conflict(("policy", key), "outside the job's limits", right, ((key,),)))
+        return found
+
+    @property
+    def limits(self) -> Limits:
+        """The smallest and the largest allocation; both are the fixed one where the policy is static."""
+        if self.policy.allocation is not None:
+            return Limits(self.policy.allocation, self.policy.allocation)
+        return Limits(
+            Allocation(self.workers.min, self.servers.min), Allocation(self.workers.max, self.servers.max)
+        )
+
+    @cached_property
+    def price_book(self) -> PriceBook:
+        """The price book that the job is billed by."""
+        return self.prices.book() if isinstance(self.prices, InlinePrices) else PRICE_BOOKS[self.prices]
+
+    @property
+    def budget_money(self) -> Money | None:
+        """The budget in nano-units of the price book's currency; None where the file says `none`."""
+        return to_money(self.budget.amount) if isinstance(self.budget, Budget) else None
+
+    @property
+    def error_factors(self) -> ErrorFactors:
+        """Factors on predictions; all 1 unless the job is an experiment."""
+        return self.testing.error_factors if self.testing else ErrorFactors()
+
+
+class TrainingJob(Part):
+    """One job file's document."""
+
+    api_version: Literal["coach.dev/v1alpha1"] = Field(
+        description="Version of this format.", examples=[API_VERSION]
+    )
+    kind: Literal["TrainingJob"] = Field(description="What this document is.", examples=["TrainingJob"])
+    metadata: Metadata = Field(description="What the job is called.")
+    spec: JobSpec = Field(description="What is to be done.")
+
+    @property
+    def name(self) -> str:
+        """The job's name, a DNS label."""
+        return self.metadata.name
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain JSON with YAML's keys, defaults included, absent fields left out."""
+        return self.model_dump(mode="json", by_alias=True, exclude_none=True)
+
+    @classmethod
+    def from_json(cls, data: Any) -> TrainingJob:
+        """The job that `to_json` wrote. Raises pydantic.ValidationError where `data` is no job."""
+        return cls.model_validate(data, by_alias=True, by_name=False)

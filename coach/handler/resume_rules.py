@@ -1,0 +1,39 @@
+"""When a job can be gone on with."""
+
+from __future__ import annotations
+
+from coach.core.errors import UserError
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.money import Money
+
+
+class NotNowError(UserError):
+    """It cannot be done to this job as it stands."""
+
+
+#: Ends that a resumed job would come to again at once.
+_FINAL = {
+    Reason.TARGET_REACHED: "there is nothing left to do",
+    Reason.TIME_LIMIT: "give it a new name and another spec.timeLimit, and submit it",
+    Reason.EPOCH_LIMIT: "give it a new name and another spec.maxEpochs, and submit it",
+}
+
+
+def refuse_resume(job: Job, added: Money, *, orphan: bool = False) -> None:
+    """Raises NotNowError where resuming the job, with `added` nano-units, makes no sense; with what would.
+
+    `orphan`: it lives, but no handler has its journal.
+    """
+    if added and job.ledger.budget is None:
+        raise NotNowError(f"{job.name} has no budget, so none can be added; resume it without --add-budget")
+    if job.ended and job.reason in _FINAL:
+        words = MEANING[job.reason].words
+        raise NotNowError(f"{job.name} has ended ({words}): {_FINAL[job.reason]}")
+    if job.state is State.BUDGET_EXHAUSTED and not added:
+        raise NotNowError(
+            f"{job.name} has used up its budget ({job.message}); go on with more: "
+            f"coach resume {job.name} --add-budget AMOUNT"
+        )
+    if not (job.ended or job.interrupt or orphan or added):
+        raise NotNowError(f"{job.name} was not stopped: {MEANING[job.reason].words}")

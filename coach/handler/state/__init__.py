@@ -1,0 +1,1 @@
+"""What the handler keeps on disk: the journal, snapshots, checkpoints."""

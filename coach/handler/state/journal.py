@@ -1,0 +1,300 @@
+"""The journal: every record, in order, in one SQLite file. A job's state is the fold of its records.
+
+One handler writes; anybody may read at any time (WAL). Two things keep a second writer out: a lock on a file beside
+the journal, which goes with the process, and a fencing token, checked in every transaction, for file systems where
+locks mean nothing.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import heapq
+import logging
+import os
+import sqlite3
+from collections.abc import Iterable, Iterator, Sequence
+from operator import itemgetter
+from pathlib import Path
+from typing import IO
+
+from coach.core.cluster import Node
+from coach.core.errors import PermanentError, UserError
+from coach.core.jobs.events import HandlerStarted, JobSubmitted, NodesChanged
+from coach.core.jobs.fold import apply, submitted
+from coach.core.jobs.job import Job
+from coach.handler.clock import Clock
+from coach.handler.state.codec import Record, decode, encode
+from coach.handler.state.journal_file import HANDLING, check_version, lock_file, take_over
+from coach.handler.state.snapshots import freeze, shape, thaw
+
+log = logging.getLogger(__name__)
+
+#: All names, without looking at every record.
+_NAMES = """
+WITH RECURSIVE names (job) AS (
+    SELECT min(job) FROM records
+    UNION ALL
+    SELECT (SELECT min(job) FROM records WHERE records.job > names.job) FROM names WHERE names.job IS NOT NULL
+)
+SELECT job FROM names WHERE job > ''
+"""
+
+_REMEMBER = """
+INSERT OR REPLACE INTO snapshots (job, born, seq, shape, body, count, epochs)
+SELECT ?1, (SELECT min(seq) FROM records WHERE job = ?1), (SELECT max(seq) FROM records), ?2, ?3, ?4, ?5
+"""
+
+#: What a record takes, about, where nobody counted.
+RECORD_BYTES = 512
+#: Among so many records at the end is the one with the latest time: they are written nearly in its order.
+LAST_RECORDS = 1_000
+#: A job's first snapshot comes after so many bytes of records: some epochs.
+LEAST_BYTES = 8 * 1024
+
+
+class Journal:
+    """An open journal. `Journal.write(path)` for the one handler, `Journal.read(path)` for anybody else."""
+
+    def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str] | None, token: int) -> None:
+        #: Last sign of life of the handler before this one, seconds since 1970; None where there was none.
+        self.left_at: float | None = None
+        self.path = path
+        self._connection = connection
+        self._lock = lock
+        self._token = token
+        #: Of the jobs asked about: bytes of records that their snapshots do not know, and bytes of these.
+        self._unknown: dict[str, tuple[int, int]] = {}
+
+    @classmethod
+    def write(cls, path: Path) -> Journal:
+        """Open for writing, creating it where needed.
+
+        Raises JournalBusyError where another handler has it, PermanentError where it is of a later version or no
+        journal at all.
+        """
+        path.parent.mkdir(parents=True, exist_ok=True)
+        file = path.with_suffix(".lock")
+        left_at = file.stat().st_mtime if file.exists() else None
+        lock = file.open("a+")
+        connection = None
+        try:
+            lock_file(path, lock)
+            connection = sqlite3.connect(path, isolation_level=None)
+            token = take_over(path, connection)
+        except BaseException:
+            if connection is not None:
+                connection.close()
+            lock.close()
+            raise
+        journal = cls(path, connection, lock, token)
+        journal.left_at = left_at
+        journal.beat(Clock(journal.last_at()).now())
+        return journal
+
+    @classmethod
+    def read(cls, path: Path) -> Journal:
+        """Open for reading. Raises UserError where there is no journal."""
+        if not path.exists():
+            raise UserError(f"no journal at {path}: no job was run yet; start one with: coach run FILE")
+        connection = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+        try:
+            check_version(path, connection)
+        except BaseException:
+            connection.close()
+            raise
+        return cls(path, connection, None, 0)
+
+    def beat(self, at: float) -> None:
+        """Give a sign of life, for the handler that comes after this one; `at` is on the clock of its records."""
+        if self._lock:
+            os.utime(self._lock.fileno(), (at, at))
+
+    def append(self, records: Iterable[Record]) -> None:
+        """Write records in one transaction, on disk when it returns.
+
+        Raises PermanentError where another handler has taken the journal over: this one must stop.
+        """
+        rows = [(record.at, record.job, type(record).__name__, encode(record)) for record in records]
+        try:
+            with self._transaction():
+                self._connection.executemany(
+                    "INSERT INTO records (at, job, type, body) VALUES (?, ?, ?, ?)", rows
+                )
+        except sqlite3.Error as error:
+            raise PermanentError(f"{self.path}: cannot write the journal: {error}") from error
+        for _, job, _, body in rows:
+            if job in self._unknown:
+                unknown, known = self._unknown[job]
+                self._unknown[job] = unknown + len(body), known
+
+    @contextlib.contextmanager
+    def _transaction(self) -> Iterator[None]:
+        """Everything or nothing. Raises PermanentError where another handler has the journal."""
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            (token,) = self._connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()
+            if token != self._token:
+                raise PermanentError(f"{self.path}: another handler took this journal over; this one stops")
+            yield
+            self._connection.execute("COMMIT")
+        finally:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
+
+    def due(self, job: str) -> bool:
+        """Whether a job's records since its last snapshot take as much room as that: time for the next.
+
+        So all its snapshots together take no more than its records, and what is to be folded stays short, however
+        many epochs it has.
+        """
+        if job not in self._unknown:
+            query = "SELECT seq, length(body) + length(epochs) FROM snapshots WHERE job = ? AND shape = ?"
+            seq, known = self._connection.execute(query, (job, shape())).fetchone() or (0, 0)
+            query = "SELECT count(*) FROM records WHERE job = ? AND seq > ?"
+            (records,) = self._connection.execute(query, (job, seq)).fetchone()
+            self._unknown[job] = records * RECORD_BYTES, known
+        unknown, known = self._unknown[job]
+        return unknown >= max(known, LEAST_BYTES)
+
+    def remember(self, *jobs: Job) -> None:
+        """Keep jobs as they are after the last record, in one transaction: what was before need not be folded again.
+
+        They may be lost with the machine, unlike records. Raises PermanentError where another handler has taken the
+        journal over.
+        """
+        try:
+            rows = [(job.name, shape(), *freeze(job)) for job in jobs]
+            self._connection.execute("PRAGMA synchronous=NORMAL")
+            with self._transaction():
+                self._connection.executemany(_REMEMBER, rows)
+        except (sqlite3.Error, ValueError) as error:
+            names = ", ".join(job.name for job in jobs)
+            log.warning("%s: %s: not remembered, starting will take longer: %s", self.path, names, error)
+        else:
+            for name, _, body, _, epochs in rows:
+                self._unknown[name] = 0, len(body) + len(epochs)
+        finally:
+            self._connection.execute("PRAGMA synchronous=FULL")
+
+    def records(self, job: str | None = None, after: int = 0) -> Iterator[tuple[int, Record]]:
+        """(seq, record) in order, of all jobs or one, later than `after`.
+
+        Raises PermanentError at a record that cannot be read.
+        """
+        where, values = ("job = ? AND", (job, after)) if job is not None else ("", (after,))
+        query = f"SELECT seq, type, body FROM records WHERE {where} seq > ? ORDER BY seq"  # noqa: S608
+        for seq, name, body in self._connection.execute(query, values):
+            yield seq, self._decoded(seq, name, body)
+
+    def rows(self, jobs: Sequence[str], after: int = 0, most: int = -1) -> Iterator[tuple[int, str, str]]:
+        """(seq, type, body as JSON) of the first `most` records later than `after` that are of `jobs` or of no job."""
+        marks = ", ".join("?" * (len(jobs) + 1))
+        query = f"SELECT seq, type, body FROM records WHERE job IN ({marks}) AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
+        yield from self._connection.execute(query, ("", *jobs, after, most))
+
+    def records_of(self, job: str, after: int = 0) -> Iterator[tuple[int, Record]]:
+        """(seq, record) of one job and of its handlers. Raises PermanentError at one that cannot be read."""
+        for seq, name, body in self.rows((job,), after):
+            yield seq, self._decoded(seq, name, body)
+
+    def _decoded(self, seq: int, name: str, body: str) -> Record:
+        try:
+            return decode(name, body)
+        except (KeyError, ValueError) as error:
+            what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
+            raise PermanentError(f"{self.path}: {what}") from error
+
+    def last_seq(self) -> int:
+        """Number of the last record; 0 for an empty journal."""
+        (seq,) = self._connection.execute("SELECT max(seq) FROM records").fetchone()
+        return seq or 0
+
+    def jobs(self) -> dict[str, Job]:
+        """All jobs, as their records make them, in the order of their submission."""
+        starts = list(self.records(""))
+        found: list[tuple[int, Job]] = []
+        snapshots = self._snapshots()
+        for (name,) in self._connection.execute(_NAMES).fetchall():
+            born, seq, job = snapshots.get(name, (0, 0, None))
+            later = heapq.merge(self.records(name, seq), (s for s in starts if s[0] > seq), key=itemgetter(0))
+            for number, record in later:
+                if isinstance(record, JobSubmitted):
+                    born, job = (number, submitted(record)) if job is None else (born, job)
+                elif job is not None:
+                    apply(job, record)
+            if job is not None:
+                for curve in (job.curve, *job.real_curves):
+                    if curve is not None:
+                        curve.shrink()
+                found.append((born, job))
+        return {job.name: job for _, job in sorted(found, key=itemgetter(0))}
+
+    def _snapshots(self) -> dict[str, tuple[int, int, Job]]:
+        """Of each remembered job: the record it was born in, the last one it knows, and the job itself."""
+        found = {}
+        query = "SELECT job, born, seq, body, count, epochs FROM snapshots WHERE shape = ?"
+        with contextlib.suppress(sqlite3.OperationalError):  # a journal that no handler has opened since
+            for name, born, seq, *frozen in self._connection.execute(query, (shape(),)):
+                with contextlib.suppress(ValueError):
+                    found[name] = born, seq, thaw(*frozen)
+        return found
+
+    def handling(self) -> Iterator[Record]:
+        """The records that say which handler had which job when, in order."""
+        query = f"SELECT seq, type, body FROM records WHERE {HANDLING} ORDER BY seq"  # noqa: S608
+        for row in self._connection.execute(query):
+            yield self._decoded(*row)
+
+    def nodes(self) -> tuple[Node, ...]:
+        """The nodes that are there, of the handler that started last; none for an empty journal."""
+        query = "SELECT seq, type, body FROM records WHERE job = '' AND type = ? ORDER BY seq DESC LIMIT 1"
+        row = self._connection.execute(query, (HandlerStarted.__name__,)).fetchone()
+        started = row and self._decoded(*row)
+        if not isinstance(started, HandlerStarted):
+            return ()
+        away = started.away
+        for _, record in self.records("", row[0]):
+            if isinstance(record, NodesChanged):
+                away = record.away
+        return tuple(node for node in started.nodes if node.name not in away)
+
+    def last_at(self) -> float:
+        """Time of the last record, seconds since 1970; 0 for an empty journal."""
+        last = "SELECT at FROM records ORDER BY seq DESC LIMIT ?"
+        (at,) = self._connection.execute(f"SELECT max(at) FROM ({last})", (LAST_RECORDS,)).fetchone()  # noqa: S608
+        return at or 0.0
+
+    @property
+    def held(self) -> bool:
+        """Whether a handler has this journal now."""
+        if self._lock:
+            return True
+        with self.path.with_suffix(".lock").open("a+") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+            except OSError:
+                return True
+            return False
+
+    def close(self) -> None:
+        """Close the file and give the lock back."""
+        self._connection.close()
+        if self._lock:
+            self._lock.close()
+
+
+def fold(records: Iterable[Record]) -> dict[str, Job]:
+    """Jobs by name, from records in order. Records of no job concern every live one."""
+    found: dict[str, Job] = {}
+    for record in records:
+        if isinstance(record, JobSubmitted):
+            if record.job not in found:
+                found[record.job] = submitted(record)
+        elif record.job:
+            if record.job in found:
+                apply(found[record.job], record)
+        else:
+            for job in found.values():
+                apply(job, record)
+    return found

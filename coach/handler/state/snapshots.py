@@ -1,0 +1,85 @@
+"""A job as it is now, living or not, as JSON: so that a journal need not be folded from its first record again.
+
+A snapshot has a job's epochs apart, packed (`coach.handler.state.epoch_archive`), but for the last. It is a shortcut and never the
+truth: one that this version of Coach cannot read is passed over, and the job is the fold of its records as ever.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from functools import cache
+from typing import Any, get_type_hints
+
+from pydantic import TypeAdapter
+
+from coach.core.jobs.actions import RunEpoch
+from coach.core.jobs.events import EpochReport
+from coach.core.jobs.fitted_models import Curve, Surface
+from coach.core.jobs.job import Epoch, Held, Job
+from coach.core.spec.job import TrainingJob
+from coach.handler.state.epoch_archive import Packed
+
+#: Fields that are kept in another way: as plain JSON, made again where somebody looks at them, or without what is
+#: said twice. Of the epochs only those that are not packed.
+_OTHERWISE: dict[str, Any] = {
+    "pods": tuple[Held, ...],
+    "epochs": list[Epoch],
+    "spec": dict[str, Any],
+    "surface": dict[str, Any] | None,
+    "curve": tuple[str, float] | None,
+    "real_curves": tuple[tuple[str, float], ...],
+}
+
+
+def freeze(job: Job) -> tuple[str, int, bytes]:
+    """The job, how many of its epochs are packed, and these. Packs all that can be, in the job itself too."""
+    job.epochs = epochs = Packed.of(job.epochs)
+    epochs.pack()
+    values = {name: getattr(job, name) for name in _types()}
+    values["spec"] = job.spec.to_json()
+    values["pods"] = tuple(job.pods.values())
+    values["epochs"] = epochs.last
+    values["surface"] = job.surface and job.surface.data
+    values["curve"] = job.curve and (job.curve.text, job.curve.passes)
+    values["real_curves"] = tuple((curve.text, curve.passes) for curve in job.real_curves)
+    return _adapter().dump_json(_mirror()(**values)).decode(), epochs.count_packed, epochs.packed
+
+
+def thaw(body: str, count: int, packed: bytes) -> Job:
+    """The job that `freeze` wrote. Raises ValueError for what is none."""
+    mirror = _adapter().validate_json(body)
+    values = {name: getattr(mirror, name) for name in _types()}
+    values["spec"] = TrainingJob.from_json(mirror.spec)
+    values["pods"] = {held.pod.id: held for held in mirror.pods}
+    values["epochs"] = Packed(mirror.epochs, packed, count)
+    values["surface"] = None if mirror.surface is None else Surface(mirror.surface)
+    values["curve"] = None if mirror.curve is None else Curve(*mirror.curve)
+    values["real_curves"] = curves = tuple(Curve(*curve) for curve in mirror.real_curves)
+    if curves and curves[-1] == values["curve"]:
+        values["curve"] = curves[-1]  # one and the same, as it was
+    return Job(**values)
+
+
+@cache
+def shape() -> str:
+    """Names and types of everything in a snapshot: another version of Coach may have others."""
+    inside = [get_type_hints(kind) for kind in (Epoch, EpochReport, Held, RunEpoch)]
+    return hashlib.sha256(repr([_types(), *inside]).encode()).hexdigest()[:16]
+
+
+@cache
+def _types() -> dict[str, Any]:
+    hints = get_type_hints(Job)
+    # The others follow from these.
+    return {field.name: hints[field.name] for field in dataclasses.fields(Job) if field.init} | _OTHERWISE
+
+
+@cache
+def _mirror() -> Any:
+    return dataclasses.make_dataclass("Snapshot", list(_types().items()), slots=True)
+
+
+@cache
+def _adapter() -> TypeAdapter[Any]:
+    return TypeAdapter(_mirror())

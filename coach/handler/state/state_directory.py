@@ -1,0 +1,281 @@
+"""Coach's state folder: the journals, and a folder for each job.
+
+    $COACH_HOME                     by default $XDG_DATA_HOME/coach, that is ~/.local/share/coach
+      journal.db journal-2.db ...   one for each handler that ran at the same time as others
+      jobs/<name>/checkpoints
+      jobs/<name>/logs
+      service.json, token            of the service, while there is one (coach.handler.endpoint)
+
+A job's name is its own in the whole folder, so that every command finds it by its name alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import difflib
+import fcntl
+import os
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from coach.core.cluster import Node
+from coach.core.errors import PermanentError, UserError
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import State
+from coach.core.spec.job import TrainingJob
+from coach.handler.state.codec import Record
+from coach.handler.state.journal import Journal
+from coach.handler.state.journal_file import JournalBusyError
+
+#: Handlers at the same time in one state folder; more is a mistake in a script.
+MOST_JOURNALS = 64
+#: Longest job name, as `coach.core.spec.types.JobName` has it.
+LONGEST_NAME = 40
+
+
+@dataclass(frozen=True, slots=True)
+class Past:
+    """A job of some journal. `held`: a handler has that journal now. `nodes`: every cluster it ran epochs on.
+
+    `asked_at`: when the handler started that it was last submitted to or resumed by. `stopped`: its user stopped it.
+    """
+
+    job: Job
+    journal: Path
+    held: bool
+    nodes: frozenset[tuple[Node, ...]] = frozenset()
+    asked_at: float = 0.0
+    stopped: bool = False
+
+    @property
+    def orphan(self) -> bool:
+        """It lives, but no handler does."""
+        return not self.held and not self.job.ended
+
+
+@dataclass(slots=True)
+class _Handlers:
+    """Which handlers and clusters jobs had."""
+
+    starts: list[ev.HandlerStarted] = field(default_factory=list)
+    asked_at: dict[str, float] = field(default_factory=dict)
+    stopped: set[str] = field(default_factory=set)
+
+    @classmethod
+    def of(cls, records: Iterable[Record]) -> _Handlers:
+        found = cls()
+        for record in records:
+            if isinstance(record, ev.HandlerStarted):
+                found.starts.append(record)
+            elif isinstance(record, ev.JobSubmitted | ev.ResumeAsked):
+                found.asked_at[record.job] = found.starts[-1].at if found.starts else 0.0
+                found.stopped.discard(record.job)
+            elif isinstance(record, ev.InterruptAsked) and record.by_user:
+                found.stopped.add(record.job)
+        return found
+
+    def nodes(self, job: Job) -> frozenset[tuple[Node, ...]]:
+        """Every cluster that the job's epochs ran on."""
+        if job.started_at is None:
+            return frozenset()
+        first, last = self._before(job.started_at), self._before(job.ended_at or float("inf"))
+        # Mostly one handler had it all the time; else it depends on when its epochs were.
+        before = {first} if first == last else {self._before(epoch.started_at) for epoch in job.epochs}
+        return frozenset(self.starts[number - 1].nodes for number in before if number)
+
+    def _before(self, at: float) -> int:
+        return bisect_right(self.starts, at, key=lambda start: start.at)
+
+
+class Home:
+    """The state folder at `path`; it need not exist yet."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @classmethod
+    def default(cls) -> Home:
+        """By COACH_HOME, else in the XDG data folder."""
+        chosen = os.environ.get("COACH_HOME")
+        if chosen:
+            return cls(Path(chosen).expanduser().absolute())
+        data = os.environ.get("XDG_DATA_HOME")
+        return cls((Path(data) if data else Path.home() / ".local" / "share").absolute() / "coach")
+
+    def checkpoints(self, name: str) -> Path:
+        """Folder of a job's checkpoints."""
+        return self.path / "jobs" / name / "checkpoints"
+
+    def logs(self, name: str) -> Path:
+        """Folder of a job's function logs."""
+        return self.path / "jobs" / name / "logs"
+
+    def journal(self, number: int) -> Path:
+        """The journal of the `number`-th handler at a time, from 1."""
+        return self.path / ("journal.db" if number == 1 else f"journal-{number}.db")
+
+    def journals(self) -> list[Path]:
+        """The journals there are, in order."""
+        paths = (self.journal(number) for number in range(1, MOST_JOURNALS + 1))
+        return [path for path in paths if path.exists()]
+
+    def past(self) -> dict[str, Past]:
+        """All jobs of all journals by name, in the order of their submission."""
+        found = []
+        for path in self.journals():
+            journal = Journal.read(path)
+            try:
+                jobs, handlers = journal.jobs(), _Handlers.of(journal.handling())
+                held = journal.held
+            except (LookupError, TypeError, ValueError) as error:
+                raise PermanentError(
+                    f"{path}: cannot be read, it may be of another version of Coach ({type(error).__name__}: {error}); "
+                    "move it away, or set COACH_HOME to another folder"
+                ) from error
+            finally:
+                journal.close()
+            for name, job in jobs.items():
+                asked_at, stopped = handlers.asked_at.get(name, 0.0), name in handlers.stopped
+                found.append(Past(job, path, held, handlers.nodes(job), asked_at, stopped))
+        return {past.job.name: past for past in sorted(found, key=lambda past: past.job.submitted_at)}
+
+    def records(self, past: Past) -> list[Record]:
+        """The records that concern a job, those of its handler included."""
+        return [record for _, record in self.records_after(past, 0)]
+
+    def records_after(self, past: Past, after: int) -> list[tuple[int, Record]]:
+        """(seq, record) of those later than `after`."""
+        journal = Journal.read(past.journal)
+        try:
+            return list(journal.records_of(past.job.name, after))
+        finally:
+            journal.close()
+
+    def nodes(self, past: Past) -> tuple[Node, ...]:
+        """The cluster of the handler that has the job's journal, or had it last."""
+        journal = Journal.read(past.journal)
+        try:
+            return journal.nodes()
+        finally:
+            journal.close()
+
+    def held(self, past: Past) -> bool:
+        """Whether a handler has the job's journal now."""
+        journal = Journal.read(past.journal)
+        try:
+            return journal.held
+        finally:
+            journal.close()
+
+    @contextlib.contextmanager
+    def planning(self, busy: Callable[[], None] = lambda: None) -> Iterator[None]:
+        """Keep other handlers from choosing names and journals meanwhile; `busy` is called when one does so now.
+
+        Raises PermanentError for a folder that cannot be used.
+        """
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+            lock = (self.path / "lock").open("a+")
+        except OSError as error:
+            why = f"{self.path}: cannot be Coach's state folder: {error.strerror or error}"
+            raise PermanentError(f"{why}; set COACH_HOME to a folder that can be written") from error
+        with lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                busy()
+                fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    def open_journal(self, wanted: Path | None = None) -> Journal:
+        """The `wanted` journal, or the first that no other handler has, for writing.
+
+        Raises JournalBusyError where the wanted one is taken, UserError where all are.
+        """
+        if wanted is not None:
+            return Journal.write(wanted)
+        for number in range(1, MOST_JOURNALS + 1):
+            with contextlib.suppress(JournalBusyError):
+                return Journal.write(self.journal(number))
+        raise UserError(f"{self.path}: {MOST_JOURNALS} handlers run already; wait for one to end: coach ps")
+
+
+def unknown_job(name: str, known: Iterable[str]) -> UserError:
+    """What to say of a name that no job has: the nearest ones."""
+    known = list(known)
+    near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
+    near += [other for other in known if other.startswith(name) and other not in near][: 3 - len(near)]
+    meant = f"did you mean {' or '.join(near)}?" if near else "see all with: coach ps"
+    return UserError(f"there is no job {name!r}; {meant}")
+
+
+# -- names ------------------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """What becomes of a job file: the `past` job goes on, or a new one starts; `said`: why under another name."""
+
+    spec: TrainingJob
+    past: Past | None = None
+    said: str = ""
+
+    @property
+    def name(self) -> str:
+        """What the job is called."""
+        return self.spec.name
+
+
+def choose(spec: TrainingJob, past: dict[str, Past], taken: Iterable[str] = ()) -> Chosen:
+    """Go on with the job of this file that was left in the middle, or find the new one a free name.
+
+    The family of a name is `name`, `name-2`, `name-3`...; its members are looked at from the youngest. One that has
+    not ended, has no handler and has the same specification goes on. `taken` are names given away in this call.
+    """
+    family = [spec.name, *(_numbered(spec.name, number) for number in range(2, len(past) + 3))]
+    known = [past[name] for name in family if name in past]
+    for one in sorted(known, key=lambda one: one.job.submitted_at, reverse=True):
+        if one.orphan and one.job.name not in taken and renamed(spec, one.job.name) == one.job.spec:
+            return Chosen(one.job.spec, one)
+    free = next((name for name in family if name not in past and name not in taken), None)
+    if free is None:
+        free = next(
+            n for i in range(2, 10**6) if (n := _numbered(spec.name, i)) not in past and n not in taken
+        )
+    if free == spec.name:
+        return Chosen(spec)
+    return Chosen(renamed(spec, free), None, f"{_why_not(known, spec)}: this one is called {free}")
+
+
+def renamed(spec: TrainingJob, name: str) -> TrainingJob:
+    """The same job under another name."""
+    return spec.model_copy(update={"metadata": spec.metadata.model_copy(update={"name": name})})
+
+
+def _numbered(name: str, number: int) -> str:
+    ending = f"-{number}"
+    return name[: LONGEST_NAME - len(ending)].rstrip("-") + ending
+
+
+def _why_not(known: list[Past], spec: TrainingJob) -> str:
+    same = next((one for one in known if one.job.name == spec.name), None)
+    if same is None:
+        return f"{spec.name}: there are two of this name"
+    if same.job.ended:
+        return f"{spec.name}: there is one already, which has {_ended_how(same.job.state)}"
+    if same.held:
+        return f"{spec.name}: there is one already, which another handler runs"
+    return f"{spec.name}: there is one already, which was interrupted and had another job file"
+
+
+def _ended_how(state: State) -> str:
+    return {
+        State.SUCCEEDED: "succeeded",
+        State.FAILED: "failed",
+        State.CANCELLED: "been cancelled",
+        State.BUDGET_EXHAUSTED: "used up its budget",
+        State.TARGET_UNREACHABLE: "not been able to reach its target",
+    }[state]

@@ -1,0 +1,77 @@
+"""Writes jobs as job files: what differs from the defaults, in the type's order, with comments."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import yaml
+
+from coach.core.spec.job import TrainingJob
+from coach.jobfiles.diagnostics import plain
+from coach.jobfiles.yaml_nodes import resolve
+
+#: Comments by the path of the key that they stand above.
+Comments = Mapping[tuple[str, ...], str]
+
+_PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+-]*")
+_WIDEST_FLOW = 72
+
+
+def to_yaml(job: TrainingJob, comments: Comments | None = None) -> str:
+    """One document, which reads again as an equal job. The comment of the path () stands on top."""
+    document = job.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    told = dict(comments or {})
+    lines = [*_comment(told.pop((), ""), 0), *_block(document, (), told)]
+    return "\n".join(lines) + "\n"
+
+
+def to_yaml_file(documents: Sequence[str], head: str = "") -> str:
+    """The text of a file with these documents, and a comment on top."""
+    top = "".join(f"{line}\n" for line in _comment(head, 0))
+    return top + "---\n".join(documents)
+
+
+def _comment(text: str, depth: int) -> list[str]:
+    return [f"{'  ' * depth}# {plain(line, 300)}".rstrip() for line in text.splitlines()]
+
+
+def _block(value: Mapping[str, Any], at: tuple[str, ...], comments: Comments) -> list[str]:
+    lines = []
+    depth = len(at)
+    for key, inner in value.items():
+        path = (*at, key)
+        lines += _comment(comments.get(path, ""), depth)
+        start = f"{'  ' * depth}{_scalar(key)}:"
+        if not isinstance(inner, Mapping):
+            lines.append(f"{start} {_scalar(inner)}")
+            continue
+        flow = _flow(inner)
+        told_inside = any(other[: len(path)] == path and other != path for other in comments)
+        if flow and depth > 0 and not told_inside and len(start) + len(flow) < _WIDEST_FLOW:
+            lines.append(f"{start} {flow}")
+        else:
+            lines += [start, *_block(inner, path, comments)]
+    return lines
+
+
+def _flow(value: Mapping[str, Any]) -> str | None:
+    """A mapping of plain values on one line; None for one with mappings inside."""
+    if any(isinstance(inner, Mapping) for inner in value.values()):
+        return None
+    return "{" + ", ".join(f"{_scalar(key)}: {_scalar(inner)}" for key, inner in value.items()) + "}"
+
+
+def _scalar(value: Any) -> str:
+    """A scalar that reads as itself, for us and for readers of YAML 1.1 such as kubectl."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (int, float)):
+        return repr(value)
+    text = str(value)
+    bare = _PLAIN.fullmatch(text) and not text.endswith(":") and resolve(text) == text
+    if bare and yaml.safe_load(text) == text:
+        return text
+    quoted: str = yaml.dump(text, Dumper=yaml.SafeDumper, default_style='"', width=10**9)
+    return quoted.rstrip("\n")

@@ -1,0 +1,246 @@
+"""From a document's nodes to a TrainingJob, or to all of its mistakes with their places.
+
+The types find mistakes field by field. Those between fields only show once every field is right, so a document with
+mistakes is looked at again with the wrong fields taken out: what then does not go together is reported as well.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+import pydantic
+from pydantic_core import ErrorDetails
+
+from coach.core.spec.job import API_VERSION, TrainingJob
+from coach.core.spec.types import ARGUMENT_NAME_PATTERN, IN_WORDS, LABEL_KEY_PATTERN, Conflict
+from coach.jobfiles.diagnostics import Problem, dotted, show
+from coach.jobfiles.hints import right_for
+from coach.jobfiles.schema import KIND, branches, lookup
+from coach.jobfiles.yaml_nodes import Node
+
+Path = tuple[str, ...]
+
+#: What stands in for a required field that is wrong, while the rest is looked at.
+_STAND_IN: dict[str, Any] = {
+    "apiVersion": API_VERSION,
+    "kind": KIND,
+    "metadata": {"name": "x"},
+    "spec": {
+        "model": {"file": "x.py"},
+        "data": {"format": "custom"},
+        "target": {"loss": 1.0},
+        "budget": "none",
+    },
+}
+_ROUNDS = 8
+_ENOUGH = 200  #: mistakes in one document; a file with more is no slip
+
+
+def check(
+    document: Node, path: str, told: Iterable[Problem] = ()
+) -> tuple[TrainingJob | None, list[Problem]]:
+    """The job that a document holds, and its mistakes. Where there are any, the job is what is left of it without
+    the fields that are wrong (None where nothing is left): good only for looking at the other fields. What `told`
+    already names is not told again.
+    """
+    if document.kind is not dict:
+        right = "apiVersion, kind, metadata and spec"
+        seen = show(document.plain())
+        return None, [Problem(path, document.line, document.column, "", "not a mapping", seen, right)]
+    valueless = dict(_valueless(document, path))
+    problems = list(valueless.values())
+    wrong = set(valueless)
+    data = document.plain()
+    job: TrainingJob | None = None
+    for attempt in range(_ROUNDS):
+        errors: list[ErrorDetails] = []
+        try:
+            job = TrainingJob.from_json(data)
+        except pydantic.ValidationError as invalid:
+            errors = invalid.errors(include_url=False)
+        if not errors:
+            break
+        for error in errors:
+            at = _location(error)
+            if error["type"] == "conflicts":
+                for conflict in error["ctx"]["conflicts"]:
+                    if not any(_related(_inside(at, p), w) for p in _paths(conflict) for w in wrong):
+                        problems.append(_conflict(document, path, at, conflict))
+                    wrong.add(_inside(at, conflict.at))
+                    if not _take_out(data, _inside(at, conflict.at)):
+                        for other in conflict.others:
+                            wrong.add(_inside(at, other))
+                            _take_out(data, _inside(at, other))
+            else:
+                if attempt == 0 and len(problems) < _ENOUGH and not any(_related(at, w) for w in wrong):
+                    problems.append(_mistake(document, path, at, error))
+                wrong.add(at)
+                if error["type"] != "missing":
+                    _take_out(data, at)
+                elif _get(_STAND_IN, at) is None:
+                    _take_out(data, at[:-1])
+        data = _filled(data, _STAND_IN)
+    known = {(problem.line, problem.column) for problem in told}
+    new = [problem for problem in problems if (problem.line, problem.column) not in known]
+    new.sort(key=lambda problem: (problem.line, problem.column))
+    return job, new
+
+
+def place(document: Node, at: Path) -> tuple[int, int]:
+    """Line and column of the value at a path, or of the deepest part of it that is there."""
+    node, line, column = document, document.line, document.column
+    for key in at:
+        found = node.find(int(key) if node.kind is list and key.isdigit() else key)
+        if found is None:
+            break
+        node = found[1]
+        line, column = (
+            (node.line, node.column) if node.kind not in (dict, list) else (found[0].line, found[0].column)
+        )
+    return line, column
+
+
+def _valueless(node: Node, path: str, at: Path = ()) -> Iterator[tuple[Path, Problem]]:
+    """Keys with nothing behind them: forgotten, or meant as a default? Better to ask."""
+    for key, item in node.items:
+        inner = (*at, key.text)
+        if item.kind is type(None):
+            right = f"{right_for(inner)}; or leave the key out" if lookup(inner) else "a key that there is"
+            yield inner, Problem(path, key.line, key.column, dotted(inner), "no value", "nothing", right)
+        yield from _valueless(item, path, inner)
+
+
+def _location(error: ErrorDetails) -> Path:
+    """An error's path of YAML keys: without the names of union branches and the mark for keys."""
+    at: Path = ()
+    for part in error["loc"]:
+        node = lookup(at) or {}
+        if part in ("<word>", "<object>") and None not in branches(node):
+            continue
+        if part == "[key]" and "additionalProperties" in (lookup(at[:-1]) or {}):
+            continue
+        at = (*at, str(part))
+    return at
+
+
+def _mistake(document: Node, path: str, at: Path, error: ErrorDetails) -> Problem:
+    line, column = place(document, at)
+    kind, seen = error["type"], show(error["input"])
+    right = right_for(at)
+    if kind == "missing":
+        problem, seen = "required", "not there"
+    elif kind == "extra_forbidden":
+        problem, seen, right = "no such field", show(at[-1]), _similar(at)
+        line, column = _key_place(document, at)
+    elif kind == "string_pattern_mismatch" and error["ctx"]["pattern"] in _NAMES:
+        problem, seen, right = "not a good name", show(at[-1]), IN_WORDS[error["ctx"]["pattern"]]
+        line, column = _key_place(document, at)
+    elif kind == "mistake":
+        problem, right = error["ctx"]["problem"], error["ctx"]["right"]
+    elif kind in ("too_long", "string_too_long", "string_too_short"):
+        problem = "too short" if kind.endswith("short") else "too long"
+    else:
+        problem = _PROBLEMS.get(kind, "wrong")
+        if kind == "string_type" and isinstance(error["input"], (int, float)):
+            right = f'text (in quotes, "{show(error["input"])}"): {right}'
+    return Problem(path, line, column, dotted(at), problem, seen, right)
+
+
+#: Patterns of keys that a file's author makes up.
+_NAMES = (ARGUMENT_NAME_PATTERN, LABEL_KEY_PATTERN)
+_PROBLEMS = {
+    "model_type": "not a mapping",
+    "dict_type": "not a mapping",
+    "string_type": "not text",
+    "string_unicode": "not text",
+    "string_pattern_mismatch": "not of the right form",
+    "int_type": "not a whole number",
+    "float_type": "not a number",
+    "finite_number": "not a finite number",
+    "greater_than": "too small",
+    "greater_than_equal": "too small",
+    "less_than": "too large",
+    "less_than_equal": "too large",
+    "enum": "not one of the words",
+    "literal_error": "not one of the words",
+}
+
+
+def _conflict(document: Node, path: str, at: Path, conflict: Conflict) -> Problem:
+    where = _inside(at, conflict.at)
+    found = find(document, where)
+    if found is None:  # a default is in conflict: point to what was written
+        written = [p for p in (_inside(at, other) for other in conflict.others) if find(document, p)]
+        line, column = place(document, written[0] if written else where)
+    else:
+        line, column = place(document, where)
+    default = (lookup(where) or {}).get("default")
+    absent = "not there" if default is None else f"the default, {show(default)}"
+    seen = show(found.plain()) if found else absent
+    return Problem(path, line, column, dotted(where), conflict.problem, seen, conflict.right)
+
+
+def _similar(at: Path) -> str:
+    """The name that was probably meant, or all the names there are."""
+    part = branches(lookup(at[:-1]) or {})[0] or {}
+    names = list(part.get("properties", {}))
+    folded = {name.lower(): name for name in names}
+    meant = at[-1][:40].replace("_", "").replace("-", "").lower()
+    close = difflib.get_close_matches(meant, folded, 1, 0.7)
+    return f"did you mean {folded[close[0]]}?" if close else f"one of {', '.join(names)}"
+
+
+def _key_place(document: Node, at: Path) -> tuple[int, int]:
+    parent = find(document, at[:-1])
+    found = parent.find(at[-1]) if parent else None
+    return (found[0].line, found[0].column) if found else place(document, at)
+
+
+def find(document: Node, at: Path) -> Node | None:
+    """What stands at a path of keys, or None."""
+    node: Node | None = document
+    for key in at:
+        found = node.find(int(key) if node.kind is list and key.isdigit() else key) if node else None
+        node = found[1] if found else None
+    return node
+
+
+def _paths(conflict: Conflict) -> list[Path]:
+    return [conflict.at, *conflict.others]
+
+
+def _inside(at: Path, further: Path) -> Path:
+    return (*at, *further)
+
+
+def _related(one: Path, other: Path) -> bool:
+    """Whether one is the other, or a part of it."""
+    shorter = min(len(one), len(other))
+    return one[:shorter] == other[:shorter]
+
+
+def _get(data: Any, at: Path) -> Any:
+    for key in at:
+        data = data.get(key) if isinstance(data, dict) else None
+    return data
+
+
+def _take_out(data: Any, at: Path) -> bool:
+    parent = _get(data, at[:-1])
+    if not at or not isinstance(parent, dict) or at[-1] not in parent:
+        return False
+    del parent[at[-1]]
+    return True
+
+
+def _filled(data: dict[str, Any], stand_in: dict[str, Any]) -> dict[str, Any]:
+    """`data` with what it lacks of `stand_in`."""
+    filled = dict(data)
+    for key, value in stand_in.items():
+        if key not in filled:
+            filled[key] = value
+        elif key in ("metadata", "spec", "model", "data") and isinstance(filled[key], dict):
+            filled[key] = _filled(filled[key], value)
+    return filled

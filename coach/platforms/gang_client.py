@@ -1,0 +1,338 @@
+"""Running an epoch on a gang of functions over HTTP: the same for local processes and for Nuclio's pods.
+
+The protocol stands in docs/functions.md: start (answered at once), status (a long poll), stop. All members are
+started together; the epoch is done when every worker is; one member that fails ends the group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import httpx
+
+from coach.core.cluster import PodId, Role
+from coach.core.jobs.actions import Patience
+from coach.core.jobs.events import EpochReport
+from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START
+from coach.core.lifecycle.stall_timeout import STALL_FACTOR, STALL_SECONDS
+from coach.platforms.base import EpochError, EpochOrder, Progress
+from coach.platforms.cancellation import cancellable
+
+#: Seconds of a worker's long poll; a server answers its polls at once, so that it is free for the next start.
+POLL_SECONDS = 1.0 / CALLS_PER_SECOND
+#: Seconds a function may take to answer beyond the poll itself, before it counts as lost.
+ANSWER_SECONDS = 10.0
+#: Seconds a function may take to end its group: it kills its child, and where that is stuck its zygote.
+END_SECONDS = 6.0
+#: A call that took so many seconds longer than it may: it is we who stood still, and not the function.
+AWAY_SECONDS = 1.0
+#: Ports for ps-lite's root on the scheduler function's own address. A group takes two, each group others.
+FIRST_PORT = 9100
+PORTS = 20_000
+#: Seconds that the functions' deadline lies before the end of what is paid, so that they are surely gone by then.
+MARGIN = 0.05
+
+ACTIVE = ("starting", "forming", "training", "evaluating")
+
+#: Which failure of several is the cause: peers of a dead member fail too, with less to say.
+_AFTERTHOUGHTS = (
+    Reason.PEER_LOST,
+    Reason.FUNCTION_LOST,
+    Reason.INTERNAL,
+    Reason.STALLED,
+    Reason.DEADLINE_EXCEEDED,
+)
+
+
+@dataclass(slots=True)
+class Member:
+    """One function of the gang."""
+
+    pod: PodId
+    rank: int
+    address: str  #: host:port
+
+    @property
+    def host(self) -> str:
+        """The address without its port."""
+        return self.address.rpartition(":")[0]
+
+
+class MemberError(Exception):
+    """One member said or showed that it cannot go on."""
+
+    def __init__(self, member: Member, reason: Reason, message: str) -> None:
+        super().__init__(message)
+        self.member = member
+        self.reason = reason
+
+
+class Progressing:
+    """Whether a worker makes progress. A poll counts as long as it should take and no longer.
+
+    So a handler that stood still saw nothing, and on a machine that is too busy to answer all is waited for longer.
+    """
+
+    def __init__(self, patience: Patience, at: float) -> None:
+        self._patience = patience
+        self._at = at
+        self._version = -1
+        self._waited = 0.0  #: seconds since the last sign of progress
+        self._longest = 0.0  #: seconds between two signs of progress while training, so far
+
+    def note(self, state: str, version: int, at: float) -> str | None:
+        """Take in an answer; what is wrong when the worker has shown no progress for too long."""
+        self._waited += min(at - self._at, POLL_SECONDS)
+        self._at = at
+        if version != self._version:
+            if state in ("training", "evaluating"):
+                self._longest = max(self._longest, self._waited)
+            self._version, self._waited = version, 0.0
+            return None
+        most = float(getattr(self._patience, state, float("inf")))
+        if state in ("training", "evaluating"):
+            most = max(most, STALL_SECONDS + STALL_FACTOR * self._longest)
+        return f"no progress for {self._waited:.1f} s while {state}" if self._waited > most else None
+
+
+class GangClient:
+    """Runs one epoch at a time on the functions of one job."""
+
+    def __init__(self, http: httpx.AsyncClient, order: EpochOrder, now: Callable[[], float]) -> None:
+        self._http = http
+        self._order = order
+        self._now = now
+        self.invocations = 0
+        #: Pods that did not answer as functions do: they are of no use any more.
+        self.silent: set[PodId] = set()
+        self._stop: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
+        self.members = [
+            Member(pod, rank, order.addresses[pod])
+            for role in Role
+            for rank, pod in enumerate(pod for pod in order.action.pods if pod.role is role)
+        ]
+
+    def stop(self, reason: Reason) -> None:
+        """Make `run` end the group and raise EpochError with `reason`."""
+        if not self._stop.done():
+            self._stop.set_result(reason)
+
+    async def run(self, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
+        """The epoch, from the start messages to the last worker's report. Raises EpochError, the group ended."""
+        epoch = asyncio.ensure_future(self._epoch(progress))
+        try:
+            first: set[asyncio.Future[Any]] = {epoch, self._stop}
+            left = self._order.due - self._now()
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED, timeout=left)
+            if epoch.done():
+                return epoch.result(), self.invocations
+            reason = self._stop.result() if self._stop.done() else Reason.DEADLINE_EXCEEDED
+            message = f"stopped after {self._now() - self._order.action.at:.1f} s"
+        except MemberError as error:
+            reason, message = error.reason, f"{error.member.pod.name}: {error}"
+        finally:
+            epoch.cancel()
+            await asyncio.gather(epoch, return_exceptions=True)
+        await self._end_group(self._order.action.group)
+        if reason is Reason.BUSY:
+            # A server or scheduler that hangs in the group before this one, whose workers are done, is ended with it.
+            await self._end_group(_group_before(self._order.action.group))
+        raise EpochError(reason, message, self.invocations)
+
+    async def _epoch(self, progress: Callable[[Progress], None]) -> EpochReport:
+        starts = [self._start(member) for member in self.members]
+        watchers = []
+        try:
+            await _all(starts)
+            watchers = [asyncio.ensure_future(self._watch(member, progress)) for member in self.members]
+            workers = [w for m, w in zip(self.members, watchers, strict=True) if m.pod.role is Role.WORKER]
+            pending: set[asyncio.Future[Any]] = set(watchers)
+            while not all(worker.done() for worker in workers):
+                done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
+                errors = [task.exception() for task in done if task.exception() is not None]
+                if errors:
+                    raise await self._cause(errors, pending)
+            report: dict[str, Any] = workers[0].result()
+            wanted = self._order.spec.spec.target.accuracy is not None and self._order.action.evaluate
+            if report.get("accuracy") is None and wanted:
+                first = next(member for member in self.members if member.pod.role is Role.WORKER)
+                message = "the target is an accuracy, but the model's outputs are no classes; set target.loss instead"
+                raise MemberError(first, Reason.MODEL_INVALID, message)
+            return _report(report, self._order)
+        finally:
+            for watcher in watchers:
+                watcher.cancel()
+            await asyncio.gather(*watchers, return_exceptions=True)
+
+    async def _cause(self, errors: list[Any], pending: set[asyncio.Future[Any]]) -> BaseException:
+        """The failure that explains the others; those that follow on its heels are waited for a moment."""
+        if pending and all(getattr(e, "reason", None) in _AFTERTHOUGHTS for e in errors):
+            done, _ = await asyncio.wait(pending, timeout=0.3)
+            errors += [task.exception() for task in done if task.exception() is not None]
+        told = [e for e in errors if isinstance(e, MemberError) and e.reason not in _AFTERTHOUGHTS]
+        cause: BaseException = (told or errors)[0]
+        return cause
+
+    async def _start(self, member: Member) -> None:
+        order, action, spec = self._order, self._order.action, self._order.spec.spec
+        scheduler = self.members[0]
+        number = int(action.group.rpartition(".g")[2])
+        port = FIRST_PORT + 2 * number % PORTS
+        optimizer = None
+        if spec.optimizer is not None:
+            optimizer = {"name": spec.optimizer.name} | spec.optimizer.arguments
+        body: dict[str, Any] = {
+            "op": "start",
+            "epoch": action.token,
+            "group": action.group,
+            "role": member.pod.role.value,
+            "rank": member.rank,
+            "workers": action.allocation.workers,
+            "servers": action.allocation.servers,
+            "root": f"{scheduler.host}:{port}",
+            "host": member.host,
+            "deadline": max(0.1, order.due - self._now() - MARGIN),
+            "seed": spec.seed,
+            "mode": spec.mode.value,
+            "memory": spec.resources.of(member.pod.role).memory,
+            "threads": max(1, int(spec.resources.of(member.pod.role).cpu)),
+        }
+        if member.pod.role is Role.WORKER:
+            data = spec.data
+            body |= {
+                "model": {"uri": spec.model.file, "sha256": spec.model.sha256},
+                "data": {
+                    "uri": data.uri or "sklearn:digits",
+                    "format": "model" if data.format == "custom" else data.format.value,
+                    "sha256": data.sha256,
+                    "size": data.size,
+                },
+                "batch_size": spec.batch_size,
+                "optimizer": optimizer,
+                "position": action.position,
+                "fraction": action.fraction,
+                "seconds": action.seconds,
+                "evaluate": action.evaluate,
+                "weights_in": action.weights_in,
+                "weights_out": action.weights_out,
+            }
+        await self._call(member, body, ANSWER_SECONDS)
+
+    async def _watch(self, member: Member, progress: Callable[[Progress], None]) -> dict[str, Any]:
+        """Follow one member; a worker's report when it is done. Raises MemberError when it fails."""
+        worker = member.pod.role is Role.WORKER
+        seen = -1
+        calls = 1
+        began = self._now()
+        patience = self._order.action.patience
+        progressing = Progressing(patience, began) if worker and patience else None
+        while True:
+            wait = POLL_SECONDS if worker else 0.0
+            body = {"op": "status", "epoch": self._order.action.token, "wait": wait, "seen": seen}
+            answer = await self._call(member, body, wait + ANSWER_SECONDS)
+            calls += 1
+            state, seen = answer.get("state"), int(answer.get("version", -1))
+            if state == "done" and worker:
+                report: dict[str, Any] = answer.get("report") or {}
+                return report
+            if state not in (*ACTIVE, "done", "idle"):
+                error = answer.get("error") or {}
+                raise MemberError(member, _reason(error.get("reason")), error.get("message") or f"is {state}")
+            stalled = progressing.note(str(state), seen, self._now()) if progressing else None
+            if stalled:
+                raise MemberError(member, Reason.STALLED, stalled)
+            if worker and member.rank == 0:
+                done = answer.get("progress") or {}
+                token = self._order.action.token
+                progress(Progress(token, str(state), int(done.get("samples", 0)), int(done.get("total", 0))))
+            # What is reserved covers so many calls a second and no more.
+            earliest = began + (calls - CALLS_TO_START + 4) / CALLS_PER_SECOND
+            await asyncio.sleep(max(0.0 if worker else 2 * POLL_SECONDS, earliest - self._now()))
+
+    async def _call(self, member: Member, body: dict[str, Any], timeout: float) -> dict[str, Any]:
+        response = await self._post(member, body, timeout)
+        try:
+            answer: dict[str, Any] = response.json()
+        except ValueError:
+            answer = {}
+        if response.status_code >= 400:
+            error = answer.get("error") or {}
+            words = error.get("message") or f"answered {response.status_code}: {response.text[:500]}"
+            if response.status_code >= 500 and not error:
+                # Not the function says so, but whoever stands before it.
+                self.silent.add(member.pod)
+                raise MemberError(member, Reason.FUNCTION_LOST, words)
+            raise MemberError(member, _reason(error.get("reason")), words)
+        return answer
+
+    async def _post(self, member: Member, body: dict[str, Any], timeout: float) -> httpx.Response:
+        while True:
+            self.invocations += 1
+            began = self._now()
+            try:
+                request = self._http.post(f"http://{member.address}/", json=body, timeout=timeout)
+                return await cancellable(request)
+            except httpx.HTTPError as error:
+                away = self._now() - began > timeout + AWAY_SECONDS
+                if isinstance(error, httpx.TimeoutException) and away:
+                    continue
+                self.silent.add(member.pod)
+                what = f"does not answer ({type(error).__name__})"
+                raise MemberError(member, Reason.FUNCTION_LOST, what) from error
+
+    async def _end_group(self, group: str) -> None:
+        """Stop every member, whatever it answers: one that does not is ended by its own deadline."""
+        body = {"op": "stop", "group": group}
+        await asyncio.gather(
+            *(self._call(m, body, END_SECONDS) for m in self.members), return_exceptions=True
+        )
+
+
+def _group_before(group: str) -> str:
+    """The group that the job had before: groups are numbered, `job.g1`, `job.g2`, ..."""
+    job, _, number = group.rpartition(".g")
+    return f"{job}.g{int(number) - 1}"
+
+
+async def _all(coroutines: Sequence[Any]) -> None:
+    """All of them; the first failure cancels the others and is raised."""
+    tasks = [asyncio.ensure_future(coroutine) for coroutine in coroutines]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _reason(name: Any) -> Reason:
+    try:
+        return Reason(name)
+    except ValueError:
+        return Reason.INTERNAL
+
+
+def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
+    return EpochReport(
+        samples=int(report["samples"]),
+        data_size=int(report["data_size"]),
+        loss=float(report["loss"]) if order.action.evaluate else None,
+        accuracy=None if report.get("accuracy") is None else float(report["accuracy"]),
+        weights=order.action.weights_out,
+        train_seconds=float(report["train_seconds"]),
+        evaluate_seconds=float(report.get("evaluate_seconds") or 0.0),
+        form_seconds=float(report.get("form_seconds") or 0.0),
+        load_seconds=float(report.get("load_seconds") or 0.0),
+        checkpoint_seconds=float(report.get("checkpoint_seconds") or 0.0),
+        train_started_at=float(report.get("train_started_at") or 0.0),
+        train_ended_at=float(report.get("train_ended_at") or 0.0),
+        cpu_seconds=float(report.get("cpu_seconds") or 0.0),
+        thread_seconds=float(report.get("thread_seconds") or 0.0),
+        memory_gib=float(report.get("max_rss_gib") or 0.0),
+        warm_up_samples=int(report.get("warm_up_samples") or 0),
+        warm_up_seconds=float(report.get("warm_up_seconds") or 0.0),
+    )

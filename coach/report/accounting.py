@@ -1,0 +1,195 @@
+"""Going through a journal's records again: what a job's last state alone does not tell."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, fields
+from typing import Any
+
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs import fold
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import AT_REST, Reason
+from coach.core.money import Charge, to_amount
+from coach.report.formatting import iso
+
+
+def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
+    """Each record with all jobs as they stand after it (the same dictionary, changed from step to step)."""
+    known: dict[str, Job] = {}
+    for record in records:
+        take_in(known, record)
+        yield record, known
+
+
+def take_in(known: dict[str, Job], record: Any) -> None:
+    """Bring all jobs to where they stand after one more record."""
+    if isinstance(record, ev.JobSubmitted):
+        known[record.job] = fold.submitted(record)
+    elif record.job:
+        fold.apply(known[record.job], record)
+    else:
+        for job in known.values():
+            fold.apply(job, record)
+
+
+class Pauses:
+    """When one job was interrupted or had no handler, from its own records: (from, to), in seconds since 1970."""
+
+    def __init__(self) -> None:
+        self.found: list[tuple[float, float]] = []
+        self._before: float | None = None
+        self._since: float | None = None
+
+    def take(self, record: Any) -> None:
+        """One more record."""
+        if self._since is not None and isinstance(record, ev.ResumeAsked | act.RunEpoch):
+            self.found.append((self._since, record.at))
+            self._since = None
+        elif self._since is None:
+            if isinstance(record, ev.HandlerStarted) and self._before is not None:
+                self._since = self._before
+            elif isinstance(record, act.Enter) and record.reason in AT_REST:
+                self._since = record.at
+        if record.job:
+            self._before = record.at
+
+
+def pauses(records: Iterable[Any]) -> list[tuple[float, float]]:
+    """See `Pauses`."""
+    taken = Pauses()
+    for record in records:
+        taken.take(record)
+    return taken.found
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """An attempt of an epoch in time. `end` None: it still runs."""
+
+    order: act.RunEpoch
+    end: float | None
+    counted: bool
+
+
+def attempts(records: Iterable[Any], name: str) -> list[Attempt]:
+    """All attempts of job `name`, in order."""
+    found: dict[str, Attempt] = {}
+    last = 0.0
+    for record in records:
+        if isinstance(record, ev.HandlerStarted):
+            # Nothing of before runs any more; it ended no later than the last thing that is known.
+            found |= {t: Attempt(a.order, last, False) for t, a in found.items() if a.end is None}
+        elif record.job == name:
+            if isinstance(record, act.RunEpoch):
+                found[record.token] = Attempt(record, None, False)
+            elif isinstance(record, ev.EpochFinished | ev.EpochFailed) and record.token in found:
+                counted = isinstance(record, ev.EpochFinished)
+                found[record.token] = Attempt(found[record.token].order, record.at, counted)
+        last = record.at
+    return list(found.values())
+
+
+@dataclass(frozen=True, slots=True)
+class Purse:
+    """A job's money at a time: spent, and reserved beside it, in currency units."""
+
+    at: float
+    spent: float
+    reserved: float
+
+
+def money(records: Iterable[Any], name: str) -> list[Purse]:
+    """How the money of job `name` went: one entry after each record that moved some."""
+    found: list[Purse] = []
+    for record, known in replay(record for record in records if record.job in ("", name)):
+        if name not in known:
+            continue
+        ledger = known[name].ledger
+        now = Purse(record.at, to_amount(ledger.spent), to_amount(ledger.reserved))
+        if not found or (found[-1].spent, found[-1].reserved) != (now.spent, now.reserved):
+            found.append(now)
+    return found
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """What one attempt of an epoch cost, in currency units. `held` pays for functions kept after it."""
+
+    job: str
+    epoch: int
+    attempt: int
+    kind: str
+    workers: int
+    servers: int
+    outcome: str  #: counted, running, or the reason why it does not count
+    reserved: float
+    cost: float  #: the attempt itself
+    held: float
+    spent: float  #: of the job, after it
+    started_at: str | None
+
+
+LEDGER_COLUMNS = tuple(field.name for field in fields(LedgerRow))
+
+
+class Accounts:
+    """What each attempt of one job cost, from its records."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self._orders: dict[str, act.RunEpoch] = {}
+        self._outcomes: dict[str, str] = {}
+        self._costs: Counter[str] = Counter()
+        self._held: Counter[str] = Counter()
+
+    def take(self, record: Any) -> None:
+        """One more record; those of other jobs are passed over."""
+        if record.job != self._name:
+            return
+        match record:
+            case act.RunEpoch():
+                self._orders[record.token] = record
+            case ev.EpochFinished():
+                self._outcomes[record.token] = "counted"
+            case ev.EpochFailed():
+                self._outcomes.setdefault(record.token, record.reason.value)
+            case act.Settle():
+                kind = self._held if record.charge is Charge.RELEASE else self._costs
+                kind[record.token] += record.amount
+                if record.charge is Charge.FAILED:
+                    self._outcomes.setdefault(record.token, Reason.HANDLER_RESTARTED.value)
+
+    def rows(self) -> list[LedgerRow]:
+        """One row an attempt, in order; the last one's `spent` is what the job spent."""
+        rows = []
+        spent = 0
+        for token, order in self._orders.items():
+            spent += self._costs[token] + self._held[token]
+            rows.append(
+                LedgerRow(
+                    job=self._name,
+                    epoch=order.number,
+                    attempt=order.attempt,
+                    kind=order.kind.value,
+                    workers=order.allocation.workers,
+                    servers=order.allocation.servers,
+                    outcome=self._outcomes.get(token, "running"),
+                    reserved=to_amount(order.reservation),
+                    cost=to_amount(self._costs[token]),
+                    held=to_amount(self._held[token]),
+                    spent=to_amount(spent),
+                    started_at=iso(order.at),
+                )
+            )
+        return rows
+
+
+def ledger(records: Iterable[Any], name: str) -> list[LedgerRow]:
+    """The rows of `Accounts` for job `name`."""
+    accounts = Accounts(name)
+    for record in records:
+        accounts.take(record)
+    return accounts.rows()

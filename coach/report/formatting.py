@@ -1,0 +1,128 @@
+"""Quantities as people read them. One place, so that a table, a line and a figure say the same thing the same way."""
+
+from __future__ import annotations
+
+import math
+from datetime import datetime
+
+from coach.core.estimation.interval import Interval
+from coach.core.money import Money, to_amount
+
+#: What stands where nothing is known (yet). "Not measured" is not zero.
+UNKNOWN = "-"
+
+
+def number(value: float | None, digits: int = 3, *, zeros: bool = False) -> str:
+    """`value` with `digits` significant digits and no exponent: 0.0931, 1.2, 431; with `zeros`, 1.20."""
+    if value is None:
+        return UNKNOWN
+    if not math.isfinite(value):
+        return {math.inf: "infinite", -math.inf: "-infinite"}.get(value, "not a number")
+    if value == 0:
+        return "0"
+    places = max(0, digits - 1 - math.floor(math.log10(abs(value))))
+    text = f"{value:.{min(places, 12)}f}"
+    return text if zeros or "." not in text else text.rstrip("0").rstrip(".")
+
+
+def score(value: float | None) -> str:
+    """A loss or an accuracy: four digits after the point, more where it is very small."""
+    if value is None or not math.isfinite(value):
+        return number(value)
+    return f"{value:.4f}" if value == 0 or abs(value) >= 0.001 else f"{value:.3g}"
+
+
+def amount(value: float | None) -> str:
+    """Currency units: whole cents from 1 up, else two significant digits at least: 12.50, 0.021, 0.00021."""
+    if value is None:
+        return UNKNOWN
+    if value == 0:
+        return "0"
+    if abs(value) >= 1:
+        return f"{value:.2f}"
+    places = 1 - math.floor(math.log10(abs(value)))
+    return f"{value:.{min(max(places, 2), 9)}f}"
+
+
+def rest(value: float | None) -> str:
+    """What is left of a budget, in currency units: with digits enough to see that something was spent."""
+    if value is None:
+        return UNKNOWN
+    return number(value, 5)
+
+
+def money(value: Money | None, currency: str) -> str:
+    """Nano-units as an amount with its currency: `0.00021 USD`; None is `none`."""
+    return "none" if value is None else f"{amount(to_amount(value))} {currency}"
+
+
+def spent_of(spent: Money, budget: Money | None, currency: str) -> str:
+    """`0.0021 / 0.01 USD`, or `0.0021 USD / none`."""
+    if budget is None:
+        return f"{amount(to_amount(spent))} {currency} / none"
+    return f"{amount(to_amount(spent))} / {plain_amount(to_amount(budget))} {currency}"
+
+
+def plain_amount(value: float) -> str:
+    """A budget, as people write it: 5.00, 0.05, 0.0004."""
+    return f"{value:.2f}" if value == round(value, 2) else f"{value:.9f}".rstrip("0")
+
+
+def duration(seconds: float | None) -> str:
+    """`0.13s`, `3.4s`, `42s`, `3m12s`, `2h05m`, `3d04h`: the two largest units."""
+    if seconds is None or math.isnan(seconds):
+        return UNKNOWN
+    if math.isinf(seconds):
+        return "forever"
+    if seconds < 0:
+        return "-" + duration(-seconds)
+    if seconds < 0.995:
+        return f"{seconds:.2f}s"
+    if seconds < 9.95:
+        return f"{seconds:.1f}s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole}s"
+    if whole < 3600:
+        return f"{whole // 60}m{whole % 60:02d}s"
+    minutes = round(seconds / 60)
+    if minutes < 24 * 60:
+        return f"{minutes // 60}h{minutes % 60:02d}m"
+    hours = round(seconds / 3600)
+    return f"{hours // 24}d{hours % 24:02d}h"
+
+
+def duration_interval(interval: Interval | None) -> str:
+    """`1m20s (50s-2m10s)`."""
+    if interval is None:
+        return UNKNOWN
+    return f"{duration(interval.expected)} ({duration(interval.low)}-{duration(interval.high)})"
+
+
+def percent(share: float, *, signed: bool = False) -> str:
+    """0.183 is `18 %`; small shares keep a digit: `1.8 %`; signed: `+18 %`."""
+    value = share * 100
+    text = f"{value:+.0f}" if signed else f"{value:.0f}"
+    if abs(value) < 9.95:
+        text = f"{value:+.1f}" if signed else f"{value:.1f}"
+    return f"{text} %"
+
+
+def count(many: int, one: str, more: str | None = None) -> str:
+    """`1 epoch`, `3 epochs`."""
+    return f"{many:,} {one if many == 1 else more or one + 's'}"
+
+
+def moment(at: float | None) -> str:
+    """A time (seconds since 1970) on this machine's clock, to the second."""
+    return UNKNOWN if at is None else datetime.fromtimestamp(at).strftime("%Y-%m-%d %H:%M:%S")
+
+
+def clock(at: float) -> str:
+    """The time of day, to the second."""
+    return datetime.fromtimestamp(at).strftime("%H:%M:%S")
+
+
+def iso(at: float | None) -> str | None:
+    """A time for machines: ISO 8601, local time with its offset."""
+    return None if at is None else datetime.fromtimestamp(at).astimezone().isoformat(timespec="milliseconds")

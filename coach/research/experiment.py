@@ -1,0 +1,273 @@
+"""Runs scenarios over seeds and sets our numbers beside the paper's."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+import numpy as np
+from matplotlib.figure import Figure
+
+from coach.core.policies.api.react import FloatArray
+from coach.research.comparison_figure import comparison_figure
+from coach.research.run_store import Kept, runs_there, write_runs
+from coach.research.scenario import Scenario, Target
+from coach.simulation.parallel import gather
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One row of the table. `low`..`high` is the range of all seeds; `half_width` the 95 % interval of the mean."""
+
+    scenario: str
+    measure: str
+    unit: str
+    paper: float
+    ours: float
+    half_width: float
+    low: float
+    high: float
+    runs: int
+    difference: float
+    inside: bool
+    #: Whether our mean is within the scenario's tolerance; None where it names none.
+    within: bool | None
+    calibrated: bool
+    source: str
+
+
+COLUMNS = tuple(field.name for field in fields(Comparison))
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """A scenario that was run: one value a seed for each measure (NaN where a run did not give it)."""
+
+    scenario: Scenario
+    parameters: dict[str, Any]
+    seeds: tuple[int, ...]
+    results: Mapping[str, FloatArray]
+    interrupted: bool = False
+
+    def comparisons(self) -> list[Comparison]:
+        """Paper beside ours, a row for each target."""
+        return [self._compare(target) for target in self.scenario.targets]
+
+    def _compare(self, target: Target) -> Comparison:
+        values = self.results.get(target.measure, np.zeros(0))
+        values = values[~np.isnan(values)]
+        count = len(values)
+        mean = float(values.mean()) if count else math.nan
+        half = _t95(count) * float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+        low, high = (float(values.min()), float(values.max())) if count else (math.nan, math.nan)
+        difference = mean - target.paper
+        return Comparison(
+            self.scenario.name, target.measure, target.unit, target.paper, mean, half, low, high, count, difference,
+            low <= target.paper <= high, None if target.tolerance is None else abs(difference) <= target.tolerance,
+            target.calibrated, target.source,
+        )  # fmt: skip
+
+
+def _t95(count: int) -> float:
+    from scipy.stats import t
+
+    return float(t.ppf(0.975, count - 1))
+
+
+def run_scenario(
+    scenario: Scenario,
+    *,
+    quick: bool = False,
+    processes: int | None = None,
+    done: Callable[[int, Any], object] = lambda index, result: None,
+    folder: Path | None = None,
+    anew: bool = False,
+) -> Outcome:
+    """All seeds of a scenario; after an interrupt those that are done.
+
+    Runs are kept in `folder`/<name> as they come, and those that are there are not run again, unless `anew`.
+    Raises OSError.
+    """
+    parameters, seeds = scenario.settings(quick)
+    kept = None if folder is None else Kept(folder / scenario.name, parameters, anew=anew)
+    runs = {seed: kept.runs[seed] for seed in seeds if kept and seed in kept.runs}
+    for seed, measures in runs.items():
+        done(seed, measures)
+    missing = [seed for seed in seeds if seed not in runs]
+
+    def add(index: int, measures: dict[str, float]) -> None:
+        runs[missing[index]] = measures
+        if kept is not None:
+            kept.add(missing[index], measures)
+        done(missing[index], measures)
+
+    tasks = [(replicate, (scenario.experiment, parameters, seed)) for seed in missing]
+    _, interrupted = gather(tasks, processes=processes, done=add)
+    return _outcome(scenario, parameters, runs, interrupted)
+
+
+def look_up(scenario: Scenario, folder: Path, *, quick: bool = False) -> Outcome:
+    """The runs that are in `folder`/<name> already, of whatever code; nothing is run. Raises OSError, ValueError."""
+    parameters, seeds = scenario.settings(quick)
+    there = runs_there(folder / scenario.name, parameters)
+    return _outcome(scenario, parameters, {seed: there[seed] for seed in seeds if seed in there})
+
+
+def _outcome(
+    scenario: Scenario,
+    parameters: dict[str, Any],
+    runs: Mapping[int, Mapping[str, float]],
+    interrupted: bool = False,
+) -> Outcome:
+    ordered = sorted(runs)
+    names = dict.fromkeys(name for seed in ordered for name in runs[seed])
+    columns = {name: np.array([float(runs[seed].get(name, math.nan)) for seed in ordered]) for name in names}
+    return Outcome(scenario, parameters, tuple(ordered), columns, interrupted)
+
+
+def replicate(experiment: str, parameters: dict[str, Any], seed: int) -> dict[str, float]:
+    """One run of an experiment, in whatever process."""
+    from importlib import import_module
+
+    module = import_module(f"coach.research.experiments.{experiment}")
+    measures: dict[str, float] = module.replicate(parameters, seed)
+    return measures
+
+
+def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
+    """`measures.csv`, `comparison.md` and the experiment's figures, in `folder`/<name>. Raises OSError."""
+    place = folder / outcome.scenario.name
+    place.mkdir(parents=True, exist_ok=True)
+    written = [place / "measures.csv", place / "comparison.md"]
+    columns = {name: values.tolist() for name, values in outcome.results.items()}
+    runs = {seed: {name: columns[name][at] for name in columns} for at, seed in enumerate(outcome.seeds)}
+    write_runs(written[0], runs)
+    written[1].write_text(_text(outcome))
+    if outcome.scenario.targets and outcome.seeds:
+        written.append(_draw(comparison_figure(outcome.comparisons()), place / "comparison.svg"))
+    figures = getattr(outcome.scenario.module(), "figures", None)
+    if figures is not None and outcome.seeds:
+        for name, figure in figures(outcome.results, outcome.parameters).items():
+            written.append(_draw(figure, place / f"{name}.svg"))
+    return written
+
+
+def _draw(figure: Figure, path: Path) -> Path:
+    with mpl.rc_context({"svg.hashsalt": "coach"}):  # the same figure, the same bytes
+        figure.savefig(path, metadata={"Date": None})
+    return path
+
+
+def write_summary(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
+    """`summary.csv` and `summary.md` of all experiments. Raises OSError."""
+    rows = [row for outcome in outcomes if outcome.seeds for row in outcome.comparisons()]
+    text = io.StringIO()
+    out = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+    out.writeheader()
+    out.writerows(asdict(row) for row in rows)
+    parts = ["# Paper and ours", "", *_counts(outcomes, rows), ""]
+    for name in dict.fromkeys(row.scenario for row in rows):
+        parts += [f"## {name}", "", comparison_table([row for row in rows if row.scenario == name]), ""]
+    folder.mkdir(parents=True, exist_ok=True)
+    written = [folder / "summary.csv", folder / "summary.md"]
+    written[0].write_text(text.getvalue())
+    written[1].write_text("\n".join(parts))
+    return written
+
+
+def _counts(outcomes: Sequence[Outcome], rows: Sequence[Comparison]) -> list[str]:
+    """A line an experiment: how many numbers of its paper lie inside our range."""
+    lines = [
+        "How many of the papers' numbers lie inside our range over all runs; judged are those on which no parameter "
+        "was chosen.",
+        "",
+        "| experiment | paper | runs | numbers | inside | judged | inside |",
+        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+    ]
+    for one in (outcome for outcome in outcomes if outcome.seeds and outcome.scenario.targets):
+        scenario = one.scenario
+        counts = _inside([row for row in rows if row.scenario == scenario.name])
+        runs = (
+            f"{len(one.seeds)} of {scenario.seeds}"
+            if len(one.seeds) < scenario.seeds
+            else f"{scenario.seeds}"
+        )
+        lines.append(
+            f"| [{scenario.name}]({scenario.name}/comparison.md) | {scenario.paper} | {runs} | {counts} |"
+        )
+    lines.append(f"| **all** | | | {_inside(rows)} |")
+    said = (
+        ("Without a number in a paper", [o for o in outcomes if o.seeds and not o.scenario.targets]),
+        ("Not run", [o for o in outcomes if not o.seeds]),
+    )
+    for words, some in said:
+        if some:
+            lines += ["", f"{words}: {', '.join(one.scenario.name for one in some)}."]
+    return lines
+
+
+def _inside(rows: Sequence[Comparison]) -> str:
+    """Numbers, those inside our range, and both again without those calibrated on."""
+    judged = [row for row in rows if not row.calibrated]
+    return " | ".join(
+        f"{number}" for some in (rows, judged) for number in (len(some), sum(row.inside for row in some))
+    )
+
+
+def _text(outcome: Outcome) -> str:
+    scenario = outcome.scenario
+    lines = [
+        f"# {scenario.title}",
+        "",
+        f"Paper: {scenario.paper}. {scenario.kind.capitalize()}: {len(outcome.seeds)} runs, "
+        f"{len(scenario.free_parameters)} free parameters"
+        + (f" ({', '.join(scenario.free_parameters)})." if scenario.free_parameters else "."),
+        "",
+        *([comparison_table(outcome.comparisons()), ""] if scenario.targets else []),
+        *_own_table(outcome),
+        scenario.notes.strip(),
+        "",
+    ]
+    told = {target.measure for target in scenario.targets}
+    others = {measure: values for measure, values in outcome.results.items() if measure not in told}
+    if others:
+        lines += [
+            "## Without a number in the paper",
+            "",
+            "| measure | mean | range |",
+            "| --- | ---: | ---: |",
+        ]
+        for measure, values in others.items():
+            known = values[~np.isnan(values)]
+            if len(known):
+                lines.append(f"| {measure} | {known.mean():.4g} | {known.min():.4g} .. {known.max():.4g} |")
+    return "\n".join(lines).strip() + "\n"
+
+
+def _own_table(outcome: Outcome) -> list[str]:
+    """What the experiment's `table(results, parameters)` says, if it has one."""
+    table = getattr(outcome.scenario.module(), "table", None)
+    return [table(outcome.results, outcome.parameters), ""] if table is not None and outcome.seeds else []
+
+
+def comparison_table(rows: Sequence[Comparison]) -> str:
+    """As Markdown."""
+    lines = [
+        "| measure | paper | ours (95 % of the mean) | our range | difference | paper inside our range | |",
+        "| --- | ---: | ---: | ---: | ---: | --- | --- |",
+    ]
+    for row in rows:
+        unit = f" {row.unit}" if row.unit else ""
+        role = "calibrated" if row.calibrated else ""
+        interval = "" if math.isnan(row.half_width) else f" ± {row.half_width:.2g}"
+        lines.append(
+            f"| {row.measure} | {row.paper:g}{unit} | {row.ours:.4g}{unit}{interval} | "
+            f"{row.low:.4g} .. {row.high:.4g} | {row.difference:+.3g} | {'yes' if row.inside else 'no'} | {role} |"
+        )
+    return "\n".join(lines)

@@ -1,0 +1,182 @@
+"""DL²'s simulation (section 6.2) without DL² itself: DRF, Tetris, SRTF, FIFO and Optimus in slots of 20 minutes.
+
+The paper shows its trace and its models' speeds in figures; its authors published a simulator with measured
+speeds, numbers of epochs by model, what a worker and a server take, and arrivals a slot. Those are used. Of the
+eight models VGG-16 is not in the table of speeds that comes with Coach: jobs are drawn from the seven others. The
+published file for the trace of the paper's figures is empty, so the pattern of arrivals is the other one that it
+has.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from coach.core.cluster import Allocation
+from coach.core.estimation.speed import SpeedModel, SpeedPoint
+from coach.core.policies.api.react import FloatArray, Remaining
+from coach.plugins import reactive
+from coach.simulation.dynamics.measured_speeds import MeasuredSpeed, shipped
+from coach.simulation.engine.cluster import Cluster
+from coach.simulation.engine.event_engine import Engine
+from coach.simulation.engine.job import SimJob
+from coach.simulation.engine.knowledge import Belief, Truth
+from coach.simulation.workload import Work, by_counts
+
+#: Seconds of a time slot (Figure 8a).
+SLOT = 1200.0
+
+#: A server of the cluster (section 6.2: 2 GPUs; the published simulator has 8 cores): cores, GiB, devices.
+NODE = (8.0, 0.0, 2.0)
+
+#: By model, as published: samples of an epoch (their unit), epochs as a part of the longest, devices of a worker.
+MODELS: dict[str, tuple[float, float, float]] = {
+    "resnet-50": (115, 0.30, 1),
+    "resnext-110": (390, 0.05, 1),
+    "inception-bn": (120, 0.54, 1),
+    "seq2seq": (780, 0.95, 1),
+    "cnn-text-classification": (193, 0.46, 0),
+    "dssm": (349, 0.33, 0),
+    "wlm": (165, 0.23, 1),
+}
+
+
+def epochs_per_second(model: str) -> MeasuredEpochs:
+    """The measured speed of a model."""
+    return MeasuredEpochs(shipped()[model], MODELS[model][0])
+
+
+@dataclass(frozen=True)
+class MeasuredEpochs:
+    """Epochs/s by workers and servers, from the published table."""
+
+    table: MeasuredSpeed
+    epoch_size: float
+
+    @cached_property
+    def unit(self) -> float:
+        """Epochs/s of one worker and one server."""
+        return next(v for w, s, v in self.table.points if (w, s) == (1, 1)) / self.epoch_size
+
+    def __call__(self, workers: int, servers: int) -> float:
+        """Epochs/s."""
+        return self.unit * self.table(workers, servers)
+
+
+def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> Iterator[Work]:
+    """`jobs` jobs of random models. In each slot as many come as `arrivals` says, from a random one of its first
+    five on.
+
+    A job has its model's part of `epochs` to train, at most `most` workers and `most` servers, at least one of each.
+    """
+    arrivals: Sequence[int] = parameters["arrivals"]
+    offset = int(rng.integers(5))
+    most = int(parameters["most"])
+    models = list(MODELS)
+    worker, server = np.array([2.0, 0.0, 1.0]), np.array([2.0, 0.0, 0.0])
+    left = int(parameters["jobs"])
+    slot = 0
+    while left:
+        for _ in range(min(left, arrivals[(slot + offset) % len(arrivals)])):
+            model = models[int(rng.integers(len(models)))]
+            _, part, devices = MODELS[model]
+            left -= 1
+            yield Work(
+                slot * SLOT,
+                part * parameters["epochs"],
+                worker if devices else server,
+                server,
+                kind=model,
+                minimum=Allocation(1, 1),
+                maximum=Allocation(most, most),
+                speed=by_counts(epochs_per_second(model)),
+            )
+        slot += 1
+
+
+@dataclass
+class Profiled:
+    """Speeds as Optimus (section 3.2) estimates them: its form, fitted to `points` measured allocations of each
+    model.
+
+    `1/f = a/w + b + c w/p + d w + e p`, all coefficients >= 0. Measurements have errors of `error` (a part of the
+    speed). The epochs left are known, as DL²'s jobs state them.
+    """
+
+    rng: np.random.Generator
+    points: int
+    error: float
+    most: int
+    _fitted: dict[str, SpeedModel] = field(default_factory=dict)
+
+    def speed(self, job: SimJob, workers: int, servers: int) -> float:
+        """See `Belief`."""
+        if job.kind not in self._fitted:
+            true = epochs_per_second(job.kind)
+            spread = {(1, 1), (1, self.most), (self.most, 1), (self.most, self.most)}
+            while len(spread) < self.points:
+                w, s = self.rng.integers(1, self.most + 1, 2).tolist()
+                spread.add((w, s))
+            measured = tuple(
+                SpeedPoint(w, s, true(w, s) * max(0.1, self.rng.normal(1.0, self.error)))
+                for w, s in sorted(spread)
+            )
+            self._fitted[job.kind] = SpeedModel("parameter-server", measured)
+        return self._fitted[job.kind].trend(workers, servers)
+
+    def remaining(self, job: SimJob) -> Remaining:
+        """See `Belief`."""
+        return Truth().remaining(job)
+
+
+def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
+    """Mean completion time, in slots, under each of `policies` on the same jobs, and beside that of DRF."""
+    measures: dict[str, float] = {}
+    for label, spec in parameters["policies"].items():
+        name, _, knowledge = spec.partition(" ")
+        belief: Belief = (
+            Profiled(
+                np.random.default_rng([seed, 1]),
+                int(parameters["profile_points"]),
+                parameters["profile_error"],
+                int(parameters["most"]),
+            )
+            if knowledge == "fitted"
+            else Truth()
+        )
+        engine = Engine(
+            Cluster.uniform(int(parameters["nodes"]), *NODE),
+            workload(parameters, np.random.default_rng([seed, 0])),
+            reactive(f"{name}:cadence={SLOT:g}"),
+            belief=belief,
+        )
+        record = engine.run()
+        finished, arrived = record.column("finished"), record.column("arrived")
+        measures[f"{label}: mean completion, slots"] = float((finished - arrived).mean() / SLOT)
+        measures[f"{label}: makespan, slots"] = float((finished.max() - arrived.min()) / SLOT)
+        gpu = record.column("gpu_seconds").sum() / (parameters["nodes"] * NODE[2] * finished.max())
+        measures[f"{label}: GPUs held, %"] = 100.0 * float(gpu)
+    base = measures.get("DRF: mean completion, slots")
+    if base:
+        for label in parameters["policies"]:
+            measures[f"{label} / DRF"] = measures[f"{label}: mean completion, slots"] / base
+    return measures
+
+
+def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> dict[str, Figure]:
+    """Mean completion times: the mean over the seeds, and all of them as a line."""
+    labels = list(parameters["policies"])
+    values = [results[f"{label}: mean completion, slots"] for label in labels]
+    figure = Figure(figsize=(6.0, 0.8 + 0.35 * len(labels)), layout="constrained")
+    axes = figure.subplots()
+    axes.barh(labels, [v.mean() for v in values], color="0.75")
+    for place, v in enumerate(values):
+        axes.plot([v.min(), v.max()], [place, place], color="black", linewidth=1.5)
+    axes.invert_yaxis()
+    axes.set_xlabel("mean completion time, slots of 20 min")
+    return {"completion": figure}

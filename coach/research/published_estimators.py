@@ -1,0 +1,101 @@
+"""The methods Coach is compared with, as published: the thesis's (section 4.2) and Optimus's (EuroSys 2018).
+
+They have no intervals, may predict speeds <= 0 and targets that are never reached. Nothing but comparisons uses them.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from coach.core.estimation.forms import FloatArray
+from coach.core.estimation.numerics import least_squares, nnls
+from coach.core.estimation.observations import CurvePoint, SpeedPoint
+
+
+@dataclass(frozen=True, slots=True)
+class ThesisSurface:
+    """Epochs/s as -b1·(w - b2)² - b3·(s - b4)² + b5."""
+
+    b: tuple[float, float, float, float, float]
+
+    def predict(self, workers: int, servers: int) -> float:
+        """Epochs/s; not always positive."""
+        b1, b2, b3, b4, b5 = self.b
+        return -b1 * (workers - b2) ** 2 - b3 * (servers - b4) ** 2 + b5
+
+
+def fit_thesis_quadratic(points: Sequence[SpeedPoint]) -> ThesisSurface:
+    """The thesis's surface by its own solver: least squares from five ones, bounded to >= 0.
+
+    The answer depends on the unit of speed, and on the start where there are fewer than five points.
+    """
+    w = np.array([p.workers for p in points], dtype=float)
+    s = np.array([p.servers for p in points], dtype=float)
+    v = np.array([p.epochs_per_second for p in points])
+
+    def error(b: FloatArray) -> FloatArray:
+        return np.asarray(-b[0] * (w - b[1]) ** 2 - b[2] * (s - b[3]) ** 2 + b[4] - v)
+
+    found = least_squares(error, np.ones(5), bounds=(0, np.inf))
+    b1, b2, b3, b4, b5 = (float(b) for b in found.x)
+    return ThesisSurface((b1, b2, b3, b4, b5))
+
+
+@dataclass(frozen=True, slots=True)
+class OptimusSurface:
+    """Epochs/s as 1 / (a/w + b + c·w/s + d·w + e·s)."""
+
+    coefficients: tuple[float, ...]
+
+    def predict(self, workers: int, servers: int) -> float:
+        """Epochs/s; infinite where every term that was found is zero."""
+        a, b, c, d, e = self.coefficients
+        seconds = a / workers + b + c * workers / servers + d * workers + e * servers
+        return 1.0 / seconds if seconds > 0 else math.inf
+
+
+def fit_optimus_speed(points: Sequence[SpeedPoint]) -> OptimusSurface:
+    """Optimus's speed function (synchronous training, its eq. 4) by NNLS on the relative error."""
+    w = np.array([p.workers for p in points], dtype=float)
+    s = np.array([p.servers for p in points], dtype=float)
+    v = np.array([p.epochs_per_second for p in points])
+    unit = float(np.mean(v))
+    rows = np.stack([1 / w, np.ones_like(w), w / s, w, s], axis=1) * (v / unit)[:, None]
+    theta = nnls(rows, np.ones_like(v))
+    return OptimusSurface(tuple(float(t) / unit for t in theta))
+
+
+@dataclass(frozen=True, slots=True)
+class ThesisCurve:
+    """Loss as 1 / (b0·x + b1) + b2."""
+
+    b: tuple[float, float, float]
+
+    def epochs_to(self, target: float) -> float | None:
+        """The x at which the curve meets `target`; None where it never does."""
+        b0, b1, b2 = self.b
+        if target <= b2 or b0 <= 0:
+            return None
+        return (1.0 / (target - b2) - b1) / b0
+
+
+def fit_thesis_curve(points: Sequence[CurvePoint], segments: int = 1) -> ThesisCurve:
+    """The thesis's curve: least squares from three ones, bounded to >= 0.
+
+    `segments` > 1 is Optimus's weighting: each residual of a later one of that many equal segments counts 4 times
+    as much.
+    """
+    x = np.array([p.x for p in points])
+    y = np.array([p.value for p in points])
+    weight = 4.0 ** (np.arange(len(x)) * segments // max(len(x), 1))
+
+    def error(b: FloatArray) -> FloatArray:
+        return np.asarray((1.0 / (b[0] * x + b[1] + 1e-12) + b[2] - y) * weight)
+
+    found = least_squares(error, np.ones(3), bounds=(0, np.inf))
+    b0, b1, b2 = (float(b) for b in found.x)
+    return ThesisCurve((b0, b1, b2))

@@ -1,0 +1,1 @@
+"""The thesis's job files, converted to Coach's."""

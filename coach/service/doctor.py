@@ -1,0 +1,262 @@
+"""What `coach doctor` looks at: whether this machine can run jobs, and for everything amiss the next step."""
+
+from __future__ import annotations
+
+import errno
+import os
+import resource
+import shutil
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from coach.core.errors import CoachError
+from coach.handler import endpoint
+from coach.handler.endpoint import Endpoint
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import Home
+from coach.platforms.local.cluster import GIB, machine
+from coach.platforms.local.environment import Functions, NotPreparedError
+from coach.platforms.local.install_runtime import LIBGOMP
+from coach.report import formatting
+from coach.service.client import Client
+from coach.service.optional_feature import Also
+
+#: An address of the functions' range, behind the last that a function gets.
+UNUSED_ADDRESS = "127.100.255.254"
+#: Bytes free below which a disk is taken for full, and below which it is worth a word.
+DISK_FULL, DISK_LOW = 100 << 20, 1 << 30
+#: GiB that a small gang of MXNet processes takes.
+MEMORY_LOW = 1.0
+#: Files that may be open at once, below which a thousand callers are too many.
+FILES_LOW = 2048
+#: Seconds that the functions' Python may take to import MXNet.
+IMPORT_SECONDS = 60
+
+_IMPORT = """
+import ctypes, sys
+sys.path.insert(0, sys.argv[1])
+ctypes.CDLL("libgomp.so.1")
+import mxnet, numpy, nuclio_sdk
+print(f"Python {sys.version.split()[0]}, MXNet {mxnet.__version__}, numpy {numpy.__version__}")
+"""
+
+
+class Status(StrEnum):
+    """How a check came out."""
+
+    OK = "ok"
+    WARNING = "warning"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """One thing looked at: what was found, and what to do where that is not well."""
+
+    name: str
+    status: Status
+    found: str
+    next_step: str = ""
+
+
+def checks(home: Home, also: tuple[Also, ...] = (), port: int = 8421) -> Iterator[Check]:
+    """All checks, one after the other; none raises."""
+    looks: list[Callable[[], Iterator[Check]]] = [
+        _python,
+        lambda: _home(home),
+        lambda: _disk(home),
+        lambda: _journals(home),
+        _functions,
+        _machine,
+        _addresses,
+        _files,
+        lambda: _service(home, port),
+    ]
+    looks += [{Also.GO: _go, Also.KUBERNETES: _kubernetes}[one] for one in also]
+    for look in looks:
+        try:
+            yield from look()
+        except Exception as error:
+            said = f"{type(error).__name__}: {error}"
+            yield Check(
+                look.__name__.strip("_"), Status.FAILED, said, "this is a bug of Coach: please report it"
+            )
+
+
+def _python() -> Iterator[Check]:
+    found = f"{sys.version.split()[0]} at {sys.executable}"
+    yield Check("Python", Status.OK, found)
+
+
+def _home(home: Home) -> Iterator[Check]:
+    folder = _existing(home.path)
+    try:
+        with tempfile.TemporaryFile(dir=folder):
+            yield Check("state folder", Status.OK, f"{home.path} can be written")
+    except OSError as error:
+        step = "set COACH_HOME to a folder that can be written"
+        yield Check("state folder", Status.FAILED, f"{folder}: {error.strerror}", step)
+
+
+def _disk(home: Home) -> Iterator[Check]:
+    for name, folder in (("disk", _existing(home.path)), ("temporary files", Path(tempfile.gettempdir()))):
+        free = shutil.disk_usage(folder).free
+        found = f"{free / GIB:.1f} GiB free at {folder}"
+        step = "make room, or move COACH_HOME (checkpoints, journals) and TMPDIR elsewhere"
+        status = Status.FAILED if free < DISK_FULL else Status.WARNING if free < DISK_LOW else Status.OK
+        yield Check(name, status, found, "" if status is Status.OK else step)
+
+
+def _journals(home: Home) -> Iterator[Check]:
+    for path in home.journals():
+        began = time.monotonic()
+        try:
+            journal = Journal.read(path)
+            try:
+                jobs = journal.jobs()
+                held = journal.held
+            finally:
+                journal.close()
+        except (CoachError, LookupError, ValueError, TypeError) as error:
+            step = "move it away (its jobs are lost), or set COACH_HOME to another folder"
+            yield Check(path.name, Status.FAILED, str(error), step)
+            continue
+        epochs = sum(len(job.epochs) for job in jobs.values())
+        now = "a handler has it" if held else "no handler has it"
+        seconds = formatting.duration(time.monotonic() - began)
+        found = f"{formatting.count(len(jobs), 'job')}, {formatting.count(epochs, 'epoch')}, read in {seconds}; {now}"
+        left = [name for name, job in jobs.items() if not held and not job.ended]
+        step = f"waiting for somebody to go on: coach resume {left[0]}, or coach serve" if left else ""
+        yield Check(path.name, Status.OK, found, step)
+
+
+def _functions() -> Iterator[Check]:
+    try:
+        functions = Functions.find()
+    except NotPreparedError as error:
+        what, _, step = str(error).rpartition(": ")
+        yield Check("functions", Status.WARNING, what, step)
+        return
+    except CoachError as error:
+        yield Check("functions", Status.FAILED, str(error), "make setup, in a checkout of Coach")
+        return
+    yield Check("functions", Status.OK, f"in {functions.folder}")
+    command = [str(functions.python), "-c", _IMPORT, str(functions.folder)]
+    try:
+        done = subprocess.run(
+            command, capture_output=True, text=True, timeout=IMPORT_SECONDS, check=False, cwd=functions.folder
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        yield Check("MXNet", Status.FAILED, f"{functions.python}: {error}", functions.remedy)
+        return
+    if done.returncode == 0:
+        yield Check("MXNet", Status.OK, done.stdout.strip())
+        return
+    said = (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    step = f"{functions.remedy}; or COACH_FUNCTIONS_PYTHON, a Python with mxnet and nuclio-sdk"
+    if "libgomp" in said:
+        step = LIBGOMP
+    yield Check("MXNet", Status.FAILED, f"{functions.python}: {said}", step)
+
+
+def _machine() -> Iterator[Check]:
+    here = machine()
+    with Path("/proc/meminfo").open(encoding="ascii") as file:
+        lines = dict(line.split(":", 1) for line in file)
+    free = int(lines["MemAvailable"].split()[0]) / 1024**2
+    yield Check("cores", Status.OK, f"{here.cpu:g}")
+    found = f"{free:.1f} of {here.memory:.1f} GiB available"
+    low = free < MEMORY_LOW
+    step = "end other programs: a small gang takes some 1 GiB" if low else ""
+    yield Check("memory", Status.WARNING if low else Status.OK, found, step)
+
+
+def _addresses() -> Iterator[Check]:
+    """The functions' addresses: a block of 127/8, port 8080. One is tried that no function has, of any other run."""
+    with socket.socket() as probe:
+        try:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind((UNUSED_ADDRESS, 8080))
+        except OSError as error:
+            taken = error.errno == errno.EADDRINUSE
+            step = (
+                "end the program that listens on port 8080 of all addresses: ss -ltnp 'sport = :8080'"
+                if taken
+                else "the functions need loopback addresses 127.64.0.0 to 127.191.255.255"
+            )
+            yield Check("functions' port", Status.FAILED, f"{UNUSED_ADDRESS}:8080: {error.strerror}", step)
+            return
+    yield Check("functions' port", Status.OK, "8080 is free on their loopback addresses")
+
+
+def _files() -> Iterator[Check]:
+    _, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    low = hard != resource.RLIM_INFINITY and hard < FILES_LOW
+    found = "no limit" if hard == resource.RLIM_INFINITY else f"at most {hard:,}"
+    step = f"ulimit -Hn {FILES_LOW}, where many call the service at once" if low else ""
+    yield Check("open files", Status.WARNING if low else Status.OK, found, step)
+
+
+def _service(home: Home, port: int) -> Iterator[Check]:
+    here = endpoint.find(home)
+    if here is not None:
+        yield _answers(here)
+        return
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind(("127.0.0.1", port))
+        except OSError as error:
+            step = "give `coach serve` another --port"
+            yield Check("service", Status.WARNING, f"none runs; port {port}: {error.strerror}", step)
+            return
+    yield Check("service", Status.OK, f"none runs; port {port} is free for one")
+
+
+def _answers(here: Endpoint) -> Check:
+    try:
+        with Client(here) as client:
+            cluster = client.cluster()
+    except CoachError as error:
+        step = f"see what process {here.pid} does; end it with SIGTERM, then: coach serve"
+        return Check("service", Status.FAILED, str(error), step)
+    if here.version != cluster["version"] or cluster["stopping"]:
+        return Check("service", Status.WARNING, f"at {here.url}, stopping", "wait, then: coach serve")
+    nodes = formatting.count(len(cluster["nodes"]), "node")
+    return Check(
+        "service", Status.OK, f"at {here.url}, process {here.pid}, {nodes}, policy {cluster['policy']}"
+    )
+
+
+def _go() -> Iterator[Check]:
+    yield _runs("Go", ["go", "version"], "install Go 1.24 or later: the scheduler plugins are built with it")
+
+
+def _kubernetes() -> Iterator[Check]:
+    yield _runs("kubectl", ["kubectl", "version", "--client"], "install kubectl")
+    step = "point KUBECONFIG to a cluster that answers"
+    yield _runs("cluster", ["kubectl", "get", "--raw", "/readyz", "--request-timeout=5s"], step)
+
+
+def _runs(name: str, command: list[str], step: str) -> Check:
+    found = shutil.which(command[0])
+    if found is None:
+        return Check(name, Status.FAILED, f"there is no {command[0]} on the PATH", step)
+    try:
+        done = subprocess.run([found, *command[1:]], capture_output=True, text=True, timeout=20, check=False)
+    except subprocess.TimeoutExpired:
+        return Check(name, Status.FAILED, f"{' '.join(command)}: no answer within 20 s", step)
+    said = ((done.stdout if done.returncode == 0 else done.stderr).strip().splitlines() or ["nothing"])[0]
+    return Check(name, Status.OK, said) if done.returncode == 0 else Check(name, Status.FAILED, said, step)
+
+
+def _existing(path: Path) -> Path:
+    """The folder, or the one above it in which it would be made."""
+    return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))

@@ -1,0 +1,207 @@
+"""The bodies of the API: what may be sent, within bounds, and what is answered."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from coach.report.accounting import LedgerRow
+from coach.report.status import EpochRow, JobRow
+
+#: Bytes of a request's body, at most: a job file of the largest size, written as JSON.
+MOST_BODY = 2 << 20
+MOST_FILES = 100
+#: Seconds that a request may wait for something to happen.
+LONGEST_WAIT = 60.0
+
+NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
+#: Where a job file stands: an absolute path without control characters.
+_PATH = r"^/[^\x00-\x1f\x7f-\x9f]*$"
+
+
+class _Body(BaseModel):
+    model_config = ConfigDict(extra="forbid", strict=True)
+
+
+class JobFile(_Body):
+    """A job file. Relative paths in it are relative to the folder of `path`, which the answer's lines name too."""
+
+    path: Annotated[str, Field(pattern=_PATH, max_length=2048, examples=["/home/me/jobs/lenet.yaml"])]
+    text: Annotated[str, Field(max_length=1 << 20, description="Its content: YAML, one or more jobs.")]
+
+
+class Submission(_Body):
+    """Job files to take on, all or none."""
+
+    files: Annotated[list[JobFile], Field(min_length=1, max_length=MOST_FILES)]
+    policy: Annotated[
+        str, Field(max_length=40, description="Instead of the jobs' own, such as static:2x1.")
+    ] = ""
+
+
+class Resumption(_Body):
+    """How to go on."""
+
+    add_budget: Annotated[
+        float, Field(ge=0, le=1e6, allow_inf_nan=False, description="More money, in the job's currency.")
+    ] = 0.0
+
+
+class Interruption(_Body):
+    """How to stop."""
+
+    now: Annotated[bool, Field(description="At once, instead of at the checkpoint of the running epoch.")] = (
+        False
+    )
+
+
+class Problem(BaseModel):
+    """One mistake: `text` is the whole line; the rest its parts, for a job file's mistakes."""
+
+    text: str
+    path: str = ""
+    line: int = 0
+    column: int = 0
+    field: str = ""
+    problem: str = ""
+    seen: str = ""
+    right: str = ""
+
+
+class Error(BaseModel):
+    """Why something was not done."""
+
+    error: str
+    problems: list[Problem] = []
+
+
+class Health(BaseModel):
+    """That it lives."""
+
+    status: str
+    version: str
+
+
+class Cluster(BaseModel):
+    """What the service runs jobs on, and how it shares it out."""
+
+    version: str
+    policy: str
+    nodes: list[NodeRow]
+    folders: list[str]
+    home: str
+    stopping: bool
+
+
+class NodeRow(BaseModel):
+    """A node; memory in GiB."""
+
+    name: str
+    cpu: float
+    memory: float
+
+
+class JobList(BaseModel):
+    """All jobs. `seq` is the number of the last thing that happened to any."""
+
+    seq: int
+    jobs: list[JobRow]
+
+
+class TakenJob(BaseModel):
+    """A job of a submission: a new one (`note`: why under another name), or an interrupted one that goes on."""
+
+    job: JobRow
+    went_on: bool
+    note: str
+
+
+class Submitted(BaseModel):
+    """The jobs of a submission. `seq` is the number of the last thing that happened before it."""
+
+    seq: int
+    jobs: list[TakenJob]
+
+
+class JobDetail(BaseModel):
+    """One job with its epochs, its ledger, the steps that led to its allocation, and its file."""
+
+    seq: int
+    job: JobRow
+    why: list[str]
+    epochs: list[EpochRow]
+    ledger: list[LedgerRow]
+    spec: dict[str, Any]
+
+
+class EventLine(BaseModel):
+    """Something that happened, in words; `at` is an ISO 8601 time."""
+
+    seq: int
+    at: str | None
+    text: str
+    important: bool
+
+
+class Events(BaseModel):
+    """What happened to a job. Ask again with `after` = `seq`."""
+
+    seq: int
+    ended: bool
+    events: list[EventLine]
+
+
+class Why(BaseModel):
+    """Why a job does what it does, line by line."""
+
+    lines: list[str]
+
+
+class LogFile(BaseModel):
+    """The log of one function, kept from job to job's end; the oldest part of a long one is dropped."""
+
+    function: str
+    bytes: int
+
+
+class LogFiles(BaseModel):
+    """The logs of a job's functions."""
+
+    functions: list[LogFile]
+
+
+class LogText(BaseModel):
+    """Whole lines of a function's log (JSON each). Ask again with `after` = `next`."""
+
+    text: str
+    next: int
+
+
+class RecordRow(BaseModel):
+    """An event or action as the journal keeps it."""
+
+    seq: int
+    type: str
+    body: dict[str, Any]
+
+
+class ProgressRow(BaseModel):
+    """How far a running epoch is: samples trained, of how many."""
+
+    token: str
+    state: str
+    samples: int
+    total: int
+
+
+class Records(BaseModel):
+    """Records of some jobs and of their handler, from which their whole state follows. Ask with `after` = `seq`."""
+
+    seq: int
+    now: float
+    records: list[RecordRow]
+    progress: dict[str, ProgressRow]
+
+
+Cluster.model_rebuild()

@@ -1,0 +1,105 @@
+"""Jobs that never ran: their files, and truths of a speed from a table of measurements and a curve to the target."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+from coach.core.spec.job import TrainingJob
+from coach.simulation.dynamics.job_dynamics import Training
+from coach.simulation.dynamics.measured_speeds import MeasuredSpeed
+
+#: Where a classifier starts: the loss of guessing among ten, and its accuracy.
+FIRST_LOSS = math.log(10.0)
+FIRST_ACCURACY = 0.1
+#: The curve's asymptote lies so far below the target, as a part of it.
+BELOW = 0.2
+
+
+@dataclass(frozen=True, slots=True)
+class Scaled:
+    """A relative speed made absolute: `unit` epochs/s at one worker and one server."""
+
+    shape: MeasuredSpeed
+    unit: float
+
+    def __call__(self, workers: int, servers: int) -> float:
+        """Epochs/s."""
+        return self.unit * self.shape(workers, servers)
+
+
+@dataclass(frozen=True, slots=True)
+class Hyperbola:
+    """`1 / (b0 x + b1) + b2` (thesis section 4.2.3), or one minus it."""
+
+    b0: float
+    b1: float
+    b2: float
+    rising: bool = False
+
+    def __call__(self, x: float) -> float:
+        """The metric after `x` passes."""
+        value = 1.0 / (self.b0 * x + self.b1) + self.b2
+        return 1.0 - value if self.rising else value
+
+
+def job_file(
+    name: str,
+    most: int,
+    *,
+    budget: float | None = None,
+    worker: tuple[str, str] = ("2", "2Gi"),
+    server: tuple[str, str] = ("1", "1Gi"),
+    policy: dict[str, Any] | None = None,
+) -> dict[str, Any]:
+    """The file of a job with up to `most` workers and servers; `worker`, `server`: their cores and memory.
+
+    `budget` in USD. Nothing of it is read but by the life's rules: there is no model, and no data.
+    """
+    return {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"file": "file:///model.py"},
+            "data": {"format": "digits8x8"},
+            "target": {"loss": 0.3},
+            "budget": "none" if budget is None else {"amount": budget, "currency": "USD"},
+            "workers": {"min": 1, "max": most},
+            "servers": {"min": 1, "max": most},
+            "resources": {
+                "scheduler": {"cpu": "100m", "memory": "100Mi"},
+                "server": dict(zip(("cpu", "memory"), server, strict=True)),
+                "worker": dict(zip(("cpu", "memory"), worker, strict=True)),
+            },
+            **({} if policy is None else {"policy": policy}),
+        },
+    }
+
+
+def falling(first: float, target: float, epochs: float, rising: bool = False) -> Hyperbola:
+    """From `first` before the first pass to `target` after `epochs`, and on to a fifth of it less."""
+    end = target * (1.0 - BELOW)
+    start = max(first, target * 1.5)
+    b1 = 1.0 / (start - end)
+    return Hyperbola((1.0 / (target - end) - b1) / epochs, b1, end, rising)
+
+
+def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs: float) -> Training:
+    """A truth for `job`: an epoch takes `epoch_seconds` at (1, 1), and the target holds first after `epochs`."""
+    target = job.spec.target
+    loss, accuracy = falling(FIRST_LOSS, FIRST_LOSS / 10, epochs), None
+    if target.loss is not None:
+        loss = falling(FIRST_LOSS, float(target.loss), epochs)
+    elif target.accuracy is not None:
+        accuracy = falling(1.0 - FIRST_ACCURACY, 1.0 - float(target.accuracy), epochs, rising=True)
+    return Training(
+        Scaled(shape, 1.0 / epoch_seconds),
+        loss,
+        accuracy,
+        data_size=50_000,
+        evaluate_seconds=0.02 * epoch_seconds,
+        speed_noise=0.03,
+        loss_noise=0.0,
+    )

@@ -1,0 +1,1 @@
+"""The event engine: jobs on nodes in virtual time, in arrays."""

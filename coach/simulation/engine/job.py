@@ -1,0 +1,146 @@
+"""A job in the engine: `coach.core.policies.api.react.JobState`, with what only the engine may know and change."""
+
+from __future__ import annotations
+
+import math
+from typing import TYPE_CHECKING
+
+from coach.core.policies.api.react import FloatArray, Phase, Plan, Remaining
+from coach.simulation.workload import NOTHING, Work
+
+if TYPE_CHECKING:
+    from coach.simulation.engine.event_engine import Engine
+
+
+class SimJob:
+    """See `JobState`. Slots, because a million of these come and go."""
+
+    __slots__ = (
+        "_noise_at",
+        "_noise_value",
+        "arrived",
+        "cpu_seconds",
+        "done_at_mark",
+        "engine",
+        "executed",
+        "gpu_seconds",
+        "grace",
+        "held",
+        "held_since",
+        "id",
+        "kind",
+        "mark",
+        "maximum",
+        "memory_seconds",
+        "migration_seconds",
+        "migrations",
+        "minimum",
+        "name",
+        "need",
+        "phase",
+        "plan",
+        "preemptions",
+        "priority",
+        "rate",
+        "rescale_seconds",
+        "resizes",
+        "scheduler",
+        "server",
+        "servers",
+        "since",
+        "smallest",
+        "solo",
+        "started",
+        "truth",
+        "vacated",
+        "version",
+        "work",
+        "worker",
+        "workers",
+    )
+
+    def __init__(self, number: int, truth: Work, engine: Engine) -> None:
+        self.id = number
+        self.truth = truth
+        self.engine = engine
+        self.name = truth.name
+        self.kind = truth.kind
+        self.priority = truth.priority
+        self.worker = truth.worker
+        self.server = truth.server
+        self.scheduler = truth.scheduler
+        self.minimum = truth.minimum
+        self.maximum = truth.maximum
+        self.grace = truth.grace
+        self.rescale_seconds = truth.rescale_seconds
+        self.migration_seconds = truth.migration_seconds
+        self.work = truth.work
+        self.arrived = self.since = engine.now
+        self.started = math.nan
+        self.phase = Phase.WAITING
+        self.plan: Plan = ()
+        self.workers = self.servers = 0
+        self.preemptions = self.migrations = self.resizes = 0
+        #: Work done at `mark`; from there on it grows by `rate` epochs/s.
+        self.done_at_mark = 0.0
+        self.mark = 0.0
+        self.rate = 0.0
+        #: Speed of the plan with the nodes to itself; seconds of execution at that speed so far.
+        self.solo = 0.0
+        self.executed = 0.0
+        #: Counts the changes of `rate`: a finish or boundary stamped with another version is stale.
+        self.version = 0
+        #: What it holds now (sum over nodes; as numbers too), since when, and what it held so far, in resource-seconds.
+        self.need: FloatArray = NOTHING
+        self.held = (0.0, 0.0, 0.0)
+        self.held_since = 0.0
+        self.cpu_seconds = self.memory_seconds = self.gpu_seconds = 0.0
+        #: Demand of its minimum: counted where a closed loop keeps the load.
+        self.smallest = (0.0, 0.0, 0.0)
+        #: When a preemption took its room; NaN when it was not preempted since it last ran.
+        self.vacated = math.nan
+        self._noise_at = math.nan
+        self._noise_value = 0.0
+
+    def settle(self, now: float) -> None:
+        """Bring `done_at_mark` to `now` (a mark in the future is the end of a pause)."""
+        passed = now - self.mark
+        if passed > 0.0:
+            if self.rate > 0.0:
+                self.done_at_mark = min(self.work, self.done_at_mark + passed * self.rate)
+                self.executed += passed * self.rate / self.solo
+            self.mark = now
+
+    def done(self) -> float:
+        """See `JobState.done`."""
+        passed = self.engine.now - self.mark
+        return min(self.work, self.done_at_mark + passed * self.rate) if passed > 0.0 else self.done_at_mark
+
+    def remaining(self) -> Remaining:
+        """See `JobState.remaining`."""
+        return self.engine.belief.remaining(self)
+
+    def speed(self, workers: int, servers: int, /) -> float:
+        """See `JobState.speed`."""
+        return self.engine.belief.speed(self, workers, servers)
+
+    def speed_now(self) -> float:
+        """See `JobState.speed_now`."""
+        return self.rate if self.engine.now >= self.mark else 0.0
+
+    def true_speed(self, plan: Plan) -> float:
+        """Epochs/s under `plan` with the nodes to itself."""
+        truth = self.truth.speed
+        return truth(plan) if truth is not None else float(sum(part[1] for part in plan))
+
+    def loss(self) -> float:
+        """See `JobState.loss`; measured once an instant, so that asking again gives it again."""
+        if self.truth.loss is None:
+            return math.nan
+        exact = self.truth.loss(self.done())
+        if not self.truth.loss_noise:
+            return exact
+        if self._noise_at != self.engine.now:
+            self._noise_at = self.engine.now
+            self._noise_value = self.engine.noise(self)
+        return exact + self.truth.loss_noise * self._noise_value

@@ -1,0 +1,31 @@
+"""What policies may know of a job: the truth, or what can be estimated."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from coach.core.policies.api.react import Remaining
+from coach.simulation.engine.job import SimJob
+
+
+class Belief(Protocol):
+    """Answers `JobState.speed` and `JobState.remaining`."""
+
+    def speed(self, job: SimJob, workers: int, servers: int) -> float:
+        """Predicted epochs/s."""
+
+    def remaining(self, job: SimJob) -> Remaining:
+        """Predicted epochs to the end."""
+
+
+class Truth:
+    """Policies know everything: the speeds as if all pods were on one node, and the work left."""
+
+    def speed(self, job: SimJob, workers: int, servers: int) -> float:
+        """See `Belief`."""
+        return job.true_speed(((0, workers, servers),))
+
+    def remaining(self, job: SimJob) -> Remaining:
+        """See `Belief`."""
+        left = job.work - job.done()
+        return Remaining(left, left, left)

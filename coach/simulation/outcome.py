@@ -1,0 +1,57 @@
+"""What a simulated job's whole life came to."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+
+from coach.core.cluster import Resources
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason, State
+from coach.core.money import to_amount
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """A job at its end. Seconds on the run's clock; `held` in resource-seconds, `spent` in the job's currency."""
+
+    job: str
+    submitted: float
+    started: float
+    ended: float
+    state: State
+    reason: Reason
+    epochs: int
+    probes: int
+    attempts: int
+    changes: int
+    #: Seconds in which it trained (its epochs that counted).
+    trained: float
+    spent: float
+    overshoot: float
+    held: Resources
+    passes: float
+    final: Job = field(repr=False)
+
+    @classmethod
+    def of(cls, job: Job, at: float, changes: int, held: Resources) -> Ended:
+        """Of a job that has just ended, `at` so many seconds; its allocation has changed so often."""
+        spent, budget = job.ledger.spent, job.ledger.budget
+        return cls(
+            job.name,
+            job.submitted_at,
+            math.nan if job.started_at is None else job.started_at,
+            at,
+            job.state,
+            job.reason,
+            job.real,
+            len(job.epochs) - job.real,
+            job.attempts,
+            changes,
+            sum(epoch.seconds for epoch in job.epochs),
+            to_amount(spent),
+            to_amount(max(0, spent - budget)) if budget is not None else 0.0,
+            held,
+            job.passes,
+            job,
+        )

@@ -1,0 +1,455 @@
+"""Coach itself in virtual time: the reducer of `coach.core`, on a platform that exists only in numbers.
+
+Like the live handler it carries the reducer's actions out and feeds the answers back, each with its token; it decides
+nothing. Every event and action goes to `journal` in the order in which the handler would write them down.
+
+What is drawn or measured is asked in methods of their own (`_pod_seconds`, `_mishap`, `_report`, ...): the tests' world
+(`tests/core/lifecycle/faulty_cluster.py`) is this driver with worse luck and with rules that it checks after every event.
+
+With `default` placement the reducer's pods come without nodes and wait in a queue for one
+(`coach/simulation/kube_scheduler.py`); they hold what they request from there on, not from their order.
+
+Where `machine_cores` is given, all virtual nodes are one machine with so many cores (as on the `local` platform): when
+the epochs that run use more than that, all go slower by the same part.
+"""
+
+from __future__ import annotations
+
+import heapq
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+from coach.core.cluster import NOTHING, Node, Placement, Pod, PodId, Resources, Role
+from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
+from coach.core.estimation.fit import fit_models
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle.reducer import Reducer
+from coach.core.policies.api.base import AllocationPolicy
+from coach.simulation.dynamics.job_dynamics import Drawn, Training, draw
+from coach.simulation.faults import Faults
+from coach.simulation.kube_scheduler import Default, DefaultPlacement
+from coach.simulation.outcome import Ended
+
+#: What happens later: makes an event, or None if it is not so any more.
+Later = Callable[[], ev.Event | None]
+
+
+@dataclass(slots=True)
+class Running:
+    """An epoch under way: `left` of its seconds alone remain at `mark`; `rate` is how fast they go."""
+
+    order: act.RunEpoch
+    whole: float
+    train: float
+    left: float
+    mark: float
+    cores: float
+    rate: float = 1.0
+    version: int = 0
+    loss: float = 0.0
+    accuracy: float | None = None
+    samples: int = 0
+    evaluate: float = 0.0
+
+
+@dataclass(slots=True)
+class Standing:
+    """A pod that exists; `since` it has a node, or, while it waits for one, since its order."""
+
+    pod: Pod
+    since: float
+    ready: bool = False
+    leaving: bool = False
+
+
+class Driver:
+    """One run. Submit jobs, `run`, and read `ended`."""
+
+    def __init__(
+        self,
+        nodes: Sequence[Node],
+        policy: AllocationPolicy,
+        *,
+        seed: int = 0,
+        faults: Faults | None = None,
+        machine_cores: float = math.inf,
+        journal: Callable[[ev.Event | act.Action], object] | None = None,
+        usage: Callable[[float, Resources], object] | None = None,
+        begin: float = 0.0,
+        default: Default | None = None,
+    ) -> None:
+        """`faults`: of nodes and functions; None: nothing fails. `usage` is told (time, held more).
+
+        `default`: pods are placed one by one; None: gangs.
+        """
+        self.reducer = Reducer(policy, Placement.DEFAULT if default else Placement.GANG)
+        self.now = begin
+        self.ended: dict[str, Ended] = {}
+        self.events = 0
+        self._seed = seed
+        self._faults = faults or Faults(seed)
+        self._nodes = tuple(nodes)
+        self._away: set[str] = set()
+        self._default = default or Default()
+        # Of its own, so that faults and noise are the same with any placement.
+        self._scheduler = DefaultPlacement(nodes, np.random.default_rng([seed, 3]))
+        #: Since when some pods of a job have nodes while others wait for one.
+        self._partial: dict[str, float] = {}
+        self.nodes_lost = 0
+        self._machine = machine_cores
+        self._journal = journal
+        self._usage = usage
+        self.truths: dict[str, Training] = {}
+        self.standing: dict[str, dict[PodId, Standing]] = {}
+        self.running: dict[str, Running] = {}
+        self._held: dict[str, Resources] = {}
+        self._changes: Counter[str] = Counter()
+        self._heap: list[tuple[float, int, Later]] = []
+        self._sequence = 0
+        self._submissions = 0
+        self.send(ev.HandlerStarted(self.now, self._nodes))
+        if self._faults.node_lost < math.inf:
+            for number in range(len(self._nodes)):
+                self._plan_loss(number)
+
+    def submit_at(
+        self, at: float, name: str, document: dict[str, Any], truth: Training, **known: Any
+    ) -> None:
+        """Submit a job file's content at `at`; `known` as in `JobSubmitted`."""
+        self.truths[name] = truth
+        self._submissions += 1
+
+        def make() -> ev.Event:
+            self._submissions -= 1
+            return ev.JobSubmitted(self.now, name, document, f"simulated:///{name}", **known)
+
+        self.at(at, make)
+
+    def run(self) -> None:
+        """Live until every job has come to an end, or nothing will ever happen to those that are left."""
+        while (self._submissions or self.reducer.jobs) and self.step():
+            pass
+
+    @property
+    def left(self) -> dict[str, Ended]:
+        """The jobs that have not ended, as they are now: theirs is no end (NaN)."""
+        return {
+            name: Ended.of(job, math.nan, max(0, self._changes[name] - 1), self._held_by_now(name))
+            for name, job in self.reducer.jobs.items()
+        }
+
+    def _held_by_now(self, job: str) -> Resources:
+        pods = self.standing.get(job, {}).values()
+        still = [one.pod.requests * (self.now - one.since) for one in pods if one.pod.node]
+        return sum(still, self._held.get(job, NOTHING))
+
+    def _next(self, event: ev.Event) -> None:
+        self.at(self.now, lambda: event)
+
+    def step(self) -> bool:
+        """Let the next thing happen; whether there was one."""
+        while self._heap:
+            due, _, make = heapq.heappop(self._heap)
+            before, self.now = self.now, max(self.now, due)
+            event = make()
+            if event is not None:
+                self.send(event)
+                return True
+            self.now = before
+        return False
+
+    # -- the loop ----------------------------------------------------------------------------------------------
+
+    def at(self, due: float, make: Later) -> None:
+        """Send the event that `make` gives, at `due`."""
+        self._sequence += 1
+        heapq.heappush(self._heap, (due, self._sequence, make))
+
+    def send(self, event: ev.Event) -> list[act.Action]:
+        """Tell the reducer, and carry out what follows."""
+        self.events += 1
+        actions = self.reducer.react(event)
+        if self._journal is not None:
+            for record in (event, *actions):
+                self._journal(record)
+        for action in actions:
+            self._carry_out(action)
+        return actions
+
+    def _carry_out(self, action: act.Action) -> None:
+        name = action.job
+        match action:
+            case act.Decide():
+                self._changes[name] += action.allocation != self.reducer.jobs[name].held
+            case act.DeployPods():
+                for pod in action.pods:
+                    self._deploy(pod)
+            case act.ReleasePods():
+                self._release(action)
+            case act.RunEpoch():
+                self._run_epoch(action)
+            case act.StopEpoch():
+                self._stop(action)
+            case act.FitModels():
+                job = self.reducer.jobs[name]
+                fitted = self._fit(job)
+                self.at(
+                    self.now + self.truths[name].fit_seconds,
+                    lambda: ev.ModelsFitted(self.now, name, action.token, *fitted),
+                )
+            case act.SetTimer():
+                self.at(max(self.now, action.due), lambda: ev.TimerFired(self.now, name, action.token))
+            case act.Enter():
+                job = self.reducer.jobs[name]
+                if job.ended:
+                    self._ended(job)
+
+    def _fit(self, job: Job) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        return fit_models(job.speed_points(), job.curve_points(), job.metric)
+
+    def _ended(self, job: Job) -> None:
+        """A job that has ended decides nothing any more: it leaves the reducer, so that a long run stays fast."""
+        self.reducer.forget(job.name)
+        self.standing.pop(job.name, None)
+        changes, held = self._changes.pop(job.name, 0), self._held.pop(job.name, NOTHING)
+        self.ended[job.name] = Ended.of(job, self.now, max(0, changes - 1), held)
+
+    # -- pods --------------------------------------------------------------------------------------------------
+
+    def _deploy(self, pod: Pod) -> None:
+        standing = self.standing.setdefault(pod.id.job, {})[pod.id] = Standing(pod, self.now)
+        if pod.node:
+            self._start(standing)
+        else:
+            self._scheduler.ask(pod)
+            self._place_soon()
+
+    def _place_soon(self) -> None:
+        """Place pods one by one, if that is how they are placed, once all that happens at this instant has happened."""
+        if self.reducer.placement is Placement.DEFAULT:
+            self.at(self.now, self._place)
+
+    def _place(self) -> None:
+        """Start those waiting pods that the cluster's own scheduler finds nodes for; each answers once it is ready."""
+        for pod, node in self._scheduler.bind(self._away):
+            standing = self.standing[pod.job][pod]
+            standing.pod, standing.since = replace(standing.pod, node=node), self.now
+            self._start(standing, node)
+        self._watch()
+
+    def _watch(self) -> None:
+        """Give up the jobs whose pods do not all come to nodes in time, as somebody would by hand."""
+        timeout = self._default.deadlock_timeout
+        if timeout is None:
+            return
+        lacking = dict.fromkeys(pod.job for pod in self._scheduler.waiting)
+        stuck = [name for name in lacking if any(one.pod.node for one in self.standing[name].values())]
+        for name in stuck:
+            if name not in self._partial:
+                self.at(self.now + timeout, partial(self._given_up, name, self.now))
+        self._partial = {name: self._partial.get(name, self.now) for name in stuck}
+
+    def _given_up(self, name: str, since: float) -> ev.Event | None:
+        """Unless it came to all its nodes meanwhile."""
+        return ev.CancelAsked(self.now, name) if self._partial.get(name) == since else None
+
+    def _start(self, standing: Standing, found: str = "") -> None:
+        """The pod has a node, and will answer; `found`: the node, where the reducer does not know it."""
+        pod, name = standing.pod, standing.pod.id.job
+        self._use(pod.requests)
+
+        def answer() -> ev.Event | None:
+            if self.standing.get(name, {}).get(pod.id) is not standing or standing.leaving:
+                return None
+            standing.ready = True
+            return ev.PodReady(self.now, name, pod.id, "simulated:0", found)
+
+        seconds = self._pod_seconds(pod.id)
+        if seconds < math.inf:
+            self.at(self.now + seconds, answer)
+
+    def _pod_seconds(self, pod: PodId) -> float:
+        """From its order until it is ready; infinity: it never is."""
+        return self.truths[pod.job].pod_seconds
+
+    def _release(self, action: act.ReleasePods) -> None:
+        pods = self.standing.get(action.job, {})
+        for pod in action.pods:
+            if pod in pods:
+                pods[pod].leaving = True
+                if not pods[pod].pod.node:
+                    self._scheduler.leave(pods[pod].pod)
+                    self._place_soon()
+
+        def answer() -> ev.Event:
+            for pod in action.pods:
+                self._remove(pod)
+            return ev.PodsReleased(self.now, action.job, action.pods)
+
+        self.at(self.now + self.truths[action.job].release_seconds, answer)
+
+    def _remove(self, pod: PodId) -> None:
+        standing = self.standing.get(pod.job, {}).pop(pod, None)
+        if standing is not None and standing.pod.node:
+            requests = standing.pod.requests
+            self._held[pod.job] = self._held.get(pod.job, NOTHING) + requests * (self.now - standing.since)
+            self._use(requests * -1.0)
+            if self.reducer.placement is Placement.DEFAULT:
+                self._scheduler.leave(standing.pod)
+                self._place_soon()
+
+    def _use(self, more: Resources) -> None:
+        if self._usage is not None:
+            self._usage(self.now, more)
+
+    # -- nodes -------------------------------------------------------------------------------------------------
+
+    def _plan_loss(self, number: int) -> None:
+        self.at(self.now + self._faults.lost_after(number), lambda: self._lose_node(number))
+
+    def _lose_node(self, number: int) -> ev.Event:
+        """A node goes away, with all that stands there."""
+        node = self._nodes[number].name
+        self.at(self.now + self._faults.back_after(number), lambda: self._return_node(number))
+        self._away.add(node)
+        self.nodes_lost += 1
+        for pod in self._empty({node}):
+            self._next(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, f"{node} is away"))
+        return ev.NodesChanged(self.now, tuple(sorted(self._away)))
+
+    def _empty(self, nodes: Collection[str]) -> list[PodId]:
+        """Remove what stands on these nodes, but for what is on its way out anyway."""
+        pods = [one for pods in self.standing.values() for one in pods.values()]
+        lost = [one.pod.id for one in pods if one.pod.node in nodes and not one.leaving]
+        for pod in lost:
+            self._remove(pod)
+        return lost
+
+    def _return_node(self, number: int) -> ev.Event:
+        self._away.remove(self._nodes[number].name)
+        self._plan_loss(number)
+        self._place_soon()
+        return ev.NodesChanged(self.now, tuple(sorted(self._away)))
+
+    # -- epochs ------------------------------------------------------------------------------------------------
+
+    def _run_epoch(self, order: act.RunEpoch) -> None:
+        truth = self.truths[order.job]
+        job = self.reducer.jobs[order.job]
+        fate = draw(self._seed, order.job, job.attempts, self._faults.function_lost)
+        speed = truth.speed(*order.allocation) * math.exp(truth.speed_noise * fate.speed)
+        same = bool(job.epochs) and job.epochs[-1].group == order.group
+        fraction = order.fraction
+        if order.seconds is not None:
+            # A new group's seconds begin after its first step.
+            warm_up = 0 if same else truth.batch_size
+            fraction = min(fraction, order.seconds * speed + warm_up / truth.data_size)
+        samples = truth.samples(fraction, new_group=not same)
+        train = samples / truth.data_size / speed
+        beside = truth.same_group_seconds if same else truth.new_group_seconds
+        evaluate = truth.evaluating(*order.allocation)
+        whole = beside + train + (evaluate if order.evaluate else 0.0)
+        x = (order.position + samples) / truth.data_size
+        noise = truth.loss_noise * fate.loss
+        epoch = Running(
+            order,
+            whole,
+            train,
+            whole,
+            self.now,
+            # The truth is that of a job alone: what a machine is too small for has slowed it there already.
+            min(truth.cores(*order.allocation), self._machine),
+            loss=max(1e-9, truth.loss(x) + noise),
+            accuracy=None if truth.accuracy is None else min(1.0, max(0.0, truth.accuracy(x) - noise)),
+            samples=samples,
+            evaluate=evaluate,
+        )
+        self.running[order.job] = epoch
+        self.at(order.at + order.deadline, lambda: self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline"))
+        self._mishap(epoch, fate)
+        self._share_out(epoch)
+
+    def _mishap(self, epoch: Running, fate: Drawn) -> None:
+        """What goes wrong in an epoch that begins: a worker dies, where fate has it so."""
+        order = epoch.order
+        if fate.fails_at < epoch.whole:
+            workers = [pod for pod in order.pods if pod.role is Role.WORKER]
+            lost = workers[int(fate.fails_at * 1e6) % len(workers)]
+            self.at(self.now + fate.fails_at, lambda: self._lose(order, lost))
+
+    def _share_out(self, changed: Running | None = None) -> None:
+        """Stamp the end of an epoch, or of all whose rate has changed with those that run beside them."""
+        used = sum(epoch.cores for epoch in self.running.values())
+        rate = min(1.0, self._machine / used) if used > 0 else 1.0
+        affected = [epoch for epoch in self.running.values() if epoch.rate != rate or epoch is changed]
+        for epoch in affected:
+            epoch.left -= (self.now - epoch.mark) * epoch.rate
+            epoch.mark = self.now
+            epoch.rate = rate
+            epoch.version += 1
+            self._stamp(epoch)
+
+    def _stamp(self, epoch: Running) -> None:
+        version = epoch.version
+        due = epoch.mark + max(0.0, epoch.left) / epoch.rate
+        self.at(due, lambda: self._finish(epoch) if epoch.version == version else None)
+
+    def _finish(self, epoch: Running) -> ev.Event | None:
+        order = epoch.order
+        if self.running.get(order.job) is not epoch:
+            return None
+        del self.running[order.job]
+        self._share_out()
+        return ev.EpochFinished(self.now, order.job, order.token, self._report(epoch), self._calls(order))
+
+    def _report(self, epoch: Running) -> ev.EpochReport:
+        order, truth = epoch.order, self.truths[epoch.order.job]
+        slower = (self.now - order.at) / epoch.whole
+        evaluate = epoch.evaluate if order.evaluate else 0.0
+        fraction = epoch.samples / truth.data_size
+        return ev.EpochReport(
+            samples=epoch.samples,
+            data_size=truth.data_size,
+            loss=epoch.loss if order.evaluate else None,
+            accuracy=epoch.accuracy if order.evaluate else None,
+            weights=order.weights_out,
+            train_seconds=epoch.train * slower,
+            evaluate_seconds=evaluate * slower,
+            # An evaluation computes on one core.
+            cpu_seconds=truth.cores_of_worker(*order.allocation) * epoch.train + evaluate,
+            thread_seconds=truth.computing(*order.allocation) * fraction,
+        )
+
+    def _stop(self, action: act.StopEpoch) -> None:
+        epoch = self.running.get(action.job)
+        if epoch is not None and epoch.order.token == action.token:
+            left = max(0.0, epoch.order.at + epoch.order.deadline - self.now)
+            due = self.now + min(self.truths[action.job].stop_seconds, left)
+            self.at(due, lambda: self._fail(epoch.order, action.reason, "stopped"))
+
+    def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:
+        epoch = self.running.get(order.job)
+        if epoch is None or epoch.order is not order:
+            return None
+        del self.running[order.job]
+        self._share_out()
+        return ev.EpochFailed(self.now, order.job, order.token, reason, message, self._calls(order))
+
+    def _lose(self, order: act.RunEpoch, pod: PodId) -> ev.Event | None:
+        epoch = self.running.get(order.job)
+        if epoch is None or epoch.order is not order:
+            return None
+        self._remove(pod)
+        return ev.PodLost(self.now, order.job, pod, Reason.FUNCTION_LOST, "drawn by the simulation")
+
+    def _calls(self, order: act.RunEpoch) -> int:
+        return round(len(order.pods) * (USUAL_CALLS + USUAL_CALLS_PER_SECOND * (self.now - order.at)))

@@ -1,0 +1,1 @@
+"""What `coach simulate` asks: which jobs, on which cluster, under which policies."""

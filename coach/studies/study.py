@@ -1,0 +1,235 @@
+"""What would happen to these job files on that cluster, under this policy? One run for each policy and seed.
+
+Allocation policies run in the reducer itself (`driver.py`): probes, fits, budgets, gangs, all as live. Policies that
+decide on nodes and preemption run in the engine, on the same jobs, with the epochs that the job's curve needs.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from coach.core.cluster import Allocation, Node, Resources, Role
+from coach.core.errors import UserError
+from coach.core.jobs.reasons import Reason, State
+from coach.core.policies.adapters.placing import Placing
+from coach.core.policies.api.base import AllocationPolicy
+from coach.core.policies.api.react import Plan, Policy, totals
+from coach.core.policies.static import StaticPolicy
+from coach.core.spec.job import PolicyName, TrainingJob
+from coach.plugins import reactive
+from coach.simulation.dynamics.job_dynamics import Training
+from coach.simulation.engine.cluster import Cluster
+from coach.simulation.engine.event_engine import Engine
+from coach.simulation.engine.recorder import Record, Row
+from coach.simulation.faults import Faults
+from coach.simulation.kube_scheduler import parse_placement
+from coach.simulation.metrics import OWN, Result
+from coach.simulation.outcome import Ended
+from coach.simulation.reducer_simulation import Driver
+from coach.simulation.workload import Work
+
+#: A job whose curve never comes to its target trains so many epochs if its file names no `maxEpochs`.
+MOST_EPOCHS = 1000
+
+
+@dataclass(frozen=True)
+class Question:
+    """All that a run needs besides policy and seed; it travels to the processes."""
+
+    jobs: tuple[TrainingJob, ...]
+    truths: tuple[Training, ...]
+    #: Seconds, one a job; a run's seed does not change them.
+    arrivals: tuple[float, ...]
+    nodes: tuple[Node, ...]
+    #: Mean seconds until a function dies while it trains, and until a node is lost.
+    function_lost: float = math.inf
+    node_lost: float = math.inf
+    pause_seconds: float = 5.0
+
+
+def answer(question: Question, policy: str, seed: int, placement: str = "gang") -> Result:
+    """One run. Raises UserError for a policy or a placement that there is not.
+
+    `placement`: `gang` or `default` under a policy that says how many; one that chooses nodes has its own.
+    """
+    began = time.perf_counter()
+    made = reactive(policy, np.random.default_rng([seed, 1]))
+    record = Record(Cluster.of(question.nodes))
+    reasons: dict[int, str] | None = None
+    if chooses_nodes(made):
+        events, placement = _engine(question, made, seed, record), OWN
+    else:
+        reasons, events = _reduce(question, _allocating(made), seed, record, placement)
+    result = Result.of(record, policy, seed, events, time.perf_counter() - began, placement=placement)
+    return replace(result, reasons=reasons)
+
+
+def placements(policy: str, asked: Sequence[str]) -> list[str]:
+    """Under which of the placements `asked` for a policy is run. Raises UserError for what there is not."""
+    for one in asked:
+        parse_placement(one)
+    return [OWN] if chooses_nodes(reactive(policy, np.random.default_rng(0))) else list(asked)
+
+
+def chooses_nodes(policy: Policy) -> bool:
+    """Whether it says where the pods of a job go, not only how many there are."""
+    return not hasattr(_allocating(policy), "allocate")
+
+
+def _allocating(made: Policy) -> Any:
+    """Some policies have both: here it is the job's whole life that counts."""
+    return made.policy if isinstance(made, Placing) else made
+
+
+def _reduce(
+    question: Question, policy: AllocationPolicy, seed: int, record: Record, placement: str
+) -> tuple[dict[int, str], int]:
+    """In the reducer."""
+    static = policy if isinstance(policy, StaticPolicy) else None
+
+    def use(at: float, more: Resources) -> None:
+        record.took(at, (more.cpu, more.memory, more.gpu))
+
+    faults = Faults.of(seed, question.node_lost, question.function_lost)
+    default = parse_placement(placement)
+    driver = Driver(question.nodes, policy, seed=seed, faults=faults, usage=use, default=default)
+    names = {}
+    for number, (job, truth, at) in enumerate(
+        zip(question.jobs, question.truths, question.arrivals, strict=True)
+    ):
+        names[job.name] = number
+        driver.submit_at(at, job.name, _document(job, static), truth)
+    driver.run()
+    for name, ended in driver.ended.items():
+        record.add(_row(names[name], ended), name)
+    reasons = {names[name]: ended.reason.value for name, ended in driver.ended.items()}
+    for name, left in driver.left.items():
+        record.add(_row(names[name], left), name)
+        reasons[names[name]] = f"not finished ({left.reason.value})"
+    record.nodes_lost = driver.nodes_lost
+    record.end(driver.now, ())
+    return reasons, driver.events
+
+
+def _row(number: int, ended: Ended) -> Row:
+    # Nobody but a deadlock's timeout cancels here.
+    killed = ended.reason is Reason.CANCELLED_BY_USER
+    return Row(
+        job=number, kind=0, arrived=ended.submitted, started=ended.started,
+        finished=math.nan if killed else ended.ended, executed=ended.trained or math.nan, work=ended.passes,
+        preemptions=0, migrations=0, resizes=ended.changes, killed=killed, cpu_seconds=ended.held.cpu,
+        memory_seconds=ended.held.memory, gpu_seconds=ended.held.gpu, money=ended.spent,
+        reached=ended.state is State.SUCCEEDED,
+    )  # fmt: skip
+
+
+def _document(job: TrainingJob, static: StaticPolicy | None) -> dict[str, Any]:
+    document = job.to_json()
+    if static is not None:
+        workers, servers = static.allocation
+        limits = job.spec
+        if not (
+            limits.workers.min <= workers <= limits.workers.max
+            and limits.servers.min <= servers <= limits.servers.max
+        ):
+            raise UserError(
+                f"{static.name} is outside the limits of job {job.name}, which allow {limits.workers.min} to "
+                f"{limits.workers.max} workers and {limits.servers.min} to {limits.servers.max} servers; nothing was "
+                "simulated: give others, or change the job file"
+            )
+        document["spec"]["policy"] = {
+            "name": PolicyName.STATIC.value, "workers": workers, "servers": servers,
+        }  # fmt: skip
+    return document
+
+
+def _engine(question: Question, made: Policy, seed: int, record: Record) -> int:
+    """In the engine."""
+    works = [
+        as_work(job, truth, at, question.pause_seconds)
+        for job, truth, at in zip(question.jobs, question.truths, question.arrivals, strict=True)
+    ]
+    order = sorted(range(len(works)), key=lambda number: works[number].arrival)
+    book = question.jobs[0].spec.price_book
+    record.prices = (book.vcpu_second, book.gib_second, book.gpu_second)
+    engine = Engine(
+        Cluster.of(question.nodes),
+        [works[number] for number in order],
+        made,
+        record=record,
+        seed=seed,
+        faults=Faults.of(seed, question.node_lost, question.function_lost),
+    )
+    engine.run()
+    record.renumber(order)
+    return engine.events
+
+
+def as_work(job: TrainingJob, truth: Training, arrival: float, pause: float) -> Work:
+    """The job as the engine lives it: as many whole epochs as its curve needs to the target."""
+    of, limits = job.spec.resources.of, job.spec.limits
+
+    def speed(plan: Plan) -> float:
+        at = totals(plan)
+        rate = truth.speed(*at)
+        return 1.0 / (1.0 / rate + truth.same_group_seconds + truth.evaluating(*at)) if rate > 0 else 0.0
+
+    return Work(
+        arrival=arrival,
+        work=float(epochs_needed(job, truth)),
+        worker=_vector(of(Role.WORKER)),
+        server=_vector(of(Role.SERVER)),
+        scheduler=_vector(of(Role.SCHEDULER)),
+        name=job.name,
+        kind=job.spec.job_class.value,
+        priority=job.spec.priority,
+        minimum=Allocation(*limits.smallest),
+        maximum=Allocation(*limits.largest),
+        speed=speed,
+        loss=truth.loss,
+        loss_noise=truth.loss_noise,
+        grace=job.spec.grace_period,
+        rescale_seconds=truth.pod_seconds + truth.new_group_seconds,
+        migration_seconds=pause,
+        checkpoint=1.0,
+    )
+
+
+def _vector(resources: Resources) -> np.ndarray[Any, np.dtype[np.float64]]:
+    return np.array([resources.cpu, resources.memory, resources.gpu])
+
+
+def epochs_needed(job: TrainingJob, truth: Training) -> int:
+    """Whole epochs until the target has held as often as the file asks, without noise; at most `maxEpochs`."""
+    target = job.spec.target
+    most = job.spec.max_epochs or MOST_EPOCHS
+    row = 0
+    for epoch in range(1, most + 1):
+        accuracy = truth.accuracy(epoch) if truth.accuracy is not None else None
+        row = row + 1 if target.reached(truth.loss(epoch), accuracy) else 0
+        if row >= target.epochs_in_a_row:
+            return epoch
+    return most
+
+
+def arrival_times(text: str, jobs: int, seed: int) -> tuple[float, ...]:
+    """`0` (all at once), `every:60` or `poisson:60` seconds. Raises UserError."""
+    kind, _, number = text.partition(":")
+    try:
+        gap = float(number or (kind if kind.replace(".", "").isdigit() else "nan"))
+    except ValueError:
+        gap = math.nan
+    if kind == "poisson" and gap > 0:
+        gaps = np.random.default_rng([seed, 0]).exponential(gap, jobs)
+        return tuple((np.cumsum(gaps) - gaps[0]).tolist()) if jobs else ()
+    if gap >= 0 and kind != "poisson":
+        return tuple(gap * number for number in range(jobs))
+    raise UserError(
+        f"--arrivals {text!r} is not understood; right would be every:60, poisson:120 (seconds) or 0"
+    )

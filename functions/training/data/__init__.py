@@ -1,0 +1,1 @@
+"""Data sets: formats, shards, cache."""

@@ -1,0 +1,103 @@
+"""The wrapper's side of its zygote: start it, talk to it, end it."""
+
+import contextlib
+import os
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+from training import ipc
+
+#: The environment variable that names a template's socket on this machine.
+TEMPLATE_VARIABLE = "COACH_ZYGOTE_TEMPLATE"
+
+
+class ZygoteHandle:
+    """A running zygote. `socket` turns readable when it has something to say or is gone.
+
+    `lifeline` is the writing end of a pipe: the kernel kills the zygote when this process no longer holds it.
+    """
+
+    def __init__(
+        self, end: socket.socket, lifeline: int, pid: int, process: subprocess.Popen | None = None
+    ) -> None:
+        self.socket = end
+        self.pid = pid
+        self.imports_seconds: float | None = None  # None until it is ready
+        self.ready_at: float | None = None  # on the machine's monotonic clock, as far as was heard
+        self.from_template = process is None
+        self._lifeline: int | None = lifeline
+        self._process = process
+
+    def send(self, message: dict, descriptors: tuple[int, ...] = ()) -> bool:
+        """False when the zygote is gone."""
+        return ipc.send(self.socket, message, descriptors)
+
+    def receive(self) -> dict | None:
+        """Its next message; None when it is gone."""
+        return ipc.receive(self.socket)[0]
+
+    def kill(self) -> None:
+        """End it now, and with it its child. What it sent can still be received."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+
+    def close(self) -> None:
+        """End it and let go of it."""
+        self.kill()
+        self.socket.close()
+        if self._process is not None:
+            self._process.kill()
+            self._process.wait()
+
+
+def start() -> ZygoteHandle:
+    """A zygote from this machine's template, else one of our own. It may still be importing."""
+    path = os.environ.get(TEMPLATE_VARIABLE)
+    return (path and _from_template(path)) or _own()
+
+
+def _own() -> ZygoteHandle:
+    ours, theirs = ipc.pair()
+    reader, writer = os.pipe()
+    functions = Path(__file__).resolve().parent.parent
+    search_path = os.pathsep.join(filter(None, [str(functions), os.environ.get("PYTHONPATH")]))
+    with theirs:
+        process = subprocess.Popen(
+            [
+                sys.executable,
+                "-m",
+                "training.zygote",
+                "--fd",
+                str(theirs.fileno()),
+                "--lifeline",
+                str(reader),
+            ],
+            pass_fds=(theirs.fileno(), reader),
+            env={**os.environ, "PYTHONPATH": search_path},
+            stdin=subprocess.DEVNULL,
+            stdout=sys.__stderr__.fileno(),  # a wrapper may speak to its processor on stdout
+        )
+    os.close(reader)
+    return ZygoteHandle(ours, writer, process.pid, process)
+
+
+def _from_template(path: str) -> ZygoteHandle | None:
+    ours, theirs = ipc.pair()
+    reader, writer = os.pipe()
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as template, theirs:
+        template.settimeout(2)
+        answer = None
+        with contextlib.suppress(OSError):
+            template.connect(path)
+            descriptors = (theirs.fileno(), reader, sys.__stderr__.fileno())
+            if ipc.send(template, {"op": "fork"}, descriptors):
+                answer = ipc.receive(template)[0]
+    os.close(reader)
+    if answer is None:
+        os.close(writer)
+        ours.close()
+        return None
+    return ZygoteHandle(ours, writer, answer["pid"])

@@ -1,0 +1,155 @@
+"""What the live display shows, at the widths people have."""
+
+from dataclasses import replace
+
+import pytest
+from rich.cells import cell_len
+
+from coach.cli.display import summary, tables
+from coach.cli.display.output import Screen
+from coach.cli.display.status_lines import Running, job_lines, screen
+from coach.report.history import Line
+from coach.report.status import JobRow, job_row
+from tests.report.golden import assert_golden
+from tests.report.recorded_jobs import half_way, two_jobs
+
+HINT = "Ctrl-C stops at the end of the running epochs"
+
+
+def row(name: str, state: str = "Training", **changes: object) -> JobRow:
+    fields = {
+        "reason": {"Training": "TrainingEpoch", "Probing": "ProbingSpeed", "Waiting": "WaitingCapacity"}.get(
+            state, "TargetReached"
+        ),
+        "message": "",
+        "epoch": 7,
+        "real_epochs": 3,
+        "metric": "loss",
+        "loss": 0.21312,
+        "accuracy": 0.9312,
+        "target": 0.2,
+        "in_a_row": 0,
+        "epochs_in_a_row": 3,
+        "best_loss": 0.2101,
+        "best_accuracy": 0.9322,
+        "workers": 2,
+        "servers": 1,
+        "spent": 0.0021,
+        "reserved": 0.001,
+        "budget": 0.01,
+        "currency": "USD",
+        "eta": 80.0,
+        "eta_low": 50.0,
+        "eta_high": 130.0,
+        "seconds": 93.0,
+        "training_seconds": 81.0,
+        "predicted_seconds": 88.0,
+        "actual_seconds": 91.0,
+        "priority": 0,
+        "submitted_at": None,
+        "started_at": None,
+        "ended_at": None,
+    }
+    return JobRow(name=name, state=state, **{**fields, **changes})
+
+
+ROWS = [
+    row("lenet-digits"),
+    row("resnet-on-cifar-with-a-long-name", "Probing", budget=None, eta=None, eta_low=None, eta_high=None),
+    row(
+        "waits",
+        "Waiting",
+        message="needs 2 workers x 1 cpu, best partial fit 1, blocked by job lenet-digits",
+        epoch=0,
+        loss=None,
+        workers=None,
+        servers=None,
+        eta=None,
+        spent=0.0,
+    ),
+    row("done", "Succeeded", eta=None),
+]
+RUNNING = {
+    "lenet-digits": Running(8, False, "training", 4480, 8000),
+    "resnet-on-cifar-with-a-long-name": Running(8, True, "evaluating", 960, 960),
+}
+LINES = [
+    Line(0.0, "lenet-digits", "epoch 7: 2x1 loss 0.2131 in 3.4s, 0.0011 USD"),
+    Line(
+        61.0, "lenet-digits", "next: 3x1 instead of 2x1, 18 % faster: 2.9s and 0.0013 USD an epoch predicted"
+    ),
+    Line(62.0, "", "something of the session's own"),
+]
+
+
+@pytest.mark.parametrize("width", [80, 100, 120])
+def test_the_display_at_common_widths(width: int) -> None:
+    assert_golden(f"screen-{width}.txt", screen(ROWS, RUNNING, LINES, HINT, (width, 24)).plain)
+
+
+@pytest.mark.parametrize("width", [20, 40, 60, 80, 100, 120, 200])
+@pytest.mark.parametrize("height", [4, 6, 8, 12, 24, 50])
+def test_the_display_never_leaves_the_terminal(width: int, height: int) -> None:
+    rows = [replace(row, name=f"{row.name}-{i}") for i in range(5) for row in ROWS]
+    lines = screen(rows, RUNNING, LINES * 5, HINT, (width, height)).plain.split("\n")
+    assert len(lines) < height
+    assert max(map(cell_len, lines)) <= width
+
+
+def test_jobs_that_do_something_are_shown_first_where_there_is_little_room() -> None:
+    many = [row(f"done-{i}", "Succeeded", eta=None) for i in range(30)] + [row("works")]
+    text = screen(many, {}, [], HINT, (80, 12)).plain
+    assert "works" in text
+    assert "and 24 more jobs: coach ps" in text
+
+
+def test_nothing_wide_moves_when_a_number_grows() -> None:
+    short = screen(ROWS, {"lenet-digits": Running(8, False, "training", 5, 8000)}, [], HINT, (100, 24)).plain
+    long = screen(
+        ROWS, {"lenet-digits": Running(8, False, "training", 7999, 8000)}, [], HINT, (100, 24)
+    ).plain
+    assert [line.find("/ 8,000") for line in short.split("\n")] == [
+        line.find("/ 8,000") for line in long.split("\n")
+    ]
+
+
+def test_a_full_bar_is_full_and_an_empty_one_empty() -> None:
+    def bar(samples: int) -> str:
+        text = screen(
+            [ROWS[0]], {"lenet-digits": Running(8, False, "training", samples, 100)}, [], "", (120, 24)
+        )
+        return "".join(c for c in text.plain if c in "━─")
+
+    assert set(bar(0)) == {"─"}
+    assert set(bar(100)) == set(bar(120)) == {"━"}
+    assert bar(50).count("━") == bar(50).count("─")
+
+
+def test_a_job_that_says_why_it_failed_says_so_in_ps() -> None:
+    failed = row("broken", "Failed", reason="ModelInvalid", message="models/x.py: no net()", eta=None)
+    assert "no net()" in "\n".join(line.plain for line in job_lines([failed], {}, 80, ended=True))
+    assert "no net()" not in "\n".join(line.plain for line in job_lines([failed], {}, 80))
+
+
+@pytest.mark.parametrize("width", [60, 80, 120, 160])
+def test_the_summary_at_common_widths(width: int) -> None:
+    console = Screen(width=width, color_system=None)
+    with console.capture() as capture:
+        console.print(summary.summary([ROWS[0], ROWS[3]], width))
+        console.print(summary.summary([row(f"job-{i}") for i in range(5)], width))
+    assert_golden(f"summary-{width}.txt", capture.get())
+
+
+def test_the_table_of_ps() -> None:
+    console = Screen(width=120, color_system=None)
+    with console.capture() as capture:
+        console.print(tables.jobs_table(ROWS))
+    assert_golden("ps.txt", capture.get())
+
+
+def test_rows_of_real_lives_can_be_shown_too() -> None:
+    for world in (half_way(2), two_jobs()):
+        rows = [job_row(job, world.now) for job in world.reducer.jobs.values()]
+        lines = screen(rows, {}, [], HINT, (80, 24)).plain.split("\n")
+        assert lines[0].startswith("NAME")
+        assert sum("digits" in line for line in lines) == 1

@@ -1,0 +1,246 @@
+"""`coach simulate` and `coach experiment`: what a user asks and gets."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from benchmarks.training.fidelity import read
+from coach.cli.main import invoke
+from coach.core.errors import UserError
+from coach.handler.state.journal import Journal
+from coach.research import scenario
+from coach.research.experiment import run_scenario, write_outcome
+from coach.simulation.traces import read_trace
+from coach.studies.study import arrival_times
+
+TRACES = Path("tests/data/traces")
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COACH_HOME", str(tmp_path / "home"))
+
+
+def simulate(*arguments: str) -> int:
+    return invoke(["simulate", *arguments, "--processes", "1"])
+
+
+def test_a_what_if_answers_with_a_row_a_policy_and_a_figure(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "answer.svg"
+    code = simulate(
+        "jobs/a.yaml", "jobs/b.yaml", "--nodes", "10x32", "--policy", "coach,drf,static:2x2", "--epoch-seconds", "5",
+        "--epochs", "8", "--figure", str(figure), "-o", "json",
+    )  # fmt: skip
+    shown = capsys.readouterr()
+    rows = json.loads(shown.out)
+    assert code == 0
+    assert [row["policy"] for row in rows] == ["coach", "drf", "static:2x2"]
+    assert all(row["reached"] == 2 and row["completion_mean"] > 0 and 0 < row["cpu_used"] < 1 for row in rows)
+    assert rows[0]["jobs_better"] == rows[0]["jobs_worse"] == 0
+    assert "assumed: speeds as of resnet-50, 5 s an epoch" in shown.err
+    assert figure.read_text().startswith("<?xml")
+
+
+#: Room for one of the two jobs, which come at the same time.
+ONE_OF_TWO = ("jobs/a.yaml", "jobs/b.yaml", "--nodes", "1x0.9", "--assume")
+
+
+def test_a_what_if_compares_placements_and_says_which_a_row_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    figure = tmp_path / "answer.svg"
+    asked = (*ONE_OF_TWO, "--policy", "static:2x2,coach,kod2", "--placement", "gang,default", "--seeds", "2")
+    assert simulate(*asked, "--figure", str(figure), "-o", "json") == 0
+    rows = {(row["policy"], row["placement"]): row for row in json.loads(capsys.readouterr().out)}
+    assert list(rows) == [
+        ("static:2x2", "gang"), ("static:2x2", "default"), ("coach", "gang"), ("coach", "default"), ("kod2", "own"),
+    ]  # fmt: skip
+    # Each of the two holds what the other one waits for, until the end of days.
+    assert rows["static:2x2", "gang"]["reached"] == 2
+    stuck = rows["static:2x2", "default"]
+    assert (stuck["jobs"], stuck["finished"], stuck["reached"], stuck["completion_mean"]) == (2, 0, 0, None)
+    assert rows["coach", "default"]["jobs_worse"] == 2
+    assert "coach, default" in figure.read_text()
+    assert simulate(*asked, "--figure", "none") == 0
+    shown = capsys.readouterr().out
+    assert "PLACEMENT" in shown
+    assert "static:2x2, default: of 4 jobs in all runs: 4 not finished (StartingFunctions)" in shown
+
+
+def test_a_deadlock_is_given_up_after_its_timeout(capsys: pytest.CaptureFixture[str]) -> None:
+    placement = "default:deadlock_timeout=600"
+    asked = (*ONE_OF_TWO, "--policy", "static:2x2", "--placement", placement)
+    assert simulate(*asked, "--figure", "none", "-o", "json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert (row["placement"], row["killed"], row["finished"], row["money"]) == (placement, 2, 0, 0)
+
+
+def test_the_figure_is_where_it_says_and_only_beside_a_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    trace = ("--trace", str((TRACES / "own.csv").absolute()), "--nodes", "2x8x32x2", "--policy", "fifo")
+    monkeypatch.chdir(tmp_path)
+    assert simulate(*trace, "-o", "csv") == 0
+    assert list(tmp_path.glob("*.png")) == []
+    assert simulate(*trace) == 0
+    assert "figure: simulation.png" in capsys.readouterr().err
+    assert (tmp_path / "simulation.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
+    answers = []
+    for _ in range(2):
+        simulate(
+            "--trace",
+            str(TRACES / "own.csv"),
+            "--nodes",
+            "2x8x32x2",
+            "--policy",
+            "fifo",
+            "--figure",
+            "none",
+            "-o",
+            "csv",
+        )
+        answers.append(capsys.readouterr().out)
+    assert answers[0] == answers[1]
+    (row,) = csv.DictReader(answers[0].splitlines())
+    assert (row["policy"], row["reached"], row["killed"]) == ("fifo", "3.0", "0.0")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "fifo"], "needs job files, a --trace or a --journal"),
+        (["jobs/a.yaml", "--policy", "best"], "there is no policy 'best'"),
+        (["jobs/a.yaml", "--nodes", "0x3"], "COUNTxCORES"),
+        (["jobs/a.yaml", "--speeds", "vgg"], "no speeds of 'vgg'"),
+        (["jobs/a.yaml", "--arrivals", "often"], "every:60"),
+        (["--trace", "no.csv", "--policy", "fifo"], "there is no file"),
+        (["--trace", "slurm:no.csv", "--policy", "fifo"], "there is no kind 'slurm'"),
+        (["jobs/a.yaml", "--policy", "static:9x9"], "outside the limits of job a"),
+        (
+            ["jobs/a.yaml", "--placement", "kube"],
+            "there is no placement 'kube'; right would be gang, or default",
+        ),
+        (["jobs/a.yaml", "--placement", ","], "--placement needs a name"),
+        (["--trace", "a.csv", "--placement", "default"], "a --trace is simulated with gang alone"),
+    ],
+)
+def test_a_wrong_question_gets_one_clear_line(
+    arguments: list[str], words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*arguments, "--figure", "none") == 2
+    assert words in capsys.readouterr().err
+
+
+def test_our_own_trace_is_read_with_its_defaults() -> None:
+    early, gang, late = read_trace(str(TRACES / "own.csv"))
+    assert [work.arrival for work in (early, gang, late)] == [0, 10, 30]
+    assert (early.name, early.kind, early.work, early.worker.tolist()) == (
+        "early",
+        "trial-and-error",
+        30,
+        [1, 1, 0],
+    )
+    assert (gang.minimum, gang.maximum, gang.server.tolist()) == ((1, 1), (2, 2), [0.5, 0, 0])
+    assert gang.speed is not None
+    assert gang.speed(((0, 1, 1),)) == pytest.approx(0.1)
+
+
+def test_published_traces_become_tasks() -> None:
+    first, second = read_trace(f"philly:{TRACES / 'philly.json'}")
+    assert (first.minimum, first.worker.tolist(), first.work) == ((2, 0), [8, 0, 2], 2 * 600)
+    assert (second.arrival, second.work, second.kind) == (120, 60, "Failed")
+    first, second = read_trace(f"helios:{TRACES / 'helios.csv'}")
+    assert (first.minimum, first.worker.tolist(), first.work) == ((2, 0), [32, 0, 8], 2 * 600)
+    first, second = read_trace(f"pai:{TRACES / 'pai.csv'}")
+    assert (first.minimum, first.worker.tolist(), second.arrival) == ((2, 0), [6, 0, 0.5], 60)
+
+
+def test_a_run_log_of_the_thesis_becomes_its_jobs() -> None:
+    one, other = read_trace("thesis:tests/data/thesis/runs/Cifar10/multi_job_default_scheduler_83_tl.txt")
+    assert (one.name, one.kind, one.minimum, one.work) == (
+        "ogyil0hc48",
+        "Cifar10",
+        (1, 2),
+        pytest.approx(845.18, abs=0.01),
+    )
+    assert other.arrival >= 0
+
+
+def test_a_trace_with_a_wrong_number_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("job,arrival,work\na,0,soon\n")
+    with pytest.raises(UserError, match="could not convert"):
+        read_trace(str(tmp_path / "t.csv"))
+
+
+def test_arrivals() -> None:
+    assert arrival_times("every:60", 3, 1) == (0, 60, 120)
+    assert arrival_times("0", 2, 1) == (0, 0)
+    drawn = arrival_times("poisson:10", 2000, 1)
+    assert drawn[0] == 0
+    assert np.mean(np.diff(drawn)) == pytest.approx(10, rel=0.1)
+
+
+def test_every_scenario_can_be_read_and_has_its_module() -> None:
+    for name in scenario.names():
+        one = scenario.load(name)
+        assert one.name == name
+        assert callable(one.module().replicate)
+
+
+def test_a_scenario_compares_its_runs_with_the_paper(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coach.research import experiments
+
+    module = type(
+        "Module", (), {"replicate": staticmethod(lambda parameters, seed: {"m": parameters["x"] + seed})}
+    )
+    monkeypatch.setitem(__import__("sys").modules, f"{experiments.__name__}.toy", module)
+    (tmp_path / "toy.yaml").write_text(
+        "{name: toy, title: T, paper: P, experiment: toy, parameters: {x: 10}, seeds: 3, quick_seeds: 2,"
+        " targets: [{measure: m, paper: 12.5, tolerance: 1}, {measure: m, paper: 20}]}"
+    )
+    outcome = run_scenario(scenario.load(str(tmp_path / "toy.yaml")), processes=1)
+    near, far = outcome.comparisons()
+    assert (near.ours, near.low, near.high, near.runs) == (12, 11, 13, 3)
+    assert (near.inside, near.within, far.inside, far.within) == (True, True, False, None)
+    assert near.half_width == pytest.approx(2.484, abs=1e-3)  # t(0.975, 2) / sqrt(3)
+    write_outcome(outcome, tmp_path)
+    assert (
+        "| m | 12.5 | 12 ± 2.5 | 11 .. 13 | -0.5 | yes |" in (tmp_path / "toy" / "comparison.md").read_text()
+    )
+    assert (tmp_path / "toy" / "measures.csv").read_text().splitlines() == [
+        "measure,seed,value", "m,1,11.0", "m,2,12.0", "m,3,13.0",
+    ]  # fmt: skip
+
+
+def test_an_unknown_experiment_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+    assert invoke(["experiment", "nothing"]) == 2
+    assert "there is no experiment 'nothing'" in capsys.readouterr().err
+
+
+def test_last_week_is_asked_what_it_would_have_cost_on_other_nodes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recorded = next(one for one in read(Path("results/simulation/journals")) if len(one.runs) > 1)
+    journal = Journal.write(tmp_path / "journal.db")
+    journal.append(recorded.records)
+    journal.close()
+    assert simulate("--journal", str(tmp_path), "--nodes", "1x2", "--policy", "coach,drf", "-o", "json") == 0
+    shown = capsys.readouterr()
+    assert "speed, curve and arrival as in its real run" in shown.err
+    rows = json.loads(shown.out)
+    assert [row["policy"] for row in rows] == ["coach", "drf"]
+    for row in rows:
+        assert row["jobs"] == row["reached"] == len(recorded.runs)
+        assert 0.3 < row["completion_mean"] / np.mean(list(recorded.seconds.values())) < 3
+    assert simulate("--journal", str(tmp_path / "none.db")) == 2
+    assert "no job that trained" in capsys.readouterr().err

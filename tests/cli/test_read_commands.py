@@ -1,0 +1,391 @@
+"""The commands that look at jobs, and those that steer them while nobody runs them: journals of virtual time."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coach.core.jobs import events as ev
+from coach.core.jobs.reasons import State
+from coach.handler.endpoint import own_token
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import Home
+from coach.platforms.local.environment import Functions
+from coach.report.plan import PlanRow
+from coach.report.why import why
+from coach.service.doctor import checks
+from tests.cli.conftest import ROOT, keep
+from tests.cli.test_commands import run, typed
+from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec
+from tests.report.recorded_jobs import BUDGET, half_way, one_job, steady_job, two_jobs
+
+JOB = """\
+apiVersion: coach.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: new}
+spec:
+  model: {file: model.py}
+  data: {format: digits8x8}
+  target: {loss: 0.3}
+  budget: {amount: 0.05, currency: USD}
+  workers: {min: 1, max: 3}
+  servers: {min: 1, max: 3}
+  resources:
+    scheduler: {cpu: 100m, memory: 100Mi}
+    server: {cpu: 500m, memory: 200Mi}
+    worker: {cpu: "1", memory: 500Mi}
+"""
+
+
+def ended_how(home: Home, name: str) -> tuple[State, str]:
+    job = home.past()[name].job
+    return job.state, job.reason.value
+
+
+# -- why --------------------------------------------------------------------------------------------------
+
+
+def test_why_tells_the_decision_the_alternatives_and_the_money(
+    capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
+    keep(home, half_way())
+    journal = Journal.write(home.journal(1))  # somebody runs them
+    try:
+        code, out, _ = run(capsys, "why", "digits")
+    finally:
+        journal.close()
+    assert code == 0
+    assert re.search(r"^digits is Training: trains \(with \dx\d\)$", out, re.M)
+    assert re.search(r"^  job digits 1x1 -> 2x1: speed, [\d.]+ epochs/s, an epoch costs [\d.]+$", out, re.M)
+    assert re.search(r"^  \dx\d: [\d.]+s \(.*\), [\d.]+ % (faster|slower), [\d.]+ USD$", out, re.M)
+    assert re.search(r"^Done in .*, after \d+ more epochs \(\d+-\d+\)$", out, re.M)
+    assert re.search(
+        r"^Money: [\d.]+ / 0.05 USD spent, .* reserved; the next epoch may cost [\d.]+ USD$", out, re.M
+    )
+
+
+def test_why_says_what_the_money_is_kept_for(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    world = World.of(nodes(4, 4.0))
+    world.submit(spec("digits", budget={"amount": 0.012, "currency": "USD"}), Truth())
+    world.run(until=lambda: world.job("digits").real >= 1)
+    keep(home, world)
+    code, out, _ = run(capsys, "why", "digits")
+    assert code == 0
+    assert re.search(
+        r"; what is left is for the cheapest allocation, as \d\d epochs may remain$", out, re.M
+    ), out
+
+
+def test_why_says_who_has_the_room_that_a_job_waits_for(
+    capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
+    world = World.of(nodes(1, 1.7))
+    for name in ("first", "second", "third"):
+        world.submit(spec(name, budget=BUDGET), Truth())
+    world.run(until=lambda: len(world.job("first").epochs) >= 2)
+    keep(home, world)
+    journal = Journal.write(home.journal(1))
+    try:
+        code, out, _ = run(capsys, "why", "third", "-o", "json")
+    finally:
+        journal.close()
+    lines = json.loads(out)["lines"]
+    assert code == 0
+    assert lines[0].startswith("third is Waiting: ")
+    assert "1 job before it in the queue: second" in lines
+    assert any(
+        re.match(r"node-0: [\d.]+ of 1.7 cores .* free; first has 3 functions", line) for line in lines
+    )
+    assert any(line.startswith("its smallest gang, 1x1, asks for 1.6 cores") for line in lines)
+
+
+def test_why_of_a_job_that_nobody_runs_names_the_command_that_goes_on(
+    capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
+    keep(home, half_way())
+    code, out, _ = run(capsys, "why", "digits")
+    assert code == 0
+    assert "its handler ended without stopping it" in out
+    assert re.search(r"^Go on from the checkpoint of epoch \d+: coach resume digits$", out, re.M)
+
+
+# -- events and logs --------------------------------------------------------------------------------------
+
+
+def test_events_are_those_that_show_tells(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    keep(home, two_jobs())
+    code, out, _ = run(capsys, "events", "digits", "-o", "json")
+    events = json.loads(out)
+    assert code == 0
+    assert events[0]["text"] == "submitted"
+    assert events[-1]["text"].startswith("Succeeded: ")
+    plain = run(capsys, "events", "digits")[1].splitlines()
+    assert [line.split(" ", 2)[2] for line in plain] == [event["text"] for event in events]
+    rows = list(csv.DictReader(io.StringIO(run(capsys, "events", "digits", "-o", "csv")[1])))
+    assert [row["text"] for row in rows] == [event["text"] for event in events]
+
+
+def test_following_ends_with_the_job(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    keep(home, two_jobs())
+    journal = Journal.write(home.journal(1))  # its handler runs on, for other jobs
+    try:
+        code, out, _ = run(capsys, "events", "digits", "-f", "-o", "json")
+    finally:
+        journal.close()
+    assert code == 0
+    assert json.loads(out.splitlines()[-1])["text"].startswith("Succeeded: ")
+
+
+def test_logs_are_shown_in_the_order_of_time(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    keep(home, steady_job())
+    folder = home.logs("steady")
+    folder.mkdir(parents=True)
+
+    def entry(second: int, message: str) -> str:
+        return (
+            json.dumps({"time": f"2026-01-01T00:00:0{second}.000Z", "level": "info", "message": message})
+            + "\n"
+        )
+
+    (folder / "steady-worker-0.log.1").write_text(entry(1, "first"))
+    (folder / "steady-worker-0.log").write_text(entry(3, "third") + "no entry at all\n")
+    (folder / "steady-server-0.log").write_text(entry(2, "second"))
+    code, out, _ = run(capsys, "logs", "steady", "-o", "json")
+    assert code == 0
+    found = [(line["function"], line["message"]) for line in json.loads(out) if line["at"]]
+    assert found == [
+        ("steady-worker-0", "first"),
+        ("steady-server-0", "second"),
+        ("steady-worker-0", "third"),
+    ]
+    code, out, _ = run(capsys, "logs", "steady", "server-0", "-f")  # nobody adds anything
+    assert (code, out) == (0, "00:00:02 server-0    second\n")
+    code, _, err = run(capsys, "logs", "steady", "worker-7")
+    assert (code, err) == (2, "coach: steady has no log of steady-worker-7; there are: server-0, worker-0\n")
+
+
+# -- steering, while nobody runs them ---------------------------------------------------------------------
+
+
+def test_a_job_that_nobody_runs_is_cancelled_in_its_journal(
+    capsys: pytest.CaptureFixture[str], home: Home
+) -> None:
+    keep(home, half_way())
+    before = home.past()
+    code, out, _ = run(capsys, "cancel", "digits")
+    assert code == 0
+    assert out.startswith("digits is cancelled; its checkpoint stays: ")
+    after = home.past()
+    assert ended_how(home, "digits") == (State.CANCELLED, "CancelledByUser")
+    assert after["digits"].job.ledger.reserved == 0
+    assert after["digits"].job.epochs == before["digits"].job.epochs
+    assert ended_how(home, "pictures") == (State.WAITING, "HandlerStopped")
+    assert not after["pictures"].stopped
+    code, _, err = run(capsys, "cancel", "digits")
+    assert (code, err) == (2, "coach: digits has ended already: Cancelled\n")
+
+
+@pytest.mark.parametrize("command", ["cancel", "resume"])
+def test_a_job_that_another_run_has_is_left_alone(
+    capsys: pytest.CaptureFixture[str], home: Home, command: str
+) -> None:
+    keep(home, half_way())
+    journal = Journal.write(home.journal(1))
+    try:
+        code, _, err = run(capsys, command, "digits")
+    finally:
+        journal.close()
+    assert code == 2
+    assert "another `coach run` has digits now" in err
+
+
+def test_resuming_what_cannot_go_on_says_what_to_do(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+    keep(home, one_job())
+    keep(home, one_job("limited", maxEpochs=3), number=2)
+    keep(home, one_job("poor", budget={"amount": 0.001, "currency": "USD"}), number=3)
+    for name, said in {
+        "digits": "there is nothing left to do",
+        "limited": "another spec.maxEpochs",
+        "poor": "coach resume poor --add-budget AMOUNT",
+    }.items():
+        code, _, err = run(capsys, "resume", name)
+        assert (code, said in err) == (2, True), err
+    assert run(capsys, "resume", "poor", "--add-budget", "-1")[0] == 2
+
+
+# -- plan -------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def job_file(tmp_path: Path) -> Path:
+    (tmp_path / "model.py").write_text("")
+    file = tmp_path / "job.yaml"
+    file.write_text(JOB)
+    return file
+
+
+def test_a_plan_without_a_past_says_what_is_not_known(
+    capsys: pytest.CaptureFixture[str], home: Home, job_file: Path
+) -> None:
+    code, out, _ = run(capsys, "plan", str(job_file), "--nodes", "2x4")
+    assert code == 0
+    assert "20 (3-60), a guess" in out
+    assert "unknown   speed: no earlier job with this model" in out
+    assert "1x1 first" in out
+    # 1.6 cores and 800 MiB at the price book's rates, an hour.
+    (line,) = [line for line in out.splitlines() if line.strip().startswith("1x1")]
+    assert f"{(1.6 * 0.000024 + 800 / 1024 * 0.0000025) * 3600:.2g}" in line
+    assert not home.path.exists()
+    (plan,) = json.loads(run(capsys, "plan", str(job_file), "-o", "json")[1])
+    rows = typed(list[PlanRow], plan["rows"])
+    assert len(rows) == 9
+    assert {row.seconds for row in rows} == {None}
+
+
+def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
+    capsys: pytest.CaptureFixture[str], home: Home, job_file: Path
+) -> None:
+    import hashlib
+
+    cluster = nodes(2, 4.0)
+    model = {"file": f"file://{job_file.parent}/model.py", "sha256": hashlib.sha256(b"").hexdigest()}
+    world = World.of(cluster)
+    world.submit(spec("old", budget=BUDGET, model=model))
+    world.run()
+    keep(home, world)
+    file = job_file.parent / "cluster.yaml"
+    file.write_text(
+        "nodes:\n"
+        + "".join(f"- {{name: {n.name}, cpu: {n.capacity.cpu:g}, memory: 64Gi}}\n" for n in cluster)
+    )
+    code, out, _ = run(capsys, "plan", str(job_file), "--nodes", str(file), "-o", "json")
+    (plan,) = json.loads(out)
+    assert (code, plan["unknown"], plan["refusal"]) == (0, [], "")
+    assert plan["epochs_known"]
+    truth, old = Truth(), world.job("old")
+    for row in typed(list[PlanRow], plan["rows"]):
+        assert row.seconds is not None and row.seconds_low is not None and row.seconds_high is not None
+        assert row.seconds_low <= row.seconds <= row.seconds_high
+        if row.measured:
+            assert 1 / row.seconds == pytest.approx(truth.speed(row.workers, row.servers), rel=0.25)
+        assert row.job_seconds == pytest.approx(row.seconds * plan["epochs"])
+    assert plan["epochs"] == pytest.approx(old.passes)
+
+
+def test_a_plan_of_what_would_be_refused_says_so(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
+    job_file.write_text(JOB.replace('cpu: "1"', 'cpu: "64"'))
+    assert "refused" in run(capsys, "plan", str(job_file), "--nodes", "2x4")[1]
+    job_file.write_text(JOB.replace("0.05", "0.000001"))
+    assert "the budget does not cover one epoch: at 1x1" in run(capsys, "plan", str(job_file))[1]
+
+
+# -- doctor -----------------------------------------------------------------------------------------------
+
+
+def found(home: Home, **more: Any) -> dict[str, tuple[str, str, str]]:
+    return {check.name: (check.status.value, check.found, check.next_step) for check in checks(home, **more)}
+
+
+def test_doctor_names_what_is_amiss_and_the_next_step(
+    home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    keep(home, half_way())
+    home.journal(2).write_bytes(b"no journal at all" * 100)
+    monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", str(tmp_path / "none"))
+    told = found(home, port=0)
+    assert told["state folder"][0] == "ok"
+    status, said, step = told["journal.db"]
+    assert (status, said.startswith("2 jobs, ")) == ("ok", True)
+    assert "no handler has it" in said
+    assert "coach resume digits" in step
+    assert told["journal-2.db"][0] == "failed"
+    assert told["functions"][0] == "failed"
+    assert "make setup" in told["functions"][2]
+    code, out, _ = run(capsys, "doctor")
+    assert code == 5
+    assert re.search(r"^failed   functions ", out, re.M)
+
+
+def test_doctor_tells_a_python_without_mxnet(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", sys.executable)
+    assert Functions.find().python == Path(sys.executable)
+    status, said, step = found(home)["MXNet"]
+    assert status == "failed"
+    assert "libgomp" in said or "mxnet" in said
+    assert step
+
+
+def test_doctor_looks_at_what_only_some_need(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+    from coach.service.optional_feature import Also
+
+    monkeypatch.setenv("PATH", "/nowhere")
+    told = found(home, also=(Also.GO, Also.KUBERNETES))
+    assert told["Go"] == ("failed", "there is no go on the PATH", told["Go"][2])
+    assert told["kubectl"][0] == told["cluster"][0] == "failed"
+
+
+@pytest.mark.mxnet
+@pytest.mark.usefixtures("functions")
+def test_doctor_is_content_where_jobs_can_run(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = run(capsys, "doctor", "-o", "json")
+    assert (code, [check for check in json.loads(out) if check["status"] == "failed"]) == (0, [])
+
+
+# -- what a service and its jobs leave in the journal -----------------------------------------------------
+
+
+def test_only_what_its_user_stopped_stays_stopped(home: Home) -> None:
+    world = half_way()
+    keep(home, world)
+    journal = Journal.write(home.journal(1))
+    journal.append([ev.InterruptAsked(world.now, "digits", True)])
+    journal.append([ev.InterruptAsked(world.now, "pictures", True, by_user=False)])
+    journal.close()
+    past = home.past()
+    assert (past["digits"].stopped, past["pictures"].stopped) == (True, False)
+    journal = Journal.write(home.journal(1))
+    journal.append([ev.ResumeAsked(world.now + 1, "digits")])
+    journal.close()
+    assert not home.past()["digits"].stopped
+
+
+def test_a_token_is_made_once_and_for_its_owner_alone(home: Home) -> None:
+    home.path.mkdir()
+    file = own_token(home)
+    text = file.read_text()
+    assert file.stat().st_mode & 0o777 == 0o600
+    assert len(text.strip()) >= 40
+    assert own_token(home).read_text() == text
+
+
+@pytest.mark.parametrize("words", [("serve", "--help"), ("ps",), ("why", "digits")])
+def test_looking_imports_nothing_that_only_the_work_needs(home: Home, words: tuple[str, ...]) -> None:
+    keep(home, two_jobs())
+    heavy = "fastapi uvicorn scipy matplotlib prometheus_client httpx"
+    code = (
+        "import sys, contextlib, io\n"
+        "from coach.cli.main import invoke\n"
+        f"with contextlib.redirect_stdout(io.StringIO()): assert invoke({list(words)!r}) == 0\n"
+        f"print([name for name in {heavy!r}.split() if name in sys.modules])"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_job_that_holds_nothing_is_not_said_to_have_been_decided_for() -> None:
+    """What it was given before it had to give way is over."""
+    world = World.of(nodes(1, 4.0))
+    world.submit(spec("first", budget=BUDGET), Truth())
+    world.run(until=lambda: len(world.job("first").real_epochs) >= 1)
+    job = world.job("first")
+    assert any(line.startswith("Decided for ") for line in why(job, {"first": job}, nodes(1, 4.0), world.now))
+    job.pods = {}
+    assert not any(line.startswith("Decided") for line in why(job, {"first": job}, nodes(1, 4.0), world.now))

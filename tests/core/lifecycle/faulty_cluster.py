@@ -1,0 +1,460 @@
+"""The simulated driver in a worse world: pods that do not start, epochs that fail, users who change their minds.
+
+It keeps its own books - what was really held and for how long - and after every event it holds the reducer to them
+and to what really exists (`check`), to its journal (`shadow`) and to the clock.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from functools import cache
+from typing import Any
+
+from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources
+from coach.core.estimation.fit import fit_models
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
+from coach.core.jobs.reasons import AT_REST, MEANING, Reason, Retry
+from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES, affordable
+from coach.core.lifecycle.reducer import Reducer
+from coach.core.lifecycle.stopping_rules import HOPELESS_EPOCHS, HOPELESS_FITS
+from coach.core.money import to_amount
+from coach.core.policies.coach import CoachPolicy
+from coach.handler.state.codec import decode, encode
+from coach.handler.state.journal import fold
+from coach.simulation.dynamics.job_dynamics import Drawn, Training
+from coach.simulation.reducer_simulation import Driver, Running, Standing
+
+SPEC: dict[str, Any] = {
+    "apiVersion": "coach.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "job"},
+    "spec": {
+        "model": {"file": "file:///m.py"},
+        "data": {"format": "digits8x8"},
+        "target": {"loss": 0.3},
+        "budget": "none",
+        "workers": {"min": 1, "max": 3},
+        "servers": {"min": 1, "max": 3},
+        "resources": {
+            "scheduler": {"cpu": "100m", "memory": "100Mi"},
+            "server": {"cpu": "500m", "memory": "200Mi"},
+            "worker": {"cpu": "1", "memory": "500Mi"},
+        },
+    },
+}
+
+#: More events than this at one instant of virtual time: the jobs go round in a circle.
+MOST_AT_ONCE = 500
+
+
+@cache
+def _fitted(speeds: tuple[Any, ...], curve: tuple[Any, ...], metric: Any) -> tuple[Any, Any]:
+    """Tests live the same beginnings again and again."""
+    return fit_models(speeds, curve, metric)
+
+
+def spec(name: str = "job", **changes: Any) -> dict[str, Any]:
+    """A job file's content with `changes` to its spec."""
+    return {**SPEC, "metadata": {"name": name}, "spec": {**SPEC["spec"], **changes}}
+
+
+def usd(amount: float) -> dict[str, Any]:
+    """A budget."""
+    return {"amount": amount, "currency": "USD"}
+
+
+def nodes(count: int, cpu: float, memory: float = 64.0) -> tuple[Node, ...]:
+    return tuple(Node(f"node-{i}", Resources(cpu, memory)) for i in range(count))
+
+
+@dataclass(frozen=True)
+class Truth(Training):
+    """How a job really behaves, and what goes wrong with it."""
+
+    speed: Callable[[int, int], float] = lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s)
+    loss: Callable[[float], float] = lambda x: 1 / (0.4 * x + 0.5) + 0.1
+    new_group_seconds: float = 0.3
+    same_group_seconds: float = 0.3
+    evaluate_seconds: float = 0.2
+    release_seconds: float = 0.05
+    stop_seconds: float = 0.05
+    fit_seconds: float = 0.01
+    #: Called before an epoch ends: a reason makes it fail after the given share of its time.
+    fault: Callable[[act.RunEpoch], tuple[Reason, float] | None] = lambda order: None
+    #: Seconds a pod takes to start, or why it does not; None: it never answers. The number counts the job's pods.
+    pod: Callable[[PodId, int], float | Reason | None] = lambda pod, number: 0.5
+
+
+class World(Driver):
+    """Jobs are submitted, stopped and resumed at any instant, and stay to be looked at when they have ended."""
+
+    truths: dict[str, Truth]  # type: ignore[assignment]
+
+    def __init__(self, cluster: tuple[Node, ...], policy: Any = None, *, shadow: bool = False) -> None:
+        """`shadow`: keep the journal too, as it would be read again: each record through JSON, folded as it comes."""
+        policy = policy or CoachPolicy()
+        self.history: list[Any] = []
+        #: Pods that went with their node, of which the reducer does not know yet.
+        self.untold: set[PodId] = set()
+        #: What each job's pods and calls really cost so far, in currency units; and the part that lies after its lease.
+        self.cost, self.unleased, self.longest_unleased = Counter[str](), Counter[str](), Counter[str]()
+        self.calls: Counter[str] = Counter()
+        self.leases: dict[str, float] = {}
+        self.shadow = Reducer(policy) if shadow else None
+        self._billed_from: dict[PodId, float] = {}
+        self._at_once = 0
+        self._numbers: Counter[str] = Counter()
+        super().__init__(cluster, policy, journal=self._write_down, begin=1_000_000.0)
+
+    @classmethod
+    def of(cls, cluster: tuple[Node, ...], policy: Any = None, *, shadow: bool = False) -> World:
+        return cls(cluster, policy, shadow=shadow)
+
+    @property
+    def pods(self) -> dict[PodId, Standing]:
+        """All pods that really exist."""
+        return {pod: one for pods in self.standing.values() for pod, one in pods.items()}
+
+    @property
+    def epochs(self) -> dict[str, act.RunEpoch]:
+        """The epoch of each job that really runs."""
+        return {name: epoch.order for name, epoch in self.running.items()}
+
+    # -- what users and fate do ---------------------------------------------------------------------------
+
+    def submit(self, content: dict[str, Any], truth: Truth | None = None, **more: Any) -> list[act.Action]:
+        name = content["metadata"]["name"]
+        self.truths.setdefault(name, truth or Truth())
+        return self.send(ev.JobSubmitted(self.now, name, content, "file:///checkpoints", **more))
+
+    def cancel(self, name: str = "job") -> list[act.Action]:
+        return self.send(ev.CancelAsked(self.now, name))
+
+    def interrupt(self, name: str = "job", now: bool = False, by_user: bool = True) -> list[act.Action]:
+        return self.send(ev.InterruptAsked(self.now, name, now, by_user))
+
+    def resume(self, name: str = "job", added: int = 0) -> list[act.Action]:
+        return self.send(ev.ResumeAsked(self.now, name, added))
+
+    def lose(self, pod: PodId, reason: Reason = Reason.FUNCTION_LOST) -> None:
+        """A pod dies, if it is there."""
+        lost = self.dies(pod, reason)
+        if lost is not None:
+            self.send(lost)
+
+    def dies(self, pod: PodId, reason: Reason = Reason.FUNCTION_LOST) -> ev.Event | None:
+        """What is told of that; its epoch fails by itself a moment later, if nobody stops it before."""
+        real = self.pods.get(pod)
+        if real is None or real.leaving:
+            return None
+        self._remove(pod)
+        self._break_off({pod})
+        return ev.PodLost(self.now, pod.job, pod, reason, "lost")
+
+    def lose_nodes(self, *names: str, back: float | None = 30.0) -> None:
+        """These nodes are away, and no others, until `back` seconds from now; what stood there is gone."""
+        lost = self._empty(names)
+        self._break_off(set(lost))
+        self.untold.update(lost)
+        self.send(ev.NodesChanged(self.now, names))
+        for pod in lost:
+            self.untold.remove(pod)
+            self.send(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, "its node is away"))
+        if back is not None:
+            self.at(self.now + back, lambda: ev.NodesChanged(self.now, ()))
+
+    def _break_off(self, lost: set[PodId]) -> None:
+        for order in self.epochs.values():
+            if lost & set(order.pods):
+                self.fail(order, 0.2, Reason.PEER_LOST)
+
+    def fail(self, order: act.RunEpoch, seconds: float, reason: Reason) -> None:
+        """The epoch fails so many seconds from now, if it still runs then."""
+        self.at(self.now + seconds, lambda: self._fail(order, reason, "fault"))
+
+    def restart(self, cluster: tuple[Node, ...] | None = None, down: float = 0.0) -> None:
+        """The handler is killed, and starts again `down` seconds later.
+
+        Its pods end with it, answers under way are lost, and all that it knows is what the journal says.
+        """
+        for pod in self.pods:
+            self._remove(pod)
+        self.running.clear()
+        self._heap.clear()
+        reducer = Reducer(self.reducer.policy)
+        for record in self.journalled():
+            reducer.apply(record)
+        cluster, away = cluster or self.reducer.nodes.all, tuple(sorted(self.reducer.nodes.away))
+        self.reducer = reducer
+        killed = self.now
+        self.now += down
+        self.send(ev.HandlerStarted(self.now, cluster, killed, away=away))
+        if away:
+            self.at(self.now + 10.0, lambda: ev.NodesChanged(self.now, ()))
+
+    # -- time ---------------------------------------------------------------------------------------------
+
+    def job(self, name: str = "job") -> Job:
+        return self.reducer.jobs[name]
+
+    def send(self, event: ev.Event) -> list[act.Action]:
+        actions = super().send(event)
+        self.check()
+        return actions
+
+    def _write_down(self, record: Any) -> None:
+        self.history.append(record)
+        if self.shadow:
+            self.shadow.apply(decode(type(record).__name__, encode(record)))
+
+    def step(self) -> bool:
+        before = self.now
+        going = super().step()
+        self._at_once = self._at_once + 1 if going and self.now == before else 0
+        assert self._at_once < MOST_AT_ONCE, f"in circles: {self.history[-20:]}"
+        return going
+
+    def run(self, most: int = 20_000, until: Callable[[], bool] | None = None) -> None:
+        """Until nothing is to come, or `until` holds. Fails where the jobs never come to rest, or rest too early."""
+        for _ in range(most):
+            if until and until():
+                return
+            if not self.step():
+                assert not until, "it never came to that"
+                return self.check_rest()
+        raise AssertionError(f"still going after {most} events: {self.history[-20:]}")
+
+    # -- how this world differs from the simulated one ------------------------------------------------------
+
+    def _carry_out(self, action: act.Action) -> None:
+        if isinstance(action, act.End):
+            self._check_end(action)
+        super()._carry_out(action)
+
+    def _ended(self, job: Job) -> None:
+        """It stays."""
+
+    def _fit(self, job: Job) -> tuple[Any, Any]:
+        return _fitted(tuple(job.speed_points()), tuple(job.curve_points()), job.metric)
+
+    def _deploy(self, pod: Pod) -> None:
+        assert pod.id not in self.pods, f"{pod.id.name} is there already"
+        assert pod.node not in self.reducer.nodes.away, f"{pod.id.name} on {pod.node}, which is away"
+        super()._deploy(pod)
+
+    def _pod_seconds(self, pod: PodId) -> float:
+        self._numbers[pod.job] += 1
+        fate = self.truths[pod.job].pod(pod, self._numbers[pod.job])
+        if not isinstance(fate, Reason):
+            return math.inf if fate is None else fate
+        real = self.pods[pod]
+
+        def answer() -> ev.Event | None:
+            if self.pods.get(pod) is not real or real.leaving:
+                return None
+            self._remove(pod)
+            return ev.PodLost(self.now, pod.job, pod, fate, "did not start")
+
+        self.at(self.now + 0.2, answer)
+        return math.inf
+
+    def _release(self, action: act.ReleasePods) -> None:
+        assert action.pods
+        super()._release(action)
+
+    def _remove(self, pod: PodId) -> None:
+        real = self.pods.get(pod)
+        if real is not None:
+            self._bill(real.pod)
+            self._billed_from.pop(pod, None)
+        super()._remove(pod)
+
+    def _bill(self, pod: Pod) -> None:
+        """What a pod cost since its job's last order."""
+        began = self._billed_from.get(pod.id)
+        if began is not None:
+            name = pod.id.job
+            rate = self.job(name).spec.spec.price_book.rate(pod.requests)
+            self.cost[name] += rate * (self.now - began)
+            beyond = max(0.0, self.now - max(began, self.leases[name]))
+            self.unleased[name] += rate * beyond
+            self.longest_unleased[name] = max(self.longest_unleased[name], beyond)
+
+    def _run_epoch(self, order: act.RunEpoch) -> None:
+        assert order.job not in self.running, "two epochs of a job at once"
+        assert order.seconds is None or order.allocation.workers == 1, (
+            "workers of one group cannot each stop by their own clock"
+        )
+        pods = self.pods
+        for pod in order.pods:
+            assert pods[pod].ready and not pods[pod].leaving
+            self._bill(pods[pod].pod)
+            self._billed_from[pod] = self.now
+        self.leases[order.job] = self.job(order.job).lease_until
+        super()._run_epoch(order)
+
+    def _mishap(self, epoch: Running, fate: Drawn) -> None:
+        order = epoch.order
+        fault = self.truths[order.job].fault(order)
+        if fault and fault[1] * epoch.whole < order.deadline:
+            self.fail(order, fault[1] * epoch.whole, fault[0])
+
+    def _report(self, epoch: Running) -> ev.EpochReport:
+        truth = self.truths[epoch.order.job]
+        return ev.EpochReport(
+            samples=epoch.samples,
+            data_size=truth.data_size,
+            loss=epoch.loss if epoch.order.evaluate else None,
+            accuracy=max(0.0, 1 - epoch.loss / 3) if epoch.order.evaluate else None,
+            weights=epoch.order.weights_out,
+            train_seconds=epoch.train,
+            evaluate_seconds=truth.evaluate_seconds if epoch.order.evaluate else 0.0,
+        )
+
+    def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:
+        return super()._fail(order, reason, "fault")
+
+    def _calls(self, order: act.RunEpoch) -> int:
+        """A start and a stop for each pod, and as many polls as the reservation has."""
+        calls = int(len(order.pods) * (min(CALLS_TO_START, 3) + CALLS_PER_SECOND * (self.now - order.at)))
+        self.calls[order.job] += calls
+        return calls
+
+    # -- what must hold -------------------------------------------------------------------------------------
+
+    def check(self) -> None:
+        """What holds after every event."""
+        used = {node.name: NOTHING for node in self.reducer.nodes.all}
+        for job in self.reducer.jobs.values():
+            self._check_money(job)
+            check_job(job)
+            for held in job.pods.values():
+                used[held.pod.node] = used[held.pod.node] + held.pod.requests
+        for node in self.reducer.nodes.all:
+            assert used[node.name].fits(node.capacity), f"{node.name} is over-committed: {used[node.name]}"
+        # For a job whose models are being fitted, or that backs off, room may be kept before it holds any.
+        live = [job for job in self.reducer.jobs.values() if not job.ended and job.reason not in AT_REST]
+        waiting = [job.name for job in live if job.phase is Phase.IDLE]
+        assert not waiting or self.pods or len(waiting) < len(live) or self.reducer.nodes.away, (
+            f"{waiting} wait for room that nobody holds, or will"
+        )
+        known = {pod: held for job in self.reducer.jobs.values() for pod, held in job.pods.items()}
+        real = set(self.pods) | self.untold
+        # What was lost while it was being released is heard of when all of them are.
+        lost = {pod for pod, held in known.items() if held.releasing} - real
+        assert known.keys() - lost == real, "Coach knows of every pod there is, and of no other"
+        running = {job.name: job.running for job in self.reducer.jobs.values() if job.running}
+        assert running == self.epochs, "Coach knows of every epoch that runs, and of no other"
+        if self.shadow:
+            assert self.shadow.jobs == self.reducer.jobs, "state changes only through records"
+            assert self.shadow.nodes.all == self.reducer.nodes.all
+            assert self.shadow.nodes.away == self.reducer.nodes.away
+
+    def _check_end(self, end: act.End) -> None:
+        """Jobs end for a reason."""
+        job = self.job(end.job)
+        match end.reason:
+            case Reason.BUDGET_SPENT:
+                assert not affordable(job, job.minimum), "the smallest allocation's next epoch is covered"
+                assert "USD left" in end.message or "left it" in end.message
+            case Reason.TARGET_REACHED:
+                assert job.in_a_row >= job.spec.spec.target.epochs_in_a_row
+            case Reason.TARGET_BELOW_ASYMPTOTE:
+                assert job.hopeless >= HOPELESS_FITS and len(job.real_epochs) >= HOPELESS_EPOCHS
+            case Reason.CANCELLED_BY_USER:
+                assert job.cancel
+            case Reason.TIME_LIMIT:
+                assert job.run_seconds >= (job.spec.spec.time_limit or 0)
+            case _ if MEANING[end.reason].retry is Retry.BOUNDED:
+                assert job.failures + 1 == MAX_FAILURES
+
+    def _check_money(self, job: Job) -> None:
+        ledger = job.ledger
+        assert ledger.spent >= 0 and ledger.reserved >= 0
+        if ledger.budget is not None:
+            assert ledger.spent + ledger.reserved <= ledger.budget, to_amount(ledger.spent)
+        assert sum(job.charges.values()) == ledger.spent
+        epochs = {epoch.token: epoch.cost for epoch in job.epochs}
+        assert all(job.charges.get(token, 0) == cost for token, cost in epochs.items())
+
+    def check_rest(self) -> None:
+        """What holds once nothing is to come: all jobs have ended or were stopped, and nothing is held."""
+        for job in self.reducer.jobs.values():
+            stopped = job.interrupt and job.phase is Phase.PAUSED and job.reason in AT_REST
+            assert job.ended or stopped, (
+                f"{job.name} waits for nothing: {job.phase} {job.reason} {job.message}"
+            )
+            assert not job.pods and job.ledger.reserved == 0
+            self._check_bill(job)
+        assert not self.pods, "no pod is left behind"
+
+    def _check_bill(self, job: Job) -> None:
+        """What was paid is what was held, from a gang's first epoch to its release, and each call."""
+        book = job.spec.spec.price_book
+        calls = book.invocation * self.calls[job.name]
+        least = self.cost[job.name] - self.unleased[job.name] + calls
+        paid = to_amount(job.ledger.spent)
+        assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
+        truth = self.truths[job.name]
+        # A shrinking gang waits for one release before it begins again or is released itself.
+        slack = truth.fit_seconds + max(0.0, 2 * truth.release_seconds - LEASE_SECONDS) + 1e-6
+        assert self.longest_unleased[job.name] <= slack, "no gang outlives its lease"
+
+    def check_fold(self) -> None:
+        """The journal alone gives the same jobs as the reducer that wrote it."""
+        assert fold(self.journalled()) == self.reducer.jobs
+
+    def journalled(self) -> Iterable[Any]:
+        """Every record so far, written to JSON and read again."""
+        return [decode(type(record).__name__, encode(record)) for record in self.history]
+
+    def orders(self, name: str = "job") -> list[act.RunEpoch]:
+        return [record for record in self.history if isinstance(record, act.RunEpoch) and record.job == name]
+
+    def taken(self, kind: type, name: str = "job") -> list[Any]:
+        return [record for record in self.history if isinstance(record, kind) and record.job == name]
+
+
+def check_job(job: Job) -> None:
+    """A job that makes sense by itself."""
+    smallest, largest = job.spec.spec.limits
+    assert [epoch.number for epoch in job.epochs] == list(range(1, len(job.epochs) + 1))
+    assert len({epoch.token for epoch in job.epochs}) == len(job.epochs)
+    assert job.position == sum(epoch.report.samples for epoch in job.epochs)
+    assert job.weights == (job.epochs[-1].report.weights if job.epochs else None)
+    assert job.failures < MAX_FAILURES
+    assert job.attempts >= len(job.epochs)
+    *earlier, last = job.epochs or [None]
+    if last is not None and last.kind is EpochKind.MINI:
+        before = sum(epoch.allocation == last.allocation for epoch in earlier)
+        assert before <= 1, "a point is measured again only where its one measurement may be mistaken"
+    assert (job.running is not None) == (job.phase is Phase.RUNNING)
+    assert (job.fit != "") == (job.phase is Phase.FITTING)
+    assert job.ended == (job.phase is Phase.ENDED)
+    if job.phase is Phase.DEPLOYING:
+        assert job.pods, "it waits for pods that are there"
+        assert job.timer or any(held.releasing for held in job.pods.values())
+    if job.phase is Phase.PAUSED:
+        assert job.timer or job.reason in AT_REST
+    if job.phase is Phase.ENDING:
+        assert job.ending and job.pods and all(held.releasing for held in job.pods.values())
+    if job.phase is Phase.IDLE:
+        assert all(held.releasing for held in job.pods.values()), "who waits for room holds none"
+    if job.running:
+        held = Allocation(*job.running.allocation)
+        assert smallest.workers <= held.workers <= largest.workers, "no partial gang"
+        assert smallest.servers <= held.servers <= largest.servers, "no partial gang"
+        roles = Counter(pod.role for pod in job.running.pods)
+        assert (roles["worker"], roles["server"], roles["scheduler"]) == (*held, 1)
+        assert job.ledger.reserved >= 0
+        assert not any(held.releasing for held in job.pods.values())
+        present = [pod for pod in job.running.pods if pod in job.pods]
+        assert all(job.pods[pod].ready for pod in present)
+    if job.ended:
+        assert not job.pods and job.running is None and job.ledger.reserved == 0

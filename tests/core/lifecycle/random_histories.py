@@ -1,0 +1,316 @@
+"""Random lives of jobs: random clusters, prices, speeds, curves, and everything that can go wrong, at any instant.
+
+    python -m tests.core.lifecycle.random_histories 10000 1      # 10,000 lives drawn from seed 1; one table
+
+The same drawing serves hypothesis (`tests/core/lifecycle/test_random_histories.py`), which shrinks what fails: a `Dice` draws
+the simple things at its low numbers.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field, replace
+from typing import Any, Protocol
+
+from coach.core.cluster import Node, PodId, Resources
+from coach.core.estimation.observations import KnownSpeed
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.reasons import MEANING, Reason, Retry
+from coach.core.money import PRICE_BOOKS
+from tests.core.lifecycle.faulty_cluster import Truth, World, spec
+
+#: What the functions can say of an epoch, and a platform of a pod.
+EPOCH_FAULTS = tuple(reason for reason, meaning in MEANING.items() if meaning.state is None)
+POD_FAULTS = (Reason.FUNCTION_LOST, Reason.OUT_OF_MEMORY, Reason.INTERNAL)
+#: Events after which something happens from outside: most lives are shorter than this.
+LATEST = 120
+
+
+class Dice(Protocol):
+    """Draws; the first and the lowest are the simplest."""
+
+    def whole(self, low: int, high: int) -> int: ...
+    def pick(self, *choices: Any) -> Any: ...
+
+
+class SeededDice:
+    """Dice from a seed."""
+
+    def __init__(self, seed: str) -> None:
+        self._random = random.Random(seed)
+
+    def whole(self, low: int, high: int) -> int:
+        return self._random.randint(low, high)
+
+    def pick(self, *choices: Any) -> Any:
+        return self._random.choice(choices)
+
+
+@dataclass
+class Blow:
+    """Something that happens from outside after the `after`-th event."""
+
+    after: int
+    kind: str
+    job: str
+    number: int = 0  #: which pod, which earlier answer, how much money
+
+
+@dataclass
+class Life:
+    """All that a world is made of."""
+
+    cluster: tuple[Node, ...]
+    files: list[dict[str, Any]]
+    truths: dict[str, Truth]
+    more: dict[str, dict[str, Any]]
+    blows: list[Blow]
+    submissions: dict[str, int] = field(default_factory=dict)  #: job -> after how many events it comes
+
+
+def scaled(dice: Dice, low: float, high: float) -> float:
+    """Log-uniform, on a grid."""
+    return low * (high / low) ** (dice.whole(0, 40) / 40)
+
+
+def draw(dice: Dice) -> Life:
+    cluster = tuple(
+        Node(f"node-{i}", Resources(dice.pick(2.0, 1.6, 4.0, 8.0, 1.0), dice.pick(64.0, 4.0, 2.0)))
+        for i in range(dice.whole(1, 4))
+    )
+    names = ["a", "b", "c", "d"][: dice.pick(1, 1, 2, 2, 3, 4)]
+    life = Life(cluster, [], {}, {}, [])
+    for name in names:
+        truth = _truth(dice)
+        life.truths[name] = truth
+        life.files.append(spec(name, **_file(dice, truth)))
+        life.more[name] = _known(dice, truth)
+        life.submissions[name] = dice.pick(0, 0, 0, dice.whole(0, 40))
+    for _ in range(dice.pick(0, 1, 1, 2, 3, 6)):
+        kind = dice.pick(
+            "lose", "restart", "again", "cancel", "interrupt", "stop", "resume", "early", "nodes"
+        )
+        life.blows.append(Blow(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
+    return life
+
+
+def _truth(dice: Dice) -> Truth:
+    at_one = 1 / scaled(dice, 5.0, 5000.0)
+    gain = dice.pick(0.9, 0.5, 1.0, 0.0, -0.3)
+    crowd, noise = dice.pick(0.0, 0.2, 0.6), dice.pick(0.0, 0.0, 0.05, 0.4)
+    seed = dice.whole(0, 1000)
+
+    def speed(workers: int, servers: int) -> float:
+        base = at_one * workers**gain / (1 + crowd * (workers / servers - 1 if workers > servers else 0))
+        return float(base * math.exp(noise * random.Random(f"{seed} {workers} {servers}").gauss(0, 1)))
+
+    end, slope, ripple = dice.pick(0.1, 0.29, 0.5), dice.pick(0.4, 0.05, 2.0), dice.pick(0.0, 0.0, 0.02)
+
+    def loss(x: float) -> float:
+        return float(1 / (slope * x + 0.5) + end + ripple * random.Random(f"{seed} {x}").gauss(0, 1))
+
+    truth = Truth(
+        speed,
+        lambda x: max(1e-3, loss(x)),
+        evaluate_seconds=dice.pick(0.2, 0.0, 30.0),
+        new_group_seconds=(start := dice.pick(0.3, 0.01, 20.0)),
+        same_group_seconds=start,
+        data_size=dice.pick(10_000, 100, 10**7),
+        release_seconds=dice.pick(0.05, 0.0, 5.0),
+        stop_seconds=dice.pick(0.05, 0.0, 5.0),
+        fit_seconds=dice.pick(0.01, 0.0, 2.0),
+    )
+    fates = [
+        (dice.whole(1, 25), dice.pick(*EPOCH_FAULTS), dice.whole(0, 10) / 10)
+        for _ in range(dice.pick(0, 0, 1, 3))
+    ]
+    bounded = [fate for fate in fates if MEANING[fate[1]].retry is not Retry.NEVER or dice.pick(False, True)]
+
+    def fault(order: act.RunEpoch) -> tuple[Reason, float] | None:
+        attempt = int(order.token.rpartition(".")[2])
+        return next(((reason, share) for at, reason, share in bounded if at == attempt), None)
+
+    slow = {dice.whole(1, 30): dice.pick(30.0, 70.0, None, *POD_FAULTS) for _ in range(dice.pick(0, 0, 1, 4))}
+    stuck = dice.pick(None, None, None, None, "worker-1", "server-1", "worker-2")
+    usual = dice.pick(0.5, 0.0, 3.0)
+
+    def pod(of: PodId, number: int) -> float | Reason | None:
+        return None if stuck and of.name.endswith(stuck) else slow.get(number, usual)
+
+    return replace(truth, fault=fault, pod=pod)
+
+
+def _file(dice: Dice, truth: Truth) -> dict[str, Any]:
+    changes: dict[str, Any] = {}
+    prices = dice.pick("cloud-functions", "flat", "calls", "free", "dear")
+    if prices in PRICE_BOOKS:
+        changes["prices"], book = prices, PRICE_BOOKS[prices]
+        second = book.rate(Resources(1.6, 0.8))
+    else:
+        rate = {"calls": 0.0, "free": 0.0, "dear": 100.0}[prices]
+        call = {"calls": 1e-4, "free": 0.0, "dear": 0.5}[prices]
+        changes["prices"] = {
+            "name": prices,
+            "currency": "USD",
+            "vcpuSecond": rate,
+            "gibSecond": rate / 8,
+            "invocation": call,
+        }
+        second = rate * 1.7 + call * 6
+    if second and dice.pick(True, True, True, False):
+        epoch = second * (1 / truth.speed(1, 1) + truth.new_group_seconds + truth.evaluate_seconds)
+        changes["budget"] = {"amount": max(1e-6, epoch * scaled(dice, 0.01, 300.0)), "currency": "USD"}
+    for role in ("workers", "servers"):
+        least = dice.pick(1, 1, 1, 2)
+        changes[role] = {"min": least, "max": least + dice.pick(2, 0, 1, 3)}
+    changes["maxEpochs"] = dice.pick(6, 2, 12, 1, 20)
+    changes["target"] = {"loss": dice.pick(0.9, 0.3, 0.12, 1.5), "epochsInARow": dice.pick(3, 1, 2)}
+    if dice.pick(False, False, False, True):
+        changes["target"] = {"accuracy": dice.pick(0.5, 0.9)}
+    if dice.pick(False, False, False, True):
+        changes["timeLimit"] = round(scaled(dice, 1.0, 20_000.0))
+    if dice.pick(False, False, True):
+        changes["priority"] = dice.whole(-2, 2)
+    if dice.pick(False, False, False, True):
+        changes["miniEpoch"] = dice.pick(
+            {"minSeconds": 1, "maxSeconds": 3}, {"minSeconds": 0.1, "maxSeconds": 100, "maxFraction": 0.9}
+        )
+    if dice.pick(False, False, False, False, True):
+        at = {role: dice.whole(changes[role]["min"], changes[role]["max"]) for role in ("workers", "servers")}
+        changes["policy"] = {"name": "static", **at}
+    if dice.pick(False, False, False, False, True):
+        factors = {key: dice.pick(1.0, 0.3, 3.0) for key in ("speed", "cost", "convergence")}
+        changes["testing"] = {"errorFactors": factors}
+    return changes
+
+
+def _known(dice: Dice, truth: Truth) -> dict[str, Any]:
+    if dice.pick(True, True, True, False):
+        return {}
+    points = ((1, 1), (2, 1), (2, 2), (3, 3))[: dice.whole(1, 4)]
+    known = {"known_points": tuple(KnownSpeed(w, s, truth.speed(w, s)) for w, s in points)}
+    return {**known, "known_epochs": dice.pick(None, 3.0, 40.0)}
+
+
+def play(life: Life, *, shadow: bool = True) -> World:
+    """Live it to the end, with every blow at its place; then resume what was stopped, and again to the end."""
+    world = World.of(life.cluster, shadow=shadow)
+    blows = sorted(life.blows, key=lambda blow: blow.after)
+    waiting = sorted(life.files, key=lambda file: life.submissions[file["metadata"]["name"]])
+    events = 0
+    while True:
+        while waiting and life.submissions[waiting[0]["metadata"]["name"]] <= events:
+            file = waiting.pop(0)
+            name = file["metadata"]["name"]
+            world.submit(file, life.truths[name], **life.more[name])
+        while blows and blows[0].after <= events:
+            _strike(world, blows.pop(0))
+        going = world.step()
+        events += 1
+        if not going and not waiting and not blows:
+            break
+        assert events < 5_000, f"still going: {world.history[-20:]}"
+    world.check_rest()
+    for name, job in list(world.reducer.jobs.items()):
+        if not job.ended:
+            world.resume(name)
+    world.run()
+    assert all(job.ended for job in world.reducer.jobs.values())
+    if shadow:
+        world.check_fold()
+    return world
+
+
+def _strike(world: World, blow: Blow) -> None:
+    if blow.kind == "restart":
+        world.restart(down=blow.number * 10.0)
+        return
+    if blow.kind == "nodes":
+        names = [node.name for node in world.reducer.nodes.all]
+        count = 1 + blow.number % len(names)
+        world.lose_nodes(*names[-count:], back=blow.number * 2.0)
+        return
+    job = world.reducer.jobs.get(blow.job)
+    if job is None:
+        world.send(ev.CancelAsked(world.now, blow.job))
+        return
+    match blow.kind:
+        case "lose" if job.pods:
+            world.lose(sorted(job.pods)[blow.number % len(job.pods)])
+        case "again":
+            told = (
+                ev.EpochFinished,
+                ev.EpochFailed,
+                ev.PodReady,
+                ev.ModelsFitted,
+                ev.TimerFired,
+                ev.JobSubmitted,
+            )
+            # A pod's second answer can only come while it lives.
+            past = [
+                event
+                for event in world.history
+                if isinstance(event, told)
+                and not (isinstance(event, ev.PodReady) and (r := world.pods.get(event.pod)) and not r.ready)
+            ]
+            if past:
+                world.send(past[-1 - blow.number % len(past)])
+        case "cancel":
+            world.cancel(job.name)
+        case "interrupt" | "stop":
+            world.interrupt(job.name, now=blow.kind == "stop")
+        case "resume":
+            left = (job.ledger.budget or 0) * blow.number // 25
+            world.resume(job.name, left)
+        case "early":
+            # An epoch that fails for a reason of its own, just now.
+            order = world.epochs.get(job.name)
+            if order:
+                world.fail(order, 0.0, EPOCH_FAULTS[blow.number % len(EPOCH_FAULTS)])
+
+
+def main(lives: int, seed: int) -> int:
+    """Live `lives` lives; a table of how they ended. Returns the number of lives that broke a rule."""
+    began = time.monotonic()
+    states, counts, faults = Counter[str](), Counter[str](), Counter[str]()
+    broken: list[tuple[int, str]] = []
+    for number in range(lives):
+        life = draw(SeededDice(f"{seed} {number}"))
+        try:
+            world = play(life, shadow=False)
+        except Exception as error:
+            broken.append((number, f"{type(error).__name__}: {error}"[:300]))
+            continue
+        counts["events"] += sum(hasattr(ev, type(record).__name__) for record in world.history)
+        for job in world.reducer.jobs.values():
+            counts["jobs"] += 1
+            counts["epochs"] += len(job.epochs)
+            counts["failed attempts"] += job.attempts - len(job.epochs)
+            states[job.state.value] += 1
+            if job.ledger.budget is not None:
+                counts["with a budget"] += 1
+                counts["overshoots"] += job.ledger.spent > job.ledger.budget
+        faults.update(blow.kind for blow in life.blows)
+    seconds = time.monotonic() - began
+    print(f"{lives} lives from seed {seed} in {seconds:.0f} s ({seconds / lives * 1000:.0f} ms each)\n")
+    rows = [
+        *counts.items(),
+        ("broken rules", len(broken)),
+        *sorted((f"ended {k}", v) for k, v in states.items()),
+        *sorted((f"blow: {k}", v) for k, v in faults.items()),
+    ]
+    print("| what | count |\n| --- | ---: |")
+    for what, count in rows:
+        print(f"| {what} | {count} |")
+    for number, error in broken[:20]:
+        print(f"life {number}: {error}")
+    return len(broken)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main(int(sys.argv[1]), int(sys.argv[2])) > 0)

@@ -1,0 +1,83 @@
+"""Whatever happens to any jobs on any cluster: the rules of `tests.core.lifecycle.faulty_cluster` hold after every event."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from coach.core.jobs.reasons import State
+from tests.core.lifecycle.random_histories import Life, SeededDice, draw, main, play
+
+ROOT = Path(__file__).parents[3]
+
+#: Prints a digest of everything that was said in some lives.
+DIGEST = """
+import hashlib
+from tests.core.lives import SeededDice, draw, play
+said = hashlib.sha256()
+for number in range(6):
+    said.update(repr(play(draw(SeededDice(f"digest {number}")), shadow=False).history).encode())
+print(said.hexdigest())
+"""
+
+
+class DrawnDice:
+    """Dice that hypothesis throws."""
+
+    def __init__(self, draw: Callable[[st.SearchStrategy[Any]], Any]) -> None:
+        self._draw = draw
+
+    def whole(self, low: int, high: int) -> int:
+        return int(self._draw(st.integers(low, high)))
+
+    def pick(self, *choices: Any) -> Any:
+        return choices[self._draw(st.integers(0, len(choices) - 1))]
+
+
+@st.composite
+def lives(draw_from: Any) -> Life:
+    return draw(DrawnDice(draw_from))
+
+
+@settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
+@given(lives())
+def test_every_job_ends_and_no_rule_is_broken_on_the_way(life: Life) -> None:
+    """Never overspent, no partial gang, no node over-committed, nothing twice, nothing lost, and fold == state."""
+    world = play(life, shadow=True)
+    assert {job.name for job in world.reducer.jobs.values()} == set(life.truths)
+
+
+def test_sixty_lives_from_a_seed_break_no_rule(capsys: Any) -> None:
+    assert main(60, 20) == 0
+    table = capsys.readouterr().out
+    assert "| overshoots | 0 |" in table and "| broken rules | 0 |" in table
+    assert all(f"| ended {state.value} |" in table for state in State if state.ended), "every end is reached"
+
+
+def test_the_same_events_lead_to_the_same_actions() -> None:
+    for number in range(5):
+        one, other = (play(draw(SeededDice(f"same {number}")), shadow=False) for _ in range(2))
+        assert one.history == other.history
+
+
+def test_no_action_depends_on_the_order_of_hashes() -> None:
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    runs = [
+        subprocess.Popen(
+            [sys.executable, "-c", DIGEST],
+            env={**environment, "PYTHONHASHSEED": seed},
+            cwd=ROOT,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for seed in ("0", "1")
+    ]
+    said = {run.communicate()[0] for run in runs}
+    assert [run.returncode for run in runs] == [0, 0] and len(said) == 1

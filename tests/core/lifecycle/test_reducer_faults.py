@@ -1,0 +1,405 @@
+"""What goes wrong with a job's pods, epochs and answers, and what follows: once, again, or the end."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from coach.core.cluster import PodId, Role
+from coach.core.estimation.observations import KnownSpeed
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Phase
+from coach.core.jobs.reasons import MEANING, Reason, Retry, State
+from coach.core.lifecycle.forecast import MAX_FAILURES
+from coach.core.lifecycle.reducer import BACKOFF, CHECKPOINT_LOST, START_DEADLINE
+from coach.core.money import Charge
+from coach.plugins import policy
+from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec, usd
+
+ROOMY = nodes(4, 4.0)
+STATIC = {"name": "static", "workers": 2, "servers": 1}
+ALONE = {"workers": {"min": 1, "max": 1}, "servers": {"min": 1, "max": 1}}
+
+
+def failing(*tokens: str, reason: Reason = Reason.PEER_LOST) -> Truth:
+    """These attempts fail half-way."""
+    return Truth(fault=lambda order: (reason, 0.5) if order.token in tokens else None)
+
+
+def start(truth: Truth | None = None, **changes: Any) -> World:
+    world = World.of(ROOMY)
+    world.submit(spec(**{"maxEpochs": 4, **changes}), truth)
+    return world
+
+
+def backoffs(world: World) -> list[float]:
+    """Seconds between each failed attempt and the next."""
+    failed = [event.at for event in world.taken(ev.EpochFailed)]
+    ordered = [order.at for order in world.orders()]
+    return [
+        min(at - end for at in ordered if at >= end) for end in failed if any(at >= end for at in ordered)
+    ]
+
+
+# -- failed attempts --------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        reason
+        for reason, meaning in MEANING.items()
+        if meaning.state is None and meaning.retry is Retry.BOUNDED and reason not in CHECKPOINT_LOST
+    ],
+)
+def test_a_failed_attempt_runs_again_from_the_last_checkpoint(reason: Reason) -> None:
+    world = start(failing("job.3", reason=reason))
+    world.run()
+    job = world.job()
+    assert job.reason is Reason.EPOCH_LIMIT and job.attempts == len(job.epochs) + 1
+    first, again = world.orders()[2:4]
+    assert (again.number, again.position, again.weights_in) == (
+        first.number,
+        first.position,
+        first.weights_in,
+    )
+    assert (first.attempt, again.attempt) == (1, 2) and again.token != first.token
+    assert again.group != first.group, "a group that failed is not formed any more"
+    assert job.epochs[2].attempt == 2 and job.last_failure is None
+
+
+@pytest.mark.parametrize("reason", CHECKPOINT_LOST)
+def test_a_checkpoint_that_is_lost_costs_the_epoch_that_wrote_it(reason: Reason) -> None:
+    calm = start(policy=STATIC, maxEpochs=6, budget=usd(5.0))
+    calm.run()
+    world = start(failing("job.5", reason=reason), policy=STATIC, maxEpochs=6, budget=usd(5.0))
+    world.run()
+    job = world.job()
+    fifth, again = world.orders()[4:6]
+    assert (fifth.number, again.number) == (5, 4)
+    assert again.weights_in == world.orders()[3].weights_in == world.orders()[2].weights_out
+    assert again.position == world.orders()[3].position
+    assert [epoch.number for epoch in job.epochs] == list(range(1, 7)), "none twice, none missing"
+    assert [e.report.loss for e in job.epochs] == [e.report.loss for e in calm.job().epochs]
+    assert job.reason is calm.job().reason and job.attempts == 8
+    assert job.ledger.spent == sum(job.charges.values()) > sum(epoch.cost for epoch in job.epochs)
+    world.check_fold()
+
+
+def test_a_first_checkpoint_that_is_lost_starts_the_job_again() -> None:
+    world = start(failing("job.2", reason=Reason.CHECKPOINT_INVALID))
+    world.run()
+    assert (world.orders()[2].number, world.orders()[2].position, world.orders()[2].weights_in) == (
+        1,
+        0,
+        None,
+    )
+    assert world.job().reason is Reason.EPOCH_LIMIT
+
+
+def test_a_job_whose_checkpoints_are_all_lost_is_given_up() -> None:
+    lost = {f"job.{number}" for number in range(5, 20)}
+    world = start(failing(*lost, reason=Reason.CHECKPOINT_MISSING), policy=STATIC, maxEpochs=6)
+    world.run()
+    assert (world.job().state, world.job().reason) == (State.FAILED, Reason.CHECKPOINT_MISSING)
+    assert [order.number for order in world.orders()[4:]] == [5, 4, 3]
+
+
+@pytest.mark.parametrize(
+    "reason", [r for r, m in MEANING.items() if m.state is None and m.retry is Retry.NEVER]
+)
+def test_the_users_mistake_is_never_tried_again(reason: Reason) -> None:
+    world = start(failing("job.2", reason=reason))
+    world.run()
+    job = world.job()
+    assert (job.state, job.reason, job.message) == (State.FAILED, reason, "fault")
+    assert job.attempts == 2 and len(job.epochs) == 1
+
+
+def test_a_job_is_given_up_after_three_attempts_in_a_row_with_growing_pauses() -> None:
+    world = start(failing("job.3", "job.4", "job.5"))
+    world.run()
+    job = world.job()
+    assert (job.state, job.reason) == (State.FAILED, Reason.PEER_LOST)
+    assert "3 attempts in a row failed" in job.message and job.attempts == 5
+    assert backoffs(world) == pytest.approx([0.0, 1.0], abs=0.1)
+    assert list(BACKOFF) == sorted(BACKOFF) and len(BACKOFF) >= MAX_FAILURES - 1
+
+
+def test_only_failures_in_a_row_count() -> None:
+    world = start(failing("job.2", "job.3", "job.5", "job.6", "job.8", "job.9"))
+    world.run()
+    assert world.job().reason is Reason.EPOCH_LIMIT
+    assert world.job().attempts == len(world.job().epochs) + 6
+
+
+def test_failed_attempts_are_paid() -> None:
+    world = start(failing("job.3"), budget=usd(0.5))
+    world.run()
+    job = world.job()
+    failed = [settle for settle in world.taken(act.Settle) if settle.charge is Charge.FAILED]
+    assert failed and all(settle.token == "job.3" for settle in failed)
+    assert job.charges["job.3"] > 0 and job.charges["job.3"] not in [epoch.cost for epoch in job.epochs]
+    assert job.ledger.spent == job.charges["job.3"] + sum(epoch.cost for epoch in job.epochs)
+
+
+def test_failures_that_use_up_the_budget_end_in_its_exhaustion() -> None:
+    calm = start()
+    calm.run(until=lambda: len(calm.job().epochs) == 2)
+    world = start(failing("job.2"), budget=usd(calm.job().ledger.spent / 1e9))
+    world.run()
+    assert world.job().state is State.BUDGET_EXHAUSTED
+
+
+def test_an_epoch_that_hangs_is_stopped_at_its_deadline_and_runs_again() -> None:
+    world = start(policy=STATIC, maxEpochs=6)
+    speed = Truth().speed
+    world.truths["job"] = Truth(lambda w, s: speed(w, s) / (1000 if len(world.orders()) == 4 else 1))
+    world.run()
+    failed = world.taken(ev.EpochFailed)
+    assert [event.reason for event in failed] == [Reason.DEADLINE_EXCEEDED]
+    order = next(order for order in world.orders() if order.token == failed[0].token)
+    assert failed[0].at - order.at == pytest.approx(order.deadline)
+    assert order.predicted_seconds is not None
+    assert order.deadline == pytest.approx(3 * order.predicted_seconds[2] + 10)
+    assert world.job().reason is Reason.EPOCH_LIMIT
+
+
+# -- pods that die ----------------------------------------------------------------------------------------
+
+
+def at_phase(phase: Phase, epochs: int = 2) -> Callable[[World], bool]:
+    return lambda world: world.job().phase is phase and len(world.job().epochs) >= epochs
+
+
+@pytest.mark.parametrize("role", list(Role))
+@pytest.mark.parametrize("phase", [Phase.DEPLOYING, Phase.RUNNING, Phase.FITTING])
+def test_a_pod_that_dies_is_replaced_and_at_most_one_epoch_runs_again(phase: Phase, role: Role) -> None:
+    world = start(target={"loss": 0.5}, maxEpochs=30)
+    world.run(until=lambda: at_phase(phase)(world))
+    victim = next(pod for pod in world.job().pods if pod.role is role)
+    deployed = [record for record in world.taken(act.DeployPods) for pod in record.pods if pod.id == victim]
+    world.lose(victim)
+    world.run()
+    job = world.job()
+    assert job.state is State.SUCCEEDED
+    assert job.attempts - len(job.epochs) == (1 if phase is Phase.RUNNING else 0)
+    again = [record for record in world.taken(act.DeployPods) for pod in record.pods if pod.id == victim]
+    assert len(again) >= len(deployed)
+
+
+def test_a_pod_that_dies_in_the_first_start_of_its_gang_is_started_again() -> None:
+    world = start(Truth(pod=lambda pod, number: Reason.FUNCTION_LOST if number == 2 else 0.5))
+    world.run()
+    assert world.job().reason is Reason.EPOCH_LIMIT and not world.taken(ev.EpochFailed)
+
+
+def test_a_pod_that_cannot_start_ends_the_job_after_three_attempts() -> None:
+    world = start(Truth(pod=lambda pod, number: Reason.FUNCTION_LOST if pod.role is Role.SERVER else 0.5))
+    world.run()
+    job = world.job()
+    assert (job.state, job.reason, job.attempts) == (State.FAILED, Reason.FUNCTION_LOST, 0)
+    assert "3 attempts" in job.message and job.ledger.spent == 0
+
+
+def test_a_pod_that_needs_more_memory_than_it_asked_for_ends_the_job_at_once() -> None:
+    world = start(Truth(pod=lambda pod, number: Reason.OUT_OF_MEMORY if pod.role is Role.WORKER else 0.5))
+    world.run()
+    assert (world.job().state, world.job().reason) == (State.FAILED, Reason.OUT_OF_MEMORY)
+
+
+def test_pods_that_die_together_are_one_failure() -> None:
+    world = start(policy={"name": "static", "workers": 3, "servers": 2}, maxEpochs=5)
+    world.run(until=lambda: at_phase(Phase.RUNNING)(world))
+    for pod in sorted(world.job().pods):
+        world.lose(pod)
+    world.run()
+    assert world.job().reason is Reason.EPOCH_LIMIT
+    assert world.job().attempts == len(world.job().epochs) + 1
+
+
+def test_a_pod_that_dies_while_it_is_released_is_no_failure() -> None:
+    world = start(Truth(release_seconds=3.0))
+    world.run(until=lambda: any(held.releasing for held in world.job().pods.values()))
+    leaving = next(pod for pod, held in world.job().pods.items() if held.releasing)
+    actions = world.send(ev.PodLost(world.now, "job", leaving, Reason.FUNCTION_LOST, "exit code 1"))
+    assert not actions and leaving in world.job().pods, "until it is told to be released"
+    world.run()
+    assert world.job().reason is Reason.EPOCH_LIMIT and world.job().attempts == len(world.job().epochs)
+
+
+# -- the start deadline -----------------------------------------------------------------------------------
+
+
+def never(name: str) -> Truth:
+    return Truth(pod=lambda pod, number: None if pod.name == name else 0.5)
+
+
+@pytest.mark.parametrize("missing", ["job-worker-1", "job-server-1"])
+def test_at_the_deadline_an_epoch_starts_with_what_is_there_if_the_needed_are(missing: str) -> None:
+    world = start(never(missing), maxEpochs=6)
+    world.run()
+    job = world.job()
+    assert job.reason is Reason.EPOCH_LIMIT and job.attempts == len(job.epochs)
+    assert not any(pod.name == missing for order in world.orders() for pod in order.pods)
+    late = [decision for decision in world.taken(act.Decide) if "not ready in time" in " ".join(decision.why)]
+    assert late and all(decision.kind is EpochKind.REAL for decision in late)
+
+
+def test_pods_with_gaps_in_their_numbers_make_a_gang_too() -> None:
+    world = World.of(ROOMY)
+    points = tuple(KnownSpeed(w, s, Truth().speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3)))
+    world.submit(spec(maxEpochs=3), never("job-worker-1"), known_points=points)
+    world.run(until=lambda: any("job-worker-2" in {pod.name for pod in o.pods} for o in world.orders()))
+    order = world.orders()[-1]
+    assert order.allocation.workers == 2
+    assert {pod.index for pod in order.pods if pod.role is Role.WORKER} == {0, 2}
+    world.run()
+    assert world.job().reason is Reason.EPOCH_LIMIT
+
+
+def test_a_probe_whose_gang_does_not_come_is_left_out() -> None:
+    world = start(never("job-worker-1"), workers={"min": 1, "max": 2}, maxEpochs=8)
+    world.run()
+    tried = [d.allocation for d in world.taken(act.Decide) if d.kind is EpochKind.MINI]
+    came = {epoch.allocation for epoch in world.job().epochs if epoch.kind is EpochKind.MINI}
+    assert any(point.workers == 2 for point in tried)
+    assert {point.workers for point in came} == {1}
+    for point in tried:
+        assert tried.count(point) == 1 or point in came
+
+
+def test_where_the_needed_are_not_there_everything_is_given_back_and_tried_again() -> None:
+    world = start(Truth(pod=lambda pod, number: None if number == 2 else 0.5))
+    world.run(until=lambda: world.job().reason is Reason.BACKING_OFF)
+    assert world.now == pytest.approx(1_000_000 + START_DEADLINE)
+    assert all(held.releasing for held in world.job().pods.values())
+    assert "1 of 3 functions were not ready" in world.job().message
+    world.run()
+    assert world.job().reason is Reason.EPOCH_LIMIT and world.job().ledger.spent > 0
+
+
+def test_a_needed_pod_that_never_starts_ends_the_job_after_three_deadlines() -> None:
+    world = start(never("job-server-0"))
+    world.run()
+    job = world.job()
+    assert (job.state, job.reason) == (State.FAILED, Reason.START_TIMED_OUT)
+    assert job.ended_at is not None and job.ended_at - job.submitted_at == pytest.approx(
+        3 * START_DEADLINE + 1, abs=1
+    )
+
+
+def test_the_deadline_counts_from_the_last_start_of_pods() -> None:
+    """A pod that is lost after 50 s, and its successor, that takes 30 s: no deadline passes."""
+    fates: dict[int, float | Reason] = {1: 55.0, 2: 1.0, 3: 1.0, 4: 30.0}
+    world = start(Truth(pod=lambda pod, number: fates.get(number, 0.5)))
+    world.at(world.now + 50.0, lambda: world.dies(PodId("job", Role.WORKER, 0)))
+    world.run(until=lambda: bool(world.orders()))
+    assert world.now == pytest.approx(1_000_080, abs=1)
+
+
+def test_what_is_paid_for_waits_for_more_pods_no_longer_than_its_lease() -> None:
+    world = start(never("job-worker-1"), policy={"name": "coach"}, budget=usd(0.5))
+    world.run(until=lambda: any(isinstance(r, ev.PodsReleased) for r in world.history))
+    waited = world.taken(act.SetTimer)[-1]
+    order = world.orders()[-1]
+    assert waited.due <= order.at + order.deadline
+    world.run()
+
+
+# -- answers that come late, twice, or for nobody -----------------------------------------------------------
+
+
+def test_an_answer_to_an_attempt_that_was_given_up_changes_nothing() -> None:
+    world = start(failing("job.2"))
+    world.run(until=lambda: len(world.job().epochs) == 3)
+    report = world.job().epochs[0].report
+    before = world.job().position, world.job().ledger.spent, len(world.job().epochs)
+    for token in ("job.1", "job.2", "job.99", ""):
+        assert not world.send(ev.EpochFinished(world.now, "job", token, report, 5))
+        assert not world.send(ev.EpochFailed(world.now, "job", token, Reason.INTERNAL, "", 5))
+    assert (world.job().position, world.job().ledger.spent, len(world.job().epochs)) == before
+    world.run()
+    world.check_fold()
+
+
+def test_a_stopped_epoch_that_finished_first_counts() -> None:
+    world = start(Truth(stop_seconds=100.0))
+    world.run(until=lambda: world.job().running is not None)
+    world.interrupt(now=True)
+    world.run()
+    assert len(world.job().epochs) == 1 and world.job().reason is Reason.INTERRUPTED
+
+
+def test_a_second_submission_of_a_name_is_not_a_second_job() -> None:
+    world = start()
+    world.run(until=lambda: len(world.job().epochs) == 2)
+    assert not world.submit(spec(maxEpochs=1))
+    assert world.job().spec.spec.max_epochs == 4 and len(world.job().epochs) == 2
+    world.run()
+    world.check_fold()
+
+
+@pytest.mark.parametrize("times", [2, 5])
+def test_every_answer_may_come_several_times(times: int) -> None:
+    world = start(failing("job.2"), budget=usd(0.5))
+    answers = (ev.EpochFinished, ev.EpochFailed, ev.PodReady, ev.PodsReleased, ev.ModelsFitted, ev.TimerFired)
+    seen = 0
+    while world.step():
+        event = world.history[[isinstance(r, ev.Event) for r in world.history].index(True, seen)]
+        seen = world.history.index(event, seen) + 1
+        if isinstance(event, answers):
+            for _ in range(times - 1):
+                assert not world.send(event), event
+    world.check_rest()
+    assert world.job().reason is Reason.EPOCH_LIMIT
+
+
+# -- a fault while a user asks for something ----------------------------------------------------------------
+
+
+def test_a_failure_on_the_way_to_an_interruption_is_not_waited_out() -> None:
+    world = start(failing("job.2"))
+    world.run(until=lambda: len(world.orders()) == 2)
+    world.interrupt()
+    world.run()
+    job = world.job()
+    assert job.reason is Reason.INTERRUPTED
+    assert Reason.BACKING_OFF not in [enter.reason for enter in world.taken(act.Enter)]
+    assert job.failures == 0
+    world.resume()
+    world.run()
+    assert job.reason is Reason.EPOCH_LIMIT
+
+
+def test_a_cancel_in_the_same_instant_as_a_failure_is_a_cancel() -> None:
+    world = start(failing("job.2", reason=Reason.MODEL_INVALID))
+    world.run(until=lambda: len(world.orders()) == 2)
+    world.cancel()
+    order = world.orders()[-1]
+    world.running.clear()
+    world.send(ev.EpochFailed(world.now, "job", order.token, Reason.MODEL_INVALID, "line 3", 5))
+    world.run()
+    assert world.job().state is State.CANCELLED
+
+
+def test_a_gang_whose_money_ran_out_as_it_waited_waits_for_the_room_of_a_cheaper_one() -> None:
+    """With two workers an epoch is eight times as fast, and so cheaper; another job holds the second one's room."""
+    world = World.of(nodes(2, 1.7), policy("static:1x1"), shadow=True)
+    world.submit(spec("b", maxEpochs=50, **ALONE), Truth(speed=lambda w, s: 0.1))
+    world.run(until=lambda: bool(world.orders("b")))
+    truth = Truth(speed=lambda w, s: 0.05 if w == 1 else 0.4, pod=lambda pod, number: 5.0)
+    file = spec("a", **{**ALONE, "workers": {"min": 1, "max": 2}}, budget=usd(0.00145), maxEpochs=5)
+    world.submit(file, truth, known_points=(KnownSpeed(1, 1, 0.05), KnownSpeed(2, 1, 0.4)))
+    world.run(until=lambda: bool(world.orders("a")))
+    began = world.now
+    world.run(until=lambda: world.now > began + 10)
+    world.lose(PodId("a", Role.WORKER, 0))
+    world.run(until=lambda: world.job("a").reason is Reason.WAITING_CAPACITY)
+    world.run()
+    assert [str(order.allocation) for order in world.orders("a")] == ["1x1", "2x1", "2x1", "2x1"]
+    assert world.job("a").reason is Reason.BUDGET_SPENT

@@ -1,0 +1,219 @@
+"""Policies that decide on nodes, asked by the reducer: whole lives, nodes chosen, moves, preemptions and kills."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+
+from coach.core.cluster import Allocation
+from coach.core.jobs import actions as act
+from coach.core.jobs.reasons import Reason
+from coach.core.policies.adapters.live import Live
+from coach.core.policies.api.react import (
+    Action,
+    Arrived,
+    Boundary,
+    Drained,
+    Event,
+    Finished,
+    Hold,
+    Kill,
+    Migrate,
+    PolicyError,
+    Preempt,
+    Resize,
+    Start,
+    Tick,
+    View,
+    Wake,
+    first,
+)
+from coach.plugins import policy
+from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec, usd
+
+NAMES = ["round-robin", "specon", "specon:crowd=0", "kod2", "tf-operator", "tf-operator:deadlock_timeout=60"]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_under_every_policy_every_job_ends(name: str) -> None:
+    world = World.of(nodes(2, 2.0), policy(name), shadow=True)
+    world.submit(spec("a", maxEpochs=3, timeLimit="1h"))
+    world.submit(spec("b", maxEpochs=3, budget=usd(0.01)))
+    world.submit(spec("c", maxEpochs=3, workers={"min": 2, "max": 2}, servers={"min": 1, "max": 1}))
+    world.run()
+    assert all(job.reason is Reason.EPOCH_LIMIT for job in world.reducer.jobs.values())
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_many_jobs_on_a_small_cluster_reach_their_targets(name: str) -> None:
+    world = World.of(nodes(3, 4.0), policy(name), shadow=True)
+    for number in range(6):
+        world.submit(spec(f"j{number}", target={"loss": 0.5}))
+    world.run()
+    assert all(job.reason is Reason.TARGET_REACHED for job in world.reducer.jobs.values())
+
+
+def test_the_policy_s_name_is_the_one_that_was_asked_for() -> None:
+    assert policy(" kod2:starve_limit=60 ").name == "kod2:starve_limit=60"
+
+
+class Scripted:
+    """Starts each job on node 0; then what `then` says, at each end of an epoch."""
+
+    wants = frozenset({Boundary})
+
+    def __init__(self, then: Callable[[Event, View], Iterator[Action]]) -> None:
+        self.then = then
+        self.seen: list[Event] = []
+
+    def react(self, event: Event, view: View) -> Iterator[Action]:
+        self.seen.append(event)
+        if isinstance(event, Arrived):
+            yield Start(event.job, ((0, 1, 1),))
+        yield from self.then(event, view)
+
+
+def lived(
+    then: Callable[[Event, View], Iterator[Action]], *names: str, cores: float = 4.0
+) -> tuple[World, Scripted]:
+    scripted = Scripted(then)
+    world = World.of(nodes(2, cores), Live(scripted, "scripted"), shadow=True)
+    for name in names or ("a",):
+        world.submit(spec(name, maxEpochs=6), Truth())
+    world.run()
+    return world, scripted
+
+
+def placed(world: World, name: str = "a") -> list[set[str]]:
+    """The nodes of each real epoch."""
+    where: dict[Any, str] = {}
+    found = []
+    for record in world.history:
+        if isinstance(record, act.DeployPods) and record.job == name:
+            where |= {pod.id: pod.node for pod in record.pods}
+        if isinstance(record, act.RunEpoch) and record.job == name and record.kind is act.EpochKind.REAL:
+            found.append({where[pod] for pod in record.pods})
+    return found
+
+
+def test_a_job_trains_on_the_nodes_that_the_policy_names_and_moves_when_it_says() -> None:
+    def then(event: Event, view: View) -> Iterator[Action]:
+        if isinstance(event, Boundary) and view.jobs[event.job].migrations == 0 and event.epoch >= 3:
+            yield Migrate(event.job, ((1, 1, 1),))
+
+    world, scripted = lived(then)
+    stood = placed(world)
+    assert stood[0] == {"node-0"} and stood[-1] == {"node-1"}
+    assert all(len(nodes) == 1 for nodes in stood)
+    assert scripted.seen[-1].job == 0 and isinstance(scripted.seen[-1], Boundary | Finished)  # type: ignore[union-attr]
+    assert world.job("a").reason is Reason.EPOCH_LIMIT
+
+
+def test_a_resized_job_has_the_new_counts_at_its_next_epoch() -> None:
+    def then(event: Event, view: View) -> Iterator[Action]:
+        if isinstance(event, Boundary) and view.jobs[event.job].workers == 1:
+            yield Resize(event.job, ((0, 2, 1), (1, 1, 0)))
+
+    world, _ = lived(then)
+    orders = [order for order in world.orders("a") if order.kind is act.EpochKind.REAL]
+    assert orders[-1].allocation == Allocation(3, 1)
+    assert placed(world)[-1] == {"node-0", "node-1"}
+
+
+def test_a_preempted_job_gives_all_back_is_drained_and_starts_again() -> None:
+    def then(event: Event, view: View) -> Iterator[Action]:
+        a = view.jobs.get(0)
+        if isinstance(event, Boundary) and event.job == 0 and a and a.preemptions == 0:
+            yield Preempt(0)
+        if isinstance(event, Drained):
+            yield Start(event.job, ((1, 1, 1),))
+
+    world, scripted = lived(then, "a", "b")
+    assert [event.job for event in scripted.seen if isinstance(event, Drained)] == [0]
+    assert placed(world)[-1] == {"node-1"}
+    assert all(job.reason is Reason.EPOCH_LIMIT for job in world.reducer.jobs.values())
+
+
+def test_a_killed_job_comes_anew_and_its_user_s_job_still_ends_well() -> None:
+    def then(event: Event, view: View) -> Iterator[Action]:
+        if isinstance(event, Boundary) and event.job == 0:
+            yield Kill(0)
+
+    world, scripted = lived(then, "a", "b")
+    told = [event for event in scripted.seen if isinstance(event, Finished | Arrived)]
+    killed = next(event for event in told if isinstance(event, Finished) and event.killed)
+    assert killed.job == 0
+    assert Arrived(2) in told[told.index(killed) :]
+    assert world.job("a").reason is Reason.EPOCH_LIMIT
+
+
+def test_ticks_come_at_the_first_question_after_their_time() -> None:
+    asked = []
+
+    def then(event: Event, view: View) -> Iterator[Action]:
+        if isinstance(event, Arrived):
+            yield Wake(view.now + 5.0)
+        if isinstance(event, Tick):
+            asked.append(view.now - event.at)
+
+    lived(then)
+    assert len(asked) == 1
+    assert asked[0] >= 0.0
+
+
+def test_the_policy_sees_what_was_trained_and_the_loss() -> None:
+    seen: list[tuple[float, float]] = []
+
+    def then(event: Event, view: View) -> Iterator[Action]:
+        if isinstance(event, Boundary):
+            job = view.jobs[event.job]
+            seen.append((job.done(), job.loss()))
+            assert job.speed(2, 1) > 0.0
+            assert job.remaining().low <= job.remaining().high
+        yield from ()
+
+    lived(then)
+    assert [done for done, _ in seen] == sorted(done for done, _ in seen)
+    losses = [loss for _, loss in seen]
+    assert all(not math.isnan(loss) for loss in losses)
+    assert losses == sorted(losses, reverse=True)
+
+
+@pytest.mark.parametrize(
+    ("action", "message"),
+    [
+        (Start(0, ((0, 9, 1),)), "not within"),
+        (Start(0, ((0, 3, 3), (1, 0, 0))), "more than there is"),
+        (Hold(0, ((0, 9, 0),)), "more than there is"),
+        (Resize(0, ((0, 1, 1),)), "is waiting"),
+        (Preempt(7), "no such job"),
+    ],
+)
+def test_what_cannot_be_is_the_policy_s_fault(action: Action, message: str) -> None:
+    class Wrong:
+        wants: frozenset[type] = frozenset()
+
+        def react(self, event: Event, view: View) -> list[Action]:
+            return [action] if first(view.waiting) else []
+
+    world = World.of(nodes(2, 2.0), Live(Wrong(), "wrong"))
+    with pytest.raises(PolicyError, match=message):
+        world.submit(spec("a", maxEpochs=2))
+        world.run()
+
+
+def test_jobs_that_ended_are_forgotten_and_other_nodes_are_seen() -> None:
+    live = Live(Scripted(lambda event, view: iter(())), "scripted")
+    world = World.of(nodes(2, 4.0), live)
+    world.submit(spec("a", maxEpochs=2))
+    world.run()
+    world.restart(nodes(1, 4.0))
+    world.submit(spec("b", maxEpochs=2))
+    world.run()
+    assert [job.name for job in live.board.jobs.values()] == ["b"]
+    assert live.board.names == ("node-0",)
+    assert live.board.capacity.shape == (1, 3)
+    assert world.job("b").reason is Reason.EPOCH_LIMIT

@@ -1,0 +1,129 @@
+"""Allocation policies in the engine: what they decide is placed, whole gangs or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coach.core.cluster import Allocation
+from coach.core.policies.adapters.placing import Placing, grow, shrink
+from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView
+from coach.core.policies.api.react import demand, totals
+from coach.plugins import reactive
+from coach.simulation.engine.cluster import Cluster
+from coach.simulation.engine.event_engine import Engine
+from coach.simulation.engine.job import SimJob
+from coach.simulation.workload import Work, by_counts
+from tests.simulation.engine.test_event_engine import Watch
+from tests.simulation.policies import Fifo
+
+WORKER, SERVER, SCHEDULER = np.array([2.0, 2.0, 0.0]), np.array([1.0, 1.0, 0.0]), np.array([0.5, 0.5, 0.0])
+
+
+def work(arrival: float = 0.0, epochs: float = 4.0) -> Work:
+    speed = by_counts(lambda w, s: w * s / (w + s))
+    return Work(
+        arrival, epochs, WORKER, SERVER, SCHEDULER, minimum=Allocation(1, 1), maximum=Allocation(4, 4), speed=speed,
+        rescale_seconds=0.1, checkpoint=1.0,
+    )  # fmt: skip
+
+
+def job() -> SimJob:
+    return SimJob(0, work(), Engine(Cluster.uniform(1, 1), (), Fifo()))
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    st.lists(st.tuples(st.floats(0, 12), st.floats(0, 12)), min_size=1, max_size=6),
+    st.integers(1, 4),
+    st.integers(1, 4),
+    st.booleans(),
+)
+def test_a_grown_plan_has_room_on_every_node(
+    rooms: list[tuple[float, float]], workers: int, servers: int, whole: bool
+) -> None:
+    room = np.array([(cpu, memory, 0.0) for cpu, memory in rooms])
+    plan = grow(room, job(), (), Allocation(workers, servers), whole=whole)
+    for node, need in demand(job(), plan).items():
+        assert (room[node] - need >= -1e-6).all()
+    got = totals(plan)
+    assert got <= (workers, servers) and (not whole or got in {(0, 0), (workers, servers)})
+    alone = np.array([[1e3, 1e3, 0.0]])
+    assert totals(grow(alone, job(), (), Allocation(workers, servers), whole=True)) == (workers, servers)
+
+
+def test_pods_that_stay_keep_their_nodes() -> None:
+    plan = ((3, 2, 1), (1, 1, 1), (5, 1, 0))
+    less = shrink(plan, Allocation(2, 1))
+    assert totals(less) == (2, 1)
+    assert less[0][0] == 3
+    assert shrink(plan, Allocation(4, 2)) == plan
+    room = np.array([[10.0, 10.0, 0.0]] * 6)
+    more = grow(room, job(), less, Allocation(4, 2), whole=False)
+    assert totals(more) == (4, 2)
+    assert dict((n, (w, s)) for n, w, s in more)[3] >= (2, 1)
+
+
+@pytest.mark.parametrize("name", ["coach", "static:2x2", "drf", "srtf", "optimus", "tetris"])
+def test_every_allocation_policy_finishes_all_jobs_and_never_over_commits(name: str) -> None:
+    works = [work(3.0 * number, 3.0 + number % 3) for number in range(8)]
+    record = Engine(Cluster.uniform(3, 8, 16), works, Watch(reactive(name))).run()
+    assert not np.isnan(record.column("finished")).any()
+
+
+@dataclass
+class Slotted:
+    """Two workers and two servers for everybody, every ten seconds; notes when it was asked."""
+
+    name: str = "slotted"
+    cadence: float | None = 10.0
+    asked: list[int] = field(default_factory=list)
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        self.asked.append(len(jobs))
+        return AllocationDecision({one.id: Allocation(2, 2) for one in jobs})
+
+
+def test_a_policy_with_a_cadence_is_asked_at_its_slots_alone() -> None:
+    policy = Slotted()
+    record = Engine(Cluster.uniform(2, 8, 16), [work(0.0, 4.0), work(12.0, 1.0)], Placing(policy)).run()
+    # One epoch a second at 2x2: the first runs from 0 to 4 s, the second waits for the slot at 20 s.
+    assert record.column("started").tolist() == [0.0, 20.0]
+    assert record.column("finished").tolist() == [4.0, 21.0]
+    assert policy.asked == [1, 1]
+
+
+def test_with_room_for_all_a_policy_that_says_so_is_asked_for_the_moving_jobs_alone() -> None:
+    works = [work(0.7 * number, 3.0 + number % 3) for number in range(8)]
+
+    def times(nodes: int, separable: bool) -> tuple[list[float], int]:
+        made = reactive("coach")
+        assert isinstance(made, Placing)
+        asked = []
+
+        @dataclass
+        class Counting:
+            name: str = "counting"
+            cadence: float | None = None
+            separable: bool = True
+
+            def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+                asked.append(len(jobs))
+                return made.policy.allocate(jobs, cluster)
+
+        record = Engine(
+            Cluster.uniform(nodes, 40, 80), works, Watch(Placing(Counting(separable=separable)))
+        ).run()
+        return record.column("finished").tolist(), sum(asked)
+
+    wide, asked_wide = times(8, True)
+    every, asked_every = times(8, False)
+    assert wide == every
+    assert asked_wide < asked_every
+    narrow = [times(1, separable)[0] for separable in (True, False)]
+    assert narrow[0] == narrow[1]

@@ -1,0 +1,131 @@
+"""FitGpp, LRTP and RAND for jobs that live: who gives way at the end of its epoch, who waits, who grows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from coach.core.cluster import Allocation
+from coach.core.policies import ClusterView, Reason
+from coach.plugins import policy
+from tests.core.policies.policy_examples import Epochs, Job, cluster, decided
+
+ONE, TWO = Allocation(1, 1), Allocation(2, 2)
+
+
+def be(name: str, current: Allocation | None = None, **more: object) -> Job:
+    return replace(Job(name, maximum=TWO, current=current, grace=10.0), **more)  # type: ignore[arg-type]
+
+
+def te(name: str, current: Allocation | None = None, **more: object) -> Job:
+    return be(name, current, trial=True, **more)
+
+
+TABLE: list[tuple[str, list[Job], ClusterView, dict[str, str]]] = [
+    (
+        "with room nobody gives way",
+        [be("a", TWO), te("t", created=1.0)],
+        cluster(8),
+        {"a": "2x2", "t": "2x2"},
+    ),
+    (
+        "a trial takes what is left",
+        [be("a", TWO), te("t", created=1.0)],
+        cluster(6),
+        {"a": "2x2", "t": "1x1"},
+    ),
+    (
+        "a job between epochs gives way at once",
+        [be("a", TWO), te("t", created=1.0)],
+        cluster(4),
+        {"a": "-", "t": "2x2"},
+    ),
+    (
+        "a busy one keeps its room until then, and the trial waits",
+        [be("a", TWO, busy=True), te("t", created=1.0)],
+        cluster(4),
+        {"a": "-", "t": "-"},
+    ),
+    (
+        "one between epochs before one in the middle of it",
+        [be("a", ONE, busy=True), be("b", TWO), te("t", created=1.0)],
+        cluster(6),
+        {"a": "1x1", "b": "-", "t": "2x2"},
+    ),
+    (
+        "the small one that makes room by itself",
+        [be("a", TWO), be("b", ONE), te("t", created=1.0)],
+        cluster(6),
+        {"a": "2x2", "b": "-", "t": "1x1"},
+    ),
+    (
+        "while a trial waits no best-effort job starts",
+        [be("a", TWO, busy=True), te("t", created=1.0, minimum=TWO), be("b", created=2.0, maximum=ONE)],
+        cluster(6),
+        {"a": "-", "t": "-", "b": "-"},
+    ),
+    ("a trial gives way to nobody", [te("a", TWO), te("t", created=1.0)], cluster(4), {"a": "2x2", "t": "-"}),
+    ("nor does a higher priority", [be("a", TWO, priority=1), te("t")], cluster(4), {"a": "2x2", "t": "-"}),
+    ("trials come first", [be("a"), te("t", created=1.0)], cluster(3), {"a": "-", "t": "1x1"}),
+    ("trials grow first", [be("a", ONE), te("t", created=1.0)], cluster(6), {"a": "1x1", "t": "2x2"}),
+    (
+        "each trial has its room",
+        [be("a", TWO), be("b", TWO), te("t", created=1.0), te("u", created=2.0)],
+        cluster(4, 4),
+        {"a": "-", "b": "2x2", "t": "1x1", "u": "1x1"},
+    ),
+    (
+        "who runs grows into what is left",
+        [be("a", ONE), be("b", created=1.0)],
+        cluster(6),
+        {"a": "2x2", "b": "1x1"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("jobs", "nodes", "expected"), [pytest.param(*row[1:], id=row[0]) for row in TABLE])
+def test_fitgpp(jobs: list[Job], nodes: ClusterView, expected: dict[str, str]) -> None:
+    assert decided(policy("fitgpp"), jobs, nodes) == expected
+
+
+def test_lrtp_takes_the_longest() -> None:
+    jobs = [
+        be("a", ONE),
+        be("b", ONE, remaining_epochs=Epochs(20, 20, 20)),
+        te("t", created=1.0, maximum=ONE),
+    ]
+    assert decided(policy("lrtp"), jobs, cluster(4)) == {"a": "1x1", "b": "-", "t": "1x1"}
+    assert decided(policy("fitgpp"), jobs, cluster(4)) == {"a": "-", "b": "1x1", "t": "1x1"}
+
+
+def test_rand_keeps_to_the_lots_it_drew() -> None:
+    jobs = [be(name, ONE) for name in "abcdef"] + [te("t", created=1.0, maximum=ONE)]
+    chosen = policy("rand")
+    first = decided(chosen, jobs, cluster(12))
+    assert sorted(first.values()) == ["-", *["1x1"] * 6]
+    assert decided(chosen, list(reversed(jobs)), cluster(12)) == first
+
+
+def test_nobody_gives_way_more_than_p_times() -> None:
+    chosen = policy("fitgpp:P=1")
+    trial = te("t", created=1.0, maximum=ONE)
+    decision = chosen.allocate([be("a", ONE, busy=True), trial], cluster(2))
+    assert decision.why("a")[-1].reason is Reason.PREEMPTED
+    assert decided(chosen, [be("a", ONE), trial], cluster(2)) == {"a": "-", "t": "1x1"}
+    # It left, the trial ends, it runs again; the next trial has to wait for it.
+    assert decided(chosen, [be("a"), replace(trial, current=ONE)], cluster(2)) == {"a": "-", "t": "1x1"}
+    assert decided(chosen, [be("a", maximum=ONE)], cluster(2)) == {"a": "1x1"}
+    again = [be("a", ONE), te("u", created=9.0, maximum=ONE)]
+    assert decided(chosen, again, cluster(2)) == {"a": "1x1", "u": "-"}
+    assert decided(policy("fitgpp:P=2"), again, cluster(2)) == {"a": "-", "u": "1x1"}
+
+
+def test_who_was_told_to_go_may_stay_when_the_trial_is_gone() -> None:
+    chosen = policy("fitgpp")
+    decided(chosen, [be("a", ONE, busy=True), te("t", created=1.0, maximum=ONE)], cluster(2))
+    assert decided(chosen, [be("a", ONE)], cluster(2)) == {"a": "1x1"}
+    again = [be("a", ONE), te("u", created=9.0, maximum=ONE)]
+    assert decided(chosen, again, cluster(2)) == {"a": "-", "u": "1x1"}, (
+        "it never left, so it was not preempted"
+    )

@@ -1,0 +1,78 @@
+"""What Coach writes as a job file, it reads again as the same job; kubectl reads it so too."""
+
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from coach.core.spec.job import TrainingJob
+from coach.jobfiles.dump import to_yaml, to_yaml_file
+from coach.jobfiles.load import read_jobs
+
+JOB = {
+    "apiVersion": "coach.dev/v1alpha1",
+    "kind": "TrainingJob",
+    "metadata": {"name": "a"},
+    "spec": {
+        "model": {"file": "m.py"},
+        "data": {"format": "digits8x8"},
+        "target": {"accuracy": 0.97},
+        "budget": {"amount": 5.0, "currency": "USD"},
+        "timeLimit": "90m",
+        "resources": {"worker": {"cpu": "2", "memory": "1Gi"}},
+        "optimizer": {"learningRate": 1e-05, "momentum": 0.9, "lazy_update": True},
+    },
+}
+
+
+def test_a_job_is_written_briefly_and_in_order():
+    text = to_yaml(TrainingJob.from_json(JOB), {(): "On top.", ("spec", "target", "accuracy"): "High."})
+    assert (
+        text
+        == """\
+# On top.
+apiVersion: coach.dev/v1alpha1
+kind: TrainingJob
+metadata:
+  name: a
+spec:
+  model: {file: m.py}
+  data: {format: digits8x8}
+  target:
+    # High.
+    accuracy: 0.97
+  budget: {amount: 5.0, currency: USD}
+  timeLimit: 90m
+  resources:
+    worker: {cpu: "2", memory: 1Gi}
+  optimizer: {learningRate: 1e-05, momentum: 0.9, lazy_update: true}
+"""
+    )
+    assert read_jobs(text) == [TrainingJob.from_json(JOB)]
+
+
+awkward = st.sampled_from(
+    ["yes", "no", "null", "1e3", "0777", "1:30", "2020-01-01", "true", "5", "x", "a.b", ""]
+)
+paths = st.one_of(
+    awkward.filter(bool),
+    st.text(min_size=1, max_size=30),
+    st.sampled_from(
+        ["a: b", "a #b", "- a", "é\u2028x", "😀", "'", '"', "\\x", "a:", "{a}", "*a", "&a", "!a", "%a", "@a"]
+    ),
+)
+
+
+@given(paths, awkward, st.text(max_size=50))
+@settings(deadline=None)
+def test_any_text_comes_back(path, label, comment):
+    document = {**JOB, "metadata": {"name": "5", "labels": {"null": label}}}
+    document["spec"] = {**JOB["spec"], "model": {"file": path}}
+    try:
+        job = TrainingJob.from_json(document)
+    except ValueError:
+        return  # control characters, unknown schemes: no job to write
+    text = to_yaml_file([to_yaml(job, {("spec", "model"): comment})], comment)
+    assert read_jobs(text) == [job]
+    # A reader of YAML 1.1 sees the same words.
+    assert yaml.safe_load(text)["spec"]["model"] == {"file": path}
+    assert yaml.safe_load(text)["metadata"] == {"name": "5", "labels": {"null": label}}

@@ -1,0 +1,411 @@
+"""Real MXNet groups on this machine, under the real handler and a real journal."""
+
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from coach.core.cluster import Allocation, Role
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.reasons import Reason, State
+from coach.core.spec.job import TrainingJob
+from coach.handler.handler import Handler
+from coach.handler.state.journal import Journal
+from coach.platforms.local.cluster import parse_nodes
+from coach.platforms.local.environment import Functions, Template
+from coach.platforms.local.platform import LocalPlatform
+from coach.plugins import policy
+
+pytestmark = [pytest.mark.mxnet, pytest.mark.timeout(180)]
+
+MODEL = """
+from mxnet import gluon
+
+def net():
+    layers = gluon.nn.HybridSequential()
+    layers.add(gluon.nn.Flatten(), gluon.nn.Dense(32, activation="relu"), gluon.nn.Dense(10))
+    return layers
+
+def loss():
+    return gluon.loss.SoftmaxCrossEntropyLoss()
+"""
+
+
+def job(name: str, folder: Path, **changes) -> TrainingJob:
+    """A small job whose model file lies outside the checkout."""
+    model = folder / "mine.py"
+    model.write_text(MODEL)
+    return TrainingJob.from_json(
+        {
+            "apiVersion": "coach.dev/v1alpha1",
+            "kind": "TrainingJob",
+            "metadata": {"name": name},
+            "spec": {
+                "model": {"file": model.as_uri()},
+                "data": {"format": "digits8x8"},
+                "target": {"accuracy": 0.9},
+                "budget": {"amount": 0.05, "currency": "USD"},
+                "workers": {"max": 2},
+                "servers": {"max": 2},
+                "resources": {
+                    "scheduler": {"cpu": "10m", "memory": "300Mi"},
+                    "server": {"cpu": "50m", "memory": "300Mi"},
+                    "worker": {"cpu": "100m", "memory": "500Mi"},
+                },
+                "optimizer": {"name": "sgd", "learningRate": 0.1},
+                "seed": 3,
+                **changes,
+            },
+        }
+    )
+
+
+@contextlib.asynccontextmanager
+async def handler_on(folder: Path, nodes: str | None = None, **options):
+    journal = Journal.write(folder / "journal.db")
+    holder: list[Handler] = []
+    platform = LocalPlatform(
+        parse_nodes(nodes),
+        Functions.find(),
+        lambda name: folder / "logs" / name,
+        lambda: holder[0].now(),  # noqa: PLW0108 (not there yet)
+        **options,
+    )
+    handler = Handler(platform, journal, policy("coach"))
+    holder.append(handler)
+    try:
+        async with handler:
+            yield handler
+    finally:
+        journal.close()
+
+
+def submit(handler: Handler, spec: TrainingJob, folder: Path) -> None:
+    handler.submit(spec, (folder / "checkpoints" / spec.name).as_uri())
+
+
+def ended(handler: Handler, *names: str):
+    return lambda: all(name in handler.jobs and handler.jobs[name].ended for name in names)
+
+
+def descendants(pid: int) -> dict[int, str]:
+    """Command lines of all processes that come from `pid`, by parent links."""
+    parents, commands = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                stat = (entry / "stat").read_text()
+                parents[int(entry.name)] = int(stat.rpartition(")")[2].split()[1])
+                commands[int(entry.name)] = (entry / "cmdline").read_text().replace("\0", " ")
+    found: dict[int, str] = {}
+    grew = True
+    while grew:
+        more = {p for p, parent in parents.items() if (parent == pid or parent in found) and p not in found}
+        found |= {p: commands[p] for p in more}
+        grew = bool(more)
+    return found
+
+
+def processes_of(folder: Path) -> list[str]:
+    """Processes whose environment or command line names `folder`, or that have a file open in it or work there."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and int(entry.name) != os.getpid():
+            with contextlib.suppress(OSError):
+                text = (entry / "cmdline").read_bytes() + (entry / "environ").read_bytes()
+                for link in (entry / "cwd", *(entry / "fd").iterdir()):
+                    with contextlib.suppress(OSError):
+                        text += os.readlink(link).encode()  # noqa: PTH115 - a pipe has no path
+                if str(folder).encode() in text:
+                    found.append(text[:200].decode(errors="replace"))
+    return found
+
+
+def gone(check, seconds: float = 10.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        if not check():
+            return True
+        time.sleep(0.05)
+    return False
+
+
+def test_a_job_reaches_its_target_on_real_groups_of_two_workers_and_two_servers(tmp_path):
+    async def main():
+        async with handler_on(tmp_path) as handler:
+            policy = {"name": "static", "workers": 2, "servers": 2}
+            submit(handler, job("real", tmp_path, policy=policy), tmp_path)
+            await handler.wait(ended(handler, "real"))
+            return handler.jobs["real"]
+
+    finished = asyncio.run(main())
+    assert finished.state is State.SUCCEEDED, finished.message
+    assert {epoch.allocation for epoch in finished.epochs} == {Allocation(2, 2)}
+    assert all(epoch.report.accuracy >= 0.9 for epoch in finished.real_epochs[-3:])
+    assert finished.position == sum(epoch.report.samples for epoch in finished.epochs)
+    assert 0 < finished.ledger.spent == sum(epoch.cost for epoch in finished.epochs)
+    assert finished.ledger.spent <= finished.ledger.budget
+    assert Path(finished.weights.removeprefix("file://")).is_file()
+    assert len(list((tmp_path / "checkpoints" / "real").iterdir())) <= 2
+
+
+@pytest.mark.parametrize("wanted", [4, 0])
+def test_pods_are_spare_hosts_where_there_are_some_and_nothing_is_left_of_either(tmp_path, wanted):
+    others = descendants(os.getpid())
+
+    async def main():
+        async with handler_on(tmp_path, spares=wanted) as handler:
+            platform = handler._platform
+            spares = {host.pid for host in platform._spares._waiting}
+            pods, family = set(), set()
+
+            def watch(event, actions):
+                if isinstance(event, ev.PodReady):
+                    pods.add(platform._hosts[event.pod].pid)
+                    family.update(descendants(os.getpid()).keys() - others)
+
+            handler.observers.append(watch)
+            spec = job("spare", tmp_path, policy={"name": "static", "workers": 2, "servers": 1}, maxEpochs=3)
+            submit(handler, spec, tmp_path)
+            await handler.wait(ended(handler, "spare"))
+        return handler.jobs["spare"], spares, pods, family
+
+    finished, spares, pods, family = asyncio.run(main())
+    assert finished.reason in (Reason.EPOCH_LIMIT, Reason.TARGET_REACHED)
+    assert len(pods) == 4
+    assert spares <= pods
+    assert (len(spares) > 0) == (wanted > 0)
+    assert pods < family
+    assert gone(lambda: [pid for pid in family if Path(f"/proc/{pid}").exists()])
+    assert not processes_of(tmp_path)
+
+
+class AtOnce(Functions):
+    """The template is ready at once, as where others keep a core from the spares while MXNet is imported."""
+
+    async def start_template(self, socket: Path) -> Template:
+        process = await asyncio.create_subprocess_exec("true")
+        await process.wait()
+        return Template(socket, process)
+
+
+def test_spares_are_started_until_a_group_trains(tmp_path):
+    found = Functions.find()
+
+    async def main():
+        nodes = parse_nodes(None)
+        platform = LocalPlatform(
+            nodes, AtOnce(found.folder, found.python), lambda name: tmp_path, time.time, spares=3
+        )
+        await platform.open(lambda *_: None)
+        try:
+            at_once = len(platform._spares)
+            async with asyncio.timeout(60):
+                while len(platform._spares) < 3:
+                    await asyncio.sleep(0.01)
+        finally:
+            await platform.close()
+        return at_once
+
+    assert asyncio.run(main()) < 3, "the template was there too late to tell"
+
+
+@pytest.mark.parametrize(("mini", "more"), [(True, False), (False, True)])
+def test_no_spare_is_started_beside_a_mini_epoch_and_some_beside_a_whole_one(tmp_path, mini, more):
+    found = Functions.find()
+
+    async def main():
+        nodes = parse_nodes(None)
+        platform = LocalPlatform(
+            nodes, AtOnce(found.folder, found.python), lambda name: tmp_path, time.time, spares=2
+        )
+        await platform.open(lambda *_: None)
+        try:
+            filling = platform._filling
+            platform._refill(beside=not mini)
+            await asyncio.wait({filling}, timeout=60)
+            return filling.cancelled(), platform._filling is not None
+        finally:
+            await platform.close()
+
+    assert asyncio.run(main()) == (True, more)
+
+
+def test_a_group_that_does_not_change_stays_formed(tmp_path):
+    async def main():
+        async with handler_on(tmp_path) as handler:
+            spec = job("kept", tmp_path, policy={"name": "static", "workers": 2, "servers": 1})
+            submit(handler, spec, tmp_path)
+            await handler.wait(ended(handler, "kept"))
+            return handler.jobs["kept"]
+
+    finished = asyncio.run(main())
+    assert finished.groups == 1
+    assert {epoch.kind for epoch in finished.epochs} == {EpochKind.REAL}
+    assert all(epoch.report.form_seconds < 0.001 for epoch in finished.epochs[1:])
+
+
+def test_a_killed_worker_costs_one_attempt_and_changes_no_loss(tmp_path):
+    static = {"name": "static", "workers": 2, "servers": 1}
+
+    async def main(folder: Path, kill: bool):
+        folder.mkdir()
+        async with handler_on(folder) as handler:
+            failures = []
+
+            def watch(event, actions):
+                if isinstance(event, ev.EpochFailed):
+                    failures.append(event)
+                for action in actions:
+                    if kill and isinstance(action, act.RunEpoch) and action.number == 3 and not failures:
+                        asyncio.get_running_loop().call_later(0.02, shoot)
+
+            def shoot():
+                logs = [p for p, c in descendants(os.getpid()).items() if "wrapper.py" in c]
+                for pid in logs:
+                    with contextlib.suppress(OSError):
+                        name = Path(f"/proc/{pid}/environ").read_text()
+                        if f"{Role.WORKER.value}" in Path(f"/proc/{pid}/cwd").readlink().name and name:
+                            os.kill(pid, signal.SIGKILL)
+                            return
+
+            handler.observers.append(watch)
+            submit(handler, job("shot", folder, policy=static, maxEpochs=6, target={"accuracy": 1.0}), folder)
+            await handler.wait(ended(handler, "shot"))
+            return handler.jobs["shot"], failures
+
+    calm, none = asyncio.run(main(tmp_path / "calm", kill=False))
+    shot, failures = asyncio.run(main(tmp_path / "shot", kill=True))
+    assert not none
+    assert 1 <= len(failures) <= 2
+    assert [epoch.number for epoch in shot.epochs] == [epoch.number for epoch in calm.epochs]
+    assert [e.report.loss for e in shot.epochs] == pytest.approx(
+        [e.report.loss for e in calm.epochs], rel=1e-5
+    )
+
+
+def test_a_model_file_with_a_mistake_fails_the_job_at_once(tmp_path):
+    async def main():
+        async with handler_on(tmp_path) as handler:
+            spec = job("broken", tmp_path)
+            (tmp_path / "mine.py").write_text("def net(:\n")
+            submit(handler, spec, tmp_path)
+            await handler.wait(ended(handler, "broken"))
+            return handler.jobs["broken"]
+
+    finished = asyncio.run(main())
+    assert (finished.state, finished.reason) == (State.FAILED, Reason.MODEL_INVALID)
+    assert "line 1" in finished.message
+    assert finished.attempts == 1
+
+
+def test_a_budget_for_some_epochs_is_never_overspent(tmp_path):
+    async def main():
+        async with handler_on(tmp_path) as handler:
+            small = {"amount": 0.0001, "currency": "USD"}
+            endless = {"accuracy": 0.01, "epochsInARow": 1000}
+            submit(handler, job("poor", tmp_path, budget=small, target=endless, maxEpochs=1000), tmp_path)
+            await handler.wait(ended(handler, "poor"))
+            return handler.jobs["poor"]
+
+    finished = asyncio.run(main())
+    assert finished.state is State.BUDGET_EXHAUSTED
+    assert finished.epochs
+    assert finished.ledger.spent <= finished.ledger.budget
+    assert "left" in finished.message
+
+
+def test_two_jobs_share_two_nodes_without_over_committing_them(tmp_path):
+    async def main():
+        async with handler_on(tmp_path, "2x1") as handler:
+            resources = {
+                "scheduler": {"cpu": "50m", "memory": "300Mi"},
+                "server": {"cpu": "150m", "memory": "300Mi"},
+                "worker": {"cpu": "250m", "memory": "500Mi"},
+            }
+            for name in ("one", "two"):
+                submit(handler, job(name, tmp_path, resources=resources), tmp_path)
+            most = 0.0
+
+            def watch(event, actions):
+                nonlocal most
+                for node in ("node-0", "node-1"):
+                    held = [
+                        h.pod for j in handler.jobs.values() for h in j.pods.values() if h.pod.node == node
+                    ]
+                    most = max(most, sum(pod.requests.cpu for pod in held))
+
+            handler.observers.append(watch)
+            await handler.wait(ended(handler, "one", "two"))
+            return handler.jobs, most
+
+    jobs, most = asyncio.run(main())
+    assert [(f.state, f.message) for f in jobs.values() if f.state is not State.SUCCEEDED] == []
+    assert 0 < most <= 1.0 + 1e-9
+
+
+SCRIPT = """
+import asyncio, sys
+from pathlib import Path
+sys.path.insert(0, {root!r})
+from tests.platforms.test_local import handler_on, job, submit
+async def main():
+    folder = Path({folder!r})
+    async with handler_on(folder) as handler:
+        if "killed" not in handler.jobs:
+            submit(handler, job("killed", folder, target={{"accuracy": 1.0}}, maxEpochs=7), folder)
+        await handler.wait(lambda: "killed" in handler.jobs and handler.jobs["killed"].ended)
+asyncio.run(main())
+"""
+
+
+def test_functions_end_with_a_killed_handler_and_a_restart_goes_on_from_the_checkpoint(tmp_path):
+    root = str(Path(__file__).parents[3])
+
+    async def start():
+        script = SCRIPT.format(root=root, folder=str(tmp_path))
+        return await asyncio.create_subprocess_exec(sys.executable, "-c", script, start_new_session=True)
+
+    async def epochs() -> int:
+        with contextlib.suppress(Exception):
+            journal = Journal.read(tmp_path / "journal.db")
+            try:
+                return len(journal.jobs()["killed"].epochs)
+            finally:
+                journal.close()
+        return 0
+
+    async def main():
+        handler = await start()
+        async with asyncio.timeout(90):
+            while await epochs() < 6:
+                await asyncio.sleep(0.02)
+        family = descendants(handler.pid)
+        assert family
+        handler.kill()
+        await handler.wait()
+        assert gone(lambda: [p for p in family if Path(f"/proc/{p}").exists()]), (
+            "functions outlive the handler"
+        )
+        before = await epochs()
+        again = await start()
+        assert await again.wait() == 0
+        return before
+
+    before = asyncio.run(main())
+    journal = Journal.read(tmp_path / "journal.db")
+    finished = journal.jobs()["killed"]
+    journal.close()
+    assert finished.reason is Reason.EPOCH_LIMIT
+    assert len(finished.epochs) > before
+    assert [epoch.number for epoch in finished.epochs] == list(range(1, len(finished.epochs) + 1))
+    assert finished.position == sum(epoch.report.samples for epoch in finished.epochs)
+    assert finished.ledger.spent == sum(finished.charges.values()) <= finished.ledger.budget
+    assert not processes_of(tmp_path)

@@ -1,0 +1,108 @@
+"""`coach experiment --all --quick`, for real: every experiment leaves its table, its numbers and its figures."""
+
+from __future__ import annotations
+
+import csv
+import json
+import math
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coach.research import scenario
+from coach.research.experiment import COLUMNS
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("experiments")
+    coach = Path(sys.executable).with_name("coach")
+    done = subprocess.run(
+        [coach, "experiment", "--all", "--quick", "--folder", folder, "-o", "csv"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    (folder / "shown.csv").write_text(done.stdout)
+    return folder
+
+
+@pytest.mark.parametrize("name", scenario.names())
+def test_an_experiment_leaves_its_numbers_its_table_and_its_figures(results: Path, name: str) -> None:
+    one = scenario.load(name)
+    parameters, seeds = one.settings(quick=True)
+    rows = list(csv.DictReader((results / name / "measures.csv").read_text().splitlines()))
+    values: dict[str, dict[int, float]] = {}
+    for row in rows:
+        values.setdefault(row["measure"], {})[int(row["seed"])] = float(row["value"])
+    assert values
+    assert all(set(by_seed) == set(seeds) for by_seed in values.values())
+    assert any(math.isfinite(value) for by_seed in values.values() for value in by_seed.values())
+    assert json.loads((results / name / "settings.json").read_text())["parameters"] == json.loads(
+        json.dumps(parameters)
+    )
+    text = (results / name / "comparison.md").read_text()
+    assert text.startswith(f"# {one.title}\n")
+    assert f"{len(seeds)} runs, {len(one.free_parameters)} free parameters" in text
+    for target in one.targets:
+        by_seed = values[target.measure]
+        assert any(math.isfinite(value) for value in by_seed.values()), target.measure
+        assert f"| {target.measure} | {target.paper:g}" in text
+    figures = list((results / name).glob("*.svg"))
+    assert figures
+    for figure in figures:
+        drawn = figure.read_text()
+        assert drawn.startswith("<?xml")
+        assert drawn.rstrip().endswith("</svg>")
+        assert "<dc:date>" not in drawn  # the same results are the same bytes
+
+
+def test_the_summary_has_every_number_of_every_paper(results: Path) -> None:
+    rows = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
+    expected = [(name, target) for name in scenario.names() for target in scenario.load(name).targets]
+    assert [(row["scenario"], row["measure"]) for row in rows] == [
+        (name, one.measure) for name, one in expected
+    ]
+    assert tuple(rows[0]) == COLUMNS
+    for row, (_, target) in zip(rows, expected, strict=True):
+        assert float(row["paper"]) == target.paper
+        assert float(row["low"]) <= float(row["ours"]) <= float(row["high"])
+        assert float(row["difference"]) == pytest.approx(float(row["ours"]) - target.paper)
+        assert (row["inside"] == "True") == (float(row["low"]) <= target.paper <= float(row["high"]))
+    assert list(csv.DictReader((results / "shown.csv").read_text().splitlines())) == rows
+
+
+def test_the_summary_counts_for_each_paper_what_lies_inside_our_range(results: Path) -> None:
+    rows = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
+    text = (results / "summary.md").read_text()
+    for name in [*dict.fromkeys(row["scenario"] for row in rows), None]:
+        of = [row for row in rows if name in (None, row["scenario"])]
+        judged = [row for row in of if row["calibrated"] == "False"]
+        counts = [len(of), sum(row["inside"] == "True" for row in of),
+                  len(judged), sum(row["inside"] == "True" for row in judged)]  # fmt: skip
+        line = next(
+            line for line in text.splitlines() if line.startswith(f"| [{name}]" if name else "| **all**")
+        )
+        assert line.endswith(f"| {' | '.join(map(str, counts))} |")
+    assert (
+        f"Without a number in a paper: {', '.join(n for n in scenario.names() if not scenario.load(n).targets)}."
+        in text
+    )
+
+
+def test_the_summary_is_written_again_from_what_is_there(results: Path, tmp_path: Path) -> None:
+    place = tmp_path / "experiments"
+    shutil.copytree(results, place, ignore=shutil.ignore_patterns("summary.*"))
+    coach = Path(sys.executable).with_name("coach")
+    command = [str(coach), "experiment", "--all", "--quick", "--no-run", "--folder", str(place), "-o", "csv"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout == (results / "shown.csv").read_text()
+    for name in ("summary.csv", "summary.md"):
+        assert (place / name).read_bytes() == (results / name).read_bytes()

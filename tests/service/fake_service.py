@@ -1,0 +1,43 @@
+"""`coach serve` on a platform in memory: what the service does by itself, without waiting for MXNet.
+
+python -m tests.service.fake_service PORT [SECONDS_AN_EPOCH]
+"""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from coach.core.errors import CoachError
+from coach.handler.state.state_directory import Home
+from coach.plugins import policy
+from coach.service.logging import LogFormat, begin_logging
+from coach.service.server import Serving, serve
+from tests.handler.fake_platform import CLUSTER, Memory
+
+
+def main() -> int:
+    begin_logging(LogFormat.JSON)
+    port, seconds = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
+    home = Home.default()
+    platform = Memory(nodes=CLUSTER, epoch_seconds=seconds, linger_seconds=0.0)
+    try:
+        return serve(
+            Serving(
+                home,
+                CLUSTER,
+                policy("coach"),
+                lambda home, now: platform,
+                port=port,
+                folders=(Path.cwd(),),
+                longest_wait=float(sys.argv[3]) if len(sys.argv) > 3 else 60.0,
+            ),
+            lambda endpoint: print(f"ready {endpoint.url}", flush=True),
+        )
+    except CoachError as error:
+        print(f"coach: {error}", file=sys.stderr)
+        return error.exit_code
+
+
+if __name__ == "__main__":
+    sys.exit(main())
