@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.policies.api.react import FloatArray
-from coach.research.comparison_figure import comparison_figure
+from coach.research.comparison import comparison_figure
 from coach.research.run_store import Kept, runs_there, write_runs
 from coach.research.scenario import Scenario, Target
 from coach.simulation.parallel import gather
