@@ -102,7 +102,7 @@ types: setup
 	@.venv/bin/mypy --no-error-summary coach
 
 contracts: setup
-	@.venv/bin/lint-imports --no-cache
+	@PYTHONPATH=functions .venv/bin/lint-imports --no-cache
 
 # Versions are locked with hashes and without addresses.
 requirements: | $(UV)

@@ -16,7 +16,8 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from coach.core.jobs.job import Epoch, Job
+from coach.core.jobs.epoch import Epoch
+from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.state.codec import Record

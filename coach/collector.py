@@ -1,6 +1,8 @@
-"""Python's garbage collector, told to look seldom."""
+"""How drivers set Python's garbage collector."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 #: New objects before the young ones are looked at (Python's own 700), and how often that is before the older ones are.
 YOUNG, MIDDLE, OLD = 50_000, 20, 50
@@ -12,3 +14,18 @@ def look_seldom() -> None:
     For the process.
     """
     gc.set_threshold(YOUNG, MIDDLE, OLD)
+
+
+@contextmanager
+def paused() -> Iterator[None]:
+    """Without the search for cycles while a decision on many jobs is made: what it makes stays, and has no cycles.
+
+    Of the first decision for 10,000 jobs the search took a third of the time.
+    """
+    running = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if running:
+            gc.enable()

@@ -165,7 +165,8 @@ def _decided(
     chosen: AllocationPolicy, jobs: Sequence[Job], nodes: tuple[Node, ...]
 ) -> tuple[AllocationDecision, float]:
     start = time.process_time()
-    decision = chosen.allocate(jobs, ClusterView(nodes))
+    with collector.paused():
+        decision = chosen.allocate(jobs, ClusterView(nodes))
     return decision, time.process_time() - start
 
 
@@ -200,7 +201,8 @@ def measure_gap(instances: int) -> Iterator[Row]:
                 tuple(Node(f"n{i}", Resources(cpu + 0.5, 99.0)) for i, cpu in enumerate(nodes))
             )
             best = best_together(jobs, cluster, climb)
-            decision = chosen.allocate(jobs, cluster).allocations
+            with collector.paused():
+                decision = chosen.allocate(jobs, cluster).allocations
             if best is None or None in decision.values():
                 refused += best is not None
                 continue

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from benchmarks import harness
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 
 COMMAND = "python -m benchmarks.training.bandwidth"

@@ -36,7 +36,7 @@ from benchmarks import harness
 from benchmarks.training.machine_speed import Yardstick
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.job import Epoch
+from coach.core.jobs.epoch import Epoch
 from coach.core.lifecycle.reducer import Reducer
 from coach.handler.state.codec import Record, decode, encode
 from coach.plugins import policy

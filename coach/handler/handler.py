@@ -14,12 +14,14 @@ import math
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
+from coach import collector
 from coach.core.cluster import Pod, PodId
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.fit import fit_models
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.fitted_models import Curve
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
@@ -155,7 +157,8 @@ class Handler:
             taken = [await self._events.get()]
             while not self._events.empty():
                 taken.append(self._events.get_nowait())
-            reactions = [(event, self._reducer.react(event)) for event in taken]
+            with collector.paused():
+                reactions = [(event, self._reducer.react(event)) for event in taken]
             self._journal.append(record for event, actions in reactions for record in (event, *actions))
             for event, actions in reactions:
                 for action in actions:
@@ -316,7 +319,7 @@ def _words(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def _wrong(report: ev.EpochReport) -> tuple[Reason, str] | None:
+def _wrong(report: EpochReport) -> tuple[Reason, str] | None:
     """Why a report cannot be used: it goes into the journal, and models are fitted to it."""
     if not math.isfinite(report.loss or 0.0) or not math.isfinite(report.accuracy or 0.0):
         return (

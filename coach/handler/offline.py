@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 
 from coach.core.cluster import Node, Pod, PodId
 from coach.core.errors import PermanentError
-from coach.core.jobs.events import EpochReport
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler

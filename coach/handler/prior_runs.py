@@ -8,8 +8,7 @@ from typing import Any
 
 from coach.core.cluster import Allocation, Node
 from coach.core.estimation.observations import KnownSpeed
-from coach.core.jobs.actions import EpochKind
-from coach.core.jobs.job import Epoch
+from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.state_directory import Past

@@ -9,7 +9,7 @@ from typing import Protocol
 from coach.core.cluster import Node, Pod, PodId
 from coach.core.errors import CoachError
 from coach.core.jobs.actions import RunEpoch
-from coach.core.jobs.events import EpochReport
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 

@@ -15,7 +15,7 @@ import httpx
 
 from coach.core.cluster import PodId, Role
 from coach.core.jobs.actions import Patience
-from coach.core.jobs.events import EpochReport
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START
 from coach.core.lifecycle.stall_timeout import STALL_FACTOR, STALL_SECONDS

@@ -20,7 +20,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from coach.core.cluster import Allocation
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.report import formatting
 from coach.report.accounting import Attempt, Purse, attempts, money

@@ -9,7 +9,7 @@ from typing import Any
 from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
 from coach.core.lifecycle import forecast

@@ -8,8 +8,8 @@ from dataclasses import dataclass, fields
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
-from coach.core.jobs.actions import EpochKind
-from coach.core.jobs.job import Epoch, Job, Phase
+from coach.core.jobs.epoch import Epoch, EpochKind
+from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import AT_REST, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from coach.core.cluster import NOTHING, Allocation, Node
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
 from coach.core.lifecycle import forecast

@@ -1,14 +1,35 @@
-"""The figure beside a comparison's table: our range over the paper's number, a row for each target."""
+"""A paper's number compared with ours: the row of a table, and the figure of all rows."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, fields
 
 from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from coach.research.experiment import Comparison
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """One row of the table. `low`..`high` is the range of all seeds; `half_width` the 95 % interval of the mean."""
+
+    scenario: str
+    measure: str
+    unit: str
+    paper: float
+    ours: float
+    half_width: float
+    low: float
+    high: float
+    runs: int
+    difference: float
+    inside: bool
+    #: Whether our mean is within the scenario's tolerance; None where it names none.
+    within: bool | None
+    calibrated: bool
+    source: str
+
+
+COLUMNS = tuple(field.name for field in fields(Comparison))
 
 BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#666666"
 

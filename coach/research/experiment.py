@@ -6,7 +6,7 @@ import csv
 import io
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, fields
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,34 +15,10 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.policies.api.react import FloatArray
-from coach.research.comparison import comparison_figure
+from coach.research.comparison import COLUMNS, Comparison, comparison_figure
 from coach.research.run_store import Kept, runs_there, write_runs
 from coach.research.scenario import Scenario, Target
 from coach.simulation.parallel import gather
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """One row of the table. `low`..`high` is the range of all seeds; `half_width` the 95 % interval of the mean."""
-
-    scenario: str
-    measure: str
-    unit: str
-    paper: float
-    ours: float
-    half_width: float
-    low: float
-    high: float
-    runs: int
-    difference: float
-    inside: bool
-    #: Whether our mean is within the scenario's tolerance; None where it names none.
-    within: bool | None
-    calibrated: bool
-    source: str
-
-
-COLUMNS = tuple(field.name for field in fields(Comparison))
 
 
 @dataclass(frozen=True)

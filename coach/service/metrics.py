@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import State
 from coach.core.money import to_amount
 from coach.report.status import shown_allocation

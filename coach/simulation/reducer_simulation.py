@@ -25,11 +25,13 @@ from typing import Any
 
 import numpy as np
 
+from coach import collector
 from coach.core.cluster import NOTHING, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.reducer import Reducer
@@ -177,7 +179,8 @@ class Driver:
     def send(self, event: ev.Event) -> list[act.Action]:
         """Tell the reducer, and carry out what follows."""
         self.events += 1
-        actions = self.reducer.react(event)
+        with collector.paused():
+            actions = self.reducer.react(event)
         if self._journal is not None:
             for record in (event, *actions):
                 self._journal(record)
@@ -411,12 +414,12 @@ class Driver:
         self._share_out()
         return ev.EpochFinished(self.now, order.job, order.token, self._report(epoch), self._calls(order))
 
-    def _report(self, epoch: Running) -> ev.EpochReport:
+    def _report(self, epoch: Running) -> EpochReport:
         order, truth = epoch.order, self.truths[epoch.order.job]
         slower = (self.now - order.at) / epoch.whole
         evaluate = epoch.evaluate if order.evaluate else 0.0
         fraction = epoch.samples / truth.data_size
-        return ev.EpochReport(
+        return EpochReport(
             samples=epoch.samples,
             data_size=truth.data_size,
             loss=epoch.loss if order.evaluate else None,

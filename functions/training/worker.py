@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 
@@ -17,10 +17,8 @@ from training.backend import Group, Learner
 from training.data.dataset import DataSet, Split, Stream, checked, share
 from training.errors import TrainingError
 from training.liveness import Hub, Member
+from training.reporter import Loaded, Reporter
 from training.request import StartRequest
-
-if TYPE_CHECKING:
-    from training.group_member import Loaded, Reporter
 
 #: Seconds between two progress messages. Reading the loss waits for the steps so far, so it is not done every step.
 PROGRESS_SECONDS = 0.5
@@ -74,11 +72,11 @@ class Worker:
     def __init__(
         self,
         request: StartRequest,
-        loaded: "Loaded",
+        loaded: Loaded,
         *,
         group: Group,
         lifeline: Hub | Member,
-        reporter: "Reporter",
+        reporter: Reporter,
         wrapper: socket.socket,
     ) -> None:
         self._request = request

@@ -38,6 +38,7 @@ from training import backend, group_member, ipc, linux
 from training.cache import Cache
 from training.data.dataset import DataSet
 from training.errors import TrainingError
+from training.reporter import Loaded
 from training.request import StartRequest
 
 #: Process, user and group of the other end of a unix socket.
@@ -114,7 +115,7 @@ class Zygote:
         except TrainingError as error:
             ipc.send(self._wrapper, {"event": "failed", "serial": serial, **error.as_dict()})
             return
-        loaded = group_member.Loaded(model, dataset, time.perf_counter() - began)
+        loaded = Loaded(model, dataset, time.perf_counter() - began)
         self._oom_kills = linux.cgroup_oom_kills()
         zygote = os.getpid()
         # What is buffered here would be written by the child once more.
@@ -126,9 +127,7 @@ class Zygote:
         self._child = pid
         ipc.send(self._wrapper, {"event": "forked", "serial": serial, "pid": pid})
 
-    def _become_child(
-        self, zygote: int, request: StartRequest, loaded: "group_member.Loaded", end: socket.socket
-    ) -> None:
+    def _become_child(self, zygote: int, request: StartRequest, loaded: Loaded, end: socket.socket) -> None:
         try:
             os.setsid()
             linux.die_with_parent(zygote)

@@ -17,7 +17,7 @@ import yaml
 from coach.core.errors import CoachError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal

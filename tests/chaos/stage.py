@@ -25,7 +25,7 @@ import httpx
 from coach.core.cluster import Node, PodId, Resources
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import fsspec
 
 from coach.core.cluster import Node, Pod, PodId, Resources
-from coach.core.jobs.events import EpochReport
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochError, EpochOrder, PodError, Progress

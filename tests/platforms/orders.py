@@ -7,7 +7,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from coach.core.cluster import Allocation, PodId
-from coach.core.jobs.actions import EpochKind, RunEpoch
+from coach.core.jobs.actions import RunEpoch
+from coach.core.jobs.epoch import EpochKind
 
 
 def whole_epoch(pods: Sequence[PodId], weights_out: str, **changes: Any) -> RunEpoch:

@@ -18,7 +18,7 @@ from rich.text import Text
 from coach.cli.display.status_lines import MOST_LINES, Running, screen
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.handler.interactive_run import Foreground
 from coach.report.history import Line, Narrator

@@ -13,7 +13,8 @@ from coach.cli.display.output import Format, Output, console, fields, print_csv,
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coach.research.experiment import Comparison, Outcome
+    from coach.research.comparison import Comparison
+    from coach.research.experiment import Outcome
     from coach.research.scenario import Scenario
 
 
@@ -140,7 +141,7 @@ def _show(rows: Sequence[Comparison], output: Format) -> None:
             ]
         )
     elif output is Format.CSV:
-        from coach.research.experiment import COLUMNS
+        from coach.research.comparison import COLUMNS
 
         print_csv(COLUMNS, [fields(row) for row in rows])
     else:

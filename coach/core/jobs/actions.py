@@ -7,19 +7,12 @@ out. Whatever an action starts ends in an event with the same token.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from enum import StrEnum
 from typing import Any
 
 from coach.core.cluster import Allocation, Pod, PodId
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason
 from coach.core.money import Charge, Money
-
-
-class EpochKind(StrEnum):
-    """A mini-epoch measures speed on a part of the data; only real epochs count for the stop rule."""
-
-    MINI = "mini"
-    REAL = "real"
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,37 +11,8 @@ from typing import Any
 
 from coach.core.cluster import Node, PodId
 from coach.core.estimation.observations import KnownSpeed
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
-
-
-@dataclass(frozen=True, slots=True)
-class EpochReport:
-    """What the functions say of an epoch that ended well. Seconds are wall seconds.
-
-    `samples` were trained, of a data set of `data_size`; `loss` and `accuracy` are means over the test split at the
-    checkpoint `weights`; an epoch that was not evaluated has neither, a model that sorts into no classes no accuracy.
-    Training is from the first forward pass to the last update.
-    """
-
-    samples: int
-    data_size: int
-    loss: float | None
-    accuracy: float | None
-    weights: str
-    train_seconds: float
-    evaluate_seconds: float
-    form_seconds: float = 0.0
-    load_seconds: float = 0.0
-    checkpoint_seconds: float = 0.0
-    train_started_at: float = 0.0
-    train_ended_at: float = 0.0
-    cpu_seconds: float = 0.0
-    memory_gib: float = 0.0
-    #: The first step of a new group: so many of `samples` took so many of `train_seconds`, and tell nothing of speed.
-    warm_up_samples: int = 0
-    warm_up_seconds: float = 0.0
-    #: What the thread of the first worker that worked most computed while training, without the warm-up.
-    thread_seconds: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,9 +12,9 @@ from typing import Any
 from coach.core.cluster import NOTHING
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.fitted_models import Curve, Surface
-from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Epoch, Held, Job, Phase
+from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
 from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
 from coach.core.money import Ledger
 from coach.core.spec.job import TrainingJob

@@ -16,8 +16,7 @@ from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
-from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.fitted_models import Curve, Surface
 from coach.core.jobs.overheads import Times
 from coach.core.jobs.reasons import Reason, State
@@ -62,66 +61,6 @@ class Held:
     ready: bool = False
     releasing: bool = False
     address: str = ""
-
-
-@dataclass(slots=True)
-class Epoch:
-    """An epoch that counted. Seconds are wall seconds; `passes` is the curve's x after it: samples seen / data."""
-
-    number: int
-    kind: EpochKind
-    allocation: Allocation
-    attempt: int
-    token: str
-    started_at: float
-    ended_at: float
-    passes: float
-    group: str
-    report: ev.EpochReport
-    predicted_seconds: tuple[float, float, float] | None = None
-    cost: Money = 0
-
-    @property
-    def seconds(self) -> float:
-        """From the order to the answer."""
-        return self.ended_at - self.started_at
-
-    @property
-    def fraction(self) -> float:
-        """The part of the data set that was trained."""
-        return self.report.samples / self.report.data_size
-
-    @property
-    def measured(self) -> tuple[int, float]:
-        """The samples that tell its speed, and the seconds they took: those of the warm-up only where all are."""
-        samples, seconds = self.report.samples, self.report.train_seconds
-        if samples > self.report.warm_up_samples and seconds > self.report.warm_up_seconds:
-            samples -= self.report.warm_up_samples
-            seconds -= self.report.warm_up_seconds
-        return samples, seconds
-
-    @property
-    def epochs_per_second(self) -> float:
-        """Speed while training, in whole data sets a second (thesis section 4.2: epochs/s); without the warm-up."""
-        samples, seconds = self.measured
-        return samples / self.report.data_size / max(seconds, 1e-6)
-
-    @property
-    def computing_seconds(self) -> float:
-        """Seconds that the busiest thread of the first worker computes for a whole data set; 0 where not known."""
-        report = self.report
-        samples = report.samples - report.warm_up_samples
-        return report.thread_seconds * report.data_size / samples if samples > 0 else 0.0
-
-    @property
-    def computing_part(self) -> float:
-        """The part of its training time in which that thread computed; 0 where not known."""
-        return min(1.0, self.computing_seconds * self.epochs_per_second)
-
-    @property
-    def other_seconds(self) -> float:
-        """Seconds beside training at that speed: start, warm-up, evaluation, checkpoint."""
-        return max(0.0, self.seconds - self.fraction / self.epochs_per_second)
 
 
 @dataclass(slots=True)

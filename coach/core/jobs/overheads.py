@@ -6,12 +6,9 @@ import statistics
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import TYPE_CHECKING
 
 from coach.core.estimation.interval import Interval
-
-if TYPE_CHECKING:
-    from coach.core.jobs.job import Epoch
+from coach.core.jobs.epoch import Epoch
 
 #: So many epochs say what the next one takes outside training: one in six is above the most of five.
 RECENT_EPOCHS = 5

@@ -10,7 +10,7 @@ from typing import Any
 
 from coach.core.cluster import NOTHING, Allocation, Resources, Role
 from coach.core.estimation.interval import Interval
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast, probing, stopping_rules

@@ -16,7 +16,7 @@ from coach.core.estimation.cost import second_cost
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import to_count_on
 from coach.core.estimation.speed import LEAST_EFFICIENCY, SpeedModel
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.forecast import (
     PRIOR_EPOCHS,

@@ -21,7 +21,7 @@ from coach.core.gang import GangPlan, Wait
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.reasons import MEANING, Reason, Retry
 from coach.core.jobs.stale_events import is_late

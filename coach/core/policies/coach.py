@@ -28,7 +28,6 @@ from coach.core.policies.api.base import (
     Objective,
     Reason,
     Step,
-    collector_paused,
     kept,
     queue_order,
 )
@@ -53,7 +52,6 @@ class CoachPolicy:
         """`coach`, or `coach:<objective>`."""
         return "coach" if self.objective is Objective.SOONEST else f"coach:{self.objective}"
 
-    @collector_paused()
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
         """See `AllocationPolicy.allocate`."""
         steps: list[Step] = []

@@ -11,7 +11,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from coach.core.jobs.job import Epoch
+from coach.core.jobs.epoch import Epoch
 
 #: So many unpacked epochs, of all jobs together, are kept for whoever looks next: some 1 kB each.
 UNPACKED = 10_000

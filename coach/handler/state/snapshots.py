@@ -14,9 +14,9 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter
 
 from coach.core.jobs.actions import RunEpoch
-from coach.core.jobs.events import EpochReport
+from coach.core.jobs.epoch import Epoch, EpochReport
 from coach.core.jobs.fitted_models import Curve, Surface
-from coach.core.jobs.job import Epoch, Held, Job
+from coach.core.jobs.job import Held, Job
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.epoch_archive import Packed
 

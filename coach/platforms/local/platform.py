@@ -13,8 +13,7 @@ import httpx
 
 from coach.core.cluster import Node, Pod, PodId
 from coach.core.errors import PermanentError
-from coach.core.jobs.actions import EpochKind
-from coach.core.jobs.events import EpochReport
+from coach.core.jobs.epoch import EpochKind, EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms import warm_up

@@ -24,8 +24,8 @@ from coach.plugins import reactive
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed, shipped
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
-from coach.simulation.engine.job import SimJob
-from coach.simulation.engine.knowledge import Belief, Truth
+from coach.simulation.engine.job import Belief, SimJob
+from coach.simulation.engine.knowledge import Truth
 from coach.simulation.workload import Work, by_counts
 
 #: Seconds of a time slot (Figure 8a).

@@ -22,7 +22,8 @@ from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
-from coach.core.jobs.job import Epoch, Job
+from coach.core.jobs.epoch import Epoch
+from coach.core.jobs.job import Job
 from coach.simulation.dynamics.job_dynamics import Training
 
 #: Passes over the data that are the same up to this are averaged.

@@ -43,8 +43,8 @@ from coach.core.policies.api.react import (
 )
 from coach.core.policies.api.validation import check
 from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.job import SimJob
-from coach.simulation.engine.knowledge import Belief, Truth
+from coach.simulation.engine.job import Belief, SimJob
+from coach.simulation.engine.knowledge import Truth
 from coach.simulation.engine.occupancy import Floor
 from coach.simulation.engine.recorder import Record
 from coach.simulation.faults import Faults

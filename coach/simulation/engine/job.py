@@ -3,13 +3,30 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 from coach.core.policies.api.react import FloatArray, Phase, Plan, Remaining
 from coach.simulation.workload import NOTHING, Work
 
-if TYPE_CHECKING:
-    from coach.simulation.engine.event_engine import Engine
+
+class Belief(Protocol):
+    """Answers `JobState.speed` and `JobState.remaining`."""
+
+    def speed(self, job: SimJob, workers: int, servers: int) -> float:
+        """Predicted epochs/s."""
+
+    def remaining(self, job: SimJob) -> Remaining:
+        """Predicted epochs to the end."""
+
+
+class RunContext(Protocol):
+    """What a job asks of the run it is in."""
+
+    now: float
+    belief: Belief
+
+    def noise(self, job: SimJob) -> float:
+        """A standard normal number for what the job measures now."""
 
 
 class SimJob:
@@ -21,7 +38,6 @@ class SimJob:
         "arrived",
         "cpu_seconds",
         "done_at_mark",
-        "engine",
         "executed",
         "gpu_seconds",
         "grace",
@@ -44,6 +60,7 @@ class SimJob:
         "rate",
         "rescale_seconds",
         "resizes",
+        "run",
         "scheduler",
         "server",
         "servers",
@@ -59,10 +76,10 @@ class SimJob:
         "workers",
     )
 
-    def __init__(self, number: int, truth: Work, engine: Engine) -> None:
+    def __init__(self, number: int, truth: Work, run: RunContext) -> None:
         self.id = number
         self.truth = truth
-        self.engine = engine
+        self.run = run
         self.name = truth.name
         self.kind = truth.kind
         self.priority = truth.priority
@@ -75,7 +92,7 @@ class SimJob:
         self.rescale_seconds = truth.rescale_seconds
         self.migration_seconds = truth.migration_seconds
         self.work = truth.work
-        self.arrived = self.since = engine.now
+        self.arrived = self.since = run.now
         self.started = math.nan
         self.phase = Phase.WAITING
         self.plan: Plan = ()
@@ -113,20 +130,20 @@ class SimJob:
 
     def done(self) -> float:
         """See `JobState.done`."""
-        passed = self.engine.now - self.mark
+        passed = self.run.now - self.mark
         return min(self.work, self.done_at_mark + passed * self.rate) if passed > 0.0 else self.done_at_mark
 
     def remaining(self) -> Remaining:
         """See `JobState.remaining`."""
-        return self.engine.belief.remaining(self)
+        return self.run.belief.remaining(self)
 
     def speed(self, workers: int, servers: int, /) -> float:
         """See `JobState.speed`."""
-        return self.engine.belief.speed(self, workers, servers)
+        return self.run.belief.speed(self, workers, servers)
 
     def speed_now(self) -> float:
         """See `JobState.speed_now`."""
-        return self.rate if self.engine.now >= self.mark else 0.0
+        return self.rate if self.run.now >= self.mark else 0.0
 
     def true_speed(self, plan: Plan) -> float:
         """Epochs/s under `plan` with the nodes to itself."""
@@ -140,7 +157,7 @@ class SimJob:
         exact = self.truth.loss(self.done())
         if not self.truth.loss_noise:
             return exact
-        if self._noise_at != self.engine.now:
-            self._noise_at = self.engine.now
-            self._noise_value = self.engine.noise(self)
+        if self._noise_at != self.run.now:
+            self._noise_at = self.run.now
+            self._noise_value = self.run.noise(self)
         return exact + self.truth.loss_noise * self._noise_value

@@ -2,20 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol
-
 from coach.core.policies.api.react import Remaining
 from coach.simulation.engine.job import SimJob
-
-
-class Belief(Protocol):
-    """Answers `JobState.speed` and `JobState.remaining`."""
-
-    def speed(self, job: SimJob, workers: int, servers: int) -> float:
-        """Predicted epochs/s."""
-
-    def remaining(self, job: SimJob) -> Remaining:
-        """Predicted epochs to the end."""
 
 
 class Truth:

@@ -17,7 +17,7 @@ from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind, EpochReport
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.reasons import AT_REST, MEANING, Reason, Retry
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES, affordable
@@ -305,9 +305,9 @@ class World(Driver):
         if fault and fault[1] * epoch.whole < order.deadline:
             self.fail(order, fault[1] * epoch.whole, fault[0])
 
-    def _report(self, epoch: Running) -> ev.EpochReport:
+    def _report(self, epoch: Running) -> EpochReport:
         truth = self.truths[epoch.order.job]
-        return ev.EpochReport(
+        return EpochReport(
             samples=epoch.samples,
             data_size=truth.data_size,
             loss=epoch.loss if epoch.order.evaluate else None,

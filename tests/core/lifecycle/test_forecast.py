@@ -16,10 +16,10 @@ from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedPoint, fit_speed
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
 from coach.core.jobs.fitted_models import Curve, Surface
 from coach.core.jobs.fold import submitted
-from coach.core.jobs.job import LEASE_SECONDS, Epoch, Job, weight_of
+from coach.core.jobs.job import LEASE_SECONDS, Job, weight_of
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast, probing, stopping_rules
@@ -47,7 +47,7 @@ def add(
     computing: float = 0.0,
 ) -> Job:
     number = len(job.epochs) + 1
-    report = ev.EpochReport(
+    report = EpochReport(
         samples=round(fraction * 10_000),
         data_size=10_000,
         loss=loss,

@@ -12,7 +12,7 @@ from coach.core.cluster import Role
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, affordable

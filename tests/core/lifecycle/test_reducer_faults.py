@@ -11,7 +11,7 @@ from coach.core.cluster import PodId, Role
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Phase
 from coach.core.jobs.reasons import MEANING, Reason, Retry, State
 from coach.core.lifecycle.forecast import MAX_FAILURES

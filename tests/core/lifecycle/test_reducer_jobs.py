@@ -10,7 +10,7 @@ import pytest
 
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle import stopping_rules

@@ -12,6 +12,7 @@ import pytest
 from coach.core.cluster import PodId, Role
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle.reducer import Reducer
@@ -144,8 +145,8 @@ PHASES: dict[Callable[[], World], Phase] = {
 in_every_phase = pytest.mark.parametrize("make", PHASES, ids=lambda make: make.__name__)
 
 
-def report(position: int = 0) -> ev.EpochReport:
-    return ev.EpochReport(4000, 10_000, 0.9, 0.5, "file:///checkpoints/x.ckpt", 5.0, 0.1)
+def report(position: int = 0) -> EpochReport:
+    return EpochReport(4000, 10_000, 0.9, 0.5, "file:///checkpoints/x.ckpt", 5.0, 0.1)
 
 
 def events(reducer: Reducer, at: float) -> dict[str, ev.Event]:

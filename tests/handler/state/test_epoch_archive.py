@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coach.core.jobs.job import Epoch
+from coach.core.jobs.epoch import Epoch
 from coach.handler.state import epoch_archive
 from coach.handler.state.epoch_archive import Packed
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec

@@ -13,7 +13,7 @@ import pytest
 from coach.core.cluster import Allocation, Role
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason, State
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler

@@ -18,9 +18,7 @@ the busy ones hold. A job for which None is decided gives back what it holds and
 
 from __future__ import annotations
 
-import gc
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
@@ -230,21 +228,6 @@ def kept(view: JobView | ClusterView, key: Hashable, make: Callable[[], T]) -> T
     except KeyError:
         found = memory[key] = make()
     return found
-
-
-@contextmanager
-def collector_paused() -> Iterator[None]:
-    """Without Python's search for cycles, for a decision on many jobs: what it makes stays, and has none.
-
-    Of the first decision for 10,000 jobs the search, begun anew with each quarter more, took a third of the time.
-    """
-    running = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if running:
-            gc.enable()
 
 
 class AllocationPolicy(Protocol):

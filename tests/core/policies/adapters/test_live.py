@@ -10,6 +10,7 @@ import pytest
 
 from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
+from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason
 from coach.core.policies.adapters.live import Live
 from coach.core.policies.api.react import (
@@ -94,7 +95,7 @@ def placed(world: World, name: str = "a") -> list[set[str]]:
     for record in world.history:
         if isinstance(record, act.DeployPods) and record.job == name:
             where |= {pod.id: pod.node for pod in record.pods}
-        if isinstance(record, act.RunEpoch) and record.job == name and record.kind is act.EpochKind.REAL:
+        if isinstance(record, act.RunEpoch) and record.job == name and record.kind is EpochKind.REAL:
             found.append({where[pod] for pod in record.pods})
     return found
 
@@ -118,7 +119,7 @@ def test_a_resized_job_has_the_new_counts_at_its_next_epoch() -> None:
             yield Resize(event.job, ((0, 2, 1), (1, 1, 0)))
 
     world, _ = lived(then)
-    orders = [order for order in world.orders("a") if order.kind is act.EpochKind.REAL]
+    orders = [order for order in world.orders("a") if order.kind is EpochKind.REAL]
     assert orders[-1].allocation == Allocation(3, 1)
     assert placed(world)[-1] == {"node-0", "node-1"}
 

@@ -1,0 +1,106 @@
+"""An epoch: its kind, what the functions report of it, and what a job keeps of it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import StrEnum
+
+from coach.core.cluster import Allocation
+from coach.core.money import Money
+
+
+class EpochKind(StrEnum):
+    """A mini-epoch measures speed on a part of the data; only real epochs count for the stop rule."""
+
+    MINI = "mini"
+    REAL = "real"
+
+
+@dataclass(frozen=True, slots=True)
+class EpochReport:
+    """What the functions say of an epoch that ended well. Seconds are wall seconds.
+
+    `samples` were trained, of a data set of `data_size`; `loss` and `accuracy` are means over the test split at the
+    checkpoint `weights`; an epoch that was not evaluated has neither, a model that sorts into no classes no accuracy.
+    Training is from the first forward pass to the last update.
+    """
+
+    samples: int
+    data_size: int
+    loss: float | None
+    accuracy: float | None
+    weights: str
+    train_seconds: float
+    evaluate_seconds: float
+    form_seconds: float = 0.0
+    load_seconds: float = 0.0
+    checkpoint_seconds: float = 0.0
+    train_started_at: float = 0.0
+    train_ended_at: float = 0.0
+    cpu_seconds: float = 0.0
+    memory_gib: float = 0.0
+    #: The first step of a new group: so many of `samples` took so many of `train_seconds`, and tell nothing of speed.
+    warm_up_samples: int = 0
+    warm_up_seconds: float = 0.0
+    #: What the thread of the first worker that worked most computed while training, without the warm-up.
+    thread_seconds: float = 0.0
+
+
+@dataclass(slots=True)
+class Epoch:
+    """An epoch that counted. Seconds are wall seconds; `passes` is the curve's x after it: samples seen / data."""
+
+    number: int
+    kind: EpochKind
+    allocation: Allocation
+    attempt: int
+    token: str
+    started_at: float
+    ended_at: float
+    passes: float
+    group: str
+    report: EpochReport
+    predicted_seconds: tuple[float, float, float] | None = None
+    cost: Money = 0
+
+    @property
+    def seconds(self) -> float:
+        """From the order to the answer."""
+        return self.ended_at - self.started_at
+
+    @property
+    def fraction(self) -> float:
+        """The part of the data set that was trained."""
+        return self.report.samples / self.report.data_size
+
+    @property
+    def measured(self) -> tuple[int, float]:
+        """The samples that tell its speed, and the seconds they took: those of the warm-up only where all are."""
+        samples, seconds = self.report.samples, self.report.train_seconds
+        if samples > self.report.warm_up_samples and seconds > self.report.warm_up_seconds:
+            samples -= self.report.warm_up_samples
+            seconds -= self.report.warm_up_seconds
+        return samples, seconds
+
+    @property
+    def epochs_per_second(self) -> float:
+        """Speed while training, in whole data sets a second (thesis section 4.2: epochs/s); without the warm-up."""
+        samples, seconds = self.measured
+        return samples / self.report.data_size / max(seconds, 1e-6)
+
+    @property
+    def computing_seconds(self) -> float:
+        """Seconds that the busiest thread of the first worker computes for a whole data set; 0 where not known."""
+        report = self.report
+        samples = report.samples - report.warm_up_samples
+        return report.thread_seconds * report.data_size / samples if samples > 0 else 0.0
+
+    @property
+    def computing_part(self) -> float:
+        """The part of its training time in which that thread computed; 0 where not known."""
+        return min(1.0, self.computing_seconds * self.epochs_per_second)
+
+    @property
+    def other_seconds(self) -> float:
+        """Seconds beside training at that speed: start, warm-up, evaluation, checkpoint."""
+        return max(0.0, self.seconds - self.fraction / self.epochs_per_second)

@@ -1,0 +1,60 @@
+"""What a member of a group reports to its wrapper, and what its zygote had ready for it."""
+
+import os
+import socket
+import sys
+import threading
+from dataclasses import dataclass
+from types import ModuleType
+from typing import NoReturn
+
+from training import ipc
+from training.data.dataset import DataSet
+from training.errors import TrainingError
+from training.liveness import Hub, Member
+
+#: How a child that reported its own failure ends.
+FAILED_STATUS = 3
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """What the zygote had ready: None for roles that need none, or when the model file reads its own data."""
+
+    model: ModuleType | None
+    dataset: DataSet | None
+    seconds: float
+
+
+class Reporter:
+    """Tells the wrapper how things go. Every message names its epoch."""
+
+    def __init__(self, wrapper: socket.socket, epoch: str) -> None:
+        self._wrapper = wrapper
+        self._once = threading.Lock()
+        self.epoch = epoch
+
+    def state(self, state: str) -> None:
+        """A new state of the epoch."""
+        ipc.send(self._wrapper, {"event": "state", "epoch": self.epoch, "state": state})
+
+    def progress(self, **progress: object) -> None:
+        """Progress is dropped rather than waited for when the wrapper does not read."""
+        ipc.send(self._wrapper, {"event": "progress", "epoch": self.epoch, "progress": progress}, block=False)
+
+    def done(self, report: dict, epoch: str | None = None) -> None:
+        """The epoch's report; nothing more comes for it."""
+        ipc.send(self._wrapper, {"event": "done", "epoch": epoch or self.epoch, "report": report})
+
+    def fail(self, error: TrainingError, lifeline: Hub | Member | None = None) -> NoReturn:
+        """Report the failure, to the group as well, and end the process.
+
+        The first thread to fail is heard, another waits here: once the group hears of a failure it falls apart, and
+        that must not be told in place of the cause.
+        """
+        self._once.acquire()
+        ipc.send(self._wrapper, {"event": "failed", "epoch": self.epoch, **error.as_dict()})
+        if lifeline is not None:
+            lifeline.tell({"failed": f"{error.reason}: {error.message}"})
+        sys.stderr.flush()
+        os._exit(FAILED_STATUS)
