@@ -48,8 +48,8 @@ def _speed_forms(file: Path, models: dict[str, Speeds]) -> None:
         model = fit_speed(points)
         lines = {
             "Coach": (model.predict, "C0", "-"),
-            "its form alone": (model.trend, "C0", ":"),
-            "quadratic form": (SpeedModel("quadratic", model.points).trend, "C1", "--"),
+            "its form alone": (model.parametric, "C0", ":"),
+            "quadratic form": (SpeedModel("quadratic", model.points).parametric, "C1", "--"),
             "Optimus": (fit_optimus_speed(points).predict, "C2", "-"),
             "thesis": (fit_thesis_quadratic(points).predict, "C3", "-"),
         }
@@ -114,7 +114,7 @@ def _last_epoch(file: Path, tasks: dict[str, CurveTask]) -> None:
         seen, low, expected, high = [], [], [], []
         for count in range(1, len(task.x)):
             answer = fit_convergence(_points(task, count), "loss").epochs_to(
-                task.target, task.in_a_row, task.x[count - 1]
+                task.target, task.consecutive_hits, task.x[count - 1]
             )
             if answer is not None:
                 seen.append(count / len(task.x))

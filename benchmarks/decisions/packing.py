@@ -24,8 +24,8 @@ from coach.core.cluster import Node, Pod, PodId, Resources, Role
 from coach.core.gang import (
     Gang,
     GangPlan,
+    Pending,
     PodRequest,
-    Wait,
     all_types_present,
     plan_gang,
     queue_key,
@@ -151,7 +151,7 @@ def measure_time(repeats: int) -> Iterator[Row]:
                 start = time.process_time()
                 outcome = plan_gang(Gang("ours", tuple(members), roles), nodes, bound)
                 seconds.append(time.process_time() - start)
-            assert isinstance(outcome, GangPlan if size < 8 else Wait)
+            assert isinstance(outcome, GangPlan if size < 8 else Pending)
             yield "time", f"{len(members)} pods on {count} nodes", what, statistics.median(seconds)
 
 

@@ -47,7 +47,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as name:
         journal = Path(name) / "home" / "journal.db"
         handler_memory.write(journal)
-        handler_memory.remember(journal)
+        handler_memory.save_snapshots(journal)
         past = f"{handler_memory.JOBS:,} ended jobs, {handler_memory.JOBS * handler_memory.EPOCHS:,} epochs"
         starts = []
         for number in range(STARTS):

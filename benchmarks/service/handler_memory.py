@@ -33,14 +33,14 @@ from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 from coach import collector
 from coach.core.cluster import Node
 from coach.core.jobs import events as ev
-from coach.core.jobs.fitted_models import Curve
+from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.fold import apply
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.state.codec import EVENTS
 from coach.handler.state.journal import Journal, fold
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec
 
@@ -57,7 +57,7 @@ def life(epochs: int = EPOCHS) -> list[Any]:
     """The records of one job of so many epochs."""
     world = World.of(nodes(1, 8.0))
     file = spec("job", maxEpochs=epochs, target={"loss": 1e-4})
-    world.submit(file, Truth(loss=lambda passes: 1 / (0.4 * passes + 0.5)))
+    world.submit(file, Truth(loss=lambda epochs_trained: 1 / (0.4 * epochs_trained + 0.5)))
     world.run()
     return [record for record in world.history if record.job]
 
@@ -88,7 +88,7 @@ def write_living(path: Path) -> None:
         own = [copied(record, number) for record in records if record.at <= killed]
         last = max(place for place in kept if place <= len(own))
         journal.append(own[:last])
-        journal.remember(*fold(own[:last]).values())
+        journal.save_snapshots(*fold(own[:last]).values())
         journal.append(own[last:])
     journal.close()
 
@@ -109,8 +109,8 @@ def kept_at(records: list[Any]) -> list[int]:
             for record in step:
                 if not isinstance(record, ev.JobSubmitted):
                     apply(living, record)
-            if journal.due(living.name):
-                journal.remember(living)
+            if journal.snapshot_due(living.name):
+                journal.save_snapshots(living)
                 places.append(journal.last_seq())
         journal.close()
     return places
@@ -140,11 +140,11 @@ def copied(record: Any, number: int, later: float = 0.0) -> Any:
     return dataclasses.replace(record, **changes)
 
 
-def remember(path: Path) -> None:
+def save_snapshots(path: Path) -> None:
     """Give every job of the journal its snapshot, as a handler does when it ends."""
     journal = Journal.write(path)
     for job in journal.jobs().values():
-        journal.remember(job)
+        journal.save_snapshots(job)
     journal.close()
 
 
@@ -153,9 +153,9 @@ def remember(path: Path) -> None:
 
 def measure_past(folder: str) -> dict[str, float]:
     """What every command and every start of a handler does first."""
-    Home(Path(folder))
+    StateDirectory(Path(folder))
     began = time.process_time()
-    past = Home(Path(folder)).past()
+    past = StateDirectory(Path(folder)).past()
     seconds = time.process_time() - began
     assert len(past) == JOBS and sum(len(one.job.epochs) for one in past.values()) >= JOBS * EPOCHS
     return {"seconds": seconds, "MB": memory()}
@@ -185,7 +185,7 @@ def measure_handler(folder: str) -> dict[str, float]:
             await handler.wait(handler._events.empty)
             started = time.process_time() - began
             assert len(handler.jobs) == JOBS
-            while any(map(journal.due, handler.jobs)):  # it keeps what nobody kept
+            while any(map(journal.snapshot_due, handler.jobs)):  # it keeps what nobody kept
                 await asyncio.sleep(0.1)
             await asyncio.sleep(1.0)
             before = time.process_time()
@@ -245,14 +245,16 @@ def keep(journal: Journal, living: dict[str, Job], records: list[Any]) -> None:
             living |= fold([record])
         else:
             apply(living[record.job], record)
-    if due := [living[name] for name in {record.job for record in records} if journal.due(name)]:
-        journal.remember(*due)
+    if snapshot_due := [
+        living[name] for name in {record.job for record in records} if journal.snapshot_due(name)
+    ]:
+        journal.save_snapshots(*snapshot_due)
 
 
 @functools.cache
 def _answer(points: tuple[tuple[float, float], ...]) -> list[Any]:
     target = TrainingJob.from_json(spec("job", target={"loss": 1e-4})).spec.target
-    asked: list[Any] = Curve({"metric": "loss", "points": points}, points[-1][0]).asked(target)["asked"]
+    asked: list[Any] = FittedCurve({"metric": "loss", "points": points}, points[-1][0]).asked(target)["asked"]
     return asked
 
 
@@ -307,7 +309,7 @@ def main() -> None:
         past, empty = Path(folder) / "past", Path(folder) / "empty"
         write(past / "journal.db")
         before, start_before = measured("past", past), measured("handler", past)
-        remember(past / "journal.db")
+        save_snapshots(past / "journal.db")
         after, start_after = measured("past", past), measured("handler", past)
         size = (past / "journal.db").stat().st_size / 1e6
         (past / "journal.db").unlink()

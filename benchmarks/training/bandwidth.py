@@ -57,7 +57,7 @@ def run(job: str, at: str, repeat: int) -> dict[str, Any]:
 
 
 def _step(epoch: Any) -> str:
-    return f"{epoch.allocation}{'?' if epoch.kind is EpochKind.MINI else ''}"
+    return f"{epoch.allocation}{'?' if epoch.kind is EpochKind.PROBE else ''}"
 
 
 def _speeds(job: Job) -> list[float]:

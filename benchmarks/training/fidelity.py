@@ -41,7 +41,7 @@ from coach.core.lifecycle.reducer import Reducer
 from coach.handler.state.codec import Record, decode, encode
 from coach.plugins import policy
 from coach.simulation.dynamics.from_journal import Run, learn, runs_of
-from coach.simulation.dynamics.job_dynamics import Training
+from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.reducer_simulation import Driver
 
 FOLDER = Path("results/simulation/journals")
@@ -153,7 +153,7 @@ def stretched(run: Run, wall: Mapping[str, float], core: float = 1.0) -> Run:
     return replace(run, job=replace(run.job, epochs=[epoch(one) for one in run.job.epochs]))
 
 
-def alone(runs: Mapping[str, Run], truths: Mapping[str, Training]) -> dict[str, Run]:
+def alone(runs: Mapping[str, Run], truths: Mapping[str, JobDynamics]) -> dict[str, Run]:
     """The runs of one journal as they would have been without the others beside them, by the driver's own rule.
 
     While the epochs that run use more than CORES, all go slower by the same part. `truths` say how many cores each
@@ -197,7 +197,7 @@ def _same(name: str, one: Recorded, other: Recorded) -> bool:
     return _submitted(one)[name].spec == _submitted(other)[name].spec
 
 
-def truths(recorded: Recorded, others: Sequence[Recorded], paced: bool = False) -> dict[str, Training]:
+def truths(recorded: Recorded, others: Sequence[Recorded], paced: bool = False) -> dict[str, JobDynamics]:
     """What `others` that ran the same job say of each job of `recorded`, of a machine that it has to itself.
 
     `paced`: what they took as it would have been at the pace of `recorded`'s yardstick.

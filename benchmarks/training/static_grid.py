@@ -30,18 +30,18 @@ def row_of(policy: str, repeat: int, finished: Job) -> dict[str, Any]:
     those of the first, which any first epoch needs.
     """
     last = finished.epochs[-1]
-    probes = [epoch for epoch in finished.epochs if epoch.kind is EpochKind.MINI]
+    probes = [epoch for epoch in finished.epochs if epoch.kind is EpochKind.PROBE]
     probing = sum(epoch.seconds for epoch in probes)
     starts = sum(
         epoch.started_at - before.ended_at
         for before, epoch in itertools.pairwise(finished.epochs)
-        if epoch.kind is EpochKind.MINI
+        if epoch.kind is EpochKind.PROBE
     )
     return {
         "policy": policy,
         "repeat": repeat,
         "state": finished.state.value,
-        "epochs": len(finished.real_epochs),
+        "epochs": len(finished.full_epochs),
         "completion_seconds": round(harness.completion(finished), 2),
         "training_seconds": round(sum(epoch.report.train_seconds for epoch in finished.epochs), 2),
         "probing_share": round(probing / harness.completion(finished), 3),

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from coach.core.errors import UserError
-from coach.handler.state.state_directory import Home, Past, unknown_job
+from coach.handler.state.state_directory import StateDirectory, StoredJob, unknown_job
 
 
-def past_jobs(home: Home) -> dict[str, Past]:
+def past_jobs(home: StateDirectory) -> dict[str, StoredJob]:
     """All jobs. Raises UserError where there is none, with the command that makes one."""
     past = home.past()
     if not past:
@@ -16,14 +16,14 @@ def past_jobs(home: Home) -> dict[str, Past]:
     return past
 
 
-def find(past: Mapping[str, Past], name: str) -> Past:
+def find(past: Mapping[str, StoredJob], name: str) -> StoredJob:
     """The job of that name. Raises UserError with the nearest names."""
     if name in past:
         return past[name]
     raise unknown_job(name, past)
 
 
-def find_all(past: Mapping[str, Past], names: Sequence[str], *, last: bool = False) -> list[Past]:
+def find_all(past: Mapping[str, StoredJob], names: Sequence[str], *, last: bool = False) -> list[StoredJob]:
     """The jobs of these names, or all of them without names; `last`: those of the run that was started last.
 
     Raises UserError for unknown names, and for names beside `last`.

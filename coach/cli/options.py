@@ -11,7 +11,7 @@ import typer
 if TYPE_CHECKING:
     from coach.core.cluster import Node
     from coach.handler.session import MakePlatform
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.platforms.base import Platform
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")]
@@ -56,7 +56,7 @@ def local_cluster(nodes: str, bandwidth: str) -> tuple[tuple[Node, ...], MakePla
         require(cluster)
         cluster = limited(cluster, limit)
 
-    def make(home: Home, now: Callable[[], float]) -> Platform:
+    def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
         return LocalPlatform(cluster, functions, home.logs, now, limit)
 
     functions = Functions.ready(lambda text: typer.echo(text, err=True))

@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coach.core.errors import PermanentError, UserError
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 
 #: Characters of a token that a user brings, at least.
 SHORTEST_TOKEN = 20
@@ -48,7 +48,7 @@ class ServiceRunsError(UserError):
 
 
 @contextlib.contextmanager
-def claimed(home: Home) -> Iterator[None]:
+def claimed(home: StateDirectory) -> Iterator[None]:
     """Be the one service of a state folder. Raises ServiceRunsError where there is one already."""
     file = home.path / "service.lock"
     with file.open("a+") as lock:
@@ -68,7 +68,7 @@ def claimed(home: Home) -> Iterator[None]:
             withdraw(home)
 
 
-def _taken(home: Home) -> str:
+def _taken(home: StateDirectory) -> str:
     other = find(home)
     where = f"at {other.url} (process {other.pid})" if other else "and is just starting"
     return (
@@ -77,7 +77,7 @@ def _taken(home: Home) -> str:
     )
 
 
-def publish(home: Home, endpoint: Endpoint) -> None:
+def publish(home: StateDirectory, endpoint: Endpoint) -> None:
     """Let other commands find the service."""
     file = _file(home)
     made = file.with_suffix(".new")
@@ -87,12 +87,12 @@ def publish(home: Home, endpoint: Endpoint) -> None:
     made.replace(file)
 
 
-def withdraw(home: Home) -> None:
+def withdraw(home: StateDirectory) -> None:
     """Let nobody find it any more."""
     _file(home).unlink(missing_ok=True)
 
 
-def find(home: Home) -> Endpoint | None:
+def find(home: StateDirectory) -> Endpoint | None:
     """The service of a state folder; None where none runs, or it does not answer yet."""
     try:
         with (home.path / "service.lock").open("r") as lock, contextlib.suppress(OSError):
@@ -103,7 +103,7 @@ def find(home: Home) -> Endpoint | None:
         return None
 
 
-def own_token(home: Home) -> Path:
+def own_token(home: StateDirectory) -> Path:
     """The state folder's token file, made where there is none. Raises UserError where others may read it."""
     file = home.path / "token"
     with contextlib.suppress(FileExistsError), open(file, "x", opener=_private, encoding="ascii") as out:
@@ -135,5 +135,5 @@ def _private(path: str, flags: int) -> int:
     return os.open(path, flags, 0o600)
 
 
-def _file(home: Home) -> Path:
+def _file(home: StateDirectory) -> Path:
     return home.path / "service.json"

@@ -22,7 +22,7 @@ from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochReport
-from coach.core.jobs.fitted_models import Curve
+from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.reducer import Reducer
@@ -90,7 +90,7 @@ class Handler:
         left_at = self._journal.left_at
         gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
         self._send(ev.HandlerStarted(self.now(), nodes, gone_by))
-        self._start(self._beat())
+        self._start(self._heartbeat())
         self._start(self._catch_up())
         return self
 
@@ -123,16 +123,16 @@ class Handler:
 
     def resume(self, name: str, added_budget: int = 0) -> None:
         """Go on with a job that was interrupted or whose handler died."""
-        self._send(ev.ResumeAsked(self.now(), name, added_budget))
+        self._send(ev.ResumeRequested(self.now(), name, added_budget))
 
     def cancel(self, name: str) -> None:
         """End a job for good, now."""
-        self._send(ev.CancelAsked(self.now(), name))
+        self._send(ev.CancelRequested(self.now(), name))
 
-    def interrupt(self, names: Sequence[str], *, now: bool, by_user: bool = True) -> None:
+    def suspend(self, names: Sequence[str], *, now: bool, by_user: bool = True) -> None:
         """Stop jobs so that they can be resumed: at the running epoch's checkpoint, or `now`."""
         for name in names:
-            self._send(ev.InterruptAsked(self.now(), name, now, by_user))
+            self._send(ev.SuspendRequested(self.now(), name, now, by_user))
 
     async def wait(self, until: Callable[[], bool]) -> None:
         """Return once `until` holds; it is asked after every event. Raises what ended the handler."""
@@ -173,10 +173,12 @@ class Handler:
         changed = {record.job for event, actions in reactions for record in (event, *actions)}
         stopped = {event.job for event, actions in reactions if self._has_stopped(event, actions)}
         kept = [
-            name for name in changed if name in self.jobs and (name in stopped or self._journal.due(name))
+            name
+            for name in changed
+            if name in self.jobs and (name in stopped or self._journal.snapshot_due(name))
         ]
         if kept:
-            self._journal.remember(*(self.jobs[name] for name in kept))
+            self._journal.save_snapshots(*(self.jobs[name] for name in kept))
 
     def _has_stopped(self, event: ev.Event, actions: Sequence[act.Action]) -> bool:
         """Whether its job has just ended, or stopped with all given back."""
@@ -187,11 +189,11 @@ class Handler:
     async def _catch_up(self) -> None:
         """Keep jobs whose records another version of Coach wrote, or a handler that was killed, one at a time."""
         for job in list(self.jobs.values()):
-            if self._journal.due(job.name):
-                self._journal.remember(job)
+            if self._journal.snapshot_due(job.name):
+                self._journal.save_snapshots(job)
             await asyncio.sleep(0)
 
-    async def _beat(self) -> None:
+    async def _heartbeat(self) -> None:
         while True:
             self._journal.beat(self.now())
             await asyncio.sleep(BEAT_SECONDS)
@@ -301,11 +303,16 @@ class Handler:
 
     async def _fit(self, action: act.FitModels) -> None:
         job = self.jobs[action.job]
-        speeds, points, metric, passes = job.speed_points(), job.curve_points(), job.metric, job.passes
+        speeds, points, metric, epochs_trained = (
+            job.speed_points(),
+            job.curve_points(),
+            job.metric,
+            job.epochs_trained,
+        )
 
         def fitted() -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
             speed, convergence = fit_models(speeds, points, metric)
-            return speed, convergence and Curve(convergence, passes).asked(job.spec.spec.target)
+            return speed, convergence and FittedCurve(convergence, epochs_trained).asked(job.spec.spec.target)
 
         try:
             speed, convergence = await asyncio.to_thread(fitted)

@@ -26,7 +26,7 @@ INTERRUPTED = 130
 EXIT_CODES_BY_WEIGHT = (INTERRUPTED, 1, 4, 3, 0)
 
 
-class Watcher(Protocol):
+class RunObserver(Protocol):
     """Whoever shows a run. OSError from any of these (the terminal is gone) stops the run cleanly."""
 
     def said(self, text: str) -> None:
@@ -45,7 +45,7 @@ class Watcher(Protocol):
 class Foreground(ABC):
     """A run that a person watches: jobs of this process (`Session`), or of a service (`coach.service.remote_run`)."""
 
-    def __init__(self, watcher: Watcher) -> None:
+    def __init__(self, watcher: RunObserver) -> None:
         self._watcher = watcher
         self._stops = 0
         self._muted = False
@@ -70,11 +70,11 @@ class Foreground(ABC):
         """Until all jobs have ended or are interrupted; the exit code. Raises CoachError where it cannot go on."""
 
     @abstractmethod
-    def _can_interrupt(self) -> bool:
+    def _can_suspend(self) -> bool:
         """Whether whoever runs the jobs knows of them yet."""
 
     @abstractmethod
-    def _interrupt(self, names: Sequence[str], *, now: bool) -> None:
+    def _suspend(self, names: Sequence[str], *, now: bool) -> None:
         """Ask for an end of these jobs: at once, or at the checkpoint of the running epoch."""
 
     @property
@@ -90,11 +90,11 @@ class Foreground(ABC):
         if level > 3:
             self._watcher.close()
             os._exit(INTERRUPTED)
-        if level == 3 or not self._can_interrupt():
+        if level == 3 or not self._can_suspend():
             assert self._main_task is not None
             self._main_task.cancel()
             return
-        self._interrupt([name for name, job in self.jobs.items() if not over(job)], now=level == 2)
+        self._suspend([name for name, job in self.jobs.items() if not over(job)], now=level == 2)
 
     def output_lost(self) -> None:
         """Nobody sees what is shown any more: show nothing, and stop cleanly."""
@@ -155,4 +155,4 @@ def exit_code(jobs: Iterable[Job]) -> int:
 
 def over(job: Job) -> bool:
     """Whether nothing more happens to it by itself, and all it held is given back and paid."""
-    return job.ended or (job.interrupt and job.phase is Phase.PAUSED and not job.pods)
+    return job.ended or (job.suspend and job.phase is Phase.PAUSED and not job.pods)

@@ -11,13 +11,13 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
-from coach.handler.session import interrupt_orphans
+from coach.handler.session import suspend_orphans
 from coach.handler.state.journal import Journal
 from coach.platforms.base import EpochOrder, Progress
 from coach.plugins import policy
 
 
-class Nowhere:
+class NullPlatform:
     """A platform without nodes: every job stands still, and nothing is asked of it."""
 
     #: As long as the local platform's functions, which are all there ever were.
@@ -53,8 +53,8 @@ def cancel(journal: Journal, names: Sequence[str]) -> None:
 
 
 async def _cancel(journal: Journal, names: Sequence[str]) -> None:
-    interrupt_orphans(journal)
-    async with Handler(Nowhere(), journal, policy("coach")) as handler:
+    suspend_orphans(journal)
+    async with Handler(NullPlatform(), journal, policy("coach")) as handler:
         for name in names:
             handler.cancel(name)
         await handler.wait(lambda: all(handler.jobs[name].ended for name in names))

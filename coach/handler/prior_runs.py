@@ -11,10 +11,12 @@ from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
-from coach.handler.state.state_directory import Past
+from coach.handler.state.state_directory import StoredJob
 
 
-def known_points(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]) -> tuple[KnownSpeed, ...]:
+def known_points(
+    past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]
+) -> tuple[KnownSpeed, ...]:
     """The median speeds that earlier jobs like `spec` measured on these very nodes, and the least part of computing.
 
     Alike are jobs with the same model (by hash), data, batch size, mode and resources: what an epoch's work is.
@@ -33,7 +35,7 @@ def known_points(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...
     )
 
 
-def alike(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterator[Past]:
+def alike(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterator[StoredJob]:
     """Earlier jobs like `spec` that ran epochs on these very nodes, and on no others."""
     for one in past:
         if (
@@ -45,20 +47,20 @@ def alike(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]) -> I
             yield one
 
 
-def known_epochs(past: Iterable[Past], spec: TrainingJob) -> float | None:
+def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
     """Median passes over the data of earlier jobs like `spec` that reached the same target; None: there is none.
 
     How fast a job learns also depends on its optimizer, but neither on its resources nor on the nodes.
     """
-    passes = [
-        one.job.passes
+    epochs_trained = [
+        one.job.epochs_trained
         for one in past
         if one.job.state is State.SUCCEEDED
         and spec.spec.model.sha256
         and _learning(one.job.spec) == _learning(spec)
-        and any(epoch.kind is EpochKind.REAL for epoch in one.job.epochs)
+        and any(epoch.kind is EpochKind.FULL for epoch in one.job.epochs)
     ]
-    return statistics.median(passes) if passes else None
+    return statistics.median(epochs_trained) if epochs_trained else None
 
 
 def _work(spec: TrainingJob) -> tuple[Any, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.jobs.reasons import REASON_INFO, Reason, State
 from coach.core.money import Money
 
 
@@ -28,12 +28,12 @@ def refuse_resume(job: Job, added: Money, *, orphan: bool = False) -> None:
     if added and job.ledger.budget is None:
         raise NotNowError(f"{job.name} has no budget, so none can be added; resume it without --add-budget")
     if job.ended and job.reason in _FINAL:
-        words = MEANING[job.reason].words
+        words = REASON_INFO[job.reason].words
         raise NotNowError(f"{job.name} has ended ({words}): {_FINAL[job.reason]}")
     if job.state is State.BUDGET_EXHAUSTED and not added:
         raise NotNowError(
             f"{job.name} has used up its budget ({job.message}); go on with more: "
             f"coach resume {job.name} --add-budget AMOUNT"
         )
-    if not (job.ended or job.interrupt or orphan or added):
-        raise NotNowError(f"{job.name} was not stopped: {MEANING[job.reason].words}")
+    if not (job.ended or job.suspend or orphan or added):
+        raise NotNowError(f"{job.name} was not stopped: {REASON_INFO[job.reason].words}")

@@ -22,14 +22,14 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
 from coach.handler.handler import Handler
-from coach.handler.interactive_run import Foreground, Watcher, over
+from coach.handler.interactive_run import Foreground, RunObserver, over
 from coach.handler.prior_runs import known_epochs, known_points
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Chosen, Home, Past, choose
+from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose
 from coach.platforms.base import Platform, Progress
 
 #: Makes the platform: from the nodes, the folder for a job's logs, and the handler's clock.
-MakePlatform = Callable[[Home, Callable[[], float]], Platform]
+MakePlatform = Callable[[StateDirectory, Callable[[], float]], Platform]
 
 
 class Session(Foreground):
@@ -40,13 +40,13 @@ class Session(Foreground):
 
     def __init__(
         self,
-        home: Home,
+        home: StateDirectory,
         specs: Sequence[TrainingJob],
         *,
         nodes: tuple[Node, ...],
         policy: AllocationPolicy,
         make_platform: MakePlatform,
-        watcher: Watcher,
+        watcher: RunObserver,
         resumed: Sequence[str] = (),
         added_budget: Money = 0,
     ) -> None:
@@ -96,15 +96,17 @@ class Session(Foreground):
             with contextlib.closing(journal):
                 return self._run(lambda: self._main(journal, past, planning))
 
-    def _choose(self, past: dict[str, Past]) -> list[Chosen]:
+    def _choose(self, past: dict[str, StoredJob]) -> list[Chosen]:
         chosen = [Chosen(past[name].job.spec, past[name]) for name in self._resumed]
         for spec in self._specs:
             chosen.append(choose(spec, past, [one.name for one in chosen]))
         return chosen
 
-    async def _main(self, journal: Journal, past: dict[str, Past], planning: contextlib.ExitStack) -> None:
+    async def _main(
+        self, journal: Journal, past: dict[str, StoredJob], planning: contextlib.ExitStack
+    ) -> None:
         self._listen_to_signals()
-        interrupt_orphans(journal)
+        suspend_orphans(journal)
         platform = self._make_platform(self.home, lambda: self.handler.now() if self.handler else 0.0)
         self.handler = Handler(platform, journal, self.policy)
         self.handler.observers.append(self._observe)
@@ -117,7 +119,7 @@ class Session(Foreground):
             planning.close()
             await self.handler.wait(lambda: all(over(job) for job in self.jobs.values()))
 
-    def _start_jobs(self, handler: Handler, past: dict[str, Past]) -> None:
+    def _start_jobs(self, handler: Handler, past: dict[str, StoredJob]) -> None:
         """Submit the new ones with what is known of their like, and go on with the others."""
         for one in self.chosen:
             if one.past is None:
@@ -134,20 +136,20 @@ class Session(Foreground):
                 self._pending.add(one.name)
                 handler.resume(one.name, self._added_budget)
 
-    def _can_interrupt(self) -> bool:
+    def _can_suspend(self) -> bool:
         return self.handler is not None and not self._pending
 
-    def _interrupt(self, names: Sequence[str], *, now: bool) -> None:
+    def _suspend(self, names: Sequence[str], *, now: bool) -> None:
         assert self.handler is not None
-        self.handler.interrupt(names, now=now)
+        self.handler.suspend(names, now=now)
 
     def _observe(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
-        if isinstance(event, ev.JobSubmitted | ev.ResumeAsked):
+        if isinstance(event, ev.JobSubmitted | ev.ResumeRequested):
             self._pending.discard(event.job)
         self._show(lambda: self._watcher.happened(event, actions))
 
 
-def checkpoints_uri(home: Home, spec: TrainingJob) -> str:
+def checkpoints_uri(home: StateDirectory, spec: TrainingJob) -> str:
     """URI of the folder for a job's checkpoints: its own, also where several job files name one folder."""
     uri = spec.spec.checkpoint.uri
     # Nothing in our file URIs is escaped: fsspec reads them as they stand.
@@ -166,12 +168,12 @@ def _common_journal(chosen: Sequence[Chosen]) -> Path | None:
     return next(iter(journals), None)
 
 
-def interrupt_orphans(journal: Journal) -> None:
+def suspend_orphans(journal: Journal) -> None:
     """Jobs whose handler died without a word count as interrupted, so that only those asked for go on.
 
     Their users did not stop them: a service that starts goes on with them.
     """
     at = Clock(journal.last_at()).now()
-    orphans = [job for job in journal.jobs().values() if not job.ended and not job.interrupt]
+    orphans = [job for job in journal.jobs().values() if not job.ended and not job.suspend]
     if orphans:
-        journal.append([ev.InterruptAsked(at, job.name, True, by_user=False) for job in orphans])
+        journal.append([ev.SuspendRequested(at, job.name, True, by_user=False) for job in orphans])

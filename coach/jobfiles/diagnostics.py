@@ -10,7 +10,7 @@ from typing import Any
 from coach.core.errors import UserError
 
 _LONGEST_VALUE = 72
-_MOST_SHOWN = 100
+_MAX_SHOWN = 100
 
 
 def plain(text: str, longest: int = _LONGEST_VALUE) -> str:
@@ -69,7 +69,7 @@ class JobFileError(UserError):
 
     def __init__(self, problems: Sequence[Problem]) -> None:
         self.problems = tuple(problems)
-        lines = [str(problem) for problem in self.problems[:_MOST_SHOWN]]
-        if len(self.problems) > _MOST_SHOWN:
-            lines.append(f"and {len(self.problems) - _MOST_SHOWN} more")
+        lines = [str(problem) for problem in self.problems[:_MAX_SHOWN]]
+        if len(self.problems) > _MAX_SHOWN:
+            lines.append(f"and {len(self.problems) - _MAX_SHOWN} more")
         super().__init__("\n".join(lines))

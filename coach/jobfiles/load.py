@@ -18,11 +18,11 @@ from coach.core.spec.job import DataFormat, TrainingJob
 from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
 from coach.jobfiles.validate import check, find, place
-from coach.jobfiles.yaml_nodes import MOST_BYTES, Node, read
+from coach.jobfiles.yaml_nodes import MAX_BYTES, YamlNode, read
 
 FILE_SCHEME = "file://"
 #: A model file is a page or two of Python.
-MOST_MODEL_BYTES = 16 << 20
+MAX_MODEL_BYTES = 16 << 20
 
 _PATH_FIELDS = (("spec", "model", "file"), ("spec", "data", "uri"), ("spec", "checkpoint", "uri"))
 _HOW_TO_GET = {
@@ -45,7 +45,7 @@ class _Found:
     """A job, still with the nodes that know where its fields stand; of a wrong one, what is right of it."""
 
     path: Path
-    document: Node
+    document: YamlNode
     job: TrainingJob
 
     def wrote(self, at: tuple[str, ...], value: str) -> bool:
@@ -128,7 +128,7 @@ def _contents(path: Path) -> bytes:
     if not stat.S_ISREG(path.stat().st_mode):
         raise ValueError("not a file")
     with path.open("rb") as file:
-        return file.read(MOST_BYTES + 1)
+        return file.read(MAX_BYTES + 1)
 
 
 def _read(data: bytes, path: Path) -> tuple[list[_Found], list[Problem]]:
@@ -204,7 +204,7 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
             return []  # the functions check a folder's hash: they know which of its files are read
         if not stat.S_ISREG(kind):
             return [found.problem(at, "not a file", _shown(path), "a file or folder")]
-        if is_model and path.stat().st_size > MOST_MODEL_BYTES:
+        if is_model and path.stat().st_size > MAX_MODEL_BYTES:
             return [found.problem(at, "too large for a model file", _shown(path), "a Python file")]
         if not is_model and "sha256" not in holder:
             return []

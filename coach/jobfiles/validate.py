@@ -14,11 +14,11 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from coach.core.spec.job import API_VERSION, TrainingJob
-from coach.core.spec.types import ARGUMENT_NAME_PATTERN, IN_WORDS, LABEL_KEY_PATTERN, Conflict
+from coach.core.spec.types import ARGUMENT_NAME_PATTERN, IN_WORDS, LABEL_KEY_PATTERN, CrossFieldError
 from coach.jobfiles.diagnostics import Problem, dotted, show
 from coach.jobfiles.hints import right_for
 from coach.jobfiles.schema import KIND, branches, lookup
-from coach.jobfiles.yaml_nodes import Node
+from coach.jobfiles.yaml_nodes import YamlNode
 
 Path = tuple[str, ...]
 
@@ -39,7 +39,7 @@ _ENOUGH = 200  #: mistakes in one document; a file with more is no slip
 
 
 def check(
-    document: Node, path: str, told: Iterable[Problem] = ()
+    document: YamlNode, path: str, told: Iterable[Problem] = ()
 ) -> tuple[TrainingJob | None, list[Problem]]:
     """The job that a document holds, and its mistakes. Where there are any, the job is what is left of it without
     the fields that are wrong (None where nothing is left): good only for looking at the other fields. What `told`
@@ -88,7 +88,7 @@ def check(
     return job, new
 
 
-def place(document: Node, at: Path) -> tuple[int, int]:
+def place(document: YamlNode, at: Path) -> tuple[int, int]:
     """Line and column of the value at a path, or of the deepest part of it that is there."""
     node, line, column = document, document.line, document.column
     for key in at:
@@ -102,7 +102,7 @@ def place(document: Node, at: Path) -> tuple[int, int]:
     return line, column
 
 
-def _valueless(node: Node, path: str, at: Path = ()) -> Iterator[tuple[Path, Problem]]:
+def _valueless(node: YamlNode, path: str, at: Path = ()) -> Iterator[tuple[Path, Problem]]:
     """Keys with nothing behind them: forgotten, or meant as a default? Better to ask."""
     for key, item in node.items:
         inner = (*at, key.text)
@@ -125,7 +125,7 @@ def _location(error: ErrorDetails) -> Path:
     return at
 
 
-def _mistake(document: Node, path: str, at: Path, error: ErrorDetails) -> Problem:
+def _mistake(document: YamlNode, path: str, at: Path, error: ErrorDetails) -> Problem:
     line, column = place(document, at)
     kind, seen = error["type"], show(error["input"])
     right = right_for(at)
@@ -168,7 +168,7 @@ _PROBLEMS = {
 }
 
 
-def _conflict(document: Node, path: str, at: Path, conflict: Conflict) -> Problem:
+def _conflict(document: YamlNode, path: str, at: Path, conflict: CrossFieldError) -> Problem:
     where = _inside(at, conflict.at)
     found = find(document, where)
     if found is None:  # a default is in conflict: point to what was written
@@ -192,22 +192,22 @@ def _similar(at: Path) -> str:
     return f"did you mean {folded[close[0]]}?" if close else f"one of {', '.join(names)}"
 
 
-def _key_place(document: Node, at: Path) -> tuple[int, int]:
+def _key_place(document: YamlNode, at: Path) -> tuple[int, int]:
     parent = find(document, at[:-1])
     found = parent.find(at[-1]) if parent else None
     return (found[0].line, found[0].column) if found else place(document, at)
 
 
-def find(document: Node, at: Path) -> Node | None:
+def find(document: YamlNode, at: Path) -> YamlNode | None:
     """What stands at a path of keys, or None."""
-    node: Node | None = document
+    node: YamlNode | None = document
     for key in at:
         found = node.find(int(key) if node.kind is list and key.isdigit() else key) if node else None
         node = found[1] if found else None
     return node
 
 
-def _paths(conflict: Conflict) -> list[Path]:
+def _paths(conflict: CrossFieldError) -> list[Path]:
     return [conflict.at, *conflict.others]
 
 

@@ -28,9 +28,9 @@ from yaml.reader import Reader
 
 from coach.jobfiles.diagnostics import Problem, dotted, plain, show
 
-MOST_BYTES = 1 << 20
+MAX_BYTES = 1 << 20
 DEEPEST = 32
-MOST_NODES = 20_000  #: in a file, after aliases are put in
+MAX_NODES = 20_000  #: in a file, after aliases are put in
 
 Value = str | int | float | bool | None
 
@@ -57,14 +57,14 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 
 @dataclass(slots=True)
-class Node:
+class YamlNode:
     """A value and where it stands. `items` of a mapping are (key, its node); those of a list have empty keys."""
 
     line: int
     column: int
     value: Value = None
     kind: type = NoneType  #: dict, list, or the scalar's type
-    items: list[tuple[Key, Node]] = field(default_factory=list)
+    items: list[tuple[Key, YamlNode]] = field(default_factory=list)
     size: int = 1
     height: int = 1
 
@@ -80,7 +80,7 @@ class Node:
                 values.setdefault(key.text, node.plain())
         return values
 
-    def find(self, key: str | int) -> tuple[Key, Node] | None:
+    def find(self, key: str | int) -> tuple[Key, YamlNode] | None:
         """The item of this key or index."""
         if self.kind is list and isinstance(key, int) and 0 <= key < len(self.items):
             return self.items[key]
@@ -107,16 +107,16 @@ class _Stop(Exception):
 class _Open:
     """A collection whose end has not come yet."""
 
-    node: Node
+    node: YamlNode
     anchor: str | None
     key: Key | None = None
     lines: dict[str, int] = field(default_factory=dict)  #: where each key was said first
 
 
-def read(data: bytes, path: str) -> tuple[list[Node], list[Problem]]:
+def read(data: bytes, path: str) -> tuple[list[YamlNode], list[Problem]]:
     """The documents of a file, and its mistakes as YAML. Empty documents are left out."""
     problems: list[Problem] = []
-    documents: list[Node] = []
+    documents: list[YamlNode] = []
     try:
         text = _decode(data)
         loader = yaml.SafeLoader(text)
@@ -134,8 +134,8 @@ def read(data: bytes, path: str) -> tuple[list[Node], list[Problem]]:
 
 
 def _decode(data: bytes) -> str:
-    if len(data) > MOST_BYTES:
-        raise _Stop(1, 1, "too large", f"{len(data)} bytes or more", f"at most {MOST_BYTES} bytes")
+    if len(data) > MAX_BYTES:
+        raise _Stop(1, 1, "too large", f"{len(data)} bytes or more", f"at most {MAX_BYTES} bytes")
     try:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
@@ -193,10 +193,10 @@ class _Composer:
         self.path = path
         self.problems = problems
         self.open: list[_Open] = []
-        self.anchors: dict[str, Node | None] = {}
+        self.anchors: dict[str, YamlNode | None] = {}
         self.count = 0
 
-    def take(self, event: Event) -> Node | None:
+    def take(self, event: Event) -> YamlNode | None:
         """The next event's document, where the event ends one."""
         if isinstance(event, DocumentStartEvent):
             self.anchors = {}
@@ -221,15 +221,15 @@ class _Composer:
             return self.put(self.alias(event), None)
         return None
 
-    def node(self, event: NodeEvent, kind: type) -> Node:
+    def node(self, event: NodeEvent, kind: type) -> YamlNode:
         self.bound(1, event)
-        node = Node(*_start(event), kind=kind)
+        node = YamlNode(*_start(event), kind=kind)
         tag = getattr(event, "tag", None)
         if kind is not NoneType and tag not in (None, "!", _TAG + ("map" if kind is dict else "seq")):
             self.tell(node, "a tag", plain(tag or ""), "no tag")
         return node
 
-    def scalar(self, event: ScalarEvent) -> Node:
+    def scalar(self, event: ScalarEvent) -> YamlNode:
         node = self.node(event, NoneType)
         text: str = event.value
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
@@ -246,7 +246,7 @@ class _Composer:
                 )
         return node
 
-    def alias(self, event: AliasEvent) -> Node:
+    def alias(self, event: AliasEvent) -> YamlNode:
         name = f"*{plain(event.anchor or '')}"
         if event.anchor not in self.anchors:
             raise _Stop(*_start(event), "an alias of nothing", name, "an anchor before it")
@@ -258,7 +258,7 @@ class _Composer:
             raise _Stop(*_start(event), "too deep with its alias", name, f"at most {DEEPEST} levels")
         return node
 
-    def put(self, node: Node, anchor: str | None, scalar: ScalarEvent | None = None) -> Node | None:
+    def put(self, node: YamlNode, anchor: str | None, scalar: ScalarEvent | None = None) -> YamlNode | None:
         """A finished node goes into the collection it belongs to; without one it is a document."""
         if anchor:
             self.anchors[anchor] = node
@@ -274,7 +274,7 @@ class _Composer:
             parent.key = None
         return None
 
-    def key(self, parent: _Open, node: Node, scalar: ScalarEvent | None) -> Key:
+    def key(self, parent: _Open, node: YamlNode, scalar: ScalarEvent | None) -> Key:
         if node.kind in (dict, list):
             self.tell(node, "a key that is no text", show(node.plain()), "a word as the key")
             return Key("", node.line, node.column)
@@ -288,15 +288,15 @@ class _Composer:
 
     def bound(self, count: int, event: NodeEvent) -> None:
         self.count += count
-        if self.count > MOST_NODES:
+        if self.count > MAX_NODES:
             raise _Stop(
                 *_start(event),
                 "too many values",
                 f"{self.count}",
-                f"at most {MOST_NODES} with all aliases put in",
+                f"at most {MAX_NODES} with all aliases put in",
             )
 
-    def tell(self, node: Node, problem: str, seen: str, right: str) -> None:
+    def tell(self, node: YamlNode, problem: str, seen: str, right: str) -> None:
         field = dotted(inner.key.text for inner in self.open if inner.key)
         self.problems.append(Problem(self.path, node.line, node.column, field, problem, seen, right))
 

@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 
 from coach.core.cluster import PodId, Role
-from coach.core.jobs.actions import Patience
+from coach.core.jobs.actions import StallTimeouts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START
@@ -77,8 +77,8 @@ class Progressing:
     So a handler that stood still saw nothing, and on a machine that is too busy to answer all is waited for longer.
     """
 
-    def __init__(self, patience: Patience, at: float) -> None:
-        self._patience = patience
+    def __init__(self, stall_timeouts: StallTimeouts, at: float) -> None:
+        self._patience = stall_timeouts
         self._at = at
         self._version = -1
         self._waited = 0.0  #: seconds since the last sign of progress
@@ -228,8 +228,8 @@ class GangClient:
         seen = -1
         calls = 1
         began = self._now()
-        patience = self._order.action.patience
-        progressing = Progressing(patience, began) if worker and patience else None
+        stall_timeouts = self._order.action.stall_timeouts
+        progressing = Progressing(stall_timeouts, began) if worker and stall_timeouts else None
         while True:
             wait = POLL_SECONDS if worker else 0.0
             body = {"op": "status", "epoch": self._order.action.token, "wait": wait, "seen": seen}

@@ -11,7 +11,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import AT_REST, Reason
+from coach.core.jobs.reasons import RESUMABLE, Reason
 from coach.core.money import Charge, to_amount
 from coach.report.formatting import iso
 
@@ -45,13 +45,13 @@ class Pauses:
 
     def take(self, record: Any) -> None:
         """One more record."""
-        if self._since is not None and isinstance(record, ev.ResumeAsked | act.RunEpoch):
+        if self._since is not None and isinstance(record, ev.ResumeRequested | act.RunEpoch):
             self.found.append((self._since, record.at))
             self._since = None
         elif self._since is None:
             if isinstance(record, ev.HandlerStarted) and self._before is not None:
                 self._since = self._before
-            elif isinstance(record, act.Enter) and record.reason in AT_REST:
+            elif isinstance(record, act.SetStatus) and record.reason in RESUMABLE:
                 self._since = record.at
         if record.job:
             self._before = record.at
@@ -93,7 +93,7 @@ def attempts(records: Iterable[Any], name: str) -> list[Attempt]:
 
 
 @dataclass(frozen=True, slots=True)
-class Purse:
+class Balance:
     """A job's money at a time: spent, and reserved beside it, in currency units."""
 
     at: float
@@ -101,14 +101,14 @@ class Purse:
     reserved: float
 
 
-def money(records: Iterable[Any], name: str) -> list[Purse]:
+def money(records: Iterable[Any], name: str) -> list[Balance]:
     """How the money of job `name` went: one entry after each record that moved some."""
-    found: list[Purse] = []
+    found: list[Balance] = []
     for record, known in replay(record for record in records if record.job in ("", name)):
         if name not in known:
             continue
         ledger = known[name].ledger
-        now = Purse(record.at, to_amount(ledger.spent), to_amount(ledger.reserved))
+        now = Balance(record.at, to_amount(ledger.spent), to_amount(ledger.reserved))
         if not found or (found[-1].spent, found[-1].reserved) != (now.spent, now.reserved):
             found.append(now)
     return found

@@ -23,7 +23,7 @@ from coach.core.cluster import Allocation
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.report import formatting
-from coach.report.accounting import Attempt, Purse, attempts, money
+from coach.report.accounting import Attempt, Balance, attempts, money
 from coach.report.export import write
 
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#666666"
@@ -46,7 +46,7 @@ STYLE: dict[str, Any] = {
 #: From so many seconds on, the time axis is in minutes; then hours.
 MINUTES, HOURS = 180.0, 3 * 3600.0
 #: Widest surface that is drawn, in workers and in servers.
-MOST_CELLS = 32
+MAX_CELLS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +55,7 @@ class Story:
 
     job: Job
     attempts: Sequence[Attempt]
-    purse: Sequence[Purse]
+    purse: Sequence[Balance]
     now: float
 
     @classmethod
@@ -119,9 +119,9 @@ def draw_curve(axes: Sequence[Axes], story: Story) -> None:
     job = story.job
     for ax, metric, colour in zip(axes, ("loss", "accuracy"), (BLUE, GREEN), strict=True):
         epochs = job.evaluated_epochs
-        x = np.array([epoch.passes for epoch in epochs])
+        x = np.array([epoch.epochs_trained for epoch in epochs])
         y = np.array([getattr(epoch.report, metric) for epoch in epochs], dtype=float)
-        real = np.array([epoch.kind is EpochKind.REAL for epoch in epochs], dtype=bool)
+        real = np.array([epoch.kind is EpochKind.FULL for epoch in epochs], dtype=bool)
         ax.plot(x, y, "-", color=colour, linewidth=1.2, alpha=0.6)
         ax.plot(x[real], y[real], "o", color=colour, markersize=4.5, label="epoch")
         if not real.all():
@@ -145,11 +145,11 @@ def draw_curve(axes: Sequence[Axes], story: Story) -> None:
 
 def _target(ax: Axes, job: Job) -> None:
     ax.axhline(job.target, color=RED, linestyle="--", linewidth=1.2, label=f"target {job.target:g}")
-    if job.convergence is None or not job.real_epochs:
+    if job.convergence is None or not job.full_epochs:
         return
     last = job.last_x()
-    end = job.passes if job.ended or last is None else min(last.expected, 4 * job.passes)
-    x = np.linspace(job.epochs[0].passes, max(end, job.passes), 60)
+    end = job.epochs_trained if job.ended or last is None else min(last.expected, 4 * job.epochs_trained)
+    x = np.linspace(job.epochs[0].epochs_trained, max(end, job.epochs_trained), 60)
     bounds = [job.convergence.interval(float(at)) for at in x]
     ax.plot(
         x, [job.convergence.predict(float(at)) for at in x], ":", color=GREY, linewidth=1.3, label="fitted"
@@ -179,7 +179,7 @@ def draw_allocation(axes: Sequence[Axes], story: Story) -> None:
             ax.plot(at, count, "-", color=colour, linewidth=width, solid_capstyle="butt", label=label)
     said = set()
     for span, at in zip(story.attempts, times, strict=True):
-        what = "probe" if span.order.kind is EpochKind.MINI else ""
+        what = "probe" if span.order.kind is EpochKind.PROBE else ""
         if span.end is not None and not span.counted:
             what = "did not count"
         if what:
@@ -247,8 +247,8 @@ def draw_speed(axes: Sequence[Axes], story: Story) -> None:
         ax.text(0.5, 0.5, "no speed is known yet", ha="center", transform=ax.transAxes)
         return
     seen = [Allocation(p.workers, p.servers) for p in job.speed.points]
-    most_w = min(MOST_CELLS, max(job.maximum.workers, *(at.workers for at in seen)))
-    most_s = min(MOST_CELLS, max(job.maximum.servers, *(at.servers for at in seen)))
+    most_w = min(MAX_CELLS, max(job.maximum.workers, *(at.workers for at in seen)))
+    most_s = min(MAX_CELLS, max(job.maximum.servers, *(at.servers for at in seen)))
     grid = [(w, s) for s in range(1, most_s + 1) for w in range(1, most_w + 1)]
     surface = job.speed.predict_all(grid).reshape(most_s, most_w)
     image = ax.imshow(
@@ -278,7 +278,7 @@ def draw_speed(axes: Sequence[Axes], story: Story) -> None:
                 markeredgecolor="black",
             )
     ax.plot([], [], "o", markerfacecolor="white", markeredgecolor="black", linestyle="", label="measured")
-    path = [at for at, _ in itertools.groupby(epoch.allocation for epoch in job.real_epochs)]
+    path = [at for at, _ in itertools.groupby(epoch.allocation for epoch in job.full_epochs)]
     for before, after in itertools.pairwise(path):
         look = {
             "arrowstyle": "-|>",

@@ -11,7 +11,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
+from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import Charge
 from coach.report import formatting
@@ -31,7 +31,7 @@ class Line:
     important: bool = True
 
 
-class Narrator:
+class EventFormatter:
     """Puts records into words. `jobs()` gives them as they stand after the record (live: after its whole event)."""
 
     def __init__(self, jobs: Callable[[], Mapping[str, Job]]) -> None:
@@ -66,7 +66,7 @@ class Narrator:
         many = formatting.count(len(record.known_points), "allocation")
         return f"submitted; earlier jobs like it measured the speed of {many}"
 
-    def _resumed(self, job: Job, record: ev.ResumeAsked) -> str:
+    def _resumed(self, job: Job, record: ev.ResumeRequested) -> str:
         self._stopped.discard(job.name)
         more = ""
         if record.added_budget:
@@ -74,17 +74,17 @@ class Narrator:
         where = f"from the checkpoint of epoch {len(job.epochs)}" if job.epochs else "from the start"
         return f"resumed {where}{more}"
 
-    def _stopping(self, job: Job, record: ev.InterruptAsked) -> str | None:
+    def _stopping(self, job: Job, record: ev.SuspendRequested) -> str | None:
         if not job.running:
             return None
         if record.now:
             return f"stopping epoch {job.running.number} now"
         return f"stopping at the end of epoch {job.running.number}"
 
-    def _decide(self, job: Job, record: act.Decide) -> str | None:
+    def _decide(self, job: Job, record: act.SetAllocation) -> str | None:
         last = self._last.get(job.name)
         self._last[job.name] = record.kind, record.allocation
-        if record.kind is EpochKind.MINI:
+        if record.kind is EpochKind.PROBE:
             return f"probe {record.allocation}: {_after_colon(record.why)}"
         if last == (record.kind, record.allocation):
             return None
@@ -107,7 +107,7 @@ class Narrator:
         again = f", attempt {record.attempt}" if record.attempt > 1 else ""
         limit = f"at most {formatting.duration(record.deadline)}"
         hold = f"{formatting.money(record.reservation, _currency(job))} reserved"
-        what = "mini-epoch" if record.kind is EpochKind.MINI else "epoch"
+        what = "mini-epoch" if record.kind is EpochKind.PROBE else "epoch"
         return f"{what} {record.number} starts with {record.allocation}{again}: {limit}, {hold}", False
 
     def _settle(self, job: Job, record: act.Settle) -> str | tuple[str, bool] | None:
@@ -123,7 +123,7 @@ class Narrator:
             return None
         report = epoch.report
         kind = ""
-        if epoch.kind is EpochKind.MINI:
+        if epoch.kind is EpochKind.PROBE:
             kind = f" ({formatting.percent(epoch.fraction)} of the data)"
         measure = f" loss {formatting.score(report.loss)}, accuracy {formatting.score(report.accuracy)}"
         if report.loss is None:
@@ -134,36 +134,38 @@ class Narrator:
         return f"epoch {epoch.number}{kind}: {epoch.allocation}{measure} in {time}, {cost}"
 
     def _failed(self, job: Job, record: ev.EpochFailed) -> str:
-        if record.reason in (Reason.INTERRUPTED, Reason.CANCELLED_BY_USER):
+        if record.reason in (Reason.SUSPENDED, Reason.CANCELLED_BY_USER):
             return "the running epoch was stopped; it does not count"
-        return f"an epoch failed: {MEANING[record.reason].words} ({record.reason.value}): {record.message}"
+        return (
+            f"an epoch failed: {REASON_INFO[record.reason].words} ({record.reason.value}): {record.message}"
+        )
 
-    def _back(self, job: Job, record: act.GoBack) -> str:
+    def _back(self, job: Job, record: act.RollBack) -> str:
         where = f"to the checkpoint of epoch {record.epochs}" if record.epochs else "to the start"
         return f"back {where}: epoch {record.epochs + 1} is trained again"
 
     def _lost(self, job: Job, record: ev.PodLost) -> str:
         return f"{record.pod.name} is gone: {record.message}"
 
-    def _enter(self, job: Job, record: act.Enter) -> str | tuple[str, bool] | None:
+    def _enter(self, job: Job, record: act.SetStatus) -> str | tuple[str, bool] | None:
         if record.reason in _SAID_ELSEWHERE:
             return None
-        if record.reason in AT_REST:
+        if record.reason in RESUMABLE:
             if job.name in self._stopped:
                 return None
             self._stopped.add(job.name)
-        state = MEANING[record.reason].state or State.FAILED
+        state = REASON_INFO[record.reason].state or State.FAILED
         if state.ended:
             return f"{state.value}: {record.message}"
         if record.reason is Reason.STARTING_FUNCTIONS:
             return f"starts {record.message}", False
-        return f"{MEANING[record.reason].words}: {record.message}"
+        return f"{REASON_INFO[record.reason].words}: {record.message}"
 
 
 def history(records: Iterable[Any], name: str | None = None) -> Iterator[Line]:
     """The lines of a journal's records, of one job or of all."""
     known: Mapping[str, Job] = {}
-    narrator = Narrator(lambda: known)
+    narrator = EventFormatter(lambda: known)
     for record, known in replay(records):  # noqa: B007 - the narrator reads it
         line = narrator.tell(record)
         if line and name in (None, line.job):
@@ -184,14 +186,14 @@ def _epoch_speed(job: Job, allocation: Allocation) -> float:
 
 
 _TELLERS: dict[type, Any] = {
-    ev.JobSubmitted: Narrator._submitted,
-    ev.ResumeAsked: Narrator._resumed,
-    ev.InterruptAsked: Narrator._stopping,
-    ev.EpochFailed: Narrator._failed,
-    ev.PodLost: Narrator._lost,
-    act.GoBack: Narrator._back,
-    act.Decide: Narrator._decide,
-    act.RunEpoch: Narrator._run,
-    act.Settle: Narrator._settle,
-    act.Enter: Narrator._enter,
+    ev.JobSubmitted: EventFormatter._submitted,
+    ev.ResumeRequested: EventFormatter._resumed,
+    ev.SuspendRequested: EventFormatter._stopping,
+    ev.EpochFailed: EventFormatter._failed,
+    ev.PodLost: EventFormatter._lost,
+    act.RollBack: EventFormatter._back,
+    act.SetAllocation: EventFormatter._decide,
+    act.RunEpoch: EventFormatter._run,
+    act.Settle: EventFormatter._settle,
+    act.SetStatus: EventFormatter._enter,
 }

@@ -16,7 +16,7 @@ import numpy as np
 
 from coach.core.errors import UserError
 from coach.core.estimation.convergence import Metric
-from coach.core.estimation.speed_table import SPEED_COLUMNS, Line, lines_of, measured_models
+from coach.core.estimation.speed_table import SPEED_COLUMNS, CsvRow, lines_of, measured_models
 from coach.report import formatting
 from coach.research import estimator_evaluation
 from coach.research.estimator_evaluation import CurveTask, Speeds
@@ -25,9 +25,9 @@ CURVE_COLUMNS = {"metric", "values"}
 #: A metric of such a name is an accuracy, any other a loss.
 ACCURACY = re.compile(r"acc|top.?\d", re.IGNORECASE)
 #: Fewer configurations leave nothing to predict.
-LEAST_CONFIGURATIONS = estimator_evaluation.PROBES // 2 + 1
+MIN_CONFIGURATIONS = estimator_evaluation.PROBES // 2 + 1
 #: Real epochs of a run, at least.
-LEAST_EPOCHS = 4
+MIN_EPOCHS = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +70,8 @@ def read_measurements(path: Path | str) -> Measurements:
     """What is in one file or folder. Raises UserError where nothing in it can be read as speeds or curves."""
     source = Path(path)
     files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
-    speed_lines: list[Line] = []
-    curve_lines: list[Line] = []
+    speed_lines: list[CsvRow] = []
+    curve_lines: list[CsvRow] = []
     runs: list[Run] = []
     left_out: list[str] = []
     for file in files:
@@ -108,17 +108,17 @@ def _text(file: Path) -> str:
 # -- speeds -----------------------------------------------------------------------------------------------
 
 
-def _speeds(lines: Sequence[Line], left_out: list[str]) -> dict[str, Speeds]:
+def _speeds(lines: Sequence[CsvRow], left_out: list[str]) -> dict[str, Speeds]:
     """The speeds of the models with enough configurations."""
     found: dict[str, Speeds] = {}
     for name, model in measured_models(lines).items():
         if model.holes:
             left_out.append(f"{name}: no speed at {_some(f'{w}x{s}' for w, s in model.holes)}")
-        if len(model.speeds) >= LEAST_CONFIGURATIONS:
+        if len(model.speeds) >= MIN_CONFIGURATIONS:
             found[name] = model.speeds
         else:
             count = formatting.count(len(model.speeds), "configuration")
-            left_out.append(f"{name}: {count}, wanted at least {LEAST_CONFIGURATIONS}")
+            left_out.append(f"{name}: {count}, wanted at least {MIN_CONFIGURATIONS}")
     return found
 
 
@@ -131,7 +131,7 @@ def _some(things: Iterable[str], most: int = 5) -> str:
 # -- learning curves --------------------------------------------------------------------------------------
 
 
-def _curves(lines: Sequence[Line], left_out: list[str]) -> dict[str, list[CurveTask]]:
+def _curves(lines: Sequence[CsvRow], left_out: list[str]) -> dict[str, list[CurveTask]]:
     """Runs cut from each curve, by metric. A curve ends before its first value that is not a number."""
     tasks: dict[str, list[CurveTask]] = {}
     for line in lines:
@@ -174,8 +174,8 @@ def _runs(file: Path, left_out: list[str]) -> Iterator[Run]:
             *before, real = (
                 _epochs({name: of[i] for name, of in arrays.items()}) for i in range(parts.pop())
             )
-            if len(real) < LEAST_EPOCHS:
-                raise ValueError(f"{len(real)} real epochs, wanted at least {LEAST_EPOCHS}")
+            if len(real) < MIN_EPOCHS:
+                raise ValueError(f"{len(real)} real epochs, wanted at least {MIN_EPOCHS}")
         except ValueError as error:
             left_out.append(f"{file}: job {number}: {error}")
         else:

@@ -12,7 +12,7 @@ from coach.report import formatting
 from coach.report.status import EpochRow
 
 #: Allocations that a table of predictions shows at most; beyond, only what was measured and the best.
-MOST_ROWS = 16
+MAX_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,9 +44,9 @@ def speed_rows(job: Job) -> list[SpeedRow]:
         for w in range(low.workers, high.workers + 1)
         for s in range(low.servers, high.servers + 1)
     ]
-    if len(every) > MOST_ROWS:
+    if len(every) > MAX_ROWS:
         every.sort(key=lambda at: -job.speed.predict(*at) if job.speed else 0.0)
-        every = list(dict.fromkeys([*points, *every[: MOST_ROWS - len(points)]]))
+        every = list(dict.fromkeys([*points, *every[: MAX_ROWS - len(points)]]))
     rows = []
     for at in every:
         interval = job.speed.interval(*at)

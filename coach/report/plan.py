@@ -15,10 +15,10 @@ from coach.core.estimation.cost import epoch_cost, epoch_seconds, second_cost
 from coach.core.estimation.fit import fit_models
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
-from coach.core.gang import Wait
+from coach.core.gang import Pending
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
-from coach.core.jobs.fitted_models import Surface
+from coach.core.jobs.fitted_models import FittedSpeed
 from coach.core.jobs.job import Job
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
 from coach.core.lifecycle import forecast, probing
@@ -26,11 +26,11 @@ from coach.core.lifecycle.cluster_state import plan_alone
 from coach.core.money import to_amount
 from coach.core.spec.job import TrainingJob
 from coach.handler.prior_runs import alike, known_epochs, known_points
-from coach.handler.state.state_directory import Past
+from coach.handler.state.state_directory import StoredJob
 from coach.report import formatting
 
 #: Allocations in the table, at most: those measured, the smallest and the largest, then the fastest.
-MOST_ROWS = 16
+MAX_ROWS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,14 +75,14 @@ class Plan:
     rows: tuple[PlanRow, ...]
 
 
-def plan(spec: TrainingJob, past: Mapping[str, Past], nodes: tuple[Node, ...]) -> Plan:
+def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Plan:
     """The plan of a job that is not submitted, on the empty cluster `nodes`."""
     points = known_points(past.values(), spec, nodes)
-    passes = known_epochs(past.values(), spec)
-    job = fold.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, passes))
+    epochs_trained = known_epochs(past.values(), spec)
+    job = fold.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, epochs_trained))
     if points:
         surface, _ = fit_models(job.speed_points(), (), job.metric)
-        job.surface = None if surface is None else Surface(surface)
+        job.surface = None if surface is None else FittedSpeed(surface)
     fixed = _fixed_seconds(past.values(), spec, nodes)
     epochs = forecast.remaining_epochs(job)
     measured = {Allocation(point.workers, point.servers) for point in points}
@@ -98,10 +98,10 @@ def plan(spec: TrainingJob, past: Mapping[str, Past], nodes: tuple[Node, ...]) -
         epochs_low=epochs.low,
         epochs=epochs.expected,
         epochs_high=epochs.high,
-        epochs_known=passes is not None,
+        epochs_known=epochs_trained is not None,
         probes=tuple(map(str, _probes(job, nodes))),
-        known=tuple(_known(points, passes)),
-        unknown=tuple(_unknown(spec, points, passes)),
+        known=tuple(_known(points, epochs_trained)),
+        unknown=tuple(_unknown(spec, points, epochs_trained)),
         refusal=_refusal(job, nodes),
         rows=rows,
     )
@@ -114,11 +114,11 @@ def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
         for w in range(low.workers, min(high.workers, low.workers + 63) + 1)
         for s in range(low.servers, min(high.servers, low.servers + 63) + 1)
     ]
-    if len(every) > MOST_ROWS:
+    if len(every) > MAX_ROWS:
         if (speed := job.speed) is not None:
             every.sort(key=lambda at: -speed.predict(*at))
         inside = [at for at in measured if job.spec.spec.limits.allows(at)]
-        every = list(dict.fromkeys([low, high, *inside, *every]))[:MOST_ROWS]
+        every = list(dict.fromkeys([low, high, *inside, *every]))[:MAX_ROWS]
     return sorted(every)
 
 
@@ -136,7 +136,7 @@ def _row(  # noqa: PLR0917
     return PlanRow(
         *at,
         measured=measured,
-        fits=not isinstance(plan_alone(job, at, nodes), Wait),
+        fits=not isinstance(plan_alone(job, at, nodes), Pending),
         cost_per_hour=rate * 3600,
         hours_within_budget=None if budget is None or not rate else to_amount(budget) / rate / 3600,
         seconds=_expected(seconds),
@@ -176,7 +176,7 @@ def _times(one: Interval, other: Interval) -> Interval:
     return Interval(expected * math.exp(-spread("low")), expected, expected * math.exp(spread("high")))
 
 
-def _fixed_seconds(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, ...]) -> Interval:
+def _fixed_seconds(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Interval:
     """Seconds of an epoch outside training, as earlier jobs like this one had them: median and range."""
     found = [epoch.other_seconds for one in alike(past, spec, nodes) for epoch in one.job.epochs]
     if not found:
@@ -187,33 +187,35 @@ def _fixed_seconds(past: Iterable[Past], spec: TrainingJob, nodes: tuple[Node, .
 def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
     if job.spec.spec.policy.allocation is not None:
         return []
-    left = probing.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Wait))
+    left = probing.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Pending))
     return [probe.at for probe in left]
 
 
-def _known(points: tuple[KnownSpeed, ...], passes: float | None) -> Iterable[str]:
+def _known(points: tuple[KnownSpeed, ...], epochs_trained: float | None) -> Iterable[str]:
     if points:
         yield f"speed: earlier jobs like it measured {formatting.count(len(points), 'allocation')} on these nodes"
-    if passes is not None:
-        yield f"epochs: earlier jobs like it reached this target after {passes:.0f} passes over the data"
+    if epochs_trained is not None:
+        yield f"epochs: earlier jobs like it reached this target after {epochs_trained:.0f} passes over the data"
 
 
-def _unknown(spec: TrainingJob, points: tuple[KnownSpeed, ...], passes: float | None) -> Iterable[str]:
+def _unknown(
+    spec: TrainingJob, points: tuple[KnownSpeed, ...], epochs_trained: float | None
+) -> Iterable[str]:
     if not spec.spec.model.sha256:
         yield "the model's file cannot be read here, so nothing says which earlier jobs are like this one"
     if not points:
         yield "speed: no earlier job with this model, data, batch size and resources ran on these nodes"
-    if passes is None:
+    if epochs_trained is None:
         guess = f"{forecast.PRIOR_EPOCHS:.0f} epochs is a guess"
         yield f"epochs: no earlier job with this model and data reached this target; {guess}"
 
 
 def _refusal(job: Job, nodes: tuple[Node, ...]) -> str:
     alone = plan_alone(job, job.minimum, nodes)
-    if isinstance(alone, Wait):
+    if isinstance(alone, Pending):
         return alone.message
     if not forecast.affordable(job, job.minimum):
-        seconds, cost = forecast.least_needed(job, job.minimum)
+        seconds, cost = forecast.minimum_reservation(job, job.minimum)
         return (
             f"the budget does not cover one epoch: at {job.minimum} it may take {formatting.duration(seconds)} and cost "
             f"{formatting.money(cost, job.spec.spec.price_book.currency)}"

@@ -10,7 +10,7 @@ from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.job import Job, Phase
-from coach.core.jobs.reasons import AT_REST, Reason, State
+from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
 from coach.report.formatting import iso
@@ -28,12 +28,12 @@ class JobRow:
     reason: str
     message: str
     epoch: int  #: epochs that counted, mini-epochs included
-    real_epochs: int
+    full_epochs: int
     metric: str  #: what the target is about: loss or accuracy
     loss: float | None  #: of the last epoch
     accuracy: float | None
     target: float
-    in_a_row: int  #: for how many real epochs in a row the target has held ...
+    consecutive_hits: int  #: for how many real epochs in a row the target has held ...
     epochs_in_a_row: int  #: ... of how many
     best_loss: float | None
     best_accuracy: float | None
@@ -79,7 +79,7 @@ class EpochRow:
     predicted_seconds_low: float | None
     predicted_seconds_high: float | None
     samples: int
-    passes: float  #: samples seen so far, over the size of the data set
+    epochs_trained: float  #: samples seen so far, over the size of the data set
     epochs_per_second: float
     new_group: bool  #: whether a new group was formed for it
     attempt: int
@@ -93,7 +93,7 @@ EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
 
 def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
     """The row of `job` at `now`. `orphan`: it lives, but no handler has its journal."""
-    left_alone = orphan and not job.ended and job.reason not in AT_REST
+    left_alone = orphan and not job.ended and job.reason not in RESUMABLE
     last = job.last_evaluated
     at = shown_allocation(job)
     until = None if left_alone else eta(job, now)
@@ -105,15 +105,15 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         reason=(Reason.HANDLER_STOPPED if left_alone else job.reason).value,
         message=f"{ORPHAN}, after {len(job.epochs)} epochs" if left_alone else job.message,
         epoch=len(job.epochs),
-        real_epochs=job.real,
+        full_epochs=job.real,
         metric=job.metric,
         loss=_finite(last.report.loss) if last else None,
         accuracy=_finite(last.report.accuracy) if last else None,
         target=job.target,
-        in_a_row=job.in_a_row,
+        consecutive_hits=job.consecutive_hits,
         epochs_in_a_row=job.spec.spec.target.epochs_in_a_row,
-        best_loss=min((x for e in job.real_epochs if (x := e.report.loss) is not None), default=None),
-        best_accuracy=max((a for e in job.real_epochs if (a := e.report.accuracy) is not None), default=None),
+        best_loss=min((x for e in job.full_epochs if (x := e.report.loss) is not None), default=None),
+        best_accuracy=max((a for e in job.full_epochs if (a := e.report.accuracy) is not None), default=None),
         workers=at.workers if at else None,
         servers=at.servers if at else None,
         spent=to_amount(job.ledger.spent),
@@ -161,7 +161,7 @@ def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[Epo
                 predicted_seconds_low=low,
                 predicted_seconds_high=high,
                 samples=report.samples,
-                passes=epoch.passes,
+                epochs_trained=epoch.epochs_trained,
                 epochs_per_second=epoch.epochs_per_second,
                 new_group=before is None or before.group != epoch.group,
                 attempt=epoch.attempt,
@@ -188,11 +188,11 @@ def eta(job: Job, now: float) -> Interval | None:
     """
     if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
         return None
-    known = job.last_x() is not None and bool(job.real_epochs)
-    if not known and (job.known_epochs is None or forecast.sees_no_way(job)):
+    known = job.last_x() is not None and bool(job.full_epochs)
+    if not known and (job.known_epochs is None or forecast.fit_says_unreachable(job)):
         return None
     at = job.wanted or job.minimum
-    if job.kind is EpochKind.MINI and job.epochs:
+    if job.kind is EpochKind.PROBE and job.epochs:
         at = max(job.epochs, key=lambda e: e.epochs_per_second).allocation
     seconds = forecast.predicted_seconds(job, at, 1.0)
     if seconds is None or seconds.expected <= 0:

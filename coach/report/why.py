@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from coach.core.cluster import NOTHING, Allocation, Node
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
+from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.money import to_amount
@@ -18,7 +18,7 @@ from coach.report.status import ORPHAN, eta, shown_allocation
 #: Reasons to wait that another job's end, or a larger cluster, would change.
 _FOR_ROOM = (Reason.WAITING_CAPACITY, Reason.SHADOW_RESERVED, Reason.DRAINING, Reason.PLACING)
 #: Other jobs that are named, at most.
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
 def why(
@@ -28,7 +28,7 @@ def why(
 
     `orphan`: it lives, but no handler has its journal.
     """
-    if orphan and job.reason not in AT_REST:
+    if orphan and job.reason not in RESUMABLE:
         state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(len(job.epochs), 'epoch')}"
         return [state, *_next_command(job), _money(job)]
     lines = [_state(job)]
@@ -37,7 +37,7 @@ def why(
         return lines
     if job.reason in _FOR_ROOM or job.state is State.QUEUED:
         lines += _queue(job, jobs, nodes)
-    if job.reason in AT_REST:
+    if job.reason in RESUMABLE:
         lines += _next_command(job)
     if job.why and job.pods:
         lines.append(f"Decided for {_what(job)}:")
@@ -49,13 +49,13 @@ def why(
 
 
 def _state(job: Job) -> str:
-    return f"{job.name} is {job.state.value}: {MEANING[job.reason].words}" + (
+    return f"{job.name} is {job.state.value}: {REASON_INFO[job.reason].words}" + (
         f" ({job.message})" if job.message else ""
     )
 
 
 def _what(job: Job) -> str:
-    kind = "a mini-epoch" if job.kind is EpochKind.MINI else "an epoch"
+    kind = "a mini-epoch" if job.kind is EpochKind.PROBE else "an epoch"
     return f"{kind} with {job.wanted}"
 
 
@@ -74,7 +74,7 @@ def _from(job: Job) -> str:
 def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator[str]:
     """Who is before it, and who has the room."""
     waiting = sorted((one for one in jobs.values() if not one.ended and not one.pods), key=queue_key)
-    before = [one.name for one in waiting if queue_key(one) < queue_key(job) and not one.interrupt]
+    before = [one.name for one in waiting if queue_key(one) < queue_key(job) and not one.suspend]
     yield f"{formatting.count(len(before), 'job')} before it in the queue{_named(before)}"
     for node in nodes:
         held: dict[str, int] = {}
@@ -96,8 +96,8 @@ def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator
 def _named(names: Sequence[str]) -> str:
     if not names:
         return ""
-    more = f" and {len(names) - _MOST_NAMED} more" if len(names) > _MOST_NAMED else ""
-    return f": {', '.join(names[:_MOST_NAMED])}{more}"
+    more = f" and {len(names) - _MAX_NAMED} more" if len(names) > _MAX_NAMED else ""
+    return f": {', '.join(names[:_MAX_NAMED])}{more}"
 
 
 def _alternatives(job: Job) -> Iterator[str]:
@@ -143,8 +143,8 @@ def _money(job: Job) -> str:
     currency = job.spec.spec.price_book.currency
     ledger = job.ledger
     spent = f"Money: {formatting.spent_of(ledger.spent, ledger.budget, currency)} spent"
-    if job.metered != NOTHING:
-        rate = job.spec.spec.price_book.rate(job.metered)
+    if job.billed_resources != NOTHING:
+        rate = job.spec.spec.price_book.rate(job.billed_resources)
         spent += f", {formatting.amount(rate * 3600)} {currency} an hour for what it holds"
     if ledger.reserved:
         spent += f", {formatting.amount(to_amount(ledger.reserved))} reserved"
@@ -153,6 +153,6 @@ def _money(job: Job) -> str:
         spent += (
             f"; the next epoch may cost {formatting.amount(each)} {currency}"
             if each >= forecast.cheapest_epoch(job)
-            else f"; what is left is for the cheapest allocation, as {forecast.provided_epochs(job):.0f} epochs may remain"
+            else f"; what is left is for the cheapest allocation, as {forecast.epochs_to_provide_for(job):.0f} epochs may remain"
         )
     return spent

@@ -35,7 +35,7 @@ class SpeedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CurveTask:
-    """A run to predict: `values` by epoch at `x`, stopped at `last` (an x) by `target` held `in_a_row` epochs.
+    """A run to predict: `values` by epoch at `x`, stopped at `last` (an x) by `target` held `consecutive_hits` epochs.
 
     Accuracies are shares of 1.
     """
@@ -44,7 +44,7 @@ class CurveTask:
     values: tuple[float, ...]
     metric: Metric
     target: float
-    in_a_row: int
+    consecutive_hits: int
     last: float
 
 
@@ -114,7 +114,9 @@ def judge_curve(task: CurveTask, share: float, method: str) -> CurveVerdict:
     count = min(max(1, round(share * len(task.x))), len(task.x) - 1)
     points = [CurvePoint(x, v) for x, v in zip(task.x[:count], task.values[:count], strict=True)]
     if method == "coach":
-        answer = fit_convergence(points, task.metric).epochs_to(task.target, task.in_a_row, points[-1].x)
+        answer = fit_convergence(points, task.metric).epochs_to(
+            task.target, task.consecutive_hits, points[-1].x
+        )
         if answer is None:
             return CurveVerdict(1.0, True, False)
         return CurveVerdict(abs(answer.expected / task.last - 1.0), False, answer.holds(task.last))
@@ -124,16 +126,18 @@ def judge_curve(task: CurveTask, share: float, method: str) -> CurveVerdict:
     if crossing is None or not math.isfinite(crossing):
         return CurveVerdict(1.0, True, None)
     # Their answer is where the target is met. Asked is when it has held, of a run that goes on.
-    last = max(math.ceil(crossing) + task.in_a_row - 1, points[-1].x + 1)
+    last = max(math.ceil(crossing) + task.consecutive_hits - 1, points[-1].x + 1)
     return CurveVerdict(abs(last / task.last - 1.0), False, None)
 
 
-def first_stop(values: Sequence[float], target: float, in_a_row: int, metric: Metric = "loss") -> int | None:
-    """How many epochs it takes until `target` held `in_a_row` times; None where it never does."""
+def first_stop(
+    values: Sequence[float], target: float, consecutive_hits: int, metric: Metric = "loss"
+) -> int | None:
+    """How many epochs it takes until `target` held `consecutive_hits` times; None where it never does."""
     streak = 0
     for epoch, value in enumerate(values, start=1):
         streak = streak + 1 if (value <= target if metric == "loss" else value >= target) else 0
-        if streak == in_a_row:
+        if streak == consecutive_hits:
             return epoch
     return None
 

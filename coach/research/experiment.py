@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from coach.core.policies.api.react import FloatArray
 from coach.research.comparison import COLUMNS, Comparison, comparison_figure
-from coach.research.run_store import Kept, runs_there, write_runs
+from coach.research.run_store import RunStore, runs_there, write_runs
 from coach.research.scenario import Scenario, Target
 from coach.simulation.parallel import gather
 
@@ -71,7 +71,7 @@ def run_scenario(
     Raises OSError.
     """
     parameters, seeds = scenario.settings(quick)
-    kept = None if folder is None else Kept(folder / scenario.name, parameters, anew=anew)
+    kept = None if folder is None else RunStore(folder / scenario.name, parameters, anew=anew)
     runs = {seed: kept.runs[seed] for seed in seeds if kept and seed in kept.runs}
     for seed, measures in runs.items():
         done(seed, measures)

@@ -22,7 +22,7 @@ PACKAGES = ("core", "simulation", "studies", "research")
 SUFFIXES = (".py", ".csv", ".yaml")
 
 
-class Kept:
+class RunStore:
     """Runs of one experiment by seed; each a value for every measure (float, NaN where there is none)."""
 
     def __init__(self, place: Path, parameters: Mapping[str, Any], *, anew: bool = False) -> None:

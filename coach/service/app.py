@@ -183,9 +183,9 @@ def make_app(service: Service, token: str, *, longest_wait: float = schemas.LONG
         return await service.cancel(name)
 
     @app.post("/jobs/{name}/interrupt", tags=["jobs"], responses=may_answer(404, 413, 422))
-    async def interrupt(name: Name, interruption: schemas.Interruption) -> JobRow:
+    async def suspend(name: Name, suspension: schemas.Suspension) -> JobRow:
         """Stop a job so that it can be resumed. One that has stopped, or ended, stays as it is."""
-        await service.interrupt([name], now=interruption.now)
+        await service.suspend([name], now=suspension.now)
         return service.row(name)
 
     @app.post("/jobs/{name}/resume", tags=["jobs"], responses=may_answer(404, 409, 413, 422, 503))

@@ -12,7 +12,7 @@ import httpx
 from coach.core.cluster import Node, Resources
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.handler.endpoint import Endpoint, find
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.diagnostics import JobFileError, Problem
 
 #: Seconds for an answer beyond what the request says it may wait.
@@ -82,7 +82,7 @@ class Client:
         """Go on with a job."""
         return self._ask("POST", f"/jobs/{name}/resume", json={"add_budget": add_budget})
 
-    def interrupt(self, name: str, *, now: bool) -> dict[str, Any]:
+    def suspend(self, name: str, *, now: bool) -> dict[str, Any]:
         """Stop a job so that it can be resumed."""
         return self._ask("POST", f"/jobs/{name}/interrupt", json={"now": now})
 
@@ -106,7 +106,7 @@ class Client:
         )
 
 
-def service_of(home: Home) -> Client:
+def service_of(home: StateDirectory) -> Client:
     """The running service of a state folder. Raises UserError where there is none."""
     endpoint = find(home)
     if endpoint is None:

@@ -20,13 +20,13 @@ from coach.core.errors import CoachError
 from coach.handler import endpoint
 from coach.handler.endpoint import Endpoint
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.local.cluster import GIB, machine
 from coach.platforms.local.environment import Functions, NotPreparedError
 from coach.platforms.local.install_runtime import LIBGOMP
 from coach.report import formatting
 from coach.service.client import Client
-from coach.service.optional_feature import Also
+from coach.service.optional_feature import OptionalFeature
 
 #: An address of the functions' range, behind the last that a function gets.
 UNUSED_ADDRESS = "127.100.255.254"
@@ -66,7 +66,7 @@ class Check:
     next_step: str = ""
 
 
-def checks(home: Home, also: tuple[Also, ...] = (), port: int = 8421) -> Iterator[Check]:
+def checks(home: StateDirectory, also: tuple[OptionalFeature, ...] = (), port: int = 8421) -> Iterator[Check]:
     """All checks, one after the other; none raises."""
     looks: list[Callable[[], Iterator[Check]]] = [
         _python,
@@ -79,7 +79,7 @@ def checks(home: Home, also: tuple[Also, ...] = (), port: int = 8421) -> Iterato
         _files,
         lambda: _service(home, port),
     ]
-    looks += [{Also.GO: _go, Also.KUBERNETES: _kubernetes}[one] for one in also]
+    looks += [{OptionalFeature.GO: _go, OptionalFeature.KUBERNETES: _kubernetes}[one] for one in also]
     for look in looks:
         try:
             yield from look()
@@ -95,7 +95,7 @@ def _python() -> Iterator[Check]:
     yield Check("Python", Status.OK, found)
 
 
-def _home(home: Home) -> Iterator[Check]:
+def _home(home: StateDirectory) -> Iterator[Check]:
     folder = _existing(home.path)
     try:
         with tempfile.TemporaryFile(dir=folder):
@@ -105,7 +105,7 @@ def _home(home: Home) -> Iterator[Check]:
         yield Check("state folder", Status.FAILED, f"{folder}: {error.strerror}", step)
 
 
-def _disk(home: Home) -> Iterator[Check]:
+def _disk(home: StateDirectory) -> Iterator[Check]:
     for name, folder in (("disk", _existing(home.path)), ("temporary files", Path(tempfile.gettempdir()))):
         free = shutil.disk_usage(folder).free
         found = f"{free / GIB:.1f} GiB free at {folder}"
@@ -114,7 +114,7 @@ def _disk(home: Home) -> Iterator[Check]:
         yield Check(name, status, found, "" if status is Status.OK else step)
 
 
-def _journals(home: Home) -> Iterator[Check]:
+def _journals(home: StateDirectory) -> Iterator[Check]:
     for path in home.journals():
         began = time.monotonic()
         try:
@@ -204,7 +204,7 @@ def _files() -> Iterator[Check]:
     yield Check("open files", Status.WARNING if low else Status.OK, found, step)
 
 
-def _service(home: Home, port: int) -> Iterator[Check]:
+def _service(home: StateDirectory, port: int) -> Iterator[Check]:
     here = endpoint.find(home)
     if here is not None:
         yield _answers(here)

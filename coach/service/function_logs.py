@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 #: Bytes read at once.
-MOST_AT_ONCE = 256 << 10
+MAX_AT_ONCE = 256 << 10
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ def log_files(folder: Path) -> dict[str, Path]:
     return {file.stem: file for file in sorted(folder.glob("*.log"))}
 
 
-def read(file: Path, after: int = 0, most: int = MOST_AT_ONCE) -> tuple[bytes, int]:
+def read(file: Path, after: int = 0, most: int = MAX_AT_ONCE) -> tuple[bytes, int]:
     """Whole lines from byte `after` on, at most about `most` bytes; and where to go on.
 
     A file that is shorter than that was begun anew: it is read from its start.

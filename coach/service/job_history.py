@@ -9,14 +9,14 @@ from dataclasses import dataclass, field
 
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
-from coach.handler.state.state_directory import Home, Past
+from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.report.accounting import Accounts, LedgerRow, Pauses, take_in
-from coach.report.history import Line, Narrator
+from coach.report.history import EventFormatter, Line
 
 #: Jobs whose stories are kept; that of another one is read from its beginning.
-MOST_STORIES = 32
+MAX_STORIES = 32
 #: Lines told at once.
-MOST_LINES = 1000
+MAX_LINES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,10 +46,10 @@ class _Story:
     pauses: Pauses = field(default_factory=Pauses)
     lines: list[tuple[int, Line]] = field(default_factory=list)
     known: dict[str, Job] = field(default_factory=dict)
-    narrator: Narrator = field(init=False)
+    narrator: EventFormatter = field(init=False)
 
     def __post_init__(self) -> None:
-        self.narrator = Narrator(lambda: self.known)
+        self.narrator = EventFormatter(lambda: self.known)
 
     def take(self, seq: int, record: Record) -> None:
         """The next record, of the job or of its handler."""
@@ -65,32 +65,32 @@ class _Story:
 class Stories:
     """The stories of the jobs that were asked about last. Reads the journal: call it in a thread."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: StateDirectory) -> None:
         self._home = home
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Story] = OrderedDict()
 
-    def told(self, past: Past, after: int) -> Told:
-        """What happened to a job later than record `after`, in words: the first MOST_LINES of it."""
+    def told(self, past: StoredJob, after: int) -> Told:
+        """What happened to a job later than record `after`, in words: the first MAX_LINES of it."""
         with self._lock:
             story = self._up_to_now(past)
             first = bisect_right(story.lines, after, key=lambda line: line[0])
-            lines = story.lines[first : first + MOST_LINES]
+            lines = story.lines[first : first + MAX_LINES]
             whole = first + len(lines) == len(story.lines)
             return Told(lines, max(story.seq, after) if whole else lines[-1][0])
 
-    def books(self, past: Past) -> Books:
+    def books(self, past: StoredJob) -> Books:
         """What a job's attempts cost, and when it stood still."""
         with self._lock:
             story = self._up_to_now(past)
             return Books(story.accounts.rows(), list(story.pauses.found), story.seq)
 
-    def _up_to_now(self, past: Past) -> _Story:
+    def _up_to_now(self, past: StoredJob) -> _Story:
         name = past.job.name
         story = self._kept.pop(name, None) or _Story(name, Accounts(name))
         for seq, record in self._home.records_after(past, story.seq):
             story.take(seq, record)
         self._kept[name] = story
-        if len(self._kept) > MOST_STORIES:
+        if len(self._kept) > MAX_STORIES:
             self._kept.popitem(last=False)
         return story

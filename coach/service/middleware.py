@@ -11,7 +11,7 @@ from collections.abc import Callable
 from fastapi import HTTPException, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from coach.service.schemas import MOST_BODY
+from coach.service.schemas import MAX_BODY
 
 log = logging.getLogger("coach.http")
 
@@ -22,7 +22,7 @@ OPEN_PATHS = frozenset({"/health", "/openapi.json"})
 Note = Callable[[str, str, int, float], None]
 
 
-_TOO_LARGE = f"a body of more than {MOST_BODY >> 20} MiB; send fewer files at once"
+_TOO_LARGE = f"a body of more than {MAX_BODY >> 20} MiB; send fewer files at once"
 
 
 def remember_route(request: Request) -> None:
@@ -59,7 +59,7 @@ class Guard:
             nonlocal size
             message = await receive()
             size += len(message.get("body", b""))
-            if size > MOST_BODY:
+            if size > MAX_BODY:
                 raise HTTPException(413, _TOO_LARGE)
             return message
 
@@ -71,7 +71,7 @@ class Guard:
                     401,
                     "show the service's token: Authorization: Bearer TOKEN; it is in the file `token` of COACH_HOME",
                 )
-            elif _declared(headers) > MOST_BODY:
+            elif _declared(headers) > MAX_BODY:
                 await _refuse(noting, 413, _TOO_LARGE)
             else:
                 await self._app(scope, bounded, noting)

@@ -9,8 +9,8 @@ from contextlib import closing
 from pathlib import Path
 
 from coach.handler.handler import Handler
-from coach.handler.offline import Nowhere
-from coach.handler.state.state_directory import Home
+from coach.handler.offline import NullPlatform
+from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from coach.service.app import make_app
 from coach.service.service import Service
@@ -21,10 +21,10 @@ PAGE = Path("docs/openapi.json")
 def document() -> str:
     """The document as JSON."""
     with tempfile.TemporaryDirectory() as folder:
-        home = Home(Path(folder))
+        home = StateDirectory(Path(folder))
         with closing(home.open_journal()) as journal:
             allocator = policy("coach")
-            handler = Handler(Nowhere(), journal, allocator)
+            handler = Handler(NullPlatform(), journal, allocator)
             service = Service(
                 home, handler, journal=journal.path, past={}, nodes=(), policy=allocator, folders=()
             )

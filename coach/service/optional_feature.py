@@ -3,7 +3,7 @@
 from enum import StrEnum
 
 
-class Also(StrEnum):
+class OptionalFeature(StrEnum):
     """What only some need."""
 
     GO = "go"

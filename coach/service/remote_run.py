@@ -17,7 +17,7 @@ from coach.core.errors import CoachError, TemporaryError
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.job import Job
-from coach.handler.interactive_run import Foreground, Watcher, over
+from coach.handler.interactive_run import Foreground, RunObserver, over
 from coach.handler.state.codec import decode
 from coach.platforms.base import Progress
 from coach.service.client import Client
@@ -30,7 +30,7 @@ WAIT_FOR_PROGRESS = 0.5
 class Joined(Foreground):
     """Submits `files` to a service and follows their jobs. See `coach.handler.session.Session`."""
 
-    def __init__(self, client: Client, files: Sequence[Path], policy: str, watcher: Watcher) -> None:
+    def __init__(self, client: Client, files: Sequence[Path], policy: str, watcher: RunObserver) -> None:
         super().__init__(watcher)
         self._client = client
         self._files = files
@@ -104,10 +104,10 @@ class Joined(Foreground):
         if self._seq > self._submitted_at:
             self._show(lambda: self._watcher.happened(record, ()))
 
-    def _can_interrupt(self) -> bool:
+    def _can_suspend(self) -> bool:
         return bool(self._names)
 
-    def _interrupt(self, names: Sequence[str], *, now: bool) -> None:
+    def _suspend(self, names: Sequence[str], *, now: bool) -> None:
         for name in names:
             asking = asyncio.create_task(self._ask(name, now=now))
             self._asking.add(asking)
@@ -115,6 +115,6 @@ class Joined(Foreground):
 
     async def _ask(self, name: str, *, now: bool) -> None:
         try:
-            await asyncio.to_thread(lambda: self._client.interrupt(name, now=now))
+            await asyncio.to_thread(lambda: self._client.suspend(name, now=now))
         except CoachError as error:
             self._say(f"{name} could not be stopped: {error}")

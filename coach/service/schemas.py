@@ -10,8 +10,8 @@ from coach.report.accounting import LedgerRow
 from coach.report.status import EpochRow, JobRow
 
 #: Bytes of a request's body, at most: a job file of the largest size, written as JSON.
-MOST_BODY = 2 << 20
-MOST_FILES = 100
+MAX_BODY = 2 << 20
+MAX_FILES = 100
 #: Seconds that a request may wait for something to happen.
 LONGEST_WAIT = 60.0
 
@@ -34,7 +34,7 @@ class JobFile(_Body):
 class Submission(_Body):
     """Job files to take on, all or none."""
 
-    files: Annotated[list[JobFile], Field(min_length=1, max_length=MOST_FILES)]
+    files: Annotated[list[JobFile], Field(min_length=1, max_length=MAX_FILES)]
     policy: Annotated[
         str, Field(max_length=40, description="Instead of the jobs' own, such as static:2x1.")
     ] = ""
@@ -48,7 +48,7 @@ class Resumption(_Body):
     ] = 0.0
 
 
-class Interruption(_Body):
+class Suspension(_Body):
     """How to stop."""
 
     now: Annotated[bool, Field(description="At once, instead of at the checkpoint of the running epoch.")] = (

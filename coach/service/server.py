@@ -31,9 +31,9 @@ from coach.handler.interactive_run import INTERRUPTED, over
 from coach.handler.session import MakePlatform
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
-from coach.handler.state.state_directory import Home, Past
+from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.report import formatting
-from coach.report.history import Narrator
+from coach.report.history import EventFormatter
 from coach.service.app import make_app
 from coach.service.bind import Http, allow_many_files, listen, refuse_strangers
 from coach.service.schemas import LONGEST_WAIT
@@ -52,7 +52,7 @@ class Serving:
     `longest_wait` bounds how long a request may wait for news (seconds).
     """
 
-    home: Home
+    home: StateDirectory
     nodes: tuple[Node, ...]
     policy: AllocationPolicy
     make_platform: MakePlatform
@@ -95,7 +95,7 @@ def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda 
             return INTERRUPTED
 
 
-def _journal(home: Home) -> Journal:
+def _journal(home: StateDirectory) -> Journal:
     try:
         return home.open_journal(home.journal(1))
     except JournalBusyError as error:
@@ -112,7 +112,7 @@ class _Running:
         serving: Serving,
         *,
         journal: Journal,
-        past: dict[str, Past],
+        past: dict[str, StoredJob],
         listening: socket.socket,
         token: Path,
         ready: Callable[[endpoint.Endpoint], None],
@@ -151,7 +151,7 @@ class _Running:
             policy=serving.policy,
             folders=serving.folders,
         )
-        narrator = Narrator(lambda: handler.jobs)
+        narrator = EventFormatter(lambda: handler.jobs)
         handler.observers.append(lambda event, actions: _tell(narrator, event, actions))
         with contextlib.closing(service):
             async with handler:
@@ -244,10 +244,10 @@ class _Running:
         self._service.wake()
         living = [name for name, job in self._service.jobs.items() if not over(job)]
         handler = self._service.handler
-        handler.interrupt(living, now=level == 2, by_user=False)
+        handler.suspend(living, now=level == 2, by_user=False)
         self._stop_asked.set()
 
 
-def _tell(narrator: Narrator, event: ev.Event, actions: Sequence[act.Action]) -> None:
+def _tell(narrator: EventFormatter, event: ev.Event, actions: Sequence[act.Action]) -> None:
     for line in narrator.happened(event, actions):
         log.log(logging.INFO if line.important else logging.DEBUG, "%s", line.text, extra={"job": line.job})

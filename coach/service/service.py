@@ -25,7 +25,7 @@ from coach.handler.prior_runs import known_epochs, known_points
 from coach.handler.resume_rules import NotNowError, refuse_resume
 from coach.handler.session import checkpoints_uri
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Chosen, Home, Past, choose, unknown_job
+from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose, unknown_job
 from coach.jobfiles.load import load_contents
 from coach.report.rows import Rows
 from coach.report.status import JobRow
@@ -40,7 +40,7 @@ class StoppingError(CoachError):
 
 
 @dataclass(frozen=True, slots=True)
-class Taken:
+class SubmittedJob:
     """What became of a job of a file: a new one (`note`: why under another name), or an interrupted one goes on."""
 
     row: JobRow
@@ -53,11 +53,11 @@ class Service:
 
     def __init__(
         self,
-        home: Home,
+        home: StateDirectory,
         handler: Handler,
         *,
         journal: Path,
-        past: dict[str, Past],
+        past: dict[str, StoredJob],
         nodes: tuple[Node, ...],
         policy: AllocationPolicy,
         folders: Sequence[Path],
@@ -92,7 +92,7 @@ class Service:
         jobs = self.handler.jobs
         left = [name for name, one in self._left.items() if not jobs[name].ended and not one.stopped]
         for name in left:
-            if jobs[name].interrupt:
+            if jobs[name].suspend:
                 self.handler.resume(name)
         return left
 
@@ -116,7 +116,7 @@ class Service:
         except KeyError:
             raise NoSuchJobError(str(unknown_job(name, self.jobs))) from None
 
-    def past(self, name: str) -> Past:
+    def past(self, name: str) -> StoredJob:
         """The job with where it is kept."""
         self.job(name)
         return self._past[name]
@@ -165,13 +165,13 @@ class Service:
     def _know(self, name: str, *, ran: bool = False) -> None:
         """Keep what other jobs may want to know of this one. One that a user stopped is nobody's: it can go on."""
         job = self.jobs[name]
-        known = self._past.get(name) or self._left.get(name) or Past(job, self.journal, True)
+        known = self._past.get(name) or self._left.get(name) or StoredJob(job, self.journal, True)
         nodes = known.nodes | {self.nodes} if ran else known.nodes
         self._past[name] = replace(known, job=job, held=job.ended or not over(job), nodes=nodes)
 
     # -- asking -------------------------------------------------------------------------------------------
 
-    async def submit(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[Taken]:
+    async def submit(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[SubmittedJob]:
         """Take on the jobs of files (where each stood, what is in it), all or none.
 
         Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
@@ -188,10 +188,10 @@ class Service:
                 answers.append(self._answer(ev.JobSubmitted, one.name))
                 self._start(one.spec)
             else:
-                answers.append(self._answer(ev.ResumeAsked, one.name))
+                answers.append(self._answer(ev.ResumeRequested, one.name))
                 self.handler.resume(one.name)
         await asyncio.gather(*answers)
-        return [Taken(self.row(one.name), one.past is not None, one.said) for one in chosen]
+        return [SubmittedJob(self.row(one.name), one.past is not None, one.said) for one in chosen]
 
     def _start(self, spec: TrainingJob) -> None:
         self._promised.add(spec.name)
@@ -207,7 +207,7 @@ class Service:
         job = self.job(name)
         self._refuse_when_stopping()
         refuse_resume(job, added)
-        answer = self._answer(ev.ResumeAsked, name)
+        answer = self._answer(ev.ResumeRequested, name)
         self.handler.resume(name, added)
         await answer
         return self.row(name)
@@ -217,16 +217,16 @@ class Service:
         job = self.job(name)
         if job.ended:
             raise NotNowError(f"{name} has ended already: {job.state.value}")
-        answer = self._answer(ev.CancelAsked, name)
+        answer = self._answer(ev.CancelRequested, name)
         self.handler.cancel(name)
         await answer
         return self.row(name)
 
-    async def interrupt(self, names: Iterable[str], *, now: bool, by_user: bool = True) -> None:
+    async def suspend(self, names: Iterable[str], *, now: bool, by_user: bool = True) -> None:
         """Stop jobs so that they can be resumed: at the running epoch's checkpoint, or `now`. Others are left alone."""
         living = [name for name in names if not over(self.job(name))]
-        answers = [self._answer(ev.InterruptAsked, name) for name in living]
-        self.handler.interrupt(living, now=now, by_user=by_user)
+        answers = [self._answer(ev.SuspendRequested, name) for name in living]
+        self.handler.suspend(living, now=now, by_user=by_user)
         await asyncio.gather(*answers)
 
     def _refuse_when_stopping(self) -> None:

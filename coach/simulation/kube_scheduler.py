@@ -64,14 +64,14 @@ class DefaultPlacement:
             self._queue.pop(pod.id, None)
             self._new.pop(pod.id, None)
 
-    def bind(self, away: Iterable[str] = ()) -> list[tuple[PodId, str]]:
-        """The pods that get a node now, and which; nodes `away` take none."""
+    def bind(self, unavailable: Iterable[str] = ()) -> list[tuple[PodId, str]]:
+        """The pods that get a node now, and which; nodes `unavailable` take none."""
         new = list(self._new.values())
         self._new.clear()
         for number in self._rng.permutation(len(new)):
             self._queue[new[number].id] = new[number]
         there = np.ones(len(self._names), bool)
-        there[[self._number[name] for name in away]] = False
+        there[[self._number[name] for name in unavailable]] = False
         bound: list[tuple[PodId, str]] = []
         refused: set[Resources] = set()
         for pod in list(self._queue.values()):

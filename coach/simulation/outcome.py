@@ -30,7 +30,7 @@ class Ended:
     spent: float
     overshoot: float
     held: Resources
-    passes: float
+    epochs_trained: float
     final: Job = field(repr=False)
 
     @classmethod
@@ -52,6 +52,6 @@ class Ended:
             to_amount(spent),
             to_amount(max(0, spent - budget)) if budget is not None else 0.0,
             held,
-            job.passes,
+            job.epochs_trained,
             job,
         )

@@ -36,7 +36,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.reducer import Reducer
 from coach.core.policies.api.base import AllocationPolicy
-from coach.simulation.dynamics.job_dynamics import Drawn, Training, draw
+from coach.simulation.dynamics.job_dynamics import Drawn, JobDynamics, draw
 from coach.simulation.faults import Faults
 from coach.simulation.kube_scheduler import Default, DefaultPlacement
 from coach.simulation.outcome import Ended
@@ -110,7 +110,7 @@ class Driver:
         self._machine = machine_cores
         self._journal = journal
         self._usage = usage
-        self.truths: dict[str, Training] = {}
+        self.truths: dict[str, JobDynamics] = {}
         self.standing: dict[str, dict[PodId, Standing]] = {}
         self.running: dict[str, Running] = {}
         self._held: dict[str, Resources] = {}
@@ -124,7 +124,7 @@ class Driver:
                 self._plan_loss(number)
 
     def submit_at(
-        self, at: float, name: str, document: dict[str, Any], truth: Training, **known: Any
+        self, at: float, name: str, document: dict[str, Any], truth: JobDynamics, **known: Any
     ) -> None:
         """Submit a job file's content at `at`; `known` as in `JobSubmitted`."""
         self.truths[name] = truth
@@ -191,7 +191,7 @@ class Driver:
     def _carry_out(self, action: act.Action) -> None:
         name = action.job
         match action:
-            case act.Decide():
+            case act.SetAllocation():
                 self._changes[name] += action.allocation != self.reducer.jobs[name].held
             case act.DeployPods():
                 for pod in action.pods:
@@ -211,7 +211,7 @@ class Driver:
                 )
             case act.SetTimer():
                 self.at(max(self.now, action.due), lambda: ev.TimerFired(self.now, name, action.token))
-            case act.Enter():
+            case act.SetStatus():
                 job = self.reducer.jobs[name]
                 if job.ended:
                     self._ended(job)
@@ -263,7 +263,7 @@ class Driver:
 
     def _given_up(self, name: str, since: float) -> ev.Event | None:
         """Unless it came to all its nodes meanwhile."""
-        return ev.CancelAsked(self.now, name) if self._partial.get(name) == since else None
+        return ev.CancelRequested(self.now, name) if self._partial.get(name) == since else None
 
     def _start(self, standing: Standing, found: str = "") -> None:
         """The pod has a node, and will answer; `found`: the node, where the reducer does not know it."""

@@ -9,9 +9,9 @@ from pathlib import Path
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.simulation.dynamics.from_journal import Run, learn, runs_of
-from coach.simulation.dynamics.job_dynamics import Training
+from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import find_speed
 from coach.simulation.dynamics.synthetic import assumed
 
@@ -32,7 +32,7 @@ class Lived:
     """Jobs as they were; `arrivals` in seconds since the first came, `origins`: where truths are from -> jobs."""
 
     jobs: list[TrainingJob]
-    truths: list[Training]
+    truths: list[JobDynamics]
     arrivals: tuple[float, ...]
     origins: dict[str, list[str]]
 
@@ -46,14 +46,14 @@ def lived(path: Path) -> Lived:
             read = Journal.read(one)
             runs += runs_of(record for _, record in read.records()).values()
             read.close()
-    trained = sorted((run for run in runs if run.job.real_epochs), key=lambda run: run.job.submitted_at)
+    trained = sorted((run for run in runs if run.job.full_epochs), key=lambda run: run.job.submitted_at)
     if not trained:
         raise UserError(
             f"--journal {path}: no job that trained is there; right would be a journal.db or a COACH_HOME"
         )
     jobs = distinct([run.job.spec for run in trained])
     origins = {"speed, curve and arrival as in its real run": [job.name for job in jobs]}
-    if left := [run.job.name for run in runs if not run.job.real_epochs]:
+    if left := [run.job.name for run in runs if not run.job.full_epochs]:
         origins["left out, as it trained no whole epoch"] = left
     first = trained[0].job.submitted_at
     arrivals = tuple(run.job.submitted_at - first for run in trained)
@@ -62,19 +62,19 @@ def lived(path: Path) -> Lived:
 
 def truths_of(
     jobs: Sequence[TrainingJob], speeds: str, epoch_seconds: float, epochs: float, assume: bool
-) -> tuple[list[Training], dict[str, list[str]]]:
+) -> tuple[list[JobDynamics], dict[str, list[str]]]:
     """The truth of each job, and where it comes from: words -> jobs."""
     shape = find_speed(speeds)
     known: list[Run] = []
     if not assume:
-        for path in Home.default().journals():
+        for path in StateDirectory.default().journals():
             journal = Journal.read(path)
             known += runs_of(record for _, record in journal.records()).values()
             journal.close()
-    truths: list[Training] = []
+    truths: list[JobDynamics] = []
     origins: dict[str, list[str]] = {}
     for job in jobs:
-        alike = [run for run in known if _alike(run.job.spec, job) and run.job.real_epochs]
+        alike = [run for run in known if _alike(run.job.spec, job) and run.job.full_epochs]
         if alike:
             truths.append(learn(alike))
             words = f"speed and curve as measured in {len(alike)} real run{'s' * (len(alike) > 1)}"

@@ -23,7 +23,7 @@ from coach.core.policies.api.react import Plan, Policy, totals
 from coach.core.policies.static import StaticPolicy
 from coach.core.spec.job import PolicyName, TrainingJob
 from coach.plugins import reactive
-from coach.simulation.dynamics.job_dynamics import Training
+from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
 from coach.simulation.engine.recorder import Record, Row
@@ -35,7 +35,7 @@ from coach.simulation.reducer_simulation import Driver
 from coach.simulation.workload import Work
 
 #: A job whose curve never comes to its target trains so many epochs if its file names no `maxEpochs`.
-MOST_EPOCHS = 1000
+MAX_EPOCHS = 1000
 
 
 @dataclass(frozen=True)
@@ -43,7 +43,7 @@ class Question:
     """All that a run needs besides policy and seed; it travels to the processes."""
 
     jobs: tuple[TrainingJob, ...]
-    truths: tuple[Training, ...]
+    truths: tuple[JobDynamics, ...]
     #: Seconds, one a job; a run's seed does not change them.
     arrivals: tuple[float, ...]
     nodes: tuple[Node, ...]
@@ -122,7 +122,7 @@ def _row(number: int, ended: Ended) -> Row:
     killed = ended.reason is Reason.CANCELLED_BY_USER
     return Row(
         job=number, kind=0, arrived=ended.submitted, started=ended.started,
-        finished=math.nan if killed else ended.ended, executed=ended.trained or math.nan, work=ended.passes,
+        finished=math.nan if killed else ended.ended, executed=ended.trained or math.nan, work=ended.epochs_trained,
         preemptions=0, migrations=0, resizes=ended.changes, killed=killed, cpu_seconds=ended.held.cpu,
         memory_seconds=ended.held.memory, gpu_seconds=ended.held.gpu, money=ended.spent,
         reached=ended.state is State.SUCCEEDED,
@@ -171,7 +171,7 @@ def _engine(question: Question, made: Policy, seed: int, record: Record) -> int:
     return engine.events
 
 
-def as_work(job: TrainingJob, truth: Training, arrival: float, pause: float) -> Work:
+def as_work(job: TrainingJob, truth: JobDynamics, arrival: float, pause: float) -> Work:
     """The job as the engine lives it: as many whole epochs as its curve needs to the target."""
     of, limits = job.spec.resources.of, job.spec.limits
 
@@ -205,10 +205,10 @@ def _vector(resources: Resources) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([resources.cpu, resources.memory, resources.gpu])
 
 
-def epochs_needed(job: TrainingJob, truth: Training) -> int:
+def epochs_needed(job: TrainingJob, truth: JobDynamics) -> int:
     """Whole epochs until the target has held as often as the file asks, without noise; at most `maxEpochs`."""
     target = job.spec.target
-    most = job.spec.max_epochs or MOST_EPOCHS
+    most = job.spec.max_epochs or MAX_EPOCHS
     row = 0
     for epoch in range(1, most + 1):
         accuracy = truth.accuracy(epoch) if truth.accuracy is not None else None

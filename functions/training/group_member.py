@@ -21,7 +21,7 @@ from training.worker import Worker
 def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoReturn:
     """Be the member that `request` describes, until its group has left. Never returns."""
     reporter = Reporter(wrapper, request.epoch)
-    lifeline: Hub | Member | None = None
+    liveness: Hub | Member | None = None
     try:
         if request.memory is not None:
             linux.limit_memory(request.memory)
@@ -29,22 +29,22 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         backend.limit_threads(request.threads)
         reporter.state("forming")
         if request.role == "scheduler":
-            lifeline = Hub(request, _Listener(reporter, request).heard)
+            liveness = Hub(request, _Listener(reporter, request).heard)
         else:
-            lifeline = Member(request, _Listener(reporter, request).heard)
+            liveness = Member(request, _Listener(reporter, request).heard)
         group = backend.make_group(request)
         if request.role == "worker":
             worker = Worker(
-                request, loaded, group=group, lifeline=lifeline, reporter=reporter, wrapper=wrapper
+                request, loaded, group=group, liveness=liveness, reporter=reporter, wrapper=wrapper
             )
             worker.run()
         else:
             group.serve()
-        lifeline.leave()
+        liveness.leave()
         sys.stderr.flush()
         os._exit(0)
     except BaseException as error:
-        reporter.fail(as_training_error(error), lifeline)
+        reporter.fail(as_training_error(error), liveness)
 
 
 class _Listener:

@@ -46,7 +46,7 @@ class Reporter:
         """The epoch's report; nothing more comes for it."""
         ipc.send(self._wrapper, {"event": "done", "epoch": epoch or self.epoch, "report": report})
 
-    def fail(self, error: TrainingError, lifeline: Hub | Member | None = None) -> NoReturn:
+    def fail(self, error: TrainingError, liveness: Hub | Member | None = None) -> NoReturn:
         """Report the failure, to the group as well, and end the process.
 
         The first thread to fail is heard, another waits here: once the group hears of a failure it falls apart, and
@@ -54,7 +54,7 @@ class Reporter:
         """
         self._once.acquire()
         ipc.send(self._wrapper, {"event": "failed", "epoch": self.epoch, **error.as_dict()})
-        if lifeline is not None:
-            lifeline.tell({"failed": f"{error.reason}: {error.message}"})
+        if liveness is not None:
+            liveness.tell({"failed": f"{error.reason}: {error.message}"})
         sys.stderr.flush()
         os._exit(FAILED_STATUS)

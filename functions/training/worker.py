@@ -75,14 +75,14 @@ class Worker:
         loaded: Loaded,
         *,
         group: Group,
-        lifeline: Hub | Member,
+        liveness: Hub | Member,
         reporter: Reporter,
         wrapper: socket.socket,
     ) -> None:
         self._request = request
         self._loaded = loaded
         self._group = group
-        self._lifeline = lifeline
+        self._lifeline = liveness
         self._reporter = reporter
         self._wrapper = wrapper
         self._learner: Learner | None = None

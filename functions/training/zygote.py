@@ -249,7 +249,7 @@ def _be_template(path: str) -> None:
                 message, descriptors = ipc.receive(connection, descriptors=3)
                 if message is None or len(descriptors) != 3:
                     continue
-                wrapper, lifeline, stderr = descriptors
+                wrapper, liveness, stderr = descriptors
                 asking, _, _ = _CREDENTIALS.unpack(
                     connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
                 )
@@ -258,7 +258,7 @@ def _be_template(path: str) -> None:
                     listener.close()
                     connection.close()
                     os.setsid()
-                    linux.die_with_pipe(lifeline)
+                    linux.die_with_pipe(liveness)
                     os.dup2(stderr, 2)
                     os.dup2(stderr, 1)
                     os.close(stderr)
@@ -296,7 +296,7 @@ def main() -> None:
         _be_template(options.listen)
     else:
         os.setsid()
-        linux.die_with_pipe(options.lifeline)
+        linux.die_with_pipe(options.liveness)
         _serve(options.fd, _import_framework())
 
 

@@ -16,18 +16,18 @@ TEMPLATE_VARIABLE = "COACH_ZYGOTE_TEMPLATE"
 class ZygoteHandle:
     """A running zygote. `socket` turns readable when it has something to say or is gone.
 
-    `lifeline` is the writing end of a pipe: the kernel kills the zygote when this process no longer holds it.
+    `liveness` is the writing end of a pipe: the kernel kills the zygote when this process no longer holds it.
     """
 
     def __init__(
-        self, end: socket.socket, lifeline: int, pid: int, process: subprocess.Popen | None = None
+        self, end: socket.socket, liveness: int, pid: int, process: subprocess.Popen | None = None
     ) -> None:
         self.socket = end
         self.pid = pid
         self.imports_seconds: float | None = None  # None until it is ready
         self.ready_at: float | None = None  # on the machine's monotonic clock, as far as was heard
         self.from_template = process is None
-        self._lifeline: int | None = lifeline
+        self._lifeline: int | None = liveness
         self._process = process
 
     def send(self, message: dict, descriptors: tuple[int, ...] = ()) -> bool:

@@ -45,7 +45,7 @@ SIGNALS = {"SIGKILL": signal.SIGKILL, "SIGSTOP": signal.SIGSTOP}
 
 
 @dataclass(frozen=True)
-class Blow:
+class Fault:
     """`signal` to `victim`, of a function of `role`, at `share` (0..1) of `instant` in the `epoch`-th epoch."""
 
     victim: Victim
@@ -61,13 +61,13 @@ class Blow:
         return self.instant is Instant.PROBING
 
 
-def draw(seed: int, number: int, victims: tuple[Victim, ...] = tuple(Victim)) -> Blow:
+def draw(seed: int, number: int, victims: tuple[Victim, ...] = tuple(Victim)) -> Fault:
     """The blow of life `number` of `seed`."""
     dice = random.Random(f"{seed} {number}")
     victim = dice.choice(victims)
     instant = dice.choice(tuple(Instant))
     role = victim.value if victim.value in ("worker", "server", "scheduler") else ""
-    return Blow(
+    return Fault(
         victim=victim,
         signal=dice.choice(tuple(SIGNALS)),
         instant=instant,

@@ -21,8 +21,8 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Home
-from tests.chaos.draw import Blow, Instant
+from coach.handler.state.state_directory import StateDirectory
+from tests.chaos.draw import Fault, Instant
 from tests.chaos.processes import gone, marked
 from tests.chaos.stage import PATIENCE, Outcome, faults, job_file
 
@@ -31,10 +31,10 @@ ROOT = Path(__file__).resolve().parents[2]
 PAUSE = 2.0
 
 
-async def live(blow: Blow, calm: Sequence[float], usual: tuple[float, float]) -> Outcome:
+async def live(blow: Fault, calm: Sequence[float], usual: tuple[float, float]) -> Outcome:
     """One life of a job under `coach run`; `calm` and `usual` are what a stage knows of undisturbed ones."""
     with tempfile.TemporaryDirectory(prefix="chaos-run-") as name:
-        home, temporary = Home(Path(name) / "home"), Path(name) / "tmp"
+        home, temporary = StateDirectory(Path(name) / "home"), Path(name) / "tmp"
         temporary.mkdir()
         file = Path(name) / "job.yaml"
         file.write_text(yaml.safe_dump(job_file("life", probing=blow.probing)))
@@ -81,14 +81,14 @@ async def live(blow: Blow, calm: Sequence[float], usual: tuple[float, float]) ->
         return Outcome(struck, lost, job.attempts, len(job.epochs), [], time.monotonic() - began)
 
 
-def _job(home: Home, log: Path) -> Job:
+def _job(home: StateDirectory, log: Path) -> Job:
     try:
         return _jobs(home)["life"]
     except (CoachError, KeyError) as error:
         raise AssertionError(f"it did not even begin: {error}: {log.read_text()}") from error
 
 
-def _jobs(home: Home) -> dict[str, Job]:
+def _jobs(home: StateDirectory) -> dict[str, Job]:
     journal = Journal.read(home.journal(1))
     try:
         return journal.jobs()
@@ -97,7 +97,7 @@ def _jobs(home: Home) -> dict[str, Job]:
 
 
 async def _strike(
-    home: Home, process: asyncio.subprocess.Process, blow: Blow, usual: tuple[float, float]
+    home: StateDirectory, process: asyncio.subprocess.Process, blow: Fault, usual: tuple[float, float]
 ) -> str:
     """Send the signal at the drawn instant, as the journal shows it; what was hit."""
     with _records(home, process) as next_record:
@@ -128,14 +128,14 @@ async def _strike(
     return f"handler {process.pid}"
 
 
-def _is_instant(record: Record, blow: Blow) -> bool:
+def _is_instant(record: Record, blow: Fault) -> bool:
     match blow.instant:
         case Instant.STARTING:
             return isinstance(record, act.DeployPods)
         case Instant.PROBING:
             return (
                 isinstance(record, act.RunEpoch)
-                and record.kind is EpochKind.MINI
+                and record.kind is EpochKind.PROBE
                 and record.number >= blow.epoch
             )
         case Instant.FORMING:
@@ -147,7 +147,7 @@ def _is_instant(record: Record, blow: Blow) -> bool:
 
 
 @contextlib.contextmanager
-def _records(home: Home, process: asyncio.subprocess.Process) -> Iterator[Callable[[], object]]:
+def _records(home: StateDirectory, process: asyncio.subprocess.Process) -> Iterator[Callable[[], object]]:
     """The journal's records as they are written, until the process ends."""
     readers: list[Journal] = []
 

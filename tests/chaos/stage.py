@@ -35,7 +35,7 @@ from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
 from coach.plugins import policy
 from tests.chaos import reference
-from tests.chaos.draw import SIGNALS, Blow, Instant, Victim
+from tests.chaos.draw import SIGNALS, Fault, Instant, Victim
 from tests.chaos.processes import children, command, descendants, gone, listening
 
 HERE = Path(__file__).parent
@@ -114,7 +114,7 @@ def faults(job: Job, blows: int, calm: Sequence[float]) -> list[str]:
             off < TOLERANCE, f"epoch {epoch.number}: loss {epoch.report.loss} is {off:.1e} off the reference"
         )
     expect(job.position == position, f"position {job.position}, samples {position}")
-    if all(epoch.allocation == (2, 2) and epoch.kind is EpochKind.REAL for epoch in job.epochs):
+    if all(epoch.allocation == (2, 2) and epoch.kind is EpochKind.FULL for epoch in job.epochs):
         losses = [epoch.report.loss for epoch in job.epochs]
         expect(losses == list(calm), f"losses {losses}, undisturbed {list(calm)}")
     ledger = job.ledger
@@ -207,7 +207,7 @@ class Stage:
             await self.handler.wait(lambda: name in self.handler.jobs and self.handler.jobs[name].ended)
         return self.handler.jobs[name]
 
-    async def live(self, name: str, blow: Blow) -> Outcome:
+    async def live(self, name: str, blow: Fault) -> Outcome:
         """One life: the job, the blow, and what is wrong afterwards."""
         failures: list[str] = []
 
@@ -250,7 +250,7 @@ class Stage:
             answer = await self._http.post(f"http://{address}/", json={"op": "health"}, timeout=5)
             self._zygotes[pod] = answer.json()["zygote_pid"]
 
-    async def _strike(self, name: str, blow: Blow) -> str:
+    async def _strike(self, name: str, blow: Fault) -> str:
         """Wait for the instant and send the signal; `role pid` of the process that was hit."""
         await self._instant(name, blow)
         while True:
@@ -261,7 +261,7 @@ class Stage:
                     return f"{blow.victim} {pid}"
             await asyncio.sleep(0.002)
 
-    async def _instant(self, name: str, blow: Blow) -> None:
+    async def _instant(self, name: str, blow: Fault) -> None:
         """Return at the drawn instant; how long each part takes is known from the undisturbed run."""
 
         def seen(holds: Callable[[ev.Event, act.Action | None], bool]) -> asyncio.Future[None]:
@@ -284,7 +284,7 @@ class Stage:
                 await seen(
                     lambda _, action: (
                         isinstance(action, act.RunEpoch)
-                        and action.kind is EpochKind.MINI
+                        and action.kind is EpochKind.PROBE
                         and action.number >= blow.epoch
                     )
                 )
@@ -317,7 +317,7 @@ class Stage:
         after = sorted(report.evaluate_seconds + report.checkpoint_seconds for report in reports)
         return train, after[len(reports) // 2]
 
-    def process(self, name: str, blow: Blow) -> int | None:
+    def process(self, name: str, blow: Fault) -> int | None:
         """The process of a job that a blow is meant for, where it is there now."""
         if blow.victim is Victim.TEMPLATE:
             return self.platform._template._process.pid

@@ -9,21 +9,21 @@ from typing import Any
 import pytest
 
 from tests.chaos import runs
-from tests.chaos.draw import Blow, Instant, Victim
+from tests.chaos.draw import Fault, Instant, Victim
 from tests.chaos.stage import Outcome, Stage
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(600)]
 
 BLOWS = [
-    Blow(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 3, 0.4),
-    Blow(Victim.SERVER, "SIGSTOP", Instant.TRAINING, "server", 3, 0.6),
-    Blow(Victim.SCHEDULER, "SIGKILL", Instant.PROBING, "scheduler", 1, 0.3),
-    Blow(Victim.HOST, "SIGSTOP", Instant.SETTLING, "worker", 2, 0.5),
-    Blow(Victim.WRAPPER, "SIGKILL", Instant.STARTING, "server", 1, 0.9),
-    Blow(Victim.ZYGOTE, "SIGKILL", Instant.FORMING, "worker", 1, 0.5),
+    Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 3, 0.4),
+    Fault(Victim.SERVER, "SIGSTOP", Instant.TRAINING, "server", 3, 0.6),
+    Fault(Victim.SCHEDULER, "SIGKILL", Instant.PROBING, "scheduler", 1, 0.3),
+    Fault(Victim.HOST, "SIGSTOP", Instant.SETTLING, "worker", 2, 0.5),
+    Fault(Victim.WRAPPER, "SIGKILL", Instant.STARTING, "server", 1, 0.9),
+    Fault(Victim.ZYGOTE, "SIGKILL", Instant.FORMING, "worker", 1, 0.5),
 ]
 HANDLER_BLOWS = [
-    Blow(Victim.HANDLER, "SIGKILL", Instant.EVALUATING, "worker", 3, 0.5),
+    Fault(Victim.HANDLER, "SIGKILL", Instant.EVALUATING, "worker", 3, 0.5),
 ]
 
 

@@ -16,7 +16,7 @@ import yaml
 from coach.core.errors import CoachError
 from coach.core.jobs.job import Job
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from tests.chaos.processes import gone, marked
 from tests.chaos.runs import ROOT
 from tests.chaos.stage import PATIENCE, faults, job_file
@@ -26,13 +26,13 @@ pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.ma
 
 
 @pytest.fixture
-def home(tmp_path: Path) -> Iterator[Home]:
+def home(tmp_path: Path) -> Iterator[StateDirectory]:
     """A state folder on a file system of four megabytes."""
     with small_disk(tmp_path / "disk", 4) as place:
-        yield Home(place / "home")
+        yield StateDirectory(place / "home")
 
 
-def life(home: Home) -> Job | None:
+def life(home: StateDirectory) -> Job | None:
     with contextlib.suppress(CoachError):
         journal = Journal.read(home.journal(1))
         try:
@@ -42,7 +42,9 @@ def life(home: Home) -> Job | None:
     return None
 
 
-def test_a_full_disk_ends_a_run_in_one_line_and_with_room_it_goes_on(home: Home, tmp_path: Path) -> None:
+def test_a_full_disk_ends_a_run_in_one_line_and_with_room_it_goes_on(
+    home: StateDirectory, tmp_path: Path
+) -> None:
     temporary, file, filler = tmp_path / "tmp", tmp_path / "job.yaml", home.path.parent / "filler"
     temporary.mkdir()
     file.write_text(yaml.safe_dump(job_file("life", probing=False)))

@@ -21,7 +21,7 @@ from coach.core.jobs.reasons import Reason, State
 from coach.platforms.gang_client import FIRST_PORT
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
-from tests.chaos.draw import Blow, Instant, Victim
+from tests.chaos.draw import Fault, Instant, Victim
 from tests.chaos.processes import command, descendants
 from tests.chaos.stage import ROOMY, Stage, faults
 
@@ -59,7 +59,9 @@ def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it() -> None:
                 path = Path((orders[0].weights_in or "").removeprefix("file://"))
                 path.write_bytes(path.read_bytes()[:-100])
                 cut.append(path)
-                pid = stage.process("cut", Blow(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 5, 0.0))
+                pid = stage.process(
+                    "cut", Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 5, 0.0)
+                )
                 assert pid
                 os.kill(pid, signal.SIGKILL)
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from tests.core.lifecycle.faulty_cluster import World
 from tests.report.conftest import greenwich  # noqa: F401 - a fixture
 from tests.required import missing
@@ -16,14 +16,14 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory:
     """An empty state folder; commands find it by COACH_HOME."""
     monkeypatch.setenv("COACH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "120")
-    return Home(tmp_path / "home")
+    return StateDirectory(tmp_path / "home")
 
 
-def keep(home: Home, world: World, number: int = 1) -> None:
+def keep(home: StateDirectory, world: World, number: int = 1) -> None:
     """Write what happened in `world` into a journal of `home`."""
     journal = Journal.write(home.journal(number))
     journal.append(world.history)

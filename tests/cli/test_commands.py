@@ -13,7 +13,7 @@ from coach.cli.main import invoke
 from coach.cli.service import version
 from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.report.accounting import LEDGER_COLUMNS, LedgerRow
 from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, JobRow
 from tests.cli.conftest import ROOT, keep
@@ -102,7 +102,7 @@ def test_wrong_usage_ends_with_2_and_says_how(
 
 
 def test_a_bad_file_ends_with_2_a_line_for_each_mistake_and_nothing_started(
-    capsys: pytest.CaptureFixture[str], job_file: Path, home: Home
+    capsys: pytest.CaptureFixture[str], job_file: Path, home: StateDirectory
 ) -> None:
     job_file.write_text(GOOD.replace("accuracy: 0.9", "accuracy: 90").replace("model.py", "no.py"))
     for command in ("run", "validate"):
@@ -123,7 +123,11 @@ def test_a_bad_file_ends_with_2_a_line_for_each_mistake_and_nothing_started(
     ],
 )
 def test_what_cannot_be_done_is_one_clear_error(
-    capsys: pytest.CaptureFixture[str], job_file: Path, home: Home, options: tuple[str, ...], said: str
+    capsys: pytest.CaptureFixture[str],
+    job_file: Path,
+    home: StateDirectory,
+    options: tuple[str, ...],
+    said: str,
 ) -> None:
     code, out, err = run(capsys, "run", str(job_file), *options)
     assert (code, out) == (2, "")
@@ -131,7 +135,9 @@ def test_what_cannot_be_done_is_one_clear_error(
     assert not home.path.exists()
 
 
-def test_an_unknown_job_gets_the_nearest_names(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_an_unknown_job_gets_the_nearest_names(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
+) -> None:
     keep(home, two_jobs())
     for command in ("show", "export", "plot"):
         code, _, err = run(capsys, command, "digist")
@@ -195,7 +201,7 @@ def test_ps_without_jobs_says_how_to_start_one(capsys: pytest.CaptureFixture[str
     assert run(capsys, "ps", "-o", "json")[1] == "[]\n"
 
 
-def test_ps_lists_the_jobs_of_all_journals(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_ps_lists_the_jobs_of_all_journals(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, steady_job())
     keep(home, two_jobs(), number=2)
     code, out, _ = run(capsys, "ps")
@@ -204,7 +210,7 @@ def test_ps_lists_the_jobs_of_all_journals(capsys: pytest.CaptureFixture[str], h
 
 
 def test_ps_as_json_has_typed_rows_with_the_promised_fields(
-    capsys: pytest.CaptureFixture[str], home: Home
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     keep(home, two_jobs())
     found = json.loads(run(capsys, "ps", "-o", "json")[1])
@@ -214,7 +220,7 @@ def test_ps_as_json_has_typed_rows_with_the_promised_fields(
     assert found[1]["budget"] is None
 
 
-def test_ps_as_csv_has_the_same_columns(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_ps_as_csv_has_the_same_columns(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     header, *rows = run(capsys, "ps", "-o", "csv")[1].splitlines()
     assert header.split(",") == list(JOB_COLUMNS)
@@ -222,7 +228,7 @@ def test_ps_as_csv_has_the_same_columns(capsys: pytest.CaptureFixture[str], home
 
 
 def test_a_job_whose_handler_died_does_not_seem_to_train(
-    capsys: pytest.CaptureFixture[str], home: Home
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     keep(home, half_way())
     rows = json.loads(run(capsys, "ps", "-o", "json")[1])
@@ -235,7 +241,7 @@ def test_a_job_whose_handler_died_does_not_seem_to_train(
 
 @pytest.mark.parametrize("width", [80, 120])
 def test_show(
-    capsys: pytest.CaptureFixture[str], home: Home, monkeypatch: pytest.MonkeyPatch, width: int
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, monkeypatch: pytest.MonkeyPatch, width: int
 ) -> None:
     monkeypatch.setenv("COLUMNS", str(width))
     keep(home, steady_job())
@@ -246,7 +252,7 @@ def test_show(
     assert_golden(f"show-{width}.txt", unestimated(out.replace(str(home.path), "HOME")))
 
 
-def test_show_as_json_has_everything(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_show_as_json_has_everything(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     found = json.loads(run(capsys, "show", "digits", "-o", "json")[1])
     assert list(found)[: len(JOB_COLUMNS)] == list(JOB_COLUMNS)
@@ -261,7 +267,7 @@ def test_show_as_json_has_everything(capsys: pytest.CaptureFixture[str], home: H
     assert {"why", "speed", "convergence"} <= set(found)
 
 
-def test_show_as_csv_has_the_epochs(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_show_as_csv_has_the_epochs(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     header, *rows = run(capsys, "show", "digits", "-o", "csv")[1].splitlines()
     assert header.split(",") == list(EPOCH_COLUMNS)
@@ -272,7 +278,7 @@ def test_show_as_csv_has_the_epochs(capsys: pytest.CaptureFixture[str], home: Ho
 
 
 def test_export_writes_three_files_and_names_them(
-    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, tmp_path: Path
 ) -> None:
     keep(home, two_jobs())
     code, out, _ = run(capsys, "export", "digits", "--dir", str(tmp_path / "out"))
@@ -284,7 +290,7 @@ def test_export_writes_three_files_and_names_them(
 
 
 def test_the_last_run_is_that_of_the_youngest_handler(
-    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, tmp_path: Path
 ) -> None:
     keep(home, steady_job())
     later = half_way()
@@ -301,7 +307,7 @@ def test_the_last_run_is_that_of_the_youngest_handler(
 
 
 def test_a_folder_that_cannot_be_written_is_named(
-    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, tmp_path: Path
 ) -> None:
     keep(home, steady_job())
     (tmp_path / "file").write_text("")
@@ -311,7 +317,7 @@ def test_a_folder_that_cannot_be_written_is_named(
 
 
 def test_plot_draws_jobs_and_leaves_out_those_without_an_epoch(
-    capsys: pytest.CaptureFixture[str], home: Home, tmp_path: Path
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, tmp_path: Path
 ) -> None:
     keep(home, steady_job())
     keep(home, half_way(0), number=2)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
 from tests.cli.test_run import COACH, as_json, assert_nothing_left, write_job
 
@@ -25,7 +25,7 @@ WORDS = {
 
 
 @pytest.mark.parametrize("name", WORDS)
-def test_two_jobs_reach_their_targets_under(name: str, home: Home, tmp_path: Path) -> None:
+def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp_path: Path) -> None:
     """A node of 2 cores: one job could have 2x2 (1.65 cores), both together 1x1 each."""
     roles = {
         role: {"cpu": cpu, "memory": "512Mi"}

@@ -17,7 +17,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import State
 from coach.handler.endpoint import own_token
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.local.environment import Functions
 from coach.report.plan import PlanRow
 from coach.report.why import why
@@ -45,7 +45,7 @@ spec:
 """
 
 
-def ended_how(home: Home, name: str) -> tuple[State, str]:
+def ended_how(home: StateDirectory, name: str) -> tuple[State, str]:
     job = home.past()[name].job
     return job.state, job.reason.value
 
@@ -54,7 +54,7 @@ def ended_how(home: Home, name: str) -> tuple[State, str]:
 
 
 def test_why_tells_the_decision_the_alternatives_and_the_money(
-    capsys: pytest.CaptureFixture[str], home: Home
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     keep(home, half_way())
     journal = Journal.write(home.journal(1))  # somebody runs them
@@ -72,7 +72,9 @@ def test_why_tells_the_decision_the_alternatives_and_the_money(
     )
 
 
-def test_why_says_what_the_money_is_kept_for(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_why_says_what_the_money_is_kept_for(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
+) -> None:
     world = World.of(nodes(4, 4.0))
     world.submit(spec("digits", budget={"amount": 0.012, "currency": "USD"}), Truth())
     world.run(until=lambda: world.job("digits").real >= 1)
@@ -85,7 +87,7 @@ def test_why_says_what_the_money_is_kept_for(capsys: pytest.CaptureFixture[str],
 
 
 def test_why_says_who_has_the_room_that_a_job_waits_for(
-    capsys: pytest.CaptureFixture[str], home: Home
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     world = World.of(nodes(1, 1.7))
     for name in ("first", "second", "third"):
@@ -108,7 +110,7 @@ def test_why_says_who_has_the_room_that_a_job_waits_for(
 
 
 def test_why_of_a_job_that_nobody_runs_names_the_command_that_goes_on(
-    capsys: pytest.CaptureFixture[str], home: Home
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     keep(home, half_way())
     code, out, _ = run(capsys, "why", "digits")
@@ -120,7 +122,7 @@ def test_why_of_a_job_that_nobody_runs_names_the_command_that_goes_on(
 # -- events and logs --------------------------------------------------------------------------------------
 
 
-def test_events_are_those_that_show_tells(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_events_are_those_that_show_tells(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     code, out, _ = run(capsys, "events", "digits", "-o", "json")
     events = json.loads(out)
@@ -133,7 +135,7 @@ def test_events_are_those_that_show_tells(capsys: pytest.CaptureFixture[str], ho
     assert [row["text"] for row in rows] == [event["text"] for event in events]
 
 
-def test_following_ends_with_the_job(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_following_ends_with_the_job(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     journal = Journal.write(home.journal(1))  # its handler runs on, for other jobs
     try:
@@ -144,7 +146,9 @@ def test_following_ends_with_the_job(capsys: pytest.CaptureFixture[str], home: H
     assert json.loads(out.splitlines()[-1])["text"].startswith("Succeeded: ")
 
 
-def test_logs_are_shown_in_the_order_of_time(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_logs_are_shown_in_the_order_of_time(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
+) -> None:
     keep(home, steady_job())
     folder = home.logs("steady")
     folder.mkdir(parents=True)
@@ -176,7 +180,7 @@ def test_logs_are_shown_in_the_order_of_time(capsys: pytest.CaptureFixture[str],
 
 
 def test_a_job_that_nobody_runs_is_cancelled_in_its_journal(
-    capsys: pytest.CaptureFixture[str], home: Home
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     keep(home, half_way())
     before = home.past()
@@ -195,7 +199,7 @@ def test_a_job_that_nobody_runs_is_cancelled_in_its_journal(
 
 @pytest.mark.parametrize("command", ["cancel", "resume"])
 def test_a_job_that_another_run_has_is_left_alone(
-    capsys: pytest.CaptureFixture[str], home: Home, command: str
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, command: str
 ) -> None:
     keep(home, half_way())
     journal = Journal.write(home.journal(1))
@@ -207,7 +211,9 @@ def test_a_job_that_another_run_has_is_left_alone(
     assert "another `coach run` has digits now" in err
 
 
-def test_resuming_what_cannot_go_on_says_what_to_do(capsys: pytest.CaptureFixture[str], home: Home) -> None:
+def test_resuming_what_cannot_go_on_says_what_to_do(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
+) -> None:
     keep(home, one_job())
     keep(home, one_job("limited", maxEpochs=3), number=2)
     keep(home, one_job("poor", budget={"amount": 0.001, "currency": "USD"}), number=3)
@@ -233,7 +239,7 @@ def job_file(tmp_path: Path) -> Path:
 
 
 def test_a_plan_without_a_past_says_what_is_not_known(
-    capsys: pytest.CaptureFixture[str], home: Home, job_file: Path
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
 ) -> None:
     code, out, _ = run(capsys, "plan", str(job_file), "--nodes", "2x4")
     assert code == 0
@@ -251,7 +257,7 @@ def test_a_plan_without_a_past_says_what_is_not_known(
 
 
 def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
-    capsys: pytest.CaptureFixture[str], home: Home, job_file: Path
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
 ) -> None:
     import hashlib
 
@@ -277,7 +283,7 @@ def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
         if row.measured:
             assert 1 / row.seconds == pytest.approx(truth.speed(row.workers, row.servers), rel=0.25)
         assert row.job_seconds == pytest.approx(row.seconds * plan["epochs"])
-    assert plan["epochs"] == pytest.approx(old.passes)
+    assert plan["epochs"] == pytest.approx(old.epochs_trained)
 
 
 def test_a_plan_of_what_would_be_refused_says_so(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
@@ -290,12 +296,12 @@ def test_a_plan_of_what_would_be_refused_says_so(capsys: pytest.CaptureFixture[s
 # -- doctor -----------------------------------------------------------------------------------------------
 
 
-def found(home: Home, **more: Any) -> dict[str, tuple[str, str, str]]:
+def found(home: StateDirectory, **more: Any) -> dict[str, tuple[str, str, str]]:
     return {check.name: (check.status.value, check.found, check.next_step) for check in checks(home, **more)}
 
 
 def test_doctor_names_what_is_amiss_and_the_next_step(
-    home: Home, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    home: StateDirectory, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     keep(home, half_way())
     home.journal(2).write_bytes(b"no journal at all" * 100)
@@ -314,7 +320,7 @@ def test_doctor_names_what_is_amiss_and_the_next_step(
     assert re.search(r"^failed   functions ", out, re.M)
 
 
-def test_doctor_tells_a_python_without_mxnet(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_tells_a_python_without_mxnet(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", sys.executable)
     assert Functions.find().python == Path(sys.executable)
     status, said, step = found(home)["MXNet"]
@@ -323,7 +329,7 @@ def test_doctor_tells_a_python_without_mxnet(home: Home, monkeypatch: pytest.Mon
     assert step
 
 
-def test_doctor_looks_at_what_only_some_need(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_looks_at_what_only_some_need(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     from coach.service.optional_feature import Also
 
     monkeypatch.setenv("PATH", "/nowhere")
@@ -334,7 +340,9 @@ def test_doctor_looks_at_what_only_some_need(home: Home, monkeypatch: pytest.Mon
 
 @pytest.mark.mxnet
 @pytest.mark.usefixtures("functions")
-def test_doctor_is_content_where_jobs_can_run(home: Home, capsys: pytest.CaptureFixture[str]) -> None:
+def test_doctor_is_content_where_jobs_can_run(
+    home: StateDirectory, capsys: pytest.CaptureFixture[str]
+) -> None:
     code, out, _ = run(capsys, "doctor", "-o", "json")
     assert (code, [check for check in json.loads(out) if check["status"] == "failed"]) == (0, [])
 
@@ -342,22 +350,22 @@ def test_doctor_is_content_where_jobs_can_run(home: Home, capsys: pytest.Capture
 # -- what a service and its jobs leave in the journal -----------------------------------------------------
 
 
-def test_only_what_its_user_stopped_stays_stopped(home: Home) -> None:
+def test_only_what_its_user_stopped_stays_stopped(home: StateDirectory) -> None:
     world = half_way()
     keep(home, world)
     journal = Journal.write(home.journal(1))
-    journal.append([ev.InterruptAsked(world.now, "digits", True)])
-    journal.append([ev.InterruptAsked(world.now, "pictures", True, by_user=False)])
+    journal.append([ev.SuspendRequested(world.now, "digits", True)])
+    journal.append([ev.SuspendRequested(world.now, "pictures", True, by_user=False)])
     journal.close()
     past = home.past()
     assert (past["digits"].stopped, past["pictures"].stopped) == (True, False)
     journal = Journal.write(home.journal(1))
-    journal.append([ev.ResumeAsked(world.now + 1, "digits")])
+    journal.append([ev.ResumeRequested(world.now + 1, "digits")])
     journal.close()
     assert not home.past()["digits"].stopped
 
 
-def test_a_token_is_made_once_and_for_its_owner_alone(home: Home) -> None:
+def test_a_token_is_made_once_and_for_its_owner_alone(home: StateDirectory) -> None:
     home.path.mkdir()
     file = own_token(home)
     text = file.read_text()
@@ -367,7 +375,9 @@ def test_a_token_is_made_once_and_for_its_owner_alone(home: Home) -> None:
 
 
 @pytest.mark.parametrize("words", [("serve", "--help"), ("ps",), ("why", "digits")])
-def test_looking_imports_nothing_that_only_the_work_needs(home: Home, words: tuple[str, ...]) -> None:
+def test_looking_imports_nothing_that_only_the_work_needs(
+    home: StateDirectory, words: tuple[str, ...]
+) -> None:
     keep(home, two_jobs())
     heavy = "fastapi uvicorn scipy matplotlib prometheus_client httpx"
     code = (
@@ -384,7 +394,7 @@ def test_a_job_that_holds_nothing_is_not_said_to_have_been_decided_for() -> None
     """What it was given before it had to give way is over."""
     world = World.of(nodes(1, 4.0))
     world.submit(spec("first", budget=BUDGET), Truth())
-    world.run(until=lambda: len(world.job("first").real_epochs) >= 1)
+    world.run(until=lambda: len(world.job("first").full_epochs) >= 1)
     job = world.job("first")
     assert any(line.startswith("Decided for ") for line in why(job, {"first": job}, nodes(1, 4.0), world.now))
     job.pods = {}

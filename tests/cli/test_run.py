@@ -24,7 +24,7 @@ import pytest
 import yaml
 
 from coach.cli.main import invoke
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
@@ -123,7 +123,7 @@ def endless(tmp_path: Path) -> Path:
     )
 
 
-def processes_of(home: Home) -> list[str]:
+def processes_of(home: StateDirectory) -> list[str]:
     """Command lines of processes that know this state folder: everything a run has started."""
     found = []
     for folder in Path("/proc").iterdir():
@@ -134,7 +134,7 @@ def processes_of(home: Home) -> list[str]:
     return found
 
 
-def assert_nothing_left(home: Home) -> None:
+def assert_nothing_left(home: StateDirectory) -> None:
     deadline = time.monotonic() + 20
     while left := processes_of(home):
         assert time.monotonic() < deadline, left
@@ -144,7 +144,7 @@ def assert_nothing_left(home: Home) -> None:
 # -- to the end -------------------------------------------------------------------------------------------------------
 
 
-def test_a_job_runs_to_its_target_and_can_be_looked_at(home: Home, tmp_path: Path) -> None:
+def test_a_job_runs_to_its_target_and_can_be_looked_at(home: StateDirectory, tmp_path: Path) -> None:
     done = coach("run", str(write_job(tmp_path / "job.yaml")), "-o", "json")
     assert done.returncode == 0, done.stderr
     (row,) = json.loads(done.stdout)
@@ -162,7 +162,7 @@ def test_a_job_runs_to_its_target_and_can_be_looked_at(home: Home, tmp_path: Pat
     assert_nothing_left(home)
 
 
-def test_ends_that_are_not_success_have_their_exit_codes(home: Home, tmp_path: Path) -> None:
+def test_ends_that_are_not_success_have_their_exit_codes(home: StateDirectory, tmp_path: Path) -> None:
     broke = coach(
         "run", str(write_job(tmp_path / "a.yaml", "broke", budget={"amount": 1e-6, "currency": "USD"}))
     )
@@ -180,7 +180,7 @@ def test_ends_that_are_not_success_have_their_exit_codes(home: Home, tmp_path: P
 
 
 def test_a_platform_that_does_not_work_ends_with_5_and_keeps_no_job(
-    home: Home, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    home: StateDirectory, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", sys.executable)  # has no MXNet
     broken = coach("run", str(write_job(tmp_path / "job.yaml")))
@@ -194,7 +194,7 @@ def test_a_platform_that_does_not_work_ends_with_5_and_keeps_no_job(
 # -- stopping and going on --------------------------------------------------------------------------------------------
 
 
-def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: Home, endless: Path) -> None:
+def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, endless: Path) -> None:
     with started("run", str(endless)) as run:
         run.until(r"no budget: nothing limits what this job spends")
         run.until(r"endless: epoch 3:")
@@ -237,7 +237,7 @@ def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: Home, endless: Path
     assert [epoch["loss"] for epoch in second] == [epoch["loss"] for epoch in alone[: len(second)]]
 
 
-def test_a_killed_handler_leaves_no_process_and_its_job_goes_on(home: Home, endless: Path) -> None:
+def test_a_killed_handler_leaves_no_process_and_its_job_goes_on(home: StateDirectory, endless: Path) -> None:
     with started("run", str(endless)) as run:
         run.until(r"endless: epoch 2:")
         run.signal(signal.SIGKILL)
@@ -256,7 +256,7 @@ def test_a_killed_handler_leaves_no_process_and_its_job_goes_on(home: Home, endl
     assert shown["ledger"][-1]["spent"] == pytest.approx(shown["spent"])
 
 
-def test_two_runs_at_once_have_a_journal_and_a_name_each(home: Home, endless: Path) -> None:
+def test_two_runs_at_once_have_a_journal_and_a_name_each(home: StateDirectory, endless: Path) -> None:
     with started("run", str(endless)) as first:
         first.until(r"endless: epoch 1:")
         with started("run", str(endless)) as second:
@@ -275,7 +275,7 @@ def test_two_runs_at_once_have_a_journal_and_a_name_each(home: Home, endless: Pa
     assert_nothing_left(home)
 
 
-def test_a_reader_that_goes_away_stops_the_run_cleanly(home: Home, endless: Path) -> None:
+def test_a_reader_that_goes_away_stops_the_run_cleanly(home: StateDirectory, endless: Path) -> None:
     with started("run", str(endless)) as run:
         run.until(r"endless: epoch 1:")
         assert run.process.stdout is not None
@@ -322,7 +322,7 @@ class Terminal:
 
 
 def test_the_live_display_stays_in_its_place_and_leaves_no_trace(
-    home: Home, endless: Path, monkeypatch: pytest.MonkeyPatch
+    home: StateDirectory, endless: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("TERM", "xterm-256color")
     monkeypatch.delenv("COLUMNS")

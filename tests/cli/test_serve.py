@@ -10,14 +10,14 @@ from pathlib import Path
 import pytest
 
 from coach.handler import endpoint
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
 from tests.cli.test_run import as_json, assert_nothing_left, coach, started, write_job
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
 
-def test_a_service_trains_a_submitted_job_to_its_target(home: Home, tmp_path: Path) -> None:
+def test_a_service_trains_a_submitted_job_to_its_target(home: StateDirectory, tmp_path: Path) -> None:
     job = write_job(tmp_path / "job.yaml")
     allowed = ("--allow", str(tmp_path), "--allow", str(ROOT))
     with started("serve", "--port", "0", *allowed, "--log-format", "json") as service:
@@ -48,7 +48,7 @@ def test_a_service_trains_a_submitted_job_to_its_target(home: Home, tmp_path: Pa
     assert_nothing_left(home)
 
 
-def test_a_stopped_job_goes_on_with_resume_in_the_foreground(home: Home, tmp_path: Path) -> None:
+def test_a_stopped_job_goes_on_with_resume_in_the_foreground(home: StateDirectory, tmp_path: Path) -> None:
     job = write_job(tmp_path / "job.yaml", budget="none", target={"accuracy": 0.93, "epochsInARow": 6})
     with started("run", str(job)) as run:
         run.until(r"digits: epoch 3")

@@ -18,11 +18,11 @@ def test_any_cut_of_the_stream_gives_the_same_stream(size: int, seed: int, cuts:
 
 @given(SIZES, st.integers(0, 2**31 - 1))
 def test_each_pass_sees_every_sample_once_and_passes_differ(size: int, seed: int) -> None:
-    passes = Stream(size, seed).rows(0, 3 * size).reshape(3, size)
-    for one in passes:
+    epochs_trained = Stream(size, seed).rows(0, 3 * size).reshape(3, size)
+    for one in epochs_trained:
         assert sorted(one) == list(range(size))
     if size > 20:
-        assert not np.array_equal(passes[0], passes[1])
+        assert not np.array_equal(epochs_trained[0], epochs_trained[1])
 
 
 @given(st.integers(0, 300), st.integers(1, 40))

@@ -22,7 +22,7 @@ DATA_SIZE = 10_000
 
 
 @dataclass
-class Memory:
+class FakePlatform:
     """Pods are entries of a dict, epochs are sleeps; `on_*` are called at the start of each and may raise."""
 
     nodes: tuple[Node, ...] = CLUSTER
@@ -30,7 +30,7 @@ class Memory:
     start_seconds: float = 0.0
     epoch_seconds: float = 0.001
     speed: Callable[[int, int], float] = lambda workers, servers: 0.1 * workers
-    loss: Callable[[float], float] = lambda passes: 1 / (0.4 * passes + 0.5) + 0.1
+    loss: Callable[[float], float] = lambda epochs_trained: 1 / (0.4 * epochs_trained + 0.5) + 0.1
     on_deploy: Callable[[Pod], None] = lambda pod: None
     on_epoch: Callable[[EpochOrder], None] = lambda order: None
     on_release: Callable[[Sequence[PodId]], None] = lambda pods: None

@@ -24,9 +24,9 @@ from coach.handler.state.checkpoints import sweep
 from coach.handler.state.journal import Journal
 from coach.platforms.base import EpochError, EpochOrder, PodError
 from tests.core.lifecycle.faulty_cluster import check_job, spec
-from tests.handler.fake_platform import Memory
+from tests.handler.fake_platform import FakePlatform
 
-Body = Callable[[Handler, Memory], Awaitable[None]]
+Body = Callable[[Handler, FakePlatform], Awaitable[None]]
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def job_of(name: str = "job", **changes: Any) -> TrainingJob:
     return TrainingJob.from_json(spec(name, **{"maxEpochs": 4, **changes}))
 
 
-def handle(path: Path, platform: Memory, body: Body) -> dict[str, Job]:
+def handle(path: Path, platform: FakePlatform, body: Body) -> dict[str, Job]:
     """Run a handler for the length of `body`; the jobs as the journal has them afterwards."""
 
     async def main() -> dict[str, Job]:
@@ -61,8 +61,8 @@ def handle(path: Path, platform: Memory, body: Body) -> dict[str, Job]:
     return jobs
 
 
-def run(path: Path, platform: Memory, *specs: TrainingJob) -> dict[str, Job]:
-    async def body(handler: Handler, _: Memory) -> None:
+def run(path: Path, platform: FakePlatform, *specs: TrainingJob) -> dict[str, Job]:
+    async def body(handler: Handler, _: FakePlatform) -> None:
         for one in specs:
             handler.submit(one, path.parent.as_uri())
         names = [one.name for one in specs]
@@ -86,9 +86,9 @@ async def until(handler: Handler, holds: Callable[[], bool]) -> None:
 
 
 def test_a_job_runs_to_its_target_and_gives_everything_back(path: Path) -> None:
-    memory = Memory()
+    memory = FakePlatform()
     job = run(path, memory, job_of(maxEpochs=30))["job"]
-    assert job.state is State.SUCCEEDED and job.in_a_row == 3
+    assert job.state is State.SUCCEEDED and job.consecutive_hits == 3
     assert not memory.pods and set(memory.released)
     assert [order.action.number for order in memory.orders] == list(range(1, len(job.epochs) + 1))
 
@@ -115,12 +115,12 @@ def test_what_is_ordered_is_in_the_journal_before_it_is_done(path: Path) -> None
             assert any(isinstance(r, act.ReleasePods) and r.pods == tuple(pods) for r in journalled())
         seen.append("release")
 
-    run(path, Memory(on_deploy=deployed, on_epoch=ordered, on_release=released), job_of(maxEpochs=2))
+    run(path, FakePlatform(on_deploy=deployed, on_epoch=ordered, on_release=released), job_of(maxEpochs=2))
     assert {"deploy", "epoch", "release"} <= set(seen)
 
 
 def test_an_epoch_gets_addresses_of_its_pods_and_a_time_on_the_handlers_clock(path: Path) -> None:
-    memory = Memory()
+    memory = FakePlatform()
     run(path, memory, job_of(maxEpochs=1))
     for order in memory.orders:
         assert set(order.addresses) == set(order.action.pods)
@@ -129,7 +129,7 @@ def test_an_epoch_gets_addresses_of_its_pods_and_a_time_on_the_handlers_clock(pa
 
 
 def test_two_jobs_of_one_name_are_refused_also_at_once(path: Path) -> None:
-    async def body(handler: Handler, _: Memory) -> None:
+    async def body(handler: Handler, _: FakePlatform) -> None:
         handler.submit(job_of(maxEpochs=1), path.parent.as_uri())
         with pytest.raises(UserError, match="there is a job job already"):
             handler.submit(job_of(maxEpochs=1), path.parent.as_uri())
@@ -137,28 +137,28 @@ def test_two_jobs_of_one_name_are_refused_also_at_once(path: Path) -> None:
         with pytest.raises(UserError):
             handler.submit(job_of(maxEpochs=1), path.parent.as_uri())
 
-    assert handle(path, Memory(), body)["job"].attempts > 0
+    assert handle(path, FakePlatform(), body)["job"].attempts > 0
 
 
 def test_hundreds_of_submissions_at_once_are_all_taken(path: Path) -> None:
-    async def body(handler: Handler, _: Memory) -> None:
+    async def body(handler: Handler, _: FakePlatform) -> None:
         for number in range(300):
             handler.submit(job_of(f"j{number}", maxEpochs=1, priority=number % 3), path.parent.as_uri())
         await handler.wait(lambda: len(handler.jobs) == 300)
 
-    jobs = handle(path, Memory(epoch_seconds=5.0), body)
+    jobs = handle(path, FakePlatform(epoch_seconds=5.0), body)
     assert len(jobs) == 300 and sum(job.phase is not Phase.IDLE for job in jobs.values()) < 20
 
 
 def test_what_is_asked_of_unknown_jobs_does_no_harm(path: Path) -> None:
-    async def body(handler: Handler, _: Memory) -> None:
+    async def body(handler: Handler, _: FakePlatform) -> None:
         handler.cancel("nobody")
         handler.resume("nobody")
-        handler.interrupt(["nobody"], now=True)
+        handler.suspend(["nobody"], now=True)
         handler.submit(job_of(maxEpochs=1), path.parent.as_uri())
         await handler.wait(lambda: "job" in handler.jobs and handler.jobs["job"].ended)
 
-    assert set(handle(path, Memory(), body)) == {"job"}
+    assert set(handle(path, FakePlatform(), body)) == {"job"}
 
 
 # -- stops ------------------------------------------------------------------------------------------------
@@ -174,15 +174,15 @@ def started(path: Path, **changes: Any) -> Callable[[Handler], Awaitable[None]]:
 
 @pytest.mark.parametrize("now", [False, True])
 def test_an_interrupted_job_stands_still_and_goes_on_when_it_is_resumed(path: Path, now: bool) -> None:
-    async def body(handler: Handler, memory: Memory) -> None:
+    async def body(handler: Handler, memory: FakePlatform) -> None:
         await started(path)(handler)
         job = handler.jobs["job"]
         memory.epoch_seconds = 0.1
         await handler.wait(lambda: job.running is not None)
-        handler.interrupt(["job"], now=now)
+        handler.suspend(["job"], now=now)
         await handler.wait(lambda: at_rest(job))
         epochs, orders = len(job.epochs), len(memory.orders)
-        assert job.reason is Reason.INTERRUPTED and not memory.pods
+        assert job.reason is Reason.SUSPENDED and not memory.pods
         memory.epoch_seconds = 0.001
         handler.resume("job")
         await handler.wait(lambda: len(job.epochs) >= epochs + 2)
@@ -191,11 +191,11 @@ def test_an_interrupted_job_stands_still_and_goes_on_when_it_is_resumed(path: Pa
         await handler.wait(lambda: job.ended)
         assert job.state is State.CANCELLED
 
-    handle(path, Memory(), body)
+    handle(path, FakePlatform(), body)
 
 
 def test_a_cancelled_job_ends_at_once_though_its_epoch_would_take_long(path: Path) -> None:
-    async def body(handler: Handler, memory: Memory) -> None:
+    async def body(handler: Handler, memory: FakePlatform) -> None:
         memory.epoch_seconds = 1000.0
         handler.submit(job_of(), path.parent.as_uri())
         await handler.wait(lambda: "job" in handler.jobs and handler.jobs["job"].running is not None)
@@ -205,14 +205,14 @@ def test_a_cancelled_job_ends_at_once_though_its_epoch_would_take_long(path: Pat
         await handler.wait(lambda: handler.jobs["job"].ended)
         assert "job" not in handler.progress
 
-    assert handle(path, Memory(), body)["job"].state is State.CANCELLED
+    assert handle(path, FakePlatform(), body)["job"].state is State.CANCELLED
 
 
 # -- faults -----------------------------------------------------------------------------------------------
 
 
 def test_a_pod_that_dies_in_an_epoch_costs_that_epoch_alone(path: Path) -> None:
-    async def body(handler: Handler, memory: Memory) -> None:
+    async def body(handler: Handler, memory: FakePlatform) -> None:
         await started(path, maxEpochs=6)(handler)
         job = handler.jobs["job"]
         memory.epoch_seconds = 0.5
@@ -223,13 +223,13 @@ def test_a_pod_that_dies_in_an_epoch_costs_that_epoch_alone(path: Path) -> None:
         await handler.wait(lambda: job.ended)
         assert job.reason is Reason.EPOCH_LIMIT and job.attempts == len(job.epochs) + 1
 
-    handle(path, Memory(), body)
+    handle(path, FakePlatform(), body)
 
 
 def test_a_pod_that_dies_at_the_instant_its_gang_is_complete_fails_the_epoch_and_nothing_else(
     path: Path,
 ) -> None:
-    async def body(handler: Handler, memory: Memory) -> None:
+    async def body(handler: Handler, memory: FakePlatform) -> None:
         lost = False
 
         def workers_last(pod: Pod) -> None:
@@ -253,17 +253,17 @@ def test_a_pod_that_dies_at_the_instant_its_gang_is_complete_fails_the_epoch_and
         await handler.wait(lambda: "job" in handler.jobs and handler.jobs["job"].ended)
         assert lost and handler.jobs["job"].reason is Reason.EPOCH_LIMIT
 
-    handle(path, Memory(), body)
+    handle(path, FakePlatform(), body)
 
 
 def test_no_answer_of_a_released_pod_reaches_the_next_pod_of_its_name(path: Path) -> None:
     """Its start is given up before its release is told, so nothing of it can come later."""
 
-    async def body(handler: Handler, memory: Memory) -> None:
+    async def body(handler: Handler, memory: FakePlatform) -> None:
         memory.start_seconds = 0.05
         handler.submit(job_of(), path.parent.as_uri())
         await handler.wait(lambda: bool(memory.pods))
-        handler.interrupt(["job"], now=True)
+        handler.suspend(["job"], now=True)
         await handler.wait(lambda: "job" in handler.jobs and at_rest(handler.jobs["job"]))
         memory.start_seconds = 0.1
         handler.resume("job")
@@ -274,7 +274,7 @@ def test_no_answer_of_a_released_pod_reaches_the_next_pod_of_its_name(path: Path
         pods = [order.addresses for order in memory.orders]
         assert pods and handler.jobs["job"].reason is Reason.EPOCH_LIMIT
 
-    handle(path, Memory(), body)
+    handle(path, FakePlatform(), body)
 
 
 @pytest.mark.parametrize(
@@ -293,7 +293,7 @@ def test_whatever_an_epoch_raises_ends_its_job_and_no_other(
         if order.action.job == "bad":
             raise error
 
-    jobs = run(path, Memory(on_epoch=fail), job_of("bad"), job_of("good"))
+    jobs = run(path, FakePlatform(on_epoch=fail), job_of("bad"), job_of("good"))
     assert (jobs["bad"].state, jobs["bad"].reason) == (State.FAILED, reason)
     assert jobs["bad"].attempts == attempts
     assert jobs["good"].reason is Reason.EPOCH_LIMIT
@@ -303,7 +303,7 @@ def test_whatever_an_epoch_raises_ends_its_job_and_no_other(
 
 @pytest.mark.parametrize("error", [PodError(Reason.FUNCTION_LOST, "exit code 1"), OSError("too many files")])
 def test_whatever_a_start_raises_is_tried_again_and_then_ends_the_job(path: Path, error: Exception) -> None:
-    memory = Memory()
+    memory = FakePlatform()
 
     def fail(pod: Pod) -> None:
         if pod.id.role is Role.SERVER:
@@ -330,12 +330,14 @@ def test_whatever_a_start_raises_is_tried_again_and_then_ends_the_job(path: Path
 def test_a_report_that_makes_no_sense_is_a_failed_epoch(
     path: Path, changes: dict[str, Any], reason: Reason
 ) -> None:
-    job = run(path, Memory(on_report=lambda report: dataclasses.replace(report, **changes)), job_of())["job"]
+    job = run(path, FakePlatform(on_report=lambda report: dataclasses.replace(report, **changes)), job_of())[
+        "job"
+    ]
     assert (job.state, job.reason, job.epochs) == (State.FAILED, reason, [])
 
 
 def test_a_model_without_accuracy_trains_to_its_loss(path: Path) -> None:
-    memory = Memory(on_report=lambda report: dataclasses.replace(report, accuracy=None))
+    memory = FakePlatform(on_report=lambda report: dataclasses.replace(report, accuracy=None))
     assert run(path, memory, job_of(maxEpochs=30))["job"].state is State.SUCCEEDED
 
 
@@ -346,12 +348,12 @@ def test_a_fit_that_fails_leaves_the_job_with_the_models_it_has(
         raise ValueError("no fit")
 
     monkeypatch.setattr("coach.handler.handler.fit_models", fail)
-    job = run(path, Memory(), job_of())["job"]
+    job = run(path, FakePlatform(), job_of())["job"]
     assert job.reason is Reason.EPOCH_LIMIT and job.speed is None
 
 
 def test_a_release_that_fails_ends_the_handler_for_pods_may_be_left(path: Path) -> None:
-    memory = Memory()
+    memory = FakePlatform()
 
     def fail(pods: Sequence[PodId]) -> None:
         memory.on_release = lambda pods: None
@@ -363,7 +365,7 @@ def test_a_release_that_fails_ends_the_handler_for_pods_may_be_left(path: Path) 
 
 
 def test_a_handler_whose_journal_was_taken_over_stops_and_orders_nothing_more(path: Path) -> None:
-    async def body(handler: Handler, memory: Memory) -> None:
+    async def body(handler: Handler, memory: FakePlatform) -> None:
         await started(path)(handler)
         path.with_suffix(".lock").unlink()
         Journal.write(path).close()
@@ -375,7 +377,7 @@ def test_a_handler_whose_journal_was_taken_over_stops_and_orders_nothing_more(pa
         raise PermanentError("and says so")
 
     with pytest.raises(PermanentError, match="and says so"):
-        handle(path, Memory(), body)
+        handle(path, FakePlatform(), body)
 
 
 # -- a handler that is killed -----------------------------------------------------------------------------
@@ -385,7 +387,7 @@ class Killed(Exception):
     """The handler dies here: nothing after this instant is written or done."""
 
 
-def kill_after(path: Path, memory: Memory, records: int, job: TrainingJob) -> bool:
+def kill_after(path: Path, memory: FakePlatform, records: int, job: TrainingJob) -> bool:
     """Run until so many records are written, then die without a word; whether it came to that."""
 
     async def main() -> bool:
@@ -430,8 +432,8 @@ def test_a_job_whose_handler_is_killed_again_and_again_ends_as_if_nothing_had_ha
     path: Path, tmp_path: Path, step: int
 ) -> None:
     job = job_of(maxEpochs=5, budget={"amount": 5.0, "currency": "USD"}, target={"loss": 0.01})
-    calm = run(tmp_path / "calm.db", Memory(), job)["job"]
-    memory, records, kills = Memory(), step, 0
+    calm = run(tmp_path / "calm.db", FakePlatform(), job)["job"]
+    memory, records, kills = FakePlatform(), step, 0
     while kill_after(path, memory, records, job):
         kills += 1
         reader = Journal.read(path)
@@ -446,8 +448,8 @@ def test_a_job_whose_handler_is_killed_again_and_again_ends_as_if_nothing_had_ha
     reader.close()
     check_job(end)
     assert (end.state, end.reason) == (calm.state, calm.reason)
-    assert len(end.real_epochs) == len(calm.real_epochs) == 5
-    assert all(abs(memory.loss(e.passes) - e.report.loss) < 1e-9 for e in end.epochs)
+    assert len(end.full_epochs) == len(calm.full_epochs) == 5
+    assert all(abs(memory.loss(e.epochs_trained) - e.report.loss) < 1e-9 for e in end.epochs)
     assert sum(end.charges.values()) == end.ledger.spent
 
 
@@ -489,7 +491,7 @@ def test_checkpoints_that_cannot_be_listed_stay(folder: str, caplog: pytest.LogC
 
 def test_the_double_answers_as_a_platform_must() -> None:
     async def main() -> None:
-        memory, lost = Memory(), []
+        memory, lost = FakePlatform(), []
         await memory.open(lambda pod, reason, message: lost.append((pod, reason)))
         one = job_of()
         pod = Pod(PodId("job", Role.WORKER, 0), "node-0", one.spec.resources.of(Role.WORKER))
@@ -499,7 +501,7 @@ def test_the_double_answers_as_a_platform_must() -> None:
         assert await memory.deploy(pod, one) != first
         memory.lose(pod.id)
         assert lost == [(pod.id, Reason.FUNCTION_LOST)]
-        await memory.stop_epoch("job.1", Reason.INTERRUPTED)
+        await memory.stop_epoch("job.1", Reason.SUSPENDED)
         await memory.close()
         assert not memory.pods
 

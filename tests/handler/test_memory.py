@@ -18,7 +18,7 @@ def few(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_past_is_read_with_and_without_snapshots(tmp_path: Path) -> None:
     handler_memory.write(tmp_path / "journal.db")
     assert handler_memory.measure_past(str(tmp_path))["seconds"] > 0
-    handler_memory.remember(tmp_path / "journal.db")
+    handler_memory.save_snapshots(tmp_path / "journal.db")
     assert handler_memory.measure_past(str(tmp_path))["seconds"] > 0
 
 

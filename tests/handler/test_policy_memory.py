@@ -16,7 +16,7 @@ from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.plugins import policy
 from tests.core.lifecycle.faulty_cluster import spec
-from tests.handler.fake_platform import Memory
+from tests.handler.fake_platform import FakePlatform
 
 #: Three workers and a server are 3.6 of its cores, so a trial finds no room beside them.
 NODE = Node("node-0", Resources(4.0, 16.0))
@@ -43,7 +43,7 @@ def trial(name: str) -> TrainingJob:
 
 def killed_after(path: Path, name: str, body: Callable[[Handler], Awaitable[None]]) -> dict[str, Job]:
     """A handler of a new policy until `body` has ended; then it dies without a word, and its functions with it."""
-    memory = Memory(nodes=(NODE,), epoch_seconds=0.01)
+    memory = FakePlatform(nodes=(NODE,), epoch_seconds=0.01)
 
     async def main() -> dict[str, Job]:
         journal = Journal.write(path)
@@ -76,7 +76,7 @@ def test_a_job_that_gave_way_as_often_as_it_may_is_not_asked_again_after_a_resta
 
     before = killed_after(journal, name, gives_way)
     assert not before["long"].ended
-    assert before["long"].remembered["gave_way"] == 1
+    assert before["long"].policy_state["gave_way"] == 1
 
     async def does_not_again(handler: Handler) -> None:
         done = len(handler.jobs["long"].epochs)
@@ -85,7 +85,7 @@ def test_a_job_that_gave_way_as_often_as_it_may_is_not_asked_again_after_a_resta
         await handler.wait(lambda: "second" in handler.jobs and handler.jobs["second"].ended)
 
     after = killed_after(journal, name, does_not_again)
-    assert after["long"].remembered["gave_way"] == 1
+    assert after["long"].policy_state["gave_way"] == 1
     assert after["long"].ended
     assert (after["second"].started_at or 0.0) >= (after["long"].ended_at or math.inf)
 
@@ -94,7 +94,7 @@ def test_specon_knows_after_a_restart_what_had_converged(tmp_path: Path) -> None
     journal, checkpoints = tmp_path / "journal.db", tmp_path.as_uri()
 
     def category(handler: Handler) -> str:
-        return str(handler.jobs["long"].remembered.get("category")) if "long" in handler.jobs else ""
+        return str(handler.jobs["long"].policy_state.get("category")) if "long" in handler.jobs else ""
 
     async def converges(handler: Handler) -> None:
         handler.submit(best_effort("long"), checkpoints)
@@ -105,10 +105,10 @@ def test_specon_knows_after_a_restart_what_had_converged(tmp_path: Path) -> None
     assert not before.ended
 
     async def goes_on(handler: Handler) -> None:
-        assert handler.jobs["long"].remembered == before.remembered
+        assert handler.jobs["long"].policy_state == before.policy_state
         done = len(handler.jobs["long"].epochs)
         await handler.wait(lambda: len(handler.jobs["long"].epochs) > done + 1)
 
     # With one that samples no more, what it remembers is what the earlier one knew.
     after = killed_after(journal, "specon:alpha=0.05,interval=100000", goes_on)["long"]
-    assert after.remembered == before.remembered
+    assert after.policy_state == before.policy_state

@@ -16,9 +16,9 @@ from coach.core.lifecycle.reducer import Reducer
 from coach.core.policies.coach import CoachPolicy
 from coach.core.spec.job import TrainingJob
 from coach.handler.interactive_run import EXIT_CODES_BY_WEIGHT, exit_code
-from coach.handler.session import _common_journal, checkpoints_uri, interrupt_orphans
+from coach.handler.session import _common_journal, checkpoints_uri, suspend_orphans
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Chosen, Home, Past
+from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob
 from tests.cli.conftest import keep
 from tests.core.lifecycle.faulty_cluster import nodes, spec
 from tests.report.recorded_jobs import half_way
@@ -53,12 +53,12 @@ def test_every_end_has_a_weight() -> None:
     assert {EXIT_CODE[state] for state in ENDED} <= set(EXIT_CODES_BY_WEIGHT)
 
 
-def test_jobs_whose_handler_died_stay_interrupted_until_they_are_asked_for(home: Home) -> None:
+def test_jobs_whose_handler_died_stay_interrupted_until_they_are_asked_for(home: StateDirectory) -> None:
     keep(home, half_way())
     journal = Journal.write(home.journal(1))
-    interrupt_orphans(journal)
+    suspend_orphans(journal)
     length = len(list(journal.records()))
-    interrupt_orphans(journal)
+    suspend_orphans(journal)
     assert len(list(journal.records())) == length
     reducer = Reducer(CoachPolicy())
     for _, record in journal.records():
@@ -73,10 +73,10 @@ def test_jobs_whose_handler_died_stay_interrupted_until_they_are_asked_for(home:
         assert found.ledger.spent >= spent[name], "what it held until it died is paid"
 
 
-def test_jobs_of_different_runs_cannot_go_on_in_one(home: Home) -> None:
+def test_jobs_of_different_runs_cannot_go_on_in_one(home: StateDirectory) -> None:
     def left(name: str, number: int) -> Chosen:
         found = fold.submitted(ev.JobSubmitted(1.0, name, spec(name), "file:///c"))
-        return Chosen(found.spec, Past(found, home.journal(number), False))
+        return Chosen(found.spec, StoredJob(found, home.journal(number), False))
 
     assert _common_journal([left("a", 1), left("b", 1), Chosen(job(State.QUEUED).spec)]) == home.journal(1)
     assert _common_journal([Chosen(job(State.QUEUED).spec)]) is None
@@ -85,7 +85,7 @@ def test_jobs_of_different_runs_cannot_go_on_in_one(home: Home) -> None:
 
 
 def test_each_job_has_a_folder_of_checkpoints_to_itself() -> None:
-    home = Home(Path("/a folder"))
+    home = StateDirectory(Path("/a folder"))
     assert checkpoints_uri(home, TrainingJob.from_json(spec("a"))) == "file:///a folder/jobs/a/checkpoints"
     given = TrainingJob.from_json(spec("a", checkpoint={"uri": "s3://bucket/all/"}))
     assert checkpoints_uri(home, given) == "s3://bucket/all/a"
@@ -95,7 +95,7 @@ def test_without_a_terminal_stopping_says_what_a_second_ctrl_c_does() -> None:
     world = half_way()
     console = Screen(width=120, color_system=None)
     lines = Lines(console, lambda: world.reducer.jobs, now=lambda: 3661.0)
-    event = ev.InterruptAsked(world.now, "digits", False)
+    event = ev.SuspendRequested(world.now, "digits", False)
     with console.capture() as capture:
         lines.said("something of the session's own")
         lines.happened(event, world.send(event))

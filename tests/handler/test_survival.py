@@ -20,7 +20,7 @@ from coach.handler.clock import Clock
 from coach.handler.handler import BEAT_SECONDS, Handler
 from coach.handler.state.journal import Journal
 from tests.core.lifecycle.faulty_cluster import check_job
-from tests.handler.fake_platform import Memory
+from tests.handler.fake_platform import FakePlatform
 from tests.handler.test_handler import handle, job_of, kill_after, run
 from tests.required import small_disk
 
@@ -61,11 +61,11 @@ def test_a_disk_that_is_full_ends_the_handler_with_a_clear_error_and_the_job_goe
     disk: Path, tmp_path: Path
 ) -> None:
     path, job = disk / "journal.db", job_of(maxEpochs=6, target={"loss": 0.01})
-    calm = run(tmp_path / "calm.db", Memory(), job)["job"]
-    memory = Memory()
+    calm = run(tmp_path / "calm.db", FakePlatform(), job)["job"]
+    memory = FakePlatform()
     fillers: list[Path] = []
 
-    async def body(handler: Handler, _: Memory) -> None:
+    async def body(handler: Handler, _: FakePlatform) -> None:
         handler.submit(job, (tmp_path / "checkpoints").as_uri())
         await handler.wait(lambda: "job" in handler.jobs and len(handler.jobs["job"].epochs) >= 3)
         fillers.append(fill(disk))
@@ -80,7 +80,7 @@ def test_a_disk_that_is_full_ends_the_handler_with_a_clear_error_and_the_job_goe
     assert len(before.epochs) >= 3 and not before.ended, "what was written can be read"
     fillers[0].unlink()
 
-    async def again(handler: Handler, _: Memory) -> None:
+    async def again(handler: Handler, _: FakePlatform) -> None:
         await handler.wait(lambda: handler.jobs["job"].ended)
 
     after = handle(path, memory, again)["job"]
@@ -94,11 +94,11 @@ def test_a_snapshot_that_finds_no_room_is_done_without(
     disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = disk / "journal.db"
-    job = run(path, Memory(), job_of(maxEpochs=2))["job"]
+    job = run(path, FakePlatform(), job_of(maxEpochs=2))["job"]
     journal = Journal.write(path)
     journal._connection.execute("DELETE FROM snapshots")
     fill(disk)
-    journal.remember(job)
+    journal.save_snapshots(job)
     assert "not remembered" in caplog.text
     assert journal.jobs() == {"job": job}
     journal.close()
@@ -112,9 +112,9 @@ def test_a_clock_that_is_set_while_a_handler_runs_changes_no_time_of_its(
     path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
     real = time.time
-    memory = Memory()
+    memory = FakePlatform()
 
-    async def body(handler: Handler, _: Memory) -> None:
+    async def body(handler: Handler, _: FakePlatform) -> None:
         handler.submit(job_of(maxEpochs=6, target={"loss": 0.01}), path.parent.as_uri())
         await handler.wait(lambda: "job" in handler.jobs and len(handler.jobs["job"].epochs) >= 2)
         monkeypatch.setattr(time, "time", lambda: real() + jump)
@@ -131,7 +131,7 @@ def test_a_clock_that_is_set_while_no_handler_runs_makes_nobody_pay_for_it(
     path: Path, monkeypatch: pytest.MonkeyPatch, jump: float
 ) -> None:
     job = job_of(maxEpochs=4, target={"loss": 0.01}, budget={"amount": 50.0, "currency": "USD"})
-    memory = Memory(epoch_seconds=0.05)
+    memory = FakePlatform(epoch_seconds=0.05)
     assert kill_after(path, memory, 14, job), "killed in an epoch"
     reader = Journal.read(path)
     left = reader.jobs()["job"]
@@ -139,7 +139,7 @@ def test_a_clock_that_is_set_while_no_handler_runs_makes_nobody_pay_for_it(
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + jump)
 
-    async def body(handler: Handler, _: Memory) -> None:
+    async def body(handler: Handler, _: FakePlatform) -> None:
         await handler.wait(lambda: handler.jobs["job"].ended)
 
     after = handle(path, memory, body)["job"]
@@ -147,7 +147,7 @@ def test_a_clock_that_is_set_while_no_handler_runs_makes_nobody_pay_for_it(
     assert times == sorted(times)
     assert after.reason is Reason.EPOCH_LIMIT
     settled = [record for record in recorded(path) if isinstance(record, act.Settle)]
-    rate = job.spec.price_book.rate(left.metered)
+    rate = job.spec.price_book.rate(left.billed_resources)
     longest = BEAT_SECONDS + memory.linger_seconds + LEASE_SECONDS + 5.0
     assert all(settle.amount <= to_money(rate * longest) + 10**6 for settle in settled)
     check_job(after)
@@ -156,13 +156,13 @@ def test_a_clock_that_is_set_while_no_handler_runs_makes_nobody_pay_for_it(
 def test_signs_of_life_are_on_the_clock_of_the_records(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     real = time.time
     monkeypatch.setattr(time, "time", lambda: real() + 86_400.0)
-    job = run(path, Memory(), job_of(maxEpochs=1))["job"]
+    job = run(path, FakePlatform(), job_of(maxEpochs=1))["job"]
     monkeypatch.setattr(time, "time", real)  # the clock was wrong, and is put right
 
-    async def body(handler: Handler, _: Memory) -> None:
+    async def body(handler: Handler, _: FakePlatform) -> None:
         await asyncio.sleep(0)
 
-    handle(path, Memory(), body)
+    handle(path, FakePlatform(), body)
     journal = Journal.write(path)
     assert journal.left_at is not None and journal.left_at >= (job.ended_at or 0.0)
     journal.close()
@@ -179,12 +179,12 @@ def test_a_clock_starts_no_earlier_than_what_it_follows_and_goes_on_from_there()
 
 
 def test_a_thousand_submissions_at_once_are_all_taken_and_all_in_the_journal(path: Path) -> None:
-    async def body(handler: Handler, _: Memory) -> None:
+    async def body(handler: Handler, _: FakePlatform) -> None:
         for number in range(1000):
             handler.submit(job_of(f"j{number}", maxEpochs=1), path.parent.as_uri())
         await handler.wait(lambda: len(handler.jobs) == 1000)
 
-    jobs = handle(path, Memory(epoch_seconds=50.0), body)
+    jobs = handle(path, FakePlatform(epoch_seconds=50.0), body)
     assert len(jobs) == 1000
     reader = Journal.read(path)
     assert list(reader.jobs()) == [f"j{number}" for number in range(1000)]
@@ -192,14 +192,14 @@ def test_a_thousand_submissions_at_once_are_all_taken_and_all_in_the_journal(pat
 
 
 def test_a_job_that_no_node_can_hold_is_refused_at_once_with_the_numbers(path: Path) -> None:
-    memory = Memory(nodes=(Node("small", Resources(0.5, 0.25)),))
+    memory = FakePlatform(nodes=(Node("small", Resources(0.5, 0.25)),))
     job = run(path, memory, job_of())["job"]
     assert (job.state, job.reason) == (State.FAILED, Reason.NEVER_FITS)
     assert "0.5 cpu" in job.message and not memory.orders and job.ledger.spent == 0
 
 
 def test_a_budget_too_small_for_one_epoch_is_said_before_anything_is_spent(path: Path) -> None:
-    memory = Memory()
+    memory = FakePlatform()
     job = run(path, memory, job_of(budget={"amount": 1e-6, "currency": "USD"}))["job"]
     assert (job.state, job.reason) == (State.BUDGET_EXHAUSTED, Reason.BUDGET_SPENT)
     assert job.ledger.spent == 0 and not memory.orders and not memory.released

@@ -11,7 +11,7 @@ from coach.core.policies.sharing.capacity import Claim, Room
 from coach.core.policies.sharing.hill_climbing import Climb, allocations
 
 #: More combinations than this are refused.
-MOST_COMBINATIONS = 1_000_000
+MAX_COMBINATIONS = 1_000_000
 
 
 def best_alone(job: JobView, climb: Climb) -> Allocation | None:
@@ -41,8 +41,8 @@ def best_together(
     choices = [sorted(_choices(claim, climb)) for claim in claims]
     if not all(choices):
         return None
-    if math.prod(map(len, choices)) > MOST_COMBINATIONS:
-        raise ValueError(f"{math.prod(map(len, choices))} combinations, at most {MOST_COMBINATIONS}")
+    if math.prod(map(len, choices)) > MAX_COMBINATIONS:
+        raise ValueError(f"{math.prod(map(len, choices))} combinations, at most {MAX_COMBINATIONS}")
     best_sum: tuple[int, float] = (len(claims) + 1, 0.0)
     best: dict[str, Allocation] | None = None
     broken_least = [choice[0][0] for choice in choices]

@@ -18,7 +18,7 @@ def whole_epoch(pods: Sequence[PodId], weights_out: str, **changes: Any) -> RunE
         "at": time.time(),
         "job": job,
         "token": f"{job}.1",
-        "kind": EpochKind.REAL,
+        "kind": EpochKind.FULL,
         "number": 1,
         "attempt": 1,
         "allocation": Allocation(1, 1),

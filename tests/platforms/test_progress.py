@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 
-from coach.core.jobs.actions import Patience
+from coach.core.jobs.actions import StallTimeouts
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.stall_timeout import (
     LONGER,
@@ -15,7 +15,7 @@ from coach.core.lifecycle.stall_timeout import (
     UNKNOWN_FORMING_SECONDS,
     UNKNOWN_LOADING_SECONDS,
     UNKNOWN_SECONDS,
-    patience,
+    stall_timeouts,
 )
 from coach.platforms.gang_client import POLL_SECONDS, Progressing
 from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec
@@ -40,20 +40,22 @@ def note_all(progressing: Progressing, answers: Iterable[tuple[float, str, int]]
 
 def test_of_a_first_epoch_nothing_is_known() -> None:
     (order,) = lived(0).orders()
-    assert order.patience == Patience(
+    assert order.stall_timeouts == StallTimeouts(
         UNKNOWN_LOADING_SECONDS, UNKNOWN_FORMING_SECONDS, UNKNOWN_SECONDS, UNKNOWN_SECONDS
     )
     assert UNKNOWN_FORMING_SECONDS < UNKNOWN_SECONDS, (
         "its members are warm, and have loaded all there is to load"
     )
     own = lived(0, data={"format": "custom"}).orders()[0]
-    assert own.patience and own.patience.forming == UNKNOWN_LOADING_SECONDS, "members read their own data"
+    assert own.stall_timeouts and own.stall_timeouts.forming == UNKNOWN_LOADING_SECONDS, (
+        "members read their own data"
+    )
 
 
 def test_later_epochs_are_expected_to_be_like_the_earlier_ones() -> None:
     world = lived(3)
     job = world.job()
-    expected = world.orders()[-1].patience
+    expected = world.orders()[-1].stall_timeouts
     assert expected is not None
     step = max(epoch.report.train_seconds for epoch in job.epochs) * job.spec.spec.batch_size / 6400
     assert expected.training == pytest.approx(STALL_SECONDS + STALL_FACTOR * step)
@@ -66,17 +68,17 @@ def test_each_further_attempt_may_take_longer() -> None:
     truth = Truth(fault=lambda order: (Reason.STALLED, 0.5) if order.number == 3 else None)
     world.submit(spec(maxEpochs=5, policy=STATIC, target={"loss": 0.01}), truth)
     world.run()
-    first, second, third = (order.patience for order in world.orders() if order.number == 3)
+    first, second, third = (order.stall_timeouts for order in world.orders() if order.number == 3)
     assert first and second and third
     assert second.training == pytest.approx(first.training * LONGER)
     assert third.evaluating == pytest.approx(first.evaluating * LONGER**2)
     assert world.job().reason is Reason.STALLED
-    assert patience(world.job()).training == pytest.approx(first.training * LONGER**2)
+    assert stall_timeouts(world.job()).training == pytest.approx(first.training * LONGER**2)
 
 
 # -- what is seen -----------------------------------------------------------------------------------------
 
-USUAL = Patience(30.0, 20.0, 10.0, 12.0)
+USUAL = StallTimeouts(30.0, 20.0, 10.0, 12.0)
 
 
 @pytest.mark.parametrize(

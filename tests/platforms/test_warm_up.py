@@ -7,7 +7,7 @@ import sys
 SCRIPT = """
 import asyncio, json, sys
 import httpx
-from coach.platforms import first_request
+from coach.platforms import warm_up
 from coach.platforms.cancelling import cancellable
 
 async def answer(reader, writer):
@@ -21,7 +21,7 @@ async def main():
     port = server.sockets[0].getsockname()[1]
     async with httpx.AsyncClient(trust_env=False) as http:
         before = set(sys.modules)
-        await first_request.prepare(http)
+        await warm_up.prepare(http)
         prepared = set(sys.modules)
         response = await cancellable(http.post(f"http://127.0.0.1:{port}/", json={}, timeout=10))
         assert response.json() == {}

@@ -49,7 +49,7 @@ def test_a_handler_that_died_is_a_pause_until_the_job_goes_on() -> None:
     world = half_way()
     died = world.history[-1].at
     records = [r for r in world.history if r.job in ("", "digits")]
-    again = [ev.HandlerStarted(died + 500, world.reducer.nodes.all), ev.ResumeAsked(died + 501, "digits")]
+    again = [ev.HandlerStarted(died + 500, world.reducer.nodes.all), ev.ResumeRequested(died + 501, "digits")]
     last = records[-1].at
     assert pauses([*records, *again]) == [(last, died + 501)]
     assert attempts([*records, *again], "digits")[-1].end == last
@@ -69,9 +69,9 @@ def test_history_of_one_job_alone() -> None:
 
 def test_history_of_stopping_and_going_on() -> None:
     world = half_way()
-    world.send(ev.InterruptAsked(world.now, "digits", False))
-    world.run(until=lambda: world.job("digits").reason is Reason.INTERRUPTED)
-    world.send(ev.ResumeAsked(world.now, "digits", 1_000_000))
+    world.send(ev.SuspendRequested(world.now, "digits", False))
+    world.run(until=lambda: world.job("digits").reason is Reason.SUSPENDED)
+    world.send(ev.ResumeRequested(world.now, "digits", 1_000_000))
     lines = [line.text for line in history(world.history, "digits")]
     stopping = lines.index("stopping at the end of epoch 9")
     assert any("stopped by the user" in line for line in lines[stopping:])

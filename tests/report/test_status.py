@@ -27,9 +27,9 @@ def test_a_job_that_has_ended() -> None:
     job = world.job("digits")
     row = job_row(job, world.now)
     assert (row.state, row.reason, row.metric, row.target) == ("Succeeded", "TargetReached", "loss", 0.3)
-    assert row.epoch == len(job.epochs) > row.real_epochs == len(job.real_epochs)
+    assert row.epoch == len(job.epochs) > row.full_epochs == len(job.full_epochs)
     assert row.loss == job.epochs[-1].report.loss <= 0.3
-    assert (row.in_a_row, row.epochs_in_a_row) == (3, 3)
+    assert (row.consecutive_hits, row.epochs_in_a_row) == (3, 3)
     assert row.eta is None
     assert row.spent == to_amount(job.ledger.spent) > 0 == row.reserved
     assert row.budget == 0.05
@@ -102,10 +102,10 @@ def test_time_outside_training_is_all_the_rest() -> None:
 
 def test_a_pause_is_not_time_outside_training() -> None:
     world = half_way(8)
-    world.send(ev.InterruptAsked(world.now, "digits", False))
+    world.send(ev.SuspendRequested(world.now, "digits", False))
     world.run(until=lambda: world.job("digits").reason.value == "Interrupted")
     world.now += 1000
-    world.send(ev.ResumeAsked(world.now, "digits"))
+    world.send(ev.ResumeRequested(world.now, "digits"))
     world.run(until=lambda: world.job("digits").ended)
     found = pauses(r for r in world.history if r.job in ("", "digits"))
     assert len(found) == 1

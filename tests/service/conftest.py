@@ -14,23 +14,23 @@ import pytest
 import yaml
 
 from coach.handler.handler import Handler
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from coach.service.app import make_app
 from coach.service.service import Service
 from tests.core.lifecycle.faulty_cluster import spec
-from tests.handler.fake_platform import CLUSTER, Memory
+from tests.handler.fake_platform import CLUSTER, FakePlatform
 
 TOKEN = "a token of the tests, long enough".replace(" ", "-")
 
 
 @pytest.fixture(autouse=True)
-def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Home:
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> StateDirectory:
     """An empty state folder; commands find it by COACH_HOME."""
     monkeypatch.setenv("COACH_HOME", str(tmp_path / "home"))
     monkeypatch.setenv("COLUMNS", "120")
     (tmp_path / "model.py").write_text("def net(): ...\n")
-    return Home(tmp_path / "home")
+    return StateDirectory(tmp_path / "home")
 
 
 def job_text(*names: str, **changes: Any) -> str:
@@ -49,7 +49,7 @@ class Api:
     """A running service with its client and its platform. Every answer is a dict, with `status` beside it."""
 
     service: Service
-    platform: Memory
+    platform: FakePlatform
     http: httpx.AsyncClient
     folder: Path
 
@@ -84,7 +84,7 @@ class Api:
 
 @contextlib.asynccontextmanager
 async def running(
-    home: Home, platform: Memory, folders: Sequence[Path] = (), longest_wait: float = 20.0
+    home: StateDirectory, platform: FakePlatform, folders: Sequence[Path] = (), longest_wait: float = 20.0
 ) -> AsyncIterator[Api]:
     """A service for the length of the block."""
     with home.planning():
@@ -119,12 +119,15 @@ async def running(
 
 
 def serve(
-    home: Home, body: Callable[[Api], Awaitable[None]], platform: Memory | None = None, **more: Any
+    home: StateDirectory,
+    body: Callable[[Api], Awaitable[None]],
+    platform: FakePlatform | None = None,
+    **more: Any,
 ) -> None:
     """Run a service for the length of `body`."""
 
     async def main() -> None:
-        async with running(home, platform or Memory(nodes=CLUSTER), **more) as api:
+        async with running(home, platform or FakePlatform(nodes=CLUSTER), **more) as api:
             await asyncio.wait_for(body(api), 30)
 
     asyncio.run(main())

@@ -9,18 +9,18 @@ import sys
 from pathlib import Path
 
 from coach.core.errors import CoachError
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from coach.service.logging import LogFormat, begin_logging
 from coach.service.server import Serving, serve
-from tests.handler.fake_platform import CLUSTER, Memory
+from tests.handler.fake_platform import CLUSTER, FakePlatform
 
 
 def main() -> int:
     begin_logging(LogFormat.JSON)
     port, seconds = int(sys.argv[1]), float(sys.argv[2]) if len(sys.argv) > 2 else 0.05
-    home = Home.default()
-    platform = Memory(nodes=CLUSTER, epoch_seconds=seconds, linger_seconds=0.0)
+    home = StateDirectory.default()
+    platform = FakePlatform(nodes=CLUSTER, epoch_seconds=seconds, linger_seconds=0.0)
     try:
         return serve(
             Serving(

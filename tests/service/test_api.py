@@ -16,10 +16,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import decode
 from coach.handler.state.journal import fold
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs
-from tests.handler.fake_platform import Memory
+from tests.handler.fake_platform import FakePlatform
 from tests.service.conftest import TOKEN, Api, job_text, serve
 
 #: A target that is reached, but has to hold for longer than any test takes.
@@ -47,7 +47,7 @@ PAGES = [
 
 
 @pytest.mark.parametrize(("method", "path"), PAGES)
-def test_without_the_token_there_is_no_answer(home: Home, method: str, path: str) -> None:
+def test_without_the_token_there_is_no_answer(home: StateDirectory, method: str, path: str) -> None:
     async def body(api: Api) -> None:
         for shown in (
             "",
@@ -71,7 +71,7 @@ def test_without_the_token_there_is_no_answer(home: Home, method: str, path: str
 
 
 def test_a_token_is_compared_in_a_time_that_tells_nothing_of_it(
-    home: Home, monkeypatch: pytest.MonkeyPatch
+    home: StateDirectory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     compare, shown = secrets.compare_digest, []
 
@@ -89,7 +89,7 @@ def test_a_token_is_compared_in_a_time_that_tells_nothing_of_it(
     serve(home, body)
 
 
-def test_whether_it_lives_is_told_to_everybody(home: Home) -> None:
+def test_whether_it_lives_is_told_to_everybody(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         answer = await api.http.get("/health", headers={"Authorization": ""})
         assert answer.status_code == 200
@@ -98,7 +98,7 @@ def test_whether_it_lives_is_told_to_everybody(home: Home) -> None:
     serve(home, body)
 
 
-def test_a_body_over_the_limit_is_refused_before_it_is_read(home: Home) -> None:
+def test_a_body_over_the_limit_is_refused_before_it_is_read(home: StateDirectory) -> None:
     async def endless() -> Any:
         for _ in range(1000):
             yield b" " * 65536
@@ -134,7 +134,7 @@ def test_a_body_over_the_limit_is_refused_before_it_is_read(home: Home) -> None:
         b'{"files": 1e999}',
     ],
 )
-def test_what_is_no_submission_is_one_clear_error(home: Home, content: bytes) -> None:
+def test_what_is_no_submission_is_one_clear_error(home: StateDirectory, content: bytes) -> None:
     async def body(api: Api) -> None:
         answer = await api.http.post("/jobs", content=content, headers={"Content-Type": "application/json"})
         assert answer.status_code in (400, 422), answer.text
@@ -145,7 +145,7 @@ def test_what_is_no_submission_is_one_clear_error(home: Home, content: bytes) ->
     serve(home, body)
 
 
-def test_names_that_are_no_labels_find_nothing(home: Home) -> None:
+def test_names_that_are_no_labels_find_nothing(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         for name in ("A", "a_b", "-a", "a" * 41, "..", "%2e%2e", "a%00", "a%0ab", "%ff"):
             answer = await api.http.get(f"/jobs/{name}/events")
@@ -162,7 +162,7 @@ def test_names_that_are_no_labels_find_nothing(home: Home) -> None:
 # -- submitting -----------------------------------------------------------------------------------------
 
 
-def test_a_job_is_taken_on_runs_and_can_be_looked_at(home: Home) -> None:
+def test_a_job_is_taken_on_runs_and_can_be_looked_at(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         (taken,) = (await api.submit("digits"))["jobs"]
         assert (taken["job"]["name"], taken["went_on"], taken["note"]) == ("digits", False, "")
@@ -182,7 +182,7 @@ def test_a_job_is_taken_on_runs_and_can_be_looked_at(home: Home) -> None:
     serve(home, body)
 
 
-def test_mistakes_are_the_lines_that_coach_run_shows(home: Home, tmp_path: Path) -> None:
+def test_mistakes_are_the_lines_that_coach_run_shows(home: StateDirectory, tmp_path: Path) -> None:
     texts = {
         "a.yaml": job_text("a", target={"loss": -1}, workers={"min": 3, "max": 2}),
         "b.yaml": "kind: [\n",
@@ -203,7 +203,7 @@ def test_mistakes_are_the_lines_that_coach_run_shows(home: Home, tmp_path: Path)
     serve(home, body)
 
 
-def test_job_files_reach_only_into_the_allowed_folders(home: Home, tmp_path: Path) -> None:
+def test_job_files_reach_only_into_the_allowed_folders(home: StateDirectory, tmp_path: Path) -> None:
     allowed, outside = tmp_path / "allowed", tmp_path / "outside"
     for folder in (allowed, outside):
         folder.mkdir()
@@ -233,7 +233,7 @@ def test_job_files_reach_only_into_the_allowed_folders(home: Home, tmp_path: Pat
     serve(home, body, folders=[allowed])
 
 
-def test_all_jobs_of_a_submission_start_or_none(home: Home) -> None:
+def test_all_jobs_of_a_submission_start_or_none(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a", "b", "a", status=422)
         assert (await api.get("/jobs"))["jobs"] == []
@@ -243,7 +243,7 @@ def test_all_jobs_of_a_submission_start_or_none(home: Home) -> None:
     serve(home, body)
 
 
-def test_a_name_that_is_taken_gets_a_number(home: Home) -> None:
+def test_a_name_that_is_taken_gets_a_number(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         first, second = await asyncio.gather(api.submit("a"), api.submit("a"))
         names = {one["jobs"][0]["job"]["name"]: one["jobs"][0]["note"] for one in (first, second)}
@@ -256,7 +256,7 @@ def test_a_name_that_is_taken_gets_a_number(home: Home) -> None:
     serve(home, body)
 
 
-def test_a_job_no_node_can_hold_is_refused_at_once_with_the_numbers(home: Home) -> None:
+def test_a_job_no_node_can_hold_is_refused_at_once_with_the_numbers(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         role = {"cpu": "64", "memory": "1Gi"}
         (taken,) = (await api.submit("huge", resources={"worker": role, "server": role, "scheduler": role}))[
@@ -268,7 +268,7 @@ def test_a_job_no_node_can_hold_is_refused_at_once_with_the_numbers(home: Home) 
     serve(home, body)
 
 
-def test_a_policy_other_than_the_services_is_refused_and_a_static_one_taken(home: Home) -> None:
+def test_a_policy_other_than_the_services_is_refused_and_a_static_one_taken(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         answer = await api.submit("a", policy="coach:cheapest", status=422)
         assert "the service that runs shares the cluster out by coach" in answer["error"]
@@ -283,7 +283,7 @@ def test_a_policy_other_than_the_services_is_refused_and_a_static_one_taken(home
 # -- stopping and going on ------------------------------------------------------------------------------
 
 
-def test_a_stopped_job_goes_on_where_it_was(home: Home) -> None:
+def test_a_stopped_job_goes_on_where_it_was(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a", maxEpochs=30, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 2)
@@ -298,10 +298,10 @@ def test_a_stopped_job_goes_on_where_it_was(home: Home) -> None:
         assert [epoch["epoch"] for epoch in epochs] == list(range(1, len(epochs) + 1))
         assert stopped["epoch"] < len(epochs)
 
-    serve(home, body, Memory(epoch_seconds=0.01))
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
 
 
-def test_submitting_the_file_of_a_stopped_job_again_goes_on_with_it(home: Home) -> None:
+def test_submitting_the_file_of_a_stopped_job_again_goes_on_with_it(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a", maxEpochs=30, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 1)
@@ -311,10 +311,10 @@ def test_submitting_the_file_of_a_stopped_job_again_goes_on_with_it(home: Home) 
         assert (taken["job"]["name"], taken["went_on"]) == ("a", True)
         assert (await api.ended("a"))["real_epochs"] == 30
 
-    serve(home, body, Memory(epoch_seconds=0.01))
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
 
 
-def test_cancelled_is_for_good_until_somebody_resumes_it(home: Home) -> None:
+def test_cancelled_is_for_good_until_somebody_resumes_it(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a", maxEpochs=1000, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 1)
@@ -327,10 +327,10 @@ def test_cancelled_is_for_good_until_somebody_resumes_it(home: Home) -> None:
         await api.post("/jobs/a/cancel")
         await api.ended("a")
 
-    serve(home, body, Memory(epoch_seconds=0.01))
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
 
 
-def test_a_job_without_money_goes_on_with_more(home: Home) -> None:
+def test_a_job_without_money_goes_on_with_more(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit(
             "a",
@@ -350,7 +350,7 @@ def test_a_job_without_money_goes_on_with_more(home: Home) -> None:
         await api.post("/jobs/a/cancel")
 
     # So slow that the money counts: an epoch takes a part of a second, and costs that.
-    serve(home, body, Memory(epoch_seconds=0.02, speed=lambda workers, servers: 50.0 * workers))
+    serve(home, body, FakePlatform(epoch_seconds=0.02, speed=lambda workers, servers: 50.0 * workers))
 
 
 @pytest.mark.parametrize(
@@ -366,7 +366,7 @@ def test_a_job_without_money_goes_on_with_more(home: Home) -> None:
     ],
 )
 def test_a_resumption_that_makes_no_sense_is_refused(
-    home: Home, body_of_request: Any, status: int, said: str
+    home: StateDirectory, body_of_request: Any, status: int, said: str
 ) -> None:
     async def body(api: Api) -> None:
         await api.submit("a", **ENDLESS)
@@ -374,10 +374,10 @@ def test_a_resumption_that_makes_no_sense_is_refused(
         assert said in json.dumps(answer)
         await api.post("/jobs/a/cancel")
 
-    serve(home, body, Memory(epoch_seconds=0.01))
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
 
 
-def test_a_job_that_reached_its_target_is_not_resumed(home: Home) -> None:
+def test_a_job_that_reached_its_target_is_not_resumed(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a", target={"loss": 0.4}, maxEpochs=100)
         assert (await api.ended("a"))["state"] == "Succeeded"
@@ -386,7 +386,7 @@ def test_a_job_that_reached_its_target_is_not_resumed(home: Home) -> None:
     serve(home, body)
 
 
-def test_the_next_service_goes_on_with_what_no_user_stopped(home: Home) -> None:
+def test_the_next_service_goes_on_with_what_no_user_stopped(home: StateDirectory) -> None:
     async def first(api: Api) -> None:
         for name in ("running", "stopped", "ended"):
             await api.submit(
@@ -395,7 +395,7 @@ def test_the_next_service_goes_on_with_what_no_user_stopped(home: Home) -> None:
         await api.ended("ended")
         await api.post("/jobs/stopped/interrupt", {"now": True})
         await api.until("stopped", lambda row: row["reason"] == "Interrupted" and row["reserved"] == 0)
-        await api.service.interrupt(["running"], now=True, by_user=False)  # what a service does at its end
+        await api.service.suspend(["running"], now=True, by_user=False)  # what a service does at its end
         await api.until("running", lambda row: row["reason"] == "HandlerStopped")
 
     async def second(api: Api) -> None:
@@ -404,11 +404,11 @@ def test_the_next_service_goes_on_with_what_no_user_stopped(home: Home) -> None:
         rows = {row["name"]: row["reason"] for row in (await api.get("/jobs"))["jobs"]}
         assert rows == {"running": "EpochLimit", "stopped": "Interrupted", "ended": "EpochLimit"}
 
-    serve(home, first, Memory(epoch_seconds=0.01))
+    serve(home, first, FakePlatform(epoch_seconds=0.01))
     serve(home, second)
 
 
-def test_a_service_that_is_killed_goes_on_with_its_jobs(home: Home) -> None:
+def test_a_service_that_is_killed_goes_on_with_its_jobs(home: StateDirectory) -> None:
     async def first(api: Api) -> None:
         await api.submit("a", maxEpochs=40, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 3)  # and away
@@ -416,14 +416,14 @@ def test_a_service_that_is_killed_goes_on_with_its_jobs(home: Home) -> None:
     async def second(api: Api) -> None:
         assert (await api.ended("a"))["real_epochs"] == 40
 
-    serve(home, first, Memory(epoch_seconds=0.01))
+    serve(home, first, FakePlatform(epoch_seconds=0.01))
     serve(home, second)
 
 
 # -- following ------------------------------------------------------------------------------------------
 
 
-def test_a_long_poll_is_answered_when_something_happens_and_not_before(home: Home) -> None:
+def test_a_long_poll_is_answered_when_something_happens_and_not_before(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         seq = (await api.get("/jobs"))["seq"]
         waiting = asyncio.create_task(api.get("/jobs", after=seq, wait=20))
@@ -439,7 +439,7 @@ def test_a_long_poll_is_answered_when_something_happens_and_not_before(home: Hom
     serve(home, body)
 
 
-def test_events_are_told_once_in_order(home: Home) -> None:
+def test_events_are_told_once_in_order(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a")
         seq, told, ended = 0, [], False
@@ -457,7 +457,7 @@ def test_events_are_told_once_in_order(home: Home) -> None:
     serve(home, body)
 
 
-def test_the_records_of_a_job_are_its_whole_state(home: Home) -> None:
+def test_the_records_of_a_job_are_its_whole_state(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a", "b")
         await api.ended("a")
@@ -473,7 +473,7 @@ def test_the_records_of_a_job_are_its_whole_state(home: Home) -> None:
     serve(home, body)
 
 
-def test_the_logs_of_functions_are_read_piece_by_piece(home: Home) -> None:
+def test_the_logs_of_functions_are_read_piece_by_piece(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a")
         folder = home.logs("a")
@@ -497,7 +497,7 @@ def test_the_logs_of_functions_are_read_piece_by_piece(home: Home) -> None:
 # -- numbers and logs -----------------------------------------------------------------------------------
 
 
-def test_metrics_are_what_the_jobs_are(home: Home) -> None:
+def test_metrics_are_what_the_jobs_are(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a")
         row = await api.ended("a")
@@ -520,7 +520,7 @@ def test_metrics_are_what_the_jobs_are(home: Home) -> None:
     serve(home, body)
 
 
-def test_no_log_has_the_token(home: Home, caplog: pytest.LogCaptureFixture) -> None:
+def test_no_log_has_the_token(home: StateDirectory, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
 
     async def body(api: Api) -> None:
@@ -535,7 +535,9 @@ def test_no_log_has_the_token(home: Home, caplog: pytest.LogCaptureFixture) -> N
     assert not [line for line in ours if TOKEN in line and "/jobs/" not in line]
 
 
-def test_errors_that_nobody_foresaw_are_one_line(home: Home, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_errors_that_nobody_foresaw_are_one_line(
+    home: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
     async def body(api: Api) -> None:
         monkeypatch.setattr(api.service, "rows", lambda: 1 / 0)
         transport = httpx.ASGITransport(api.http._transport.app, raise_app_exceptions=False)  # type: ignore[attr-defined]

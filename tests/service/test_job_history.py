@@ -8,7 +8,7 @@ import pytest
 
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Home, Past
+from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.report.accounting import ledger, pauses
 from coach.report.history import history
 from coach.service import job_history
@@ -17,21 +17,21 @@ from tests.core.lifecycle.faulty_cluster import World
 from tests.report.recorded_jobs import half_way
 
 
-class Counting(Home):
+class Counting(StateDirectory):
     """A state folder that notes how many records were read."""
 
-    def __init__(self, home: Home) -> None:
+    def __init__(self, home: StateDirectory) -> None:
         super().__init__(home.path)
         self.read: list[int] = []
 
-    def records_after(self, past: Past, after: int) -> list[tuple[int, Record]]:
+    def records_after(self, past: StoredJob, after: int) -> list[tuple[int, Record]]:
         found = super().records_after(past, after)
         self.read.append(len(found))
         return found
 
 
 @pytest.fixture
-def counting(home: Home) -> Counting:
+def counting(home: StateDirectory) -> Counting:
     return Counting(home)
 
 
@@ -41,7 +41,7 @@ def world() -> World:
 
 
 @pytest.fixture
-def journal(home: Home, world: World) -> Iterator[Journal]:
+def journal(home: StateDirectory, world: World) -> Iterator[Journal]:
     """Has all but the last 20 records of the world."""
     open_journal = Journal.write(home.journal(1))
     open_journal.append(world.history[:-20])

@@ -22,7 +22,7 @@ from schemathesis.specs.openapi.checks import (
 
 from coach.handler import endpoint
 from coach.handler.endpoint import Endpoint
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.service import openapi
 from tests.cli.conftest import ROOT
 from tests.service.conftest import job_text
@@ -52,7 +52,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
     """A service with a job that runs and one that has ended. Nobody waits for long."""
     folder = tmp_path_factory.mktemp("fuzzed")
     (folder / "model.py").write_text("")
-    home = Home(folder / "home")
+    home = StateDirectory(folder / "home")
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("COACH_HOME", str(home.path))
         with served(folder, "1", "0.05") as running:

@@ -27,7 +27,7 @@ from coach.core.errors import PermanentError, TemporaryError, UserError
 from coach.handler import endpoint
 from coach.handler.endpoint import ServiceRunsError
 from coach.handler.state.journal import Journal
-from coach.handler.state.state_directory import Home
+from coach.handler.state.state_directory import StateDirectory
 from coach.service.client import Client, service_of
 from tests.cli.conftest import ROOT
 from tests.service.conftest import job_text
@@ -154,7 +154,7 @@ def until(done: Any) -> None:
 
 
 def test_a_service_is_found_by_the_other_commands_and_gone_afterwards(
-    home: Home, tmp_path: Path, job: Path
+    home: StateDirectory, tmp_path: Path, job: Path
 ) -> None:
     code, _, err = coach("submit", str(job))
     assert (code, "no service runs" in err, "coach serve" in err) == (2, True, True)
@@ -187,7 +187,7 @@ def refused(folder: Path) -> str:
     return line
 
 
-def test_a_second_service_is_refused(home: Home, tmp_path: Path) -> None:
+def test_a_second_service_is_refused(home: StateDirectory, tmp_path: Path) -> None:
     with served(tmp_path) as first:
         line = refused(tmp_path)
         assert "a service runs already, at http://127.0.0.1:" in line
@@ -195,12 +195,12 @@ def test_a_second_service_is_refused(home: Home, tmp_path: Path) -> None:
         first.end()
 
 
-def test_a_service_is_refused_where_a_run_has_the_journal(home: Home, tmp_path: Path) -> None:
+def test_a_service_is_refused_where_a_run_has_the_journal(home: StateDirectory, tmp_path: Path) -> None:
     with contextlib.closing(Journal.write(home.journal(1))):
         assert "`coach run` runs there now" in refused(tmp_path)
 
 
-def test_a_port_that_is_taken_is_one_clear_error(home: Home, tmp_path: Path) -> None:
+def test_a_port_that_is_taken_is_one_clear_error(home: StateDirectory, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         code, _, err = coach("serve", "--port", str(port))
@@ -236,7 +236,7 @@ def test_a_token_that_is_none_is_refused(tmp_path: Path, content: str | None, mo
     assert content is None or content not in err
 
 
-def test_what_a_killed_service_left_is_not_taken_for_one(home: Home, tmp_path: Path) -> None:
+def test_what_a_killed_service_left_is_not_taken_for_one(home: StateDirectory, tmp_path: Path) -> None:
     with served(tmp_path) as service:
         code, _ = service.end(signal.SIGKILL)
     assert code == -signal.SIGKILL
@@ -247,7 +247,7 @@ def test_what_a_killed_service_left_is_not_taken_for_one(home: Home, tmp_path: P
         assert service.end()[0] == 0
 
 
-def test_of_two_claims_one_is_refused(home: Home) -> None:
+def test_of_two_claims_one_is_refused(home: StateDirectory) -> None:
     with home.planning(), endpoint.claimed(home), pytest.raises(ServiceRunsError, match="just starting"):
         endpoint.claimed(home).__enter__()
     with endpoint.claimed(home):
@@ -258,7 +258,9 @@ def test_of_two_claims_one_is_refused(home: Home) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_after_every_end_the_next_service_goes_on(home: Home, tmp_path: Path, job: Path, number: int) -> None:
+def test_after_every_end_the_next_service_goes_on(
+    home: StateDirectory, tmp_path: Path, job: Path, number: int
+) -> None:
     with served(tmp_path) as service:
         assert coach("submit", str(job))[0] == 0
         until(lambda: rows()["job"]["epoch"] >= 3)
@@ -273,7 +275,9 @@ def test_after_every_end_the_next_service_goes_on(home: Home, tmp_path: Path, jo
     assert shown["ledger"][-1]["spent"] == pytest.approx(shown["spent"])
 
 
-def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(home: Home, tmp_path: Path, job: Path) -> None:
+def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(
+    home: StateDirectory, tmp_path: Path, job: Path
+) -> None:
     with served(tmp_path, "3600") as service:
         assert coach("submit", str(job))[0] == 0
         until(lambda: rows()["job"]["state"] in ("Probing", "Training"))
@@ -286,7 +290,7 @@ def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(home: Home, tmp_p
     assert rows()["job"]["reason"] == "HandlerStopped"
 
 
-def test_a_client_is_told_when_the_service_goes_away(home: Home, tmp_path: Path) -> None:
+def test_a_client_is_told_when_the_service_goes_away(home: StateDirectory, tmp_path: Path) -> None:
     with served(tmp_path) as service, service_of(home) as client:
         client.cluster()
         service.end(signal.SIGKILL)
@@ -294,7 +298,9 @@ def test_a_client_is_told_when_the_service_goes_away(home: Home, tmp_path: Path)
             client.cluster()
 
 
-def test_another_program_on_the_port_is_not_taken_for_the_service(home: Home, tmp_path: Path) -> None:
+def test_another_program_on_the_port_is_not_taken_for_the_service(
+    home: StateDirectory, tmp_path: Path
+) -> None:
     home.path.mkdir()
     with socket.create_server(("127.0.0.1", 0)) as server:
 
@@ -316,7 +322,7 @@ def test_another_program_on_the_port_is_not_taken_for_the_service(home: Home, tm
 # -- commands that ask it -------------------------------------------------------------------------------
 
 
-def test_commands_do_their_work_through_the_service(home: Home, tmp_path: Path, job: Path) -> None:
+def test_commands_do_their_work_through_the_service(home: StateDirectory, tmp_path: Path, job: Path) -> None:
     with served(tmp_path) as service:
         assert coach("submit", str(job))[0] == 0
         until(lambda: rows()["job"]["epoch"] >= 2)
@@ -337,7 +343,7 @@ def test_commands_do_their_work_through_the_service(home: Home, tmp_path: Path, 
 
 
 def test_the_mistakes_of_a_file_are_told_by_the_service_as_by_run(
-    home: Home, tmp_path: Path, job: Path
+    home: StateDirectory, tmp_path: Path, job: Path
 ) -> None:
     other = tmp_path.parent / f"{tmp_path.name}-other"
     other.mkdir()
@@ -361,7 +367,7 @@ def test_the_mistakes_of_a_file_are_told_by_the_service_as_by_run(
 
 
 def test_coach_run_joins_a_service_and_its_ctrl_c_stops_only_its_jobs(
-    home: Home, tmp_path: Path, job: Path
+    home: StateDirectory, tmp_path: Path, job: Path
 ) -> None:
     own = endless(tmp_path / "own.yaml")
     with served(tmp_path) as service:
@@ -384,7 +390,7 @@ def test_coach_run_joins_a_service_and_its_ctrl_c_stops_only_its_jobs(
         service.end()
 
 
-def test_a_run_whose_service_dies_says_so(home: Home, tmp_path: Path, job: Path) -> None:
+def test_a_run_whose_service_dies_says_so(home: StateDirectory, tmp_path: Path, job: Path) -> None:
     with served(tmp_path) as service, joined(job) as run:
         run.hear("job: epoch 2")
         service.end(signal.SIGKILL)
@@ -394,7 +400,7 @@ def test_a_run_whose_service_dies_says_so(home: Home, tmp_path: Path, job: Path)
     assert "Traceback" not in run.said
 
 
-def test_a_thousand_submissions_at_once_are_accepted_and_listed(home: Home, tmp_path: Path) -> None:
+def test_a_thousand_submissions_at_once_are_accepted_and_listed(home: StateDirectory, tmp_path: Path) -> None:
     with served(tmp_path, "3600") as service:
         found = endpoint.find(home)
         assert found is not None
@@ -419,7 +425,7 @@ def test_a_thousand_submissions_at_once_are_accepted_and_listed(home: Home, tmp_
         service.end(signal.SIGTERM)
 
 
-def test_a_user_error_is_a_user_error_on_both_sides(home: Home, tmp_path: Path) -> None:
+def test_a_user_error_is_a_user_error_on_both_sides(home: StateDirectory, tmp_path: Path) -> None:
     with served(tmp_path) as service:
         with service_of(home) as client, pytest.raises(UserError, match="there is no job 'nobody'"):
             client.job("nobody")

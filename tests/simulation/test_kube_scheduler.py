@@ -45,17 +45,17 @@ class Queue:
         self.placement = DefaultPlacement(cluster, np.random.default_rng(1))
         self.pods: dict[PodId, Pod] = {}
 
-    def ask(self, *pods: Pod, away: Sequence[str] = ()) -> dict[str, str]:
+    def ask(self, *pods: Pod, unavailable: Sequence[str] = ()) -> dict[str, str]:
         """Who gets which node where these come one after the other."""
         bound: dict[str, str] = {}
         for one in pods:
             self.pods[one.id] = one
             self.placement.ask(one)
-            bound |= self.bind(away)
+            bound |= self.bind(unavailable)
         return bound
 
-    def bind(self, away: Sequence[str] = ()) -> dict[str, str]:
-        bound = dict(self.placement.bind(away))
+    def bind(self, unavailable: Sequence[str] = ()) -> dict[str, str]:
+        bound = dict(self.placement.bind(unavailable))
         for one, node in bound.items():
             self.pods[one] = Pod(one, node, self.pods[one].requests)
         return {f"{one.job}{one.index}": node for one, node in bound.items()}
@@ -112,8 +112,8 @@ def test_freed_room_is_taken_by_the_longest_waiting_pod() -> None:
 
 def test_a_node_that_is_away_takes_nobody_until_it_is_back() -> None:
     queue = Queue(4, 2)
-    assert queue.ask(pod("a", 0, 2), away=["n0"]) == {"a0": "n1"}
-    assert queue.ask(pod("a", 1, 1), away=["n0"]) == {}
+    assert queue.ask(pod("a", 0, 2), unavailable=["n0"]) == {"a0": "n1"}
+    assert queue.ask(pod("a", 1, 1), unavailable=["n0"]) == {}
     assert queue.bind() == {"a1": "n0"}
 
 
@@ -223,7 +223,7 @@ def test_after_the_deadlocks_timeout_somebody_is_given_up() -> None:
     stuck = [seed for seed in range(12) if run(seed, TIGHT, TWO, Default())[0].left]
     for seed in stuck:
         driver, records = run(seed, TIGHT, TWO, Default(deadlock_timeout=900.0))
-        asked = [record.at for record in records if isinstance(record, ev.CancelAsked)]
+        asked = [record.at for record in records if isinstance(record, ev.CancelRequested)]
         assert asked and asked[0] == 900.0
         assert not driver.left
         ends = Counter(one.reason for one in driver.ended.values())
@@ -273,7 +273,7 @@ def test_who_comes_to_its_smallest_group_after_the_deadline_begins_with_it() -> 
     driver.submit_at(1.0, "late", late, TRUTH, **known)
     driver.run()
     assert {one.state for one in driver.ended.values()} == {State.SUCCEEDED}
-    wanted = [record for record in records if isinstance(record, act.Decide) and record.job == "late"]
+    wanted = [record for record in records if isinstance(record, act.SetAllocation) and record.job == "late"]
     assert wanted[0].allocation == (2, 1)
     first = next(record for record in records if isinstance(record, act.RunEpoch) and record.job == "late")
     # Nobody left before `short` did, and only then, long after its deadline, did it have one worker.

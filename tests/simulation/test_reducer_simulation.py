@@ -18,12 +18,12 @@ from coach.core.policies.api.base import AllocationDecision, ClusterView, JobVie
 from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import encode
 from coach.plugins import policy
-from coach.simulation.dynamics.job_dynamics import Training
+from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.faults import Faults
 from coach.simulation.reducer_simulation import Driver
 from tests.core.lifecycle.faulty_cluster import nodes, spec, usd
 
-TRUTH = Training(
+TRUTH = JobDynamics(
     lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s),
     lambda x: 1 / (0.4 * x + 0.5) + 0.1,
     speed_noise=0.02,
@@ -46,7 +46,7 @@ def test_jobs_come_to_their_targets_within_their_budgets() -> None:
         assert 0 < ended.spent <= 1.0
         assert ended.overshoot == 0
         assert ended.probes > 0
-        assert TRUTH.loss(ended.passes) <= 0.3
+        assert TRUTH.loss(ended.epochs_trained) <= 0.3
 
 
 def test_the_same_seed_gives_the_same_journal_to_the_byte() -> None:
@@ -88,12 +88,12 @@ def test_nodes_that_are_lost_cost_attempts_and_nothing_stands_on_them(name: str)
     driver.run()
     assert driver.nodes_lost > 3
     assert any(isinstance(record, ev.PodLost) for record in records)
-    away: tuple[str, ...] = ()
+    unavailable: tuple[str, ...] = ()
     for record in records:
         if isinstance(record, ev.NodesChanged):
-            away = record.away
+            unavailable = record.unavailable
         elif isinstance(record, act.DeployPods):
-            assert not {pod.node for pod in record.pods} & set(away)
+            assert not {pod.node for pod in record.pods} & set(unavailable)
     assert {ended.state for ended in driver.ended.values()} <= {State.SUCCEEDED, State.FAILED}
     assert any(ended.state is State.SUCCEEDED for ended in driver.ended.values())
     assert all(ended.overshoot == 0 for ended in driver.ended.values())
@@ -106,8 +106,8 @@ def test_a_job_waits_for_the_only_node_that_can_hold_it() -> None:
     driver = Driver((small, large), policy("coach"), faults=faults, journal=records.append)
     driver.submit_at(0.0, "job", spec(), TRUTH)
     driver.run()
-    said = [record for record in records if isinstance(record, act.Enter)]
-    waits = [record for record in said if record.reason is Reason.NODES_AWAY]
+    said = [record for record in records if isinstance(record, act.SetStatus)]
+    waits = [record for record in said if record.reason is Reason.NODES_UNAVAILABLE]
     assert waits and all("away: " in record.message for record in waits)
     assert driver.ended["job"].state is State.SUCCEEDED
 
@@ -148,7 +148,7 @@ def test_a_journal_fed_to_the_reducer_again_gives_the_same_actions() -> None:
 
 
 def test_an_epoch_that_needs_more_than_its_deadline_is_stopped_there() -> None:
-    slow = Training(lambda w, s: 1e-6, TRUTH.loss)
+    slow = JobDynamics(lambda w, s: 1e-6, TRUTH.loss)
     driver = Driver((Node("n", Resources(8.0, 64.0)),), policy("coach"))
     driver.submit_at(0.0, "job", spec(budget=usd(0.001)), slow)
     driver.run()

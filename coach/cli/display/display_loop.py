@@ -9,7 +9,7 @@ from coach.cli.display.line_output import Lines
 from coach.cli.display.live import LiveView
 from coach.cli.display.output import Format, console, fields, print_csv, print_json
 from coach.cli.display.summary import ending
-from coach.handler.interactive_run import Foreground, Watcher
+from coach.handler.interactive_run import Foreground, RunObserver
 from coach.report.status import JOB_COLUMNS, job_row
 
 
@@ -21,7 +21,7 @@ class Showing:
         self._output = output
         self._live = live and self.screen.is_terminal
 
-    def run(self, make: Callable[[Watcher], Foreground], again: str) -> int:
+    def run(self, make: Callable[[RunObserver], Foreground], again: str) -> int:
         """Run the session that `make` makes, and show how its jobs ended; `again` is the command that goes on.
 
         Returns the exit code.

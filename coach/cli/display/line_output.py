@@ -13,7 +13,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.handler.interactive_run import Foreground
 from coach.report import formatting
-from coach.report.history import Narrator
+from coach.report.history import EventFormatter
 
 
 class Lines:
@@ -24,7 +24,7 @@ class Lines:
     ):
         self._console = console
         self._jobs = jobs
-        self._narrator = Narrator(jobs)
+        self._narrator = EventFormatter(jobs)
         self._now = now
 
     def said(self, text: str) -> None:
@@ -33,7 +33,9 @@ class Lines:
 
     def happened(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         """The important lines of an event and its actions."""
-        hint = "; Ctrl-C again to stop now" if isinstance(event, ev.InterruptAsked) and not event.now else ""
+        hint = (
+            "; Ctrl-C again to stop now" if isinstance(event, ev.SuspendRequested) and not event.now else ""
+        )
         for line in self._narrator.happened(event, actions):
             if line.important:
                 self.print(line.at, line.job, line.text + hint)

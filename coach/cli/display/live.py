@@ -15,13 +15,13 @@ from rich.console import Console
 from rich.live import Live
 from rich.text import Text
 
-from coach.cli.display.status_lines import MOST_LINES, Running, screen
+from coach.cli.display.status_lines import MAX_LINES, Running, screen
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.handler.interactive_run import Foreground
-from coach.report.history import Line, Narrator
+from coach.report.history import EventFormatter, Line
 from coach.report.rows import Rows
 
 #: Seconds between two refreshes: often enough for a bar, seldom enough for a slow line.
@@ -40,8 +40,8 @@ class LiveView:
     def __init__(self, console: Console) -> None:
         self._console = console
         self._session: Foreground | None = None
-        self._narrator = Narrator(self._jobs)
-        self._lines: collections.deque[Line] = collections.deque(maxlen=MOST_LINES)
+        self._narrator = EventFormatter(self._jobs)
+        self._lines: collections.deque[Line] = collections.deque(maxlen=MAX_LINES)
         self._quiet = _QuietTerminal()
         self._rows = Rows()
 
@@ -111,7 +111,7 @@ class LiveView:
                 continue
             progress = session.progress.get(name)
             seen = progress if progress and progress.token == order.token else None
-            mini = order.kind is EpochKind.MINI
+            mini = order.kind is EpochKind.PROBE
             running[name] = Running(
                 order.number,
                 mini,

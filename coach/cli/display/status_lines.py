@@ -20,8 +20,8 @@ from coach.report.status import JobRow
 #: From this many columns on there is room for the ETA's bounds and for air between things.
 WIDE = 100
 #: Lines below the jobs, at most.
-MOST_LINES = 6
-LEAST_NAME = 8
+MAX_LINES = 6
+MIN_NAME = 8
 GAP = 2
 BAR = 32
 RUNNING = (State.TRAINING, State.PROBING)
@@ -53,7 +53,7 @@ def screen(
     parts = job_lines(shown, running, width)
     if hidden:
         parts.append(_cut(Text(f"and {formatting.count(hidden, 'more job')}: coach ps", "dim"), width))
-    room = min(MOST_LINES, height - len(parts) - 3)
+    room = min(MAX_LINES, height - len(parts) - 3)
     if lines and room > 0:
         several = len(rows) > 1
         parts += [Text(), *(_happened(line, several, width) for line in lines[-room:])]
@@ -85,7 +85,7 @@ def job_lines(
     if not wide:
         headers, *cells = ([_tight(cell) for cell in line] for line in [headers, *cells])
     widths = [max(cell_len(line[i]) for line in [headers, *cells]) for i in range(len(headers))]
-    widths[0] = max(LEAST_NAME, min(widths[0], width - sum(widths[1:]) - GAP * (len(widths) - 1)))
+    widths[0] = max(MIN_NAME, min(widths[0], width - sum(widths[1:]) - GAP * (len(widths) - 1)))
     parts = [_columns(headers, widths, width, "bold")]
     for row, texts in zip(rows, cells, strict=True):
         parts.append(_columns(texts, widths, width, state=tables.STATE_STYLE.get(State(row.state), "")))

@@ -12,7 +12,7 @@ from rich.text import Text
 from coach.cli.display import tables
 from coach.cli.display.output import table
 from coach.core.cluster import Node
-from coach.core.jobs.reasons import MEANING, Reason, State
+from coach.core.jobs.reasons import REASON_INFO, Reason, State
 from coach.core.spec.job import TrainingJob
 from coach.report import formatting
 from coach.report.status import JobRow
@@ -49,7 +49,7 @@ def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
     screen.print(summary(rows, screen.width))
     screen.print()
     for row in rows:
-        why = "" if row.state == State.SUCCEEDED else f"{MEANING[Reason(row.reason)].words}: "
+        why = "" if row.state == State.SUCCEEDED else f"{REASON_INFO[Reason(row.reason)].words}: "
         say(screen, f"{row.name}: {why}{row.message}")
     say(screen, "")
     names = " ".join(row.name for row in rows)

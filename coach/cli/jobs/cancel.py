@@ -22,10 +22,10 @@ def command(
     from coach.cli.job_lookup import find_all, past_jobs
     from coach.core.errors import UserError
     from coach.handler import endpoint, offline
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.service.client import service_of
 
-    home = Home.default()
+    home = StateDirectory.default()
     chosen = find_all(past_jobs(home), jobs)
     for past in chosen:
         if past.job.ended:

@@ -12,7 +12,7 @@ from coach.cli.display.output import Format, Output, console, print_csv, print_j
 from coach.cli.options import JobName
 
 if TYPE_CHECKING:
-    from coach.handler.state.state_directory import Home, Past
+    from coach.handler.state.state_directory import StateDirectory, StoredJob
 
 #: Seconds between two looks at the journal. It is another process that writes it.
 LOOK = 0.2
@@ -32,11 +32,11 @@ def command(job: JobName, follow: Follow = False, output: Output = Format.TABLE)
     import json
 
     from coach.cli.job_lookup import find, past_jobs
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.report import formatting
     from coach.report.history import history
 
-    home = Home.default()
+    home = StateDirectory.default()
     past = find(past_jobs(home), job)
     lines = (
         {"at": formatting.iso(line.at), "text": line.text, "important": line.important}
@@ -56,21 +56,21 @@ def command(job: JobName, follow: Follow = False, output: Output = Format.TABLE)
             screen.file.flush()
 
 
-def _records(home: Home, past: Past, follow: bool) -> Iterator[Any]:
+def _records(home: StateDirectory, past: StoredJob, follow: bool) -> Iterator[Any]:
     """The job's records; with `follow`, also those that come, until it is over."""
-    from coach.core.jobs.actions import Enter
-    from coach.core.jobs.events import ResumeAsked
-    from coach.core.jobs.reasons import AT_REST, MEANING
+    from coach.core.jobs.actions import SetStatus
+    from coach.core.jobs.events import ResumeRequested
+    from coach.core.jobs.reasons import REASON_INFO, RESUMABLE
 
     after, over = 0, False
     while True:
         gone = not follow or not home.held(past)
         for seq, record in home.records_after(past, after):
             after = seq
-            if isinstance(record, Enter):
-                state = MEANING[record.reason].state
-                over = record.reason in AT_REST or (state is not None and state.ended)
-            elif isinstance(record, ResumeAsked):
+            if isinstance(record, SetStatus):
+                state = REASON_INFO[record.reason].state
+                over = record.reason in RESUMABLE or (state is not None and state.ended)
+            elif isinstance(record, ResumeRequested):
                 over = False
             yield record
         if gone or over:

@@ -27,11 +27,11 @@ def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-
     """
     from coach.cli.job_lookup import find_all, past_jobs
     from coach.core.errors import PermanentError
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.report.export import export
     from coach.report.status import job_row
 
-    home = Home.default()
+    home = StateDirectory.default()
     chosen = find_all(past_jobs(home), jobs or [], last=last)
     now = time.time()
     rows = [(job_row(past.job, now, orphan=past.orphan), past.job, home.records(past)) for past in chosen]

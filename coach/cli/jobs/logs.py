@@ -40,10 +40,10 @@ def command(
 
     from coach.cli.job_lookup import find, past_jobs
     from coach.core.errors import UserError
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.service.function_logs import log_files, past_entries
 
-    home = Home.default()
+    home = StateDirectory.default()
     past = find(past_jobs(home), job)
     folder = home.logs(job)
     wanted = {name if name.startswith(f"{job}-") else f"{job}-{name}" for name in functions or []}

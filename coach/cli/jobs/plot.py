@@ -35,11 +35,11 @@ def command(
     """
     from coach.cli.job_lookup import find_all, past_jobs
     from coach.core.errors import PermanentError, UserError
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.report.figures import FORMATS, Story, plot
     from coach.report.multi_job_figure import plot_together
 
-    home = Home.default()
+    home = StateDirectory.default()
     chosen = find_all(past_jobs(home), jobs or [], last=last)
     drawable = [past for past in chosen if past.job.epochs]
     for past in chosen:

@@ -7,7 +7,7 @@ import time
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
 
 #: Columns that a reason needs to be read beside the rest; where there are fewer, it gets a line of its own.
-LEAST_REASON = 24
+MIN_REASON = 24
 
 
 def command(output: Output = Format.TABLE) -> None:
@@ -19,10 +19,10 @@ def command(output: Output = Format.TABLE) -> None:
 
     from coach.cli.display.status_lines import job_lines
     from coach.cli.display.tables import jobs_table
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.report.status import JOB_COLUMNS, job_row
 
-    home = Home.default()
+    home = StateDirectory.default()
     now = time.time()
     rows = [job_row(past.job, now, orphan=past.orphan) for past in home.past().values()]
     if output is Format.JSON:
@@ -32,7 +32,7 @@ def command(output: Output = Format.TABLE) -> None:
     elif rows:
         screen = console()
         made = jobs_table(rows)
-        if screen.measure(made).minimum + LEAST_REASON > screen.width:
+        if screen.measure(made).minimum + MIN_REASON > screen.width:
             screen.print(Text("\n").join(job_lines(rows, {}, screen.width, ended=True)))
         else:
             screen.print(made)

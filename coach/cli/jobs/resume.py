@@ -10,7 +10,7 @@ from coach.cli.display.output import Format, Output
 from coach.cli.options import Bandwidth, JobName, Live, Nodes
 
 if TYPE_CHECKING:
-    from coach.handler.state.state_directory import Home, Past
+    from coach.handler.state.state_directory import StateDirectory, StoredJob
 
 
 def command(  # noqa: PLR0917 - they are options
@@ -39,9 +39,9 @@ def command(  # noqa: PLR0917 - they are options
     from coach.core.money import to_money
     from coach.handler import endpoint
     from coach.handler.resume_rules import refuse_resume
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
 
-    home = Home.default()
+    home = StateDirectory.default()
     past = find(past_jobs(home), job)
     added = to_money(add_budget)
     if endpoint.find(home) and past.journal == home.journal(1):
@@ -53,7 +53,7 @@ def command(  # noqa: PLR0917 - they are options
     raise typer.Exit(_here(home, past, added, nodes, bandwidth, output, live))
 
 
-def _there(home: Home, past: Past, add_budget: float) -> None:
+def _there(home: StateDirectory, past: StoredJob, add_budget: float) -> None:
     from coach.cli.display.output import console
     from coach.cli.display.tables import jobs_table
     from coach.report.status import JobRow
@@ -67,12 +67,12 @@ def _there(home: Home, past: Past, add_budget: float) -> None:
 
 
 def _here(  # noqa: PLR0917
-    home: Home, past: Past, added: int, nodes: str, bandwidth: str, output: Format, live: bool
+    home: StateDirectory, past: StoredJob, added: int, nodes: str, bandwidth: str, output: Format, live: bool
 ) -> int:
     from coach.cli.display.display_loop import Showing
     from coach.cli.display.summary import beginning
     from coach.cli.options import local_cluster
-    from coach.handler.interactive_run import Watcher
+    from coach.handler.interactive_run import RunObserver
     from coach.handler.session import Session
     from coach.plugins import policy
 
@@ -81,7 +81,7 @@ def _here(  # noqa: PLR0917
     allocator = policy("coach")
     beginning(showing.screen, [past.job.spec], cluster, allocator.name)
 
-    def make(watcher: Watcher) -> Session:
+    def make(watcher: RunObserver) -> Session:
         return Session(
             home,
             (),

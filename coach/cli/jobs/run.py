@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from coach.cli.display.display_loop import Showing
     from coach.core.policies.api.base import AllocationPolicy
     from coach.core.spec.job import TrainingJob
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
 
 
 def command(  # noqa: PLR0917 - they are options
@@ -44,12 +44,12 @@ def command(  # noqa: PLR0917 - they are options
     from coach.cli.display.display_loop import Showing
     from coach.handler.endpoint import ServiceRunsError, find
     from coach.handler.policies import chosen_policy
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.jobfiles.load import load_jobs
 
     loaded = load_jobs(files)
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
-    home = Home.default()
+    home = StateDirectory.default()
     showing = Showing(output, live)
     if not find(home):
         try:
@@ -60,7 +60,7 @@ def command(  # noqa: PLR0917 - they are options
 
 
 def _here(  # noqa: PLR0917
-    home: Home,
+    home: StateDirectory,
     showing: Showing,
     files: Sequence[Path],
     specs: Sequence[TrainingJob],
@@ -71,13 +71,13 @@ def _here(  # noqa: PLR0917
     """Run them in this process."""
     from coach.cli.display.summary import beginning
     from coach.cli.options import local_cluster
-    from coach.handler.interactive_run import Watcher
+    from coach.handler.interactive_run import RunObserver
     from coach.handler.session import Session
 
     cluster, make_platform = local_cluster(nodes, bandwidth)
     beginning(showing.screen, specs, cluster, allocator.name)
 
-    def make(watcher: Watcher) -> Session:
+    def make(watcher: RunObserver) -> Session:
         return Session(
             home, specs, nodes=cluster, policy=allocator, make_platform=make_platform, watcher=watcher
         )
@@ -86,7 +86,7 @@ def _here(  # noqa: PLR0917
 
 
 def _there(  # noqa: PLR0917
-    home: Home,
+    home: StateDirectory,
     showing: Showing,
     files: Sequence[Path],
     specs: Sequence[TrainingJob],

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from coach.core.jobs.job import Job
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.report.accounting import LedgerRow
     from coach.report.models import SpeedRow
     from coach.report.status import EpochRow, JobRow
@@ -33,13 +33,13 @@ def command(
     Example: coach show lenet-digits
     """
     from coach.cli.job_lookup import find, past_jobs
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.report.accounting import ledger, pauses
     from coach.report.history import history
     from coach.report.models import speed_rows
     from coach.report.status import EPOCH_COLUMNS, epoch_rows, job_row
 
-    home = Home.default()
+    home = StateDirectory.default()
     past = find(past_jobs(home), job)
     records = home.records(past)
     row = job_row(past.job, time.time(), orphan=past.orphan)
@@ -72,7 +72,7 @@ def command(
                 screen.print(f"  {_clock(line.at)} {line.text}", soft_wrap=True)
 
 
-def _facts(screen: Console, home: Home, job: Job, row: JobRow, epochs: list[EpochRow]) -> None:
+def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs: list[EpochRow]) -> None:
     from coach.cli.display import tables
     from coach.report import formatting
     from coach.report.models import outside_words
@@ -85,7 +85,7 @@ def _facts(screen: Console, home: Home, job: Job, row: JobRow, epochs: list[Epoc
         "state": f"{row.state} ({row.reason}): {row.message}"
         if row.message
         else f"{row.state} ({row.reason})",
-        "target": f"{measure}; now {now}, best {best}, held {formatting.count(row.in_a_row, 'time')}",
+        "target": f"{measure}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}",
         "eta": tables.eta(row, interval=True),
         "workers x servers": f"{tables.size(row)}, of {job.minimum} to {job.maximum}",
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, {formatting.rest(left)} left",

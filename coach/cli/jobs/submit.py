@@ -19,13 +19,13 @@ def command(files: Files, policy: Policy = "", output: Output = Format.TABLE) ->
     from coach.cli.display.tables import jobs_table
     from coach.core.jobs.reasons import State
     from coach.handler.policies import chosen_policy
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.jobfiles.load import load_jobs
     from coach.report.status import JOB_COLUMNS, JobRow
     from coach.service.client import service_of
 
     chosen_policy(policy, [one.spec for one in load_jobs(files)])
-    with service_of(Home.default()) as client:
+    with service_of(StateDirectory.default()) as client:
         taken = client.submit(files, policy)["jobs"]
     rows = [one["job"] for one in taken]
     if output is Format.JSON:

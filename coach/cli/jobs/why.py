@@ -17,10 +17,10 @@ def command(job: JobName, output: Output = Format.TABLE) -> None:
     Example: coach why lenet-digits
     """
     from coach.cli.job_lookup import find, past_jobs
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.report.why import why
 
-    home = Home.default()
+    home = StateDirectory.default()
     past = past_jobs(home)
     found = find(past, job)
     others = {name: one.job for name, one in past.items() if one.journal == found.journal}

@@ -7,12 +7,12 @@ from typing import Annotated
 import typer
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
-from coach.service.optional_feature import Also
+from coach.service.optional_feature import OptionalFeature
 
 
 def command(
     also: Annotated[
-        list[Also] | None,
+        list[OptionalFeature] | None,
         typer.Option(help="Also what only some need; may be repeated."),
     ] = None,
     output: Output = Format.TABLE,
@@ -27,10 +27,10 @@ def command(
       coach doctor
       coach doctor --also kubernetes --also go
     """
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.service.doctor import Status, checks
 
-    looked = checks(Home.default(), tuple(also or ()))
+    looked = checks(StateDirectory.default(), tuple(also or ()))
     found = []
     screen = console()
     for check in looked:

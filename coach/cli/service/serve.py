@@ -49,7 +49,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.cli.options import local_cluster
     from coach.core.errors import UserError
     from coach.core.policies import StaticPolicy
-    from coach.handler.state.state_directory import Home
+    from coach.handler.state.state_directory import StateDirectory
     from coach.plugins import policy as parsed_policy
     from coach.service.logging import begin_logging
     from coach.service.server import Serving, serve
@@ -66,7 +66,7 @@ def command(  # noqa: PLR0917 - they are options
     begin_logging(log_format)
     cluster, make_platform = local_cluster(nodes, bandwidth)
     serving = Serving(
-        Home.default(),
+        StateDirectory.default(),
         cluster,
         allocator,
         make_platform,

@@ -26,7 +26,7 @@ def merged(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
     return tuple(
         SpeedPoint(
             *at,
-            middle([p.epochs_per_second for p in group]),
+            weighted_median([p.epochs_per_second for p in group]),
             sum(p.weight for p in group),
             min((p.computing_part for p in group if p.computing_part > 0.0), default=0.0),
         )
@@ -34,7 +34,7 @@ def merged(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
     )
 
 
-def middle(speeds: Sequence[float]) -> float:
+def weighted_median(speeds: Sequence[float]) -> float:
     """The median of `speeds`, all positive; of two in the middle the geometric mean, or the faster if they disagree."""
     ordered = sorted(speeds)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]

@@ -24,7 +24,7 @@ Metric = Literal["loss", "accuracy"]
 #: they expect to reach.
 UNREACHED = 0.25
 #: With less chance than this to reach the target, the answer is "no solution".
-LEAST_CHANCE = 0.03
+MIN_CHANCE = 0.03
 #: Share of belief outside the interval on either side. 0.12, not 0.1: on the small models of
 #: tests/core/estimation/curves these bounds hold the truth 80-90 % of the time already.
 TAIL = 0.12
@@ -71,8 +71,8 @@ class ConvergenceModel:
         """Probability that the curve's mean ever reaches `target`."""
         return float(self._weights(target).sum())
 
-    def epochs_to(self, target: float, in_a_row: int, x_now: float) -> Interval | None:
-        """The x of the last epoch needed for `target` to hold `in_a_row` epochs; None = no solution.
+    def epochs_to(self, target: float, consecutive_hits: int, x_now: float) -> Interval | None:
+        """The x of the last epoch needed for `target` to hold `consecutive_hits` epochs; None = no solution.
 
         Asked of a job that still trains: at least one more epoch, at x_now + 1. The noise counts: a value that
         hovers at the target takes longer to stay below it than its mean takes to arrive.
@@ -80,12 +80,14 @@ class ConvergenceModel:
         goal = float(self._falling([target])[0])
         seen = self._falling([p.value for p in self.points])
         streak = 0
-        while streak < min(in_a_row - 1, len(seen)) and seen[-1 - streak] <= goal:
+        while streak < min(consecutive_hits - 1, len(seen)) and seen[-1 - streak] <= goal:
             streak += 1
         weight = self.curves.weight * np.where(np.isfinite(self.curves.crossings(goal)), 1.0, UNREACHED)
-        times, chance = ending_times(self.curves, weight, goal, in_a_row, streak=streak, now=x_now, seen=seen)
+        times, chance = ending_times(
+            self.curves, weight, goal, consecutive_hits, streak=streak, now=x_now, seen=seen
+        )
         total = float(chance.sum())
-        if total < LEAST_CHANCE:
+        if total < MIN_CHANCE:
             return None
         cumulated = np.cumsum(chance) / total
         low, expected, high = (

@@ -15,14 +15,14 @@ import statistics
 from collections.abc import Sequence
 from dataclasses import replace
 
-from coach.core.estimation.aggregation import middle
+from coach.core.estimation.aggregation import weighted_median
 from coach.core.estimation.kriging import NOISE
 from coach.core.estimation.observations import SpeedPoint
 
 #: How many repeated points the belief in NOISE counts for, against those measured.
 NOISE_BELIEF = 3.0
 #: A surprise of more standard deviations is a slow minute and says no more of ordinary noise than this many.
-MOST_DEVIATIONS = 3.0
+MAX_DEVIATIONS = 3.0
 #: The median of the square of a standard normal number.
 MEDIAN_SQUARE = 0.455
 #: A variance that is itself an estimate from n squares makes Student's t of the normal distribution; its 10 and 90 %
@@ -44,11 +44,11 @@ def at_present_level(points: Sequence[SpeedPoint]) -> tuple[list[SpeedPoint], fl
         speed = math.log(point.epochs_per_second)
         before = known.setdefault(at, [])
         if before:
-            surprise = speed - level - math.log(middle(before))
+            surprise = speed - level - math.log(weighted_median(before))
             squares.append(surprise**2 / (1 + point.weight / weights[at]))
         if not point.mini:
             if told := telling.setdefault(at, []):
-                surprise = speed - level - math.log(middle(told))
+                surprise = speed - level - math.log(weighted_median(told))
                 if surprise * last > 0:
                     level += math.copysign(min(abs(surprise), abs(last)), surprise)
                 last = surprise
@@ -67,9 +67,9 @@ def noise_of(squares: Sequence[float]) -> float:
     """The variance of ln speed in one measurement, from the squares of how far repeated ones lay beside what was
     known before them: so it has everything in it by which such a prediction is off.
 
-    NOISE is the belief before any. A slow minute counts as MOST_DEVIATIONS.
+    NOISE is the belief before any. A slow minute counts as MAX_DEVIATIONS.
     """
     usual = statistics.median(squares) / MEDIAN_SQUARE if len(squares) >= NOISE_BELIEF else 0.0
-    most = MOST_DEVIATIONS**2 * max(NOISE**2, usual)
+    most = MAX_DEVIATIONS**2 * max(NOISE**2, usual)
     total = NOISE_BELIEF * NOISE**2 + sum(min(square, most) for square in squares)
     return total / (NOISE_BELIEF + len(squares) - TAIL)

@@ -13,7 +13,7 @@ FOLLOWED = 100
 HORIZON = 192
 CHUNK = 32
 #: Values needed to tell noise from a bend.
-LEAST_TO_TELL = 5
+MIN_TO_TELL = 5
 #: Noise shrinks with the value by this power: between constant (0) and proportional (1).
 SHRINKS = 0.5
 
@@ -23,7 +23,7 @@ def most_noise(seen: FloatArray) -> float:
 
     A mixture believes in some noise always, for no formula is true; a smooth curve has none to wait out.
     """
-    if len(seen) < LEAST_TO_TELL:
+    if len(seen) < MIN_TO_TELL:
         return np.inf
     return 2.0 * float(np.sqrt(np.mean(np.diff(seen[-10:], 2) ** 2) / 6.0))
 
@@ -32,13 +32,13 @@ def ending_times(
     curves: Mixture,
     weight: FloatArray,
     target: float,
-    in_a_row: int,
+    consecutive_hits: int,
     *,
     streak: int,
     now: float,
     seen: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """The epochs (x) at which `target` may have held `in_a_row` times, rising, and their probabilities, both [n].
+    """The epochs (x) at which `target` may have held `consecutive_hits` times, rising, and their probabilities, both [n].
 
     Epochs are `now` + 1, + 2, ...; the last `streak` of those seen were at or below the target. The noise
     is each curve's own, but no more than `seen`, the values measured so far, shows. The probabilities sum to less
@@ -54,8 +54,8 @@ def ending_times(
     noise = np.maximum(np.minimum(followed.noise, most_noise(seen)) * shrink, 1e-300)[:, None]
 
     # state[i] is the probability, curve by curve, of i epochs in a row so far.
-    state = np.zeros((in_a_row, FOLLOWED))
-    state[min(streak, in_a_row - 1)] = 1.0 / FOLLOWED
+    state = np.zeros((consecutive_hits, FOLLOWED))
+    state[min(streak, consecutive_hits - 1)] = 1.0 / FOLLOWED
     ended: list[float] = []
     possible = np.isfinite(crossing)
     while len(ended) < HORIZON and float(state[:, possible].sum()) > 0.01 * np.mean(possible):
@@ -67,7 +67,7 @@ def ending_times(
             state[1:] = state[:-1] * held
             state[0] = missed
     last = now + len(ended)
-    late = np.maximum(crossing[possible] + in_a_row - 1, last + 1)
+    late = np.maximum(crossing[possible] + consecutive_hits - 1, last + 1)
     times = np.concatenate([now + 1.0 + np.arange(len(ended)), late])
     chance = np.concatenate([ended, state[:, possible].sum(axis=0)])
     order = np.argsort(times, kind="stable")

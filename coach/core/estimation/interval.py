@@ -47,7 +47,7 @@ class Interval:
         return self.expected * float((bound / self.expected) ** (abs(normal_quantile(share)) / Z80))
 
 
-def to_count_on(expected: float, high: float) -> float:
+def conservative_value(expected: float, high: float) -> float:
     """Epochs to keep money or time for: the geometric mean of the expected ones and their upper bound.
 
     Of a log-normal number with these three in four are below it. A young curve promises too much.

@@ -62,19 +62,19 @@ class Fit:
         places = zip(self.alpha, self.log_w / REACH_WORKERS, self.log_s / REACH_SERVERS, strict=True)
         self._deviations.extend((DEVIATION**2 * float(a), float(x), float(y)) for a, x, y in places)
 
-    def log_mean(self, w: FloatArray, s: FloatArray, *, trend: bool = False) -> FloatArray:
-        """Expected ln speed at `w`, `s` [..., m]; with `trend` by the form alone."""
+    def log_mean(self, w: FloatArray, s: FloatArray, *, parametric: bool = False) -> FloatArray:
+        """Expected ln speed at `w`, `s` [..., m]; with `parametric` by the form alone."""
         total = np.maximum(self.form.columns(w, s) @ self.theta, self.floor)
         mean = self.form.power * np.log(total) + math.log(self.scale)
-        if not trend:
+        if not parametric:
             mean = mean + kernel(np.log(w), np.log(s), self.log_w, self.log_s) @ self.alpha
         return np.clip(mean, *self.bounds)
 
-    def predict_one(self, w: float, s: float, *, trend: bool = False) -> float:
+    def predict_one(self, w: float, s: float, *, parametric: bool = False) -> float:
         """exp(log_mean) at one place, in plain numbers: allocation asks this for thousands of jobs."""
         total = max(sum(t * c for t, c in zip(self.form.terms(w, s), self._theta, strict=True)), self.floor)
         mean = self.form.power * math.log(total) + math.log(self.scale)
-        if not trend:
+        if not parametric:
             log_w, log_s = math.log(w) / REACH_WORKERS, math.log(s) / REACH_SERVERS
             mean += sum(a * math.exp(-abs(log_w - x) - abs(log_s - y)) for a, x, y in self._deviations)
         return math.exp(min(max(mean, self.bounds[0]), self.bounds[1]))

@@ -30,10 +30,10 @@ LATE = 2.0
 TEMPER = 0.8
 #: No formula is true: a value that lies d above the latest ones is off by this share of d, beside its noise. A smooth
 #: curve is so followed closely where it is now, and loosely where it began.
-STRAYS = (0.0, 0.1, 0.2)
+OUTLIERS = (0.0, 0.1, 0.2)
 #: Noises considered, as shares of the drop seen so far, with every stray.
-NOISES = np.repeat(np.geomspace(0.01, 1.0, 7), len(STRAYS))
-STRAY = np.tile(STRAYS, len(NOISES) // len(STRAYS))
+NOISES = np.repeat(np.geomspace(0.01, 1.0, 7), len(OUTLIERS))
+OUTLIER = np.tile(OUTLIERS, len(NOISES) // len(OUTLIERS))
 #: Median and width (in ln) of the noise expected.
 NOISE_EXPECTED, NOISE_WIDTH = 0.1, 1.0
 #: Standard deviations of start (around the first value) and drop (around the drop seen), as shares of the latter.
@@ -41,7 +41,7 @@ START_DOUBT, DROP_DOUBT = 0.8, 1.0
 #: Components kept: the likeliest, which hold nearly all of the belief.
 KEPT = 100
 #: A curve seen n times is believed to have moved by this share of its value / n² at least.
-LEAST_DROP = 0.3
+MIN_DROP = 0.3
 
 _NODE = np.sqrt(3.0)
 _FIRST, _SECOND = (
@@ -97,16 +97,14 @@ def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES) -> Mixtur
     n = len(z)
     span = max(float(x[-1] - x[0]), 1.0)
     quarter = n // 4 + 1
-    unit = max(
-        float(z[:quarter].max() - z[-quarter:].min()), LEAST_DROP / n**2 * float(np.abs(z).max()), 1e-12
-    )
+    unit = max(float(z[:quarter].max() - z[-quarter:].min()), MIN_DROP / n**2 * float(np.abs(z).max()), 1e-12)
     left = shapes.remaining(np.append((x - x[0]) / span, 1.0))
     done = 1.0 - np.minimum(left[:, -1], 1.0 - 1e-9)
     share = (1.0 - left[:, :-1]) / done[:, None]
     y = (z - z[0]) / unit
     late = TEMPER * (np.arange(1, n + 1) / n) ** LATE
     away = np.abs(z - np.median(z[-quarter:])) / unit
-    variance = NOISES[:, None] ** 2 + (STRAY[:, None] * away) ** 2
+    variance = NOISES[:, None] ** 2 + (OUTLIER[:, None] * away) ** 2
     sure = late / variance
 
     # Posterior of (start, drop) for every shape [m] and noise [k], [m, k]: precision [[p11, p12], [p12, p22]].

@@ -10,14 +10,14 @@ import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
 #: Columns come and go in the active set; SciPy's three steps a column were too few for some data.
-MOST_STEPS = 10_000
+MAX_STEPS = 10_000
 
 
 def nnls(rows: FloatArray, values: FloatArray) -> FloatArray:
     """The non-negative x that minimises |rows x - values|, rows [m, n], values [m]."""
     from scipy.optimize import nnls as solve
 
-    found, _ = solve(rows, values, maxiter=MOST_STEPS)
+    found, _ = solve(rows, values, maxiter=MAX_STEPS)
     return np.asarray(found)
 
 

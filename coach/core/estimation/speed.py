@@ -30,24 +30,24 @@ from coach.core.estimation.observations import SpeedPoint
 __all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "next_probe"]
 
 #: Leave-one-out needs this many configurations before it may prefer another form to the parameter-server one ...
-LEAST_TO_CHOOSE = 5
+MIN_TO_CHOOSE = 5
 #: ... and that form must be better by this much mean log density: on few points the comparison itself is noise.
 MARGIN = 0.5
-MOST_FOLDS = 8
+MAX_FOLDS = 8
 #: The variance is that of coefficients that might be negative too; that they cannot makes the truth this much less
 #: uncertain. On the models of tests/data/ps-speed, from 8 points that Coach chose, 80 % intervals so hold 90 % of
 #: truths, 84 % with measurements off by 5 % (results/estimators).
 CALIBRATION = 0.75
 #: Share of measurements that fall into a slow minute of the machine, and by what factor that may slow them down.
 SLOW_MINUTES = 0.1
-MOST_SLOWED = 4.0
+MAX_SLOWED = 4.0
 #: A pod that speeds a job up by less than this part of what its pods bring on average is not worth its place: with one
 #: worker and one server that is 2.5 %, and two mini-epochs in a row differ by more.
-LEAST_EFFICIENCY = 0.05
+MIN_EFFICIENCY = 0.05
 #: Least relative gain in speed that a probe must promise.
-LEAST_GAIN = 0.002
+MIN_GAIN = 0.002
 #: Configurations that `next_probe` compares at most.
-MOST_CANDIDATES = 256
+MAX_CANDIDATES = 256
 #: Epochs/s where nothing is known that limits them: a number, for logarithms.
 FASTEST = 1e300
 
@@ -56,7 +56,7 @@ FASTEST = 1e300
 class SpeedModel:
     """A fitted surface: a form, and the points it was fitted to (one a configuration).
 
-    Where nothing was measured it is never above what workers' computing leaves room for (`fastest`).
+    Where nothing was measured it is never above what workers' computing leaves room for (`upper_bound`).
 
     JSON round trip through `to_dict` and `from_dict`; the coefficients follow from form and points.
     """
@@ -99,9 +99,9 @@ class SpeedModel:
             self._speeds[workers, servers] = found
         return found
 
-    def trend(self, workers: int, servers: int) -> float:
+    def parametric(self, workers: int, servers: int) -> float:
         """Epochs/s by the form alone, without the measured deviations from it: smooth, one peak along each axis."""
-        return self.fit.predict_one(float(workers), float(servers), trend=True)
+        return self.fit.predict_one(float(workers), float(servers), parametric=True)
 
     def predict_all(self, where: Sequence[tuple[int, int]]) -> FloatArray:
         """`predict` at many (workers, servers) at once, [m]."""
@@ -109,7 +109,7 @@ class SpeedModel:
         limits = [limit.expected for limit in self._limits(where)]
         return np.asarray(np.minimum(speeds, limits)) if limits else speeds
 
-    def fastest(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
+    def upper_bound(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """The speed at most to be had at each of `where`, epochs/s, by what workers computed where that was measured.
 
         Where an epoch takes T and a worker's busiest thread computes for a part c of it, with (w, s),
@@ -133,14 +133,14 @@ class SpeedModel:
         return [Interval(*bounds) for bounds in most.T.tolist()]
 
     def _limits(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
-        """`fastest`, but nothing limits what was measured; none at all if nothing is known of computing."""
+        """`upper_bound`, but nothing limits what was measured; none at all if nothing is known of computing."""
         if not any(point.computing_part > 0.0 for point in self.points):
             return []
         measured = {(point.workers, point.servers) for point in self.points}
         free = Interval(FASTEST, FASTEST, FASTEST)
         return [
             free if place in measured else most
-            for place, most in zip(where, self.fastest(where), strict=True)
+            for place, most in zip(where, self.upper_bound(where), strict=True)
         ]
 
     def interval(self, workers: int, servers: int) -> Interval:
@@ -149,7 +149,7 @@ class SpeedModel:
             self._known[workers, servers] = self.intervals([(workers, servers)])[0]
         return self._known[workers, servers]
 
-    def look_at(self, where: Sequence[tuple[int, int]]) -> None:
+    def precompute(self, where: Sequence[tuple[int, int]]) -> None:
         """Work out the intervals at all of `where` in one go, for whoever is about to ask for most of them."""
         if not self._known.keys() >= set(where):
             self._known.update(zip(where, self.intervals(where), strict=True))
@@ -157,7 +157,7 @@ class SpeedModel:
     def expected(self, where: tuple[tuple[int, int], ...]) -> FloatArray:
         """What `interval` expects at each of `where`, [m], epochs/s."""
         if where not in self._expected:
-            self.look_at(where)
+            self.precompute(where)
             self._expected[where] = np.array([self._known[place].expected for place in where])
         return self._expected[where]
 
@@ -215,7 +215,7 @@ class SpeedModel:
         """`improvement` by measuring each of `where` once more, for its one measurement may have been a mistake, [m].
 
         A mistake is a measurement in a slow minute: with probability SLOW_MINUTES it is slower than the truth by up to
-        MOST_SLOWED, any factor alike. How likely that is follows from what the other measurements say of the place;
+        MAX_SLOWED, any factor alike. How likely that is follows from what the other measurements say of the place;
         where there are none, or it was not measured itself, nothing is expected.
         """
         index = {(p.workers, p.servers): i for i, p in enumerate(self.points)}
@@ -231,7 +231,7 @@ class SpeedModel:
         mean, variance = self._believed(tuple(known), left_out=True)
         spread = np.sqrt(variance)
         off = (np.log(columns[2][at]) - mean) / spread
-        slowed = (ndtr(off + math.log(MOST_SLOWED) / spread) - ndtr(off)) / math.log(MOST_SLOWED)
+        slowed = (ndtr(off + math.log(MAX_SLOWED) / spread) - ndtr(off)) / math.log(MAX_SLOWED)
         noisy = np.sqrt(variance + NOISE**2 / columns[3][at])
         plain = np.exp(-0.5 * (off * spread / noisy) ** 2) / (noisy * math.sqrt(2.0 * math.pi))
         mistaken = SLOW_MINUTES * slowed
@@ -279,7 +279,7 @@ def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
         raise ValueError(f"fit_speed needs a point with a positive speed, got {len(points)} without")
     now, noise = at_present_level(usable)
     known = merged(now)
-    if len(known) < LEAST_TO_CHOOSE:
+    if len(known) < MIN_TO_CHOOSE:
         return SpeedModel("parameter-server", known, noise)
     columns = _columns(known)
     best, best_score = PARAMETER_SERVER, left_out_score(PARAMETER_SERVER, *columns)
@@ -293,9 +293,9 @@ def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
 def left_out_score(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weight: FloatArray) -> float:
     """Mean log density of each speed under `form` fitted to the others, all [n], n >= 2.
 
-    Beyond MOST_FOLDS points as many are left out at once as keep the fits at that number.
+    Beyond MAX_FOLDS points as many are left out at once as keep the fits at that number.
     """
-    folds = [list(range(first, len(v), MOST_FOLDS)) for first in range(min(len(v), MOST_FOLDS))]
+    folds = [list(range(first, len(v), MAX_FOLDS)) for first in range(min(len(v), MAX_FOLDS))]
     total = 0.0
     for size in {len(fold) for fold in folds}:
         outs = [fold for fold in folds if len(fold) == size]
@@ -315,7 +315,7 @@ def next_probe(
 
     Expected improvement over the configuration now believed fastest among those measured: the probe that could most
     change the allocation. The first is the smallest candidate. None when every candidate was measured, or when no
-    probe promises to raise the speed by LEAST_GAIN.
+    probe promises to raise the speed by MIN_GAIN.
     """
     if candidates is None:
         candidates = [(w, s) for w in range(1, max_workers + 1) for s in range(1, max_servers + 1)]
@@ -330,7 +330,7 @@ def next_probe(
     gain = expected_improvement(fit, *_places(candidates), best)
     gain[[c in measured for c in candidates]] = -1.0
     first = int(np.argmax(gain))
-    return candidates[first] if gain[first] >= LEAST_GAIN else None
+    return candidates[first] if gain[first] >= MIN_GAIN else None
 
 
 def expected_improvement(fit: Fit, w: FloatArray, s: FloatArray, best: float | FloatArray) -> FloatArray:
@@ -345,11 +345,11 @@ def _improvement(mean: FloatArray, spread: FloatArray, best: float | FloatArray)
 
 
 def _thinned(candidates: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """At most about MOST_CANDIDATES of them, evenly spaced in the logarithm of workers and servers."""
-    if len(candidates) <= MOST_CANDIDATES:
+    """At most about MAX_CANDIDATES of them, evenly spaced in the logarithm of workers and servers."""
+    if len(candidates) <= MAX_CANDIDATES:
         return list(candidates)
     seen: dict[tuple[int, int], tuple[int, int]] = {}
-    steps = math.sqrt(MOST_CANDIDATES) - 1
+    steps = math.sqrt(MAX_CANDIDATES) - 1
     reach = math.log(max(max(c) for c in candidates))
     for c in candidates:
         cell = (round(math.log(c[0]) / reach * steps), round(math.log(c[1]) / reach * steps))

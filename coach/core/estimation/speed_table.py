@@ -10,7 +10,7 @@ from statistics import median
 from typing import NamedTuple
 
 from coach.core.errors import UserError
-from coach.core.estimation.aggregation import middle
+from coach.core.estimation.aggregation import weighted_median
 
 #: What a table of speeds has: a row a configuration, each worker's speed in its last cell, `;` between.
 SPEED_COLUMNS = {"model", "servers", "workers", "worker_speed"}
@@ -22,7 +22,7 @@ HOLE = 0.01
 LONGEST_CELL = 1 << 24
 
 
-class Line(NamedTuple):
+class CsvRow(NamedTuple):
     """A row, and where it stands."""
 
     place: str
@@ -51,7 +51,7 @@ class MeasuredModel(NamedTuple):
     holes: tuple[tuple[int, int], ...]
 
 
-def lines_of(text: str, origin: str) -> Iterator[Line]:
+def lines_of(text: str, origin: str) -> Iterator[CsvRow]:
     """The rows of a CSV with a header. Raises UserError."""
     csv.field_size_limit(LONGEST_CELL)
     rows = csv.DictReader(StringIO(text, newline=""))
@@ -59,17 +59,17 @@ def lines_of(text: str, origin: str) -> Iterator[Line]:
         for row in rows:
             # A short row has None where it ends; what a long one has more is kept under None.
             cells = {name: cell or "" for name, cell in row.items() if isinstance(name, str)}
-            yield Line(f"{origin}:{rows.line_num}", cells)
+            yield CsvRow(f"{origin}:{rows.line_num}", cells)
     except csv.Error as error:
         raise UserError(f"cannot read {origin}: line {rows.line_num}: {error}") from None
 
 
-def measured_models(lines: Sequence[Line]) -> dict[str, MeasuredModel]:
+def measured_models(lines: Sequence[CsvRow]) -> dict[str, MeasuredModel]:
     """The job's speed by model and configuration: the sum of its workers'. Raises UserError.
 
     Several measurements of one configuration count as they do in a job.
     """
-    by_model: dict[str, list[Line]] = {}
+    by_model: dict[str, list[CsvRow]] = {}
     for line in lines:
         by_model.setdefault(line.cells["model"], []).append(line)
     measured: dict[str, dict[tuple[int, int], list[float]]] = {}
@@ -82,7 +82,7 @@ def measured_models(lines: Sequence[Line]) -> dict[str, MeasuredModel]:
     return {name: _without_holes(points) for name, points in measured.items()}
 
 
-def _total(line: Line) -> float:
+def _total(line: CsvRow) -> float:
     return sum(line.number("worker_speed", v) for v in line.cells["worker_speed"].split(";") if v.strip())
 
 
@@ -91,5 +91,5 @@ def _without_holes(points: dict[tuple[int, int], list[float]]) -> MeasuredModel:
     least = HOLE * median(positive) if positive else 0.0
     usable = {at: [v for v in of if math.isfinite(v) and v > least] for at, of in points.items()}
     # One measurement is taken to the bit: the thesis's solver answers otherwise to the last digit's change.
-    speeds = {at: of[0] if len(of) == 1 else middle(of) for at, of in usable.items() if of}
+    speeds = {at: of[0] if len(of) == 1 else weighted_median(of) for at, of in usable.items() if of}
     return MeasuredModel(speeds, tuple(at for at, of in usable.items() if not of))

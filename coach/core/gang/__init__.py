@@ -6,12 +6,12 @@ Three files, pure like all of `coach.core`:
 - `plan`: beyond them, one job's pods as a gang - all needed members or nothing, on one snapshot;
 - `queue`: several gangs in queue order over one snapshot, and who may pass a gang that waits.
 
-`packing` is the arithmetic under the last two. The local platform and the simulator call `queue_gangs`; the
+`packing` is the arithmetic under the last two. The local platform and the simulator call `schedule_queue`; the
 Kubernetes plugins are the same decisions in Go, held equal by `tests/conformance/*.yaml`.
 """
 
-from coach.core.gang.plan import Gang, GangPlan, Wait, WaitReason, plan_gang, plan_on
-from coach.core.gang.queue import Backfill, queue_gangs
+from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, plan_gang, plan_on
+from coach.core.gang.queue import Backfill, schedule_queue
 from coach.core.gang.rules import (
     ForeignPod,
     PodRequest,
@@ -20,23 +20,23 @@ from coach.core.gang.rules import (
     queue_key,
     same_job_score,
 )
-from coach.core.gang.snapshot import Snapshot, Stand
+from coach.core.gang.snapshot import Occupancy, Snapshot
 
 __all__ = [
     "Backfill",
     "ForeignPod",
     "Gang",
     "GangPlan",
+    "Occupancy",
+    "Pending",
+    "PendingReason",
     "PodRequest",
     "QueueKey",
     "Snapshot",
-    "Stand",
-    "Wait",
-    "WaitReason",
     "all_types_present",
     "plan_gang",
     "plan_on",
-    "queue_gangs",
     "queue_key",
     "same_job_score",
+    "schedule_queue",
 ]

@@ -24,7 +24,7 @@ from itertools import groupby
 
 from coach.core.cluster import NOTHING, PodId, Resources
 from coach.core.gang.rules import PodRequest
-from coach.core.gang.snapshot import OWN, ROLES, Snapshot, Standing
+from coach.core.gang.snapshot import OWN, ROLES, NodePreference, Snapshot
 
 #: Trials (one pod on one node) before the search gives up; 6 pods on 6 nodes need at most 55,986.
 SEARCH_STEPS = 60_000
@@ -84,10 +84,10 @@ def _improve(known: Placements, ordered: Sequence[PodRequest], job: str, snapsho
         return known
     standing = {name: snapshot.standing(name, job) for name in snapshot.room}
     cost = (
-        sum(standing[node] >= Standing.OWN_SHARED for node in known.values()),
+        sum(standing[node] >= NodePreference.OWN_SHARED for node in known.values()),
         len({node for node in known.values() if standing[node] not in OWN}),
     )
-    apart = [room for name, room in snapshot.room.items() if standing[name] < Standing.OWN_SHARED]
+    apart = [room for name, room in snapshot.room.items() if standing[name] < NodePreference.OWN_SHARED]
     least = sum(not any(pod.requests.fits(room) for room in apart) for pod in ordered)
     settled = any(own in OWN for own in standing.values())
     if cost <= (least, 0 if settled else 1):
@@ -106,7 +106,7 @@ def place_each(pods: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Plac
     return placements
 
 
-def _rank(node: str, requests: Resources, job: str, snapshot: Snapshot) -> tuple[Standing, float, str]:
+def _rank(node: str, requests: Resources, job: str, snapshot: Snapshot) -> tuple[NodePreference, float, str]:
     return snapshot.standing(node, job), snapshot.slack(snapshot.room[node] - requests), node
 
 
@@ -121,11 +121,11 @@ def _fill(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placem
     ]
     placements: Placements = {}
     # Nodes with the same room and standing differ in name only, and the first name is taken first.
-    kinds: dict[tuple[Resources, Standing], list[str]] = {}
+    kinds: dict[tuple[Resources, NodePreference], list[str]] = {}
     for node, room in reversed(snapshot.room.items()):
         kinds.setdefault((room, snapshot.standing(node, job)), []).append(node)
     while any(group for _, group in waiting):
-        best: tuple[tuple[Standing, int, float, str], list[int], list[str]] | None = None
+        best: tuple[tuple[NodePreference, int, float, str], list[int], list[str]] | None = None
         for (room, standing), names in kinds.items():
             takes = []
             if not names:
@@ -238,7 +238,7 @@ class Search:
         requests = self._pods[depth].requests
         # Equal pods in node order only: their permutations are one placement. Equal nodes: one trial stands for all.
         twin = depth > 0 and self._pods[depth - 1].requests == requests
-        tried: set[tuple[Resources, Standing, bool]] = set()
+        tried: set[tuple[Resources, NodePreference, bool]] = set()
         for at in range(self._chosen[-1] if twin else 0, len(self._names)):
             before, standing, members = self._room[at], self._standing[at], self._members[at]
             if not requests.fits(before) or (kind := (before, standing, members > 0)) in tried:
@@ -250,7 +250,7 @@ class Search:
             self._room[at] = before - requests
             self._members[at] += 1
             self._chosen.append(at)
-            self._descend(beside + (standing >= Standing.OWN_SHARED), opened + (members == 0))
+            self._descend(beside + (standing >= NodePreference.OWN_SHARED), opened + (members == 0))
             self._chosen.pop()
             self._members[at] -= 1
             self._room[at] = before

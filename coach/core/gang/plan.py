@@ -21,7 +21,7 @@ from coach.core.gang.snapshot import ROLES, Snapshot
 SMALLEST: Mapping[Role, int] = {role: 1 for role in Role}
 
 
-class WaitReason(StrEnum):
+class PendingReason(StrEnum):
     """Why a gang's needed members have no nodes, in the order in which the reasons are looked for."""
 
     MISCONFIGURED = "Misconfigured"  #: what is asked for contradicts itself; waiting does not help
@@ -39,7 +39,7 @@ class Gang:
 
     job: str
     members: tuple[PodRequest, ...]
-    needed: Mapping[Role, int] = field(default_factory=lambda: SMALLEST)
+    required: Mapping[Role, int] = field(default_factory=lambda: SMALLEST)
     #: Seconds for which it will hold its room if it starts now; None where nobody can say.
     length: float | None = None
 
@@ -65,11 +65,11 @@ class GangPlan:
 
 
 @dataclass(frozen=True, slots=True)
-class Wait:
+class Pending:
     """Nothing of the gang was given a node. `message` says why in numbers."""
 
     job: str
-    reason: WaitReason
+    reason: PendingReason
     message: str
     #: Needed members without a node, by role.
     missing: Mapping[Role, int] = field(default_factory=dict)
@@ -84,7 +84,7 @@ def plan_gang(
     nodes: Iterable[Node],
     bound: Iterable[Pod | ForeignPod],
     draining: Collection[str] = (),
-) -> GangPlan | Wait:
+) -> GangPlan | Pending:
     """Plan one gang on one snapshot: `nodes` with the pods `bound` there, in any order.
 
     `draining` names the jobs whose pods are already on their way out. Where no placement of the needed members is
@@ -93,11 +93,11 @@ def plan_gang(
     return plan_on(gang, Snapshot(nodes, bound), draining)
 
 
-def plan_on(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) -> GangPlan | Wait:
+def plan_on(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) -> GangPlan | Pending:
     """`plan_gang` on a snapshot, which is changed."""
     snapshot.commit(gang.members, planned(gang, snapshot))
-    plan = plan_needed(gang, snapshot, draining)
-    return plan if isinstance(plan, Wait) else add_wanted(gang, plan, snapshot)
+    plan = plan_required(gang, snapshot, draining)
+    return plan if isinstance(plan, Pending) else add_optional(gang, plan, snapshot)
 
 
 def planned(gang: Gang, snapshot: Snapshot) -> Placements:
@@ -105,7 +105,7 @@ def planned(gang: Gang, snapshot: Snapshot) -> Placements:
     return {member.id: member.planned_node for member in gang.members if member.planned_node in snapshot.room}
 
 
-def plan_needed(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) -> GangPlan | Wait:
+def plan_required(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) -> GangPlan | Pending:
     """Nodes for the needed members alone; their room is taken from `snapshot`.
 
     Where everything fits, the needed ones get the nodes they would have among all members, so that the wanted
@@ -113,7 +113,7 @@ def plan_needed(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) 
     """
     mistake = _mistake(gang, snapshot)
     if mistake:
-        return Wait(gang.job, WaitReason.MISCONFIGURED, mistake)
+        return Pending(gang.job, PendingReason.MISCONFIGURED, mistake)
     on_the_way = planned(gang, snapshot)
     waiting = sorted(
         (member for member in gang.members if member.id not in on_the_way),
@@ -122,7 +122,7 @@ def plan_needed(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) 
     own = _standing(gang.job, snapshot)
     settled = Counter(pod.id.role for pod in own)
     present = settled + Counter(pod.role for pod in on_the_way)
-    missing = {role: n for role in ROLES if (n := gang.needed.get(role, 0) - present[role]) > 0}
+    missing = {role: n for role in ROLES if (n := gang.required.get(role, 0) - present[role]) > 0}
     created = Counter(member.id.role for member in waiting)
     if any(created[role] < count for role, count in missing.items()):
         return _wait_members(gang, present + created)
@@ -142,12 +142,12 @@ def plan_needed(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) 
     return GangPlan(gang.job, placements)
 
 
-def add_wanted(gang: Gang, plan: GangPlan, snapshot: Snapshot) -> GangPlan:
+def add_optional(gang: Gang, plan: GangPlan, snapshot: Snapshot) -> GangPlan:
     """Give nodes to the wanted members as far as there is room, and take it from `snapshot`.
 
     All of them together where they fit, else one by one by index, so that the roles grow evenly.
     """
-    wanted = sorted(
+    optional = sorted(
         (
             member
             for member in gang.members
@@ -155,13 +155,13 @@ def add_wanted(gang: Gang, plan: GangPlan, snapshot: Snapshot) -> GangPlan:
         ),
         key=lambda member: (member.id.index, ROLES.index(member.id.role)),
     )
-    packing = pack(wanted, gang.job, snapshot)
+    packing = pack(optional, gang.job, snapshot)
     if packing.complete:
         placements = packing.placements
-        snapshot.commit(wanted, placements)
+        snapshot.commit(optional, placements)
     else:
-        placements = place_each(wanted, gang.job, snapshot)
-    unplaced = tuple(member.id for member in wanted if member.id not in placements)
+        placements = place_each(optional, gang.job, snapshot)
+    unplaced = tuple(member.id for member in optional if member.id not in placements)
     return GangPlan(gang.job, plan.placements | placements, unplaced)
 
 
@@ -175,11 +175,9 @@ def _of_role(members: Iterable[PodRequest], role: Role) -> list[PodRequest]:
 
 
 def _mistake(gang: Gang, snapshot: Snapshot) -> str | None:
-    lacking = [role for role in ROLES if gang.needed.get(role, 0) < 1]
+    lacking = [role for role in ROLES if gang.required.get(role, 0) < 1]
     if lacking:
-        return (
-            f"needs {gang.needed.get(lacking[0], 0)} {lacking[0]}s, but at least 1 of each role runs an epoch"
-        )
+        return f"needs {gang.required.get(lacking[0], 0)} {lacking[0]}s, but at least 1 of each role runs an epoch"
     strangers = sorted(member.id.name for member in gang.members if member.id.job != gang.job)
     if strangers:
         return f"pod {strangers[0]} is not of job {gang.job}"
@@ -189,15 +187,15 @@ def _mistake(gang: Gang, snapshot: Snapshot) -> str | None:
     return f"pod {twice[0]} is there {ids.most_common(1)[0][1]} times" if twice else None
 
 
-def _wait_members(gang: Gang, have: Counter[Role]) -> Wait:
-    missing = {role: n for role in ROLES if (n := gang.needed[role] - have[role]) > 0}
-    counts = ", ".join(f"{have[role]} of {gang.needed[role]} {role}s" for role in missing)
-    return Wait(gang.job, WaitReason.WAITING_MEMBERS, f"{counts} created", missing)
+def _wait_members(gang: Gang, have: Counter[Role]) -> Pending:
+    missing = {role: n for role in ROLES if (n := gang.required[role] - have[role]) > 0}
+    counts = ", ".join(f"{have[role]} of {gang.required[role]} {role}s" for role in missing)
+    return Pending(gang.job, PendingReason.WAITING_MEMBERS, f"{counts} created", missing)
 
 
-def _wait_placing(gang: Gang, settled: Counter[Role], on_the_way: int) -> Wait:
+def _wait_placing(gang: Gang, settled: Counter[Role], on_the_way: int) -> Pending:
     message = f"{settled.total()} members bound, {on_the_way} on their way to their nodes"
-    return Wait(gang.job, WaitReason.PLACING, message)
+    return Pending(gang.job, PendingReason.PLACING, message)
 
 
 def _explain(
@@ -206,26 +204,26 @@ def _explain(
     packing: Packing,
     snapshot: Snapshot,
     draining: Collection[str],
-) -> Wait:
+) -> Pending:
     """Why `must` has no placement: not even without any other pod, or who has to leave first."""
     missing = {role: len(group) for role in ROLES if (group := _of_role(must, role))}
     partial = len(packing.placements)
 
-    def wait(reason: WaitReason, hindrance: str, blockers: tuple[str, ...] = ()) -> Wait:
+    def wait(reason: PendingReason, hindrance: str, blockers: tuple[str, ...] = ()) -> Pending:
         message = f"needs {_words(must)}, best partial fit {partial}, {hindrance}"
-        return Wait(gang.job, reason, message, missing, partial, blockers)
+        return Pending(gang.job, reason, message, missing, partial, blockers)
 
     # Alone on the empty cluster the needed members that stand already could stand elsewhere too.
     alone = pack(_all_needed(gang, must, snapshot), gang.job, Snapshot(snapshot.nodes, ()), improve=False)
     if not alone.complete and alone.exhaustive:
-        return wait(WaitReason.NEVER_FITS, f"and the largest node has {amount(snapshot.largest)}")
+        return wait(PendingReason.NEVER_FITS, f"and the largest node has {amount(snapshot.largest)}")
 
     leaving = tuple(sorted(job for job in draining if job != gang.job and snapshot.holds(job)))
     freed = snapshot.copy()
     for job in leaving:
         freed.give_back(job)
     if leaving and pack(must, gang.job, freed, improve=False).complete:
-        return wait(WaitReason.DRAINING, f"until {_jobs(leaving)} gave back what is draining", leaving)
+        return wait(PendingReason.DRAINING, f"until {_jobs(leaving)} gave back what is draining", leaving)
 
     useful = {
         node.name for node in snapshot.nodes if any(member.requests.fits(node.capacity) for member in must)
@@ -235,7 +233,7 @@ def _explain(
     who = [_jobs(jobs)] if jobs else []
     who += [f"{others} pods that are not ours"] if others else []
     hindrance = f"blocked by {' and '.join(who)}" if who else "no placement found in the time allowed"
-    return wait(WaitReason.WAITING_CAPACITY, hindrance, jobs)
+    return wait(PendingReason.WAITING_CAPACITY, hindrance, jobs)
 
 
 def _all_needed(gang: Gang, must: Sequence[PodRequest], snapshot: Snapshot) -> list[PodRequest]:
@@ -243,11 +241,11 @@ def _all_needed(gang: Gang, must: Sequence[PodRequest], snapshot: Snapshot) -> l
     standing = [PodRequest(pod.id, pod.requests) for pod in _standing(gang.job, snapshot)]
     standing += [member for member in gang.members if member.planned_node in snapshot.room]
     standing.sort(key=lambda pod: pod.id.index)
-    needed = list(must)
+    required = list(must)
     for role in ROLES:
-        spare = gang.needed[role] - sum(member.id.role == role for member in must)
-        needed += _of_role(standing, role)[:spare]
-    return needed
+        spare = gang.required[role] - sum(member.id.role == role for member in must)
+        required += _of_role(standing, role)[:spare]
+    return required
 
 
 def _jobs(jobs: Sequence[str]) -> str:

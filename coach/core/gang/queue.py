@@ -14,12 +14,12 @@ from enum import StrEnum
 
 from coach.core.cluster import Node, Pod
 from coach.core.gang.packing import Placements, pack
-from coach.core.gang.plan import Gang, GangPlan, Wait, WaitReason, add_wanted, plan_needed, planned
+from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, add_optional, plan_required, planned
 from coach.core.gang.rules import ForeignPod, PodRequest
 from coach.core.gang.snapshot import Snapshot
 
 #: A gang that waits for one of these has a claim on the room that the gangs behind it could take.
-CLAIMS = (WaitReason.WAITING_CAPACITY, WaitReason.DRAINING)
+CLAIMS = (PendingReason.WAITING_CAPACITY, PendingReason.DRAINING)
 
 
 class Backfill(StrEnum):
@@ -37,7 +37,7 @@ class _Head:
     """The first gang that waits for room, and the earliest start that predictions promise it."""
 
     gang: Gang
-    wait: Wait
+    wait: Pending
     must: tuple[PodRequest, ...]
     #: Seconds until it fits; infinite where no predicted end makes room for it.
     start: float
@@ -45,7 +45,7 @@ class _Head:
     shadow: Snapshot | None
 
 
-def queue_gangs(
+def schedule_queue(
     gangs: Iterable[Gang],
     nodes: Iterable[Node],
     bound: Iterable[Pod | ForeignPod],
@@ -53,7 +53,7 @@ def queue_gangs(
     backfill: Backfill = Backfill.STRICT,
     ends: Mapping[str, float] | None = None,
     draining: Collection[str] = (),
-) -> dict[str, GangPlan | Wait]:
+) -> dict[str, GangPlan | Pending]:
     """Plan all `gangs` on one snapshot; the result is in queue order and does not depend on that of the input.
 
     `ends`: in how many seconds each job that holds room is predicted to give it back (for `Backfill.EASY`).
@@ -62,12 +62,12 @@ def queue_gangs(
     snapshot = Snapshot(nodes, bound)
     for gang in ordered:
         snapshot.commit(gang.members, planned(gang, snapshot))
-    results: dict[str, GangPlan | Wait] = {}
+    results: dict[str, GangPlan | Pending] = {}
     head: _Head | None = None
     for gang in ordered:
         after = snapshot.copy() if head else snapshot
-        result = plan_needed(gang, after, draining)
-        if isinstance(result, Wait):
+        result = plan_required(gang, after, draining)
+        if isinstance(result, Pending):
             if head is None and result.reason in CLAIMS and backfill is not Backfill.ANY:
                 known = _all_ends(ends, results, ordered) if backfill is Backfill.EASY else {}
                 head = _head(gang, result, snapshot, known)
@@ -79,10 +79,10 @@ def queue_gangs(
         results[gang.job] = result
     for gang in ordered:
         plan = results[gang.job]
-        if isinstance(plan, Wait):
+        if isinstance(plan, Pending):
             continue
         after = snapshot.copy() if head else snapshot
-        grown = add_wanted(gang, plan, after)
+        grown = add_optional(gang, plan, after)
         joining = {pod: node for pod, node in grown.placements.items() if pod not in plan.placements}
         if head is None or _may_pass(gang, joining, head):
             results[gang.job], snapshot = grown, after
@@ -92,7 +92,7 @@ def queue_gangs(
 
 
 def _all_ends(
-    ends: Mapping[str, float] | None, results: Mapping[str, GangPlan | Wait], gangs: Sequence[Gang]
+    ends: Mapping[str, float] | None, results: Mapping[str, GangPlan | Pending], gangs: Sequence[Gang]
 ) -> dict[str, float]:
     """Predicted ends of the jobs that stand, and of those that this very round starts."""
     lengths = {
@@ -103,7 +103,7 @@ def _all_ends(
     return lengths | dict(ends or {})
 
 
-def _head(gang: Gang, wait: Wait, snapshot: Snapshot, ends: Mapping[str, float]) -> _Head:
+def _head(gang: Gang, wait: Pending, snapshot: Snapshot, ends: Mapping[str, float]) -> _Head:
     must = tuple(
         member
         for role, count in wait.missing.items()
@@ -136,12 +136,12 @@ def _may_pass(gang: Gang, placements: Placements, head: _Head) -> bool:
     return True
 
 
-def _reserved(gang: Gang, plan: GangPlan, head: _Head) -> Wait:
+def _reserved(gang: Gang, plan: GangPlan, head: _Head) -> Pending:
     start = f"in about {head.start:.0f} s" if math.isfinite(head.start) else "when others make room"
     missing = {
-        role: count for role in gang.needed if (count := sum(pod.role == role for pod in plan.placements))
+        role: count for role in gang.required if (count := sum(pod.role == role for pod in plan.placements))
     }
     message = f"fits, but job {head.gang.job} is ahead: it {head.wait.message} and starts {start}"
-    return Wait(
-        gang.job, WaitReason.SHADOW_RESERVED, message, missing, len(plan.placements), (head.gang.job,)
+    return Pending(
+        gang.job, PendingReason.SHADOW_RESERVED, message, missing, len(plan.placements), (head.gang.job,)
     )

@@ -12,7 +12,7 @@ from coach.core.gang.rules import ForeignPod, PodRequest
 ROLES = tuple(Role)
 
 
-class Standing(IntEnum):
+class NodePreference(IntEnum):
     """How welcome a node is to a job, best first. The first two have the thesis's score 100, the others 0."""
 
     OWN = 0  #: it holds this job and no other
@@ -22,7 +22,7 @@ class Standing(IntEnum):
 
 
 #: The standings of a node on which the job has a pod already.
-OWN = (Standing.OWN, Standing.OWN_SHARED)
+OWN = (NodePreference.OWN, NodePreference.OWN_SHARED)
 
 
 class Snapshot:
@@ -102,12 +102,12 @@ class Snapshot:
             if pod.id in placements:
                 self.take(placements[pod.id], pod.requests, pod.id.job)
 
-    def standing(self, node: str, job: str) -> Standing:
+    def standing(self, node: str, job: str) -> NodePreference:
         """How welcome `node` is to `job`."""
         jobs = self.jobs[node]
         if job in jobs:
-            return Standing.OWN if len(jobs) == 1 else Standing.OWN_SHARED
-        return Standing.FOREIGN if jobs else Standing.EMPTY
+            return NodePreference.OWN if len(jobs) == 1 else NodePreference.OWN_SHARED
+        return NodePreference.FOREIGN if jobs else NodePreference.EMPTY
 
     def size(self, pod: Resources) -> float:
         """The largest of a pod's shares of the largest node."""
@@ -127,7 +127,7 @@ class Snapshot:
         )
 
 
-class Stand:
+class Occupancy:
     """The pods of all jobs on their nodes, kept as they come and go: its snapshot costs a copy, not all pods."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:

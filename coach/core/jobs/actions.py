@@ -16,7 +16,7 @@ from coach.core.money import Charge, Money
 
 
 @dataclass(frozen=True, slots=True)
-class Decide:
+class SetAllocation:
     """The allocation a job is to have next, and the steps that led to it (one line each, for people)."""
 
     at: float
@@ -27,7 +27,7 @@ class Decide:
 
 
 @dataclass(frozen=True, slots=True)
-class Remember:
+class SavePolicyState:
     """What the policy knows of the job, for the policy of the handler's next life (`policies.base.Remembers`)."""
 
     at: float
@@ -54,7 +54,7 @@ class ReleasePods:
 
 
 @dataclass(frozen=True, slots=True)
-class Patience:
+class StallTimeouts:
     """Seconds that a worker may show no progress in, by the state it is in (`docs/functions.md`).
 
     `training` is the time between two signs of progress, not of the whole training.
@@ -72,7 +72,7 @@ class RunEpoch:
 
     `fraction` of the data set is trained, from sample `position` on; with `seconds`, until that time has passed.
     `group` names the parameter-server group: the same name as last time means the same members, still formed.
-    `deadline` (seconds) is when the functions stop themselves; `reservation` pays until then. With `patience` a gang
+    `deadline` (seconds) is when the functions stop themselves; `reservation` pays until then. With `stall_timeouts` a gang
     that makes no progress is stopped sooner. Without `evaluate` only the speed is wanted: the report has no loss.
     """
 
@@ -94,7 +94,7 @@ class RunEpoch:
     budget_bound: bool
     reservation: Money
     predicted_seconds: tuple[float, float, float] | None
-    patience: Patience | None = None
+    stall_timeouts: StallTimeouts | None = None
     evaluate: bool = True
 
 
@@ -109,7 +109,7 @@ class StopEpoch:
 
 
 @dataclass(frozen=True, slots=True)
-class GoBack:
+class RollBack:
     """From here on only the first `epochs` epochs count: the last one's checkpoint is lost, so it is run again.
 
     What was paid for it stays paid, and its speed is measured anew.
@@ -153,7 +153,7 @@ class SetTimer:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class Finish:
     """The job's end is decided; its pods are given back, paid for, and then it enters its final state."""
 
     at: float
@@ -163,7 +163,7 @@ class End:
 
 
 @dataclass(frozen=True, slots=True)
-class Enter:
+class SetStatus:
     """The job enters the state that `reason` stands for, with a message that has the numbers."""
 
     at: float
@@ -173,16 +173,16 @@ class Enter:
 
 
 Action = (
-    Decide
-    | Remember
+    SetAllocation
+    | SavePolicyState
     | DeployPods
     | ReleasePods
     | RunEpoch
     | StopEpoch
-    | GoBack
+    | RollBack
     | Settle
     | FitModels
     | SetTimer
-    | End
-    | Enter
+    | Finish
+    | SetStatus
 )

@@ -12,8 +12,8 @@ from coach.core.money import Money
 class EpochKind(StrEnum):
     """A mini-epoch measures speed on a part of the data; only real epochs count for the stop rule."""
 
-    MINI = "mini"
-    REAL = "real"
+    PROBE = "probe"
+    FULL = "full"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ class EpochReport:
 
 @dataclass(slots=True)
 class Epoch:
-    """An epoch that counted. Seconds are wall seconds; `passes` is the curve's x after it: samples seen / data."""
+    """An epoch that counted. Seconds are wall seconds; `epochs_trained` is the curve's x after it: samples seen / data."""
 
     number: int
     kind: EpochKind
@@ -57,7 +57,7 @@ class Epoch:
     token: str
     started_at: float
     ended_at: float
-    passes: float
+    epochs_trained: float
     group: str
     report: EpochReport
     predicted_seconds: tuple[float, float, float] | None = None

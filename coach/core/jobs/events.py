@@ -19,7 +19,7 @@ from coach.core.jobs.reasons import Reason
 class HandlerStarted:
     """A handler took over the journal; no function of an earlier one is left.
 
-    `nodes` is the cluster it has; those named in `away` belong to it, but are not there for now (`NodesChanged`).
+    `nodes` is the cluster it has; those named in `unavailable` belong to it, but are not there for now (`NodesChanged`).
     `gone_by` is when the last of those functions was surely gone, where the platform can tell: they are paid until
     then, and not until the restart.
     """
@@ -28,18 +28,18 @@ class HandlerStarted:
     nodes: tuple[Node, ...]
     gone_by: float | None = None
     job: str = ""
-    away: tuple[str, ...] = ()
+    unavailable: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class NodesChanged:
-    """From now on the nodes named in `away` are away, and all others are there.
+    """From now on the nodes named in `unavailable` are away, and all others are there.
 
     Nothing is placed on a node that is away. Pods that were lost with it are told one by one (`PodLost`), after this.
     """
 
     at: float
-    away: tuple[str, ...]
+    unavailable: tuple[str, ...]
     job: str = ""
 
 
@@ -134,7 +134,7 @@ class TimerFired:
 
 
 @dataclass(frozen=True, slots=True)
-class CancelAsked:
+class CancelRequested:
     """The user does not want the job any more."""
 
     at: float
@@ -142,7 +142,7 @@ class CancelAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class InterruptAsked:
+class SuspendRequested:
     """End at the epoch's checkpoint, or at once where `now`. Resumable.
 
     `by_user` False: only the handler stops, or has died; a service that starts goes on with the job by itself.
@@ -155,7 +155,7 @@ class InterruptAsked:
 
 
 @dataclass(frozen=True, slots=True)
-class ResumeAsked:
+class ResumeRequested:
     """The user goes on with an interrupted or exhausted job, with `added_budget` nano-units more."""
 
     at: float
@@ -174,7 +174,7 @@ Event = (
     | EpochFailed
     | ModelsFitted
     | TimerFired
-    | CancelAsked
-    | InterruptAsked
-    | ResumeAsked
+    | CancelRequested
+    | SuspendRequested
+    | ResumeRequested
 )

@@ -16,7 +16,7 @@ from coach.core.spec.job import Target
 
 
 @dataclass(slots=True)
-class Surface:
+class FittedSpeed:
     """A fitted speed model."""
 
     data: dict[str, Any]
@@ -31,20 +31,23 @@ class Surface:
 
 
 @dataclass(slots=True, eq=False)
-class Curve:
-    """A fitted learning curve; `passes` over the data were done then.
+class FittedCurve:
+    """A fitted learning curve; `epochs_trained` over the data were done then.
 
     With `data` may stand what was asked of it first, as `asked` gives it: else whoever starts on a journal would make
     every model of it, to ask the same again. `given` may be its data as JSON: a point of it takes a tenth of the room.
     """
 
     given: dict[str, Any] | str
-    passes: float
+    epochs_trained: float
     _model: ConvergenceModel | None = field(default=None, compare=False, repr=False)
     _asked: tuple[float, Interval | None] | None = field(default=None, compare=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Curve) and (self.passes, self.data) == (other.passes, other.data)
+        return isinstance(other, FittedCurve) and (self.epochs_trained, self.data) == (
+            other.epochs_trained,
+            other.data,
+        )
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -70,18 +73,21 @@ class Curve:
             self._model = ConvergenceModel.from_dict(self.data)
         return self._model
 
-    def last_x(self, target: Target, passes: float) -> Interval | None:
-        """Passes at which `target` will have held, seen from `passes`; remembered, as every decision asks for it."""
+    def last_x(self, target: Target, epochs_trained: float) -> Interval | None:
+        """Passes at which `target` will have held, seen from `epochs_trained`; remembered, as every decision asks for it."""
         if self._asked is None and (asked := self.data.get("asked")):
             self._asked = asked[0], asked[1] and Interval(*asked[1])
-        if self._asked is None or self._asked[0] != passes:
+        if self._asked is None or self._asked[0] != epochs_trained:
             goal = target.loss if target.loss is not None else target.accuracy or 0.0
-            self._asked = passes, self.model.epochs_to(float(goal), target.epochs_in_a_row, passes)
+            self._asked = (
+                epochs_trained,
+                self.model.epochs_to(float(goal), target.epochs_in_a_row, epochs_trained),
+            )
         return self._asked[1]
 
     def asked(self, target: Target) -> dict[str, Any]:
         """Its data with the answer to what every decision asks: where `target` is, seen from where it was fitted."""
-        last = self.last_x(target, self.passes)
+        last = self.last_x(target, self.epochs_trained)
         if last is not None and not math.isfinite(last.high):
             return self.data  # JSON has no infinity
-        return self.data | {"asked": [self.passes, last and [last.low, last.expected, last.high]]}
+        return self.data | {"asked": [self.epochs_trained, last and [last.low, last.expected, last.high]]}

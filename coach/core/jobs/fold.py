@@ -13,9 +13,9 @@ from coach.core.cluster import NOTHING
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import Epoch, EpochKind
-from coach.core.jobs.fitted_models import Curve, Surface
+from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
-from coach.core.jobs.reasons import AT_REST, MEANING, Reason, State
+from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
 from coach.core.money import Ledger
 from coach.core.spec.job import TrainingJob
 
@@ -103,7 +103,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
             token=order.token,
             started_at=order.at,
             ended_at=event.at,
-            passes=job.passes + report.samples / report.data_size,
+            epochs_trained=job.epochs_trained + report.samples / report.data_size,
             group=order.group,
             report=report,
             predicted_seconds=order.predicted_seconds,
@@ -128,11 +128,11 @@ def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
     job.fit = ""
     job.fitted = len(job.epochs)
     if event.speed is not None:
-        job.surface = Surface(event.speed)
+        job.surface = FittedSpeed(event.speed)
     if event.convergence is not None:
-        job.curve = Curve(event.convergence, job.passes)
-        if job.epochs and job.epochs[-1].kind is EpochKind.REAL:
-            job.real_curves = (*job.real_curves, job.curve)[-KEPT_CURVES:]
+        job.curve = FittedCurve(event.convergence, job.epochs_trained)
+        if job.epochs and job.epochs[-1].kind is EpochKind.FULL:
+            job.full_epoch_curves = (*job.full_epoch_curves, job.curve)[-KEPT_CURVES:]
     job.phase = Phase.IDLE
 
 
@@ -143,24 +143,24 @@ def _timer_fired(job: Job, event: ev.TimerFired) -> None:
             job.phase = Phase.IDLE
 
 
-def _cancel_asked(job: Job, event: ev.CancelAsked) -> None:
+def _cancel_requested(job: Job, event: ev.CancelRequested) -> None:
     job.cancel = job.cancel or not job.ended
 
 
-def _interrupt_asked(job: Job, event: ev.InterruptAsked) -> None:
-    job.interrupt = job.interrupt or not job.ended
-    job.stopped_by_user = job.interrupt and (job.stopped_by_user or event.by_user)
+def _suspend_requested(job: Job, event: ev.SuspendRequested) -> None:
+    job.suspend = job.suspend or not job.ended
+    job.stopped_by_user = job.suspend and (job.stopped_by_user or event.by_user)
 
 
-def _resume_asked(job: Job, event: ev.ResumeAsked) -> None:
+def _resume_requested(job: Job, event: ev.ResumeRequested) -> None:
     """A job that stands still starts again; one that is on its way goes on, with the money and without the stop."""
     if job.ledger.budget is not None:
         job.ledger.budget += event.added_budget
-    job.interrupt = job.stopped_by_user = False
-    if job.ended or job.phase is Phase.ENDING or job.reason in AT_REST:
+    job.suspend = job.stopped_by_user = False
+    if job.ended or job.phase is Phase.ENDING or job.reason in RESUMABLE:
         job.cancel = False
         job.failures = 0
-        job.real_curves = ()
+        job.full_epoch_curves = ()
         job.ending = None
         job.ended_at = None
         job.timer = ""
@@ -168,17 +168,17 @@ def _resume_asked(job: Job, event: ev.ResumeAsked) -> None:
         job.phase = Phase.IDLE
 
 
-def _decide(job: Job, action: act.Decide) -> None:
+def _set_allocation(job: Job, action: act.SetAllocation) -> None:
     """A probe that is replaced before it began could not have its gang, or not its money."""
-    if job.phase is Phase.DEPLOYING and job.kind is EpochKind.MINI and job.wanted is not None:
+    if job.phase is Phase.DEPLOYING and job.kind is EpochKind.PROBE and job.wanted is not None:
         job.missed += (job.wanted,)
     job.wanted, job.kind, job.why = action.allocation, action.kind, action.why
     job.timer = ""
     job.phase = Phase.DEPLOYING
 
 
-def _remember(job: Job, action: act.Remember) -> None:
-    job.remembered = action.known
+def _save_policy_state(job: Job, action: act.SavePolicyState) -> None:
+    job.policy_state = action.known
 
 
 def _deploy_pods(job: Job, action: act.DeployPods) -> None:
@@ -203,7 +203,7 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
     job.attempts += 1
     job.last_token = action.token
     job.ledger.reserve(action.reservation)
-    job.metered = sum((job.pods[pod].pod.requests for pod in action.pods), NOTHING)
+    job.billed_resources = sum((job.pods[pod].pod.requests for pod in action.pods), NOTHING)
     job.billed_until = action.at
     job.lease_until = action.at + action.deadline + LEASE_SECONDS
     if job.started_at is None:
@@ -218,8 +218,8 @@ def _settle(job: Job, action: act.Settle) -> None:
     job.unbilled_invocations = 0
     job.run_seconds += max(0.0, action.until - job.billed_until)
     job.billed_until = action.until
-    job.metered = sum((held.pod.requests for held in job.pods.values() if held.ready), NOTHING)
-    if job.metered == NOTHING:
+    job.billed_resources = sum((held.pod.requests for held in job.pods.values() if held.ready), NOTHING)
+    if job.billed_resources == NOTHING:
         job.ledger.release()
 
 
@@ -237,23 +237,23 @@ def _stop_epoch(job: Job, action: act.StopEpoch) -> None:
     """The epoch stays `running` until the answer comes."""
 
 
-def _go_back(job: Job, action: act.GoBack) -> None:
+def _roll_back(job: Job, action: act.RollBack) -> None:
     job.epochs_changed()
     del job.epochs[action.epochs :]
     job.position = sum(epoch.report.samples for epoch in job.epochs)
     job.weights = job.epochs[-1].report.weights if job.epochs else None
     job.fitted = min(job.fitted, len(job.epochs))
-    job.real_curves = ()
+    job.full_epoch_curves = ()
 
 
-def _end(job: Job, action: act.End) -> None:
+def _finish(job: Job, action: act.Finish) -> None:
     job.ending = (action.reason, action.message)
     job.timer = ""
     job.phase = Phase.ENDING
 
 
-def _enter(job: Job, action: act.Enter) -> None:
-    state = MEANING[action.reason].state or State.FAILED
+def _set_status(job: Job, action: act.SetStatus) -> None:
+    state = REASON_INFO[action.reason].state or State.FAILED
     job.state, job.reason, job.message = state, action.reason, action.message
     if state.ended:
         job.phase = Phase.ENDED
@@ -264,7 +264,7 @@ def _enter(job: Job, action: act.Enter) -> None:
         job.phase = Phase.PAUSED
     elif action.reason not in RUNNING_REASONS:
         job.timer = ""
-        job.phase = Phase.PAUSED if action.reason in AT_REST else Phase.IDLE
+        job.phase = Phase.PAUSED if action.reason in RESUMABLE else Phase.IDLE
 
 
 _APPLY: dict[type, Callable[[Job, Any], None]] = {
@@ -277,19 +277,19 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     ev.EpochFailed: _epoch_failed,
     ev.ModelsFitted: _models_fitted,
     ev.TimerFired: _timer_fired,
-    ev.CancelAsked: _cancel_asked,
-    ev.InterruptAsked: _interrupt_asked,
-    ev.ResumeAsked: _resume_asked,
-    act.Decide: _decide,
-    act.Remember: _remember,
+    ev.CancelRequested: _cancel_requested,
+    ev.SuspendRequested: _suspend_requested,
+    ev.ResumeRequested: _resume_requested,
+    act.SetAllocation: _set_allocation,
+    act.SavePolicyState: _save_policy_state,
     act.DeployPods: _deploy_pods,
     act.ReleasePods: _release_pods,
     act.RunEpoch: _run_epoch,
     act.StopEpoch: _stop_epoch,
-    act.GoBack: _go_back,
+    act.RollBack: _roll_back,
     act.Settle: _settle,
     act.FitModels: _fit_models,
     act.SetTimer: _set_timer,
-    act.End: _end,
-    act.Enter: _enter,
+    act.Finish: _finish,
+    act.SetStatus: _set_status,
 }

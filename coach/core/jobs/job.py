@@ -17,7 +17,7 @@ from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
 from coach.core.jobs.epoch import Epoch, EpochKind
-from coach.core.jobs.fitted_models import Curve, Surface
+from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.overheads import Times
 from coach.core.jobs.reasons import Reason, State
 from coach.core.money import Ledger, Money
@@ -81,10 +81,10 @@ class Job:
 
     #: the last decision: allocation wanted, kind of the next epoch, and why
     wanted: Allocation | None = None
-    kind: EpochKind = EpochKind.MINI
+    kind: EpochKind = EpochKind.PROBE
     why: tuple[str, ...] = ()
     missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin
-    remembered: dict[str, Any] = field(default_factory=dict)  #: what the policy knows of it
+    policy_state: dict[str, Any] = field(default_factory=dict)  #: what the policy knows of it
 
     pods: dict[PodId, Held] = field(default_factory=dict)
     group: str = ""  #: name of the group that is still formed; "" when none is
@@ -97,7 +97,7 @@ class Job:
     fitted: int = -1  #: how many epochs the last fit knew; -1: there was none
 
     #: what is being paid for: resources held by the gang, since `billed_until`, at most until `lease_until`
-    metered: Resources = NOTHING
+    billed_resources: Resources = NOTHING
     billed_until: float = 0.0
     lease_until: float = 0.0
     unbilled_invocations: int = 0
@@ -112,16 +112,16 @@ class Job:
     charges: dict[str, Money] = field(default_factory=dict)  #: token -> paid; sums to `ledger.spent`
 
     #: the fitted surface, the fitted curve, and the curves after the last real epochs, the newest last
-    surface: Surface | None = None
-    curve: Curve | None = None
-    real_curves: tuple[Curve, ...] = ()
+    surface: FittedSpeed | None = None
+    curve: FittedCurve | None = None
+    full_epoch_curves: tuple[FittedCurve, ...] = ()
 
     started_at: float | None = None  #: first epoch ordered
     run_seconds: float = 0.0  #: how long a gang was held; what the time limit counts
     ended_at: float | None = None
     cancel: bool = False
-    interrupt: bool = False
-    stopped_by_user: bool = False  #: of `interrupt`: not only by a handler that stops, or has died
+    suspend: bool = False
+    stopped_by_user: bool = False  #: of `suspend`: not only by a handler that stops, or has died
     ending: tuple[Reason, str] | None = None
 
     #: worked out of `epochs` when it is asked for, and until they change
@@ -168,20 +168,20 @@ class Job:
         return any(not (held.pod.node or held.releasing) for held in self.pods.values())
 
     @property
-    def passes(self) -> float:
+    def epochs_trained(self) -> float:
         """Samples seen over the size of the data set."""
-        return self.epochs[-1].passes if self.epochs else 0.0
+        return self.epochs[-1].epochs_trained if self.epochs else 0.0
 
     @property
-    def real_epochs(self) -> list[Epoch]:
+    def full_epochs(self) -> list[Epoch]:
         """The epochs that count for the stop rule."""
-        return [epoch for epoch in self.epochs if epoch.kind is EpochKind.REAL]
+        return [epoch for epoch in self.epochs if epoch.kind is EpochKind.FULL]
 
     @property
     def real(self) -> int:
         """How many epochs count for the stop rule."""
         if self._real is None:
-            self._real = len(self.real_epochs)
+            self._real = len(self.full_epochs)
         return self._real
 
     @property
@@ -206,11 +206,11 @@ class Job:
         self._times = self._real = None
 
     @property
-    def in_a_row(self) -> int:
+    def consecutive_hits(self) -> int:
         """For how many real epochs in a row the target has held, up to now (thesis section 4.1)."""
         streak = 0
         for epoch in reversed(self.epochs):
-            if epoch.kind is not EpochKind.REAL:
+            if epoch.kind is not EpochKind.FULL:
                 continue
             if not self.spec.spec.target.reached(epoch.report.loss, epoch.report.accuracy):
                 break
@@ -229,7 +229,7 @@ class Job:
                 e.epochs_per_second,
                 weight_of(e.measured[1]),
                 e.computing_part,
-                mini=e.kind is EpochKind.MINI,
+                mini=e.kind is EpochKind.PROBE,
             )
             for e in self.epochs
         ]
@@ -237,7 +237,7 @@ class Job:
 
     def curve_points(self) -> list[CurvePoint]:
         """The learning curve in the target's metric."""
-        return [CurvePoint(e.passes, getattr(e.report, self.metric)) for e in self.evaluated_epochs]
+        return [CurvePoint(e.epochs_trained, getattr(e.report, self.metric)) for e in self.evaluated_epochs]
 
     @property
     def speed(self) -> SpeedModel | None:
@@ -251,11 +251,13 @@ class Job:
 
     def last_x(self) -> Interval | None:
         """Passes at which the target will have held long enough; None where the fit sees no way to it."""
-        return None if self.curve is None else self.curve.last_x(self.spec.spec.target, self.passes)
+        return None if self.curve is None else self.curve.last_x(self.spec.spec.target, self.epochs_trained)
 
     @property
     def hopeless(self) -> int:
         """How many fits in a row, after real epochs and up to KEPT_CURVES, saw no way to the target."""
         target = self.spec.spec.target
-        seen = (curve.last_x(target, curve.passes) is None for curve in reversed(self.real_curves))
+        seen = (
+            curve.last_x(target, curve.epochs_trained) is None for curve in reversed(self.full_epoch_curves)
+        )
         return sum(itertools.takewhile(bool, seen))

@@ -52,11 +52,11 @@ class Reason(StrEnum):
     WAITING_MEMBERS = "WaitingMembers"
     WAITING_CAPACITY = "WaitingCapacity"
     SHADOW_RESERVED = "ShadowReserved"
-    NODES_AWAY = "NodesAway"
+    NODES_UNAVAILABLE = "NodesAway"
     DRAINING = "Draining"
     PLACING = "Placing"
     BACKING_OFF = "BackingOff"
-    INTERRUPTED = "Interrupted"
+    SUSPENDED = "Interrupted"
     HANDLER_STOPPED = "HandlerStopped"
     # running
     PROBING_SPEED = "ProbingSpeed"
@@ -90,11 +90,11 @@ class Reason(StrEnum):
 
 
 #: A job that was told to stop has, and can be resumed.
-AT_REST = frozenset({Reason.INTERRUPTED, Reason.HANDLER_STOPPED})
+RESUMABLE = frozenset({Reason.SUSPENDED, Reason.HANDLER_STOPPED})
 
 
 @dataclass(frozen=True, slots=True)
-class Meaning:
+class ReasonInfo:
     """What follows from a reason. `state` None: the reason says why an attempt failed, and the job goes on."""
 
     words: str
@@ -102,50 +102,52 @@ class Meaning:
     retry: Retry = Retry.NEVER
 
 
-MEANING: dict[Reason, Meaning] = {
-    Reason.SUBMITTED: Meaning("accepted, not started yet", State.QUEUED),
-    Reason.STARTING_FUNCTIONS: Meaning("its functions are starting", State.WAITING),
-    Reason.MISCONFIGURED: Meaning("its functions cannot be scheduled as they are described", State.WAITING),
-    Reason.NEVER_FITS: Meaning("no node of this cluster can ever hold its smallest gang", State.FAILED),
-    Reason.WAITING_MEMBERS: Meaning("not all types of its functions are there yet", State.WAITING),
-    Reason.WAITING_CAPACITY: Meaning("waits for room in the cluster", State.WAITING),
-    Reason.SHADOW_RESERVED: Meaning("the room is kept for a job that came earlier", State.WAITING),
-    Reason.NODES_AWAY: Meaning("waits for nodes that are away", State.WAITING),
-    Reason.DRAINING: Meaning("waits for another job to give back its room", State.WAITING),
-    Reason.PLACING: Meaning("its functions are being placed", State.WAITING),
-    Reason.BACKING_OFF: Meaning("pauses after a failed attempt", State.WAITING),
-    Reason.INTERRUPTED: Meaning("stopped by the user; it can be resumed", State.WAITING, Retry.FREE),
-    Reason.HANDLER_STOPPED: Meaning("its handler stopped; it can be resumed", State.WAITING, Retry.FREE),
-    Reason.PROBING_SPEED: Meaning("measures its speed with a mini-epoch", State.PROBING),
-    Reason.TRAINING_EPOCH: Meaning("trains", State.TRAINING),
-    Reason.BAD_REQUEST: Meaning("a function refused its order"),
-    Reason.BUSY: Meaning("a function still had another epoch in hand", retry=Retry.BOUNDED),
-    Reason.MODEL_INVALID: Meaning("the model file cannot be used"),
-    Reason.MODEL_TIMEOUT: Meaning("the model file did not return in time"),
-    Reason.DATA_MISSING: Meaning("the data set is not there"),
-    Reason.DATA_INVALID: Meaning("the data set cannot be read"),
-    Reason.LOSS_NOT_FINITE: Meaning("the loss is no longer a number"),
-    Reason.CHECKPOINT_MISSING: Meaning("the last checkpoint is not there", retry=Retry.BOUNDED),
-    Reason.CHECKPOINT_INVALID: Meaning("the last checkpoint cannot be read", retry=Retry.BOUNDED),
-    Reason.STORAGE_FAILED: Meaning("storage failed", retry=Retry.BOUNDED),
-    Reason.OUT_OF_MEMORY: Meaning("a function needed more memory than it asked for"),
-    Reason.PEER_LOST: Meaning("a function's training process died", retry=Retry.BOUNDED),
-    Reason.FUNCTION_LOST: Meaning("a function died", retry=Retry.BOUNDED),
-    Reason.START_TIMED_OUT: Meaning("the functions did not start in time", retry=Retry.BOUNDED),
-    Reason.STALLED: Meaning("its functions made no progress", retry=Retry.BOUNDED),
-    Reason.DEADLINE_EXCEEDED: Meaning("the epoch did not end by its deadline", retry=Retry.BOUNDED),
-    Reason.HANDLER_RESTARTED: Meaning("the handler restarted", retry=Retry.FREE),
-    Reason.INTERNAL: Meaning("an error inside a function", retry=Retry.BOUNDED),
-    Reason.TARGET_REACHED: Meaning("the target held", State.SUCCEEDED),
-    Reason.BUDGET_SPENT: Meaning(
+REASON_INFO: dict[Reason, ReasonInfo] = {
+    Reason.SUBMITTED: ReasonInfo("accepted, not started yet", State.QUEUED),
+    Reason.STARTING_FUNCTIONS: ReasonInfo("its functions are starting", State.WAITING),
+    Reason.MISCONFIGURED: ReasonInfo(
+        "its functions cannot be scheduled as they are described", State.WAITING
+    ),
+    Reason.NEVER_FITS: ReasonInfo("no node of this cluster can ever hold its smallest gang", State.FAILED),
+    Reason.WAITING_MEMBERS: ReasonInfo("not all types of its functions are there yet", State.WAITING),
+    Reason.WAITING_CAPACITY: ReasonInfo("waits for room in the cluster", State.WAITING),
+    Reason.SHADOW_RESERVED: ReasonInfo("the room is kept for a job that came earlier", State.WAITING),
+    Reason.NODES_UNAVAILABLE: ReasonInfo("waits for nodes that are away", State.WAITING),
+    Reason.DRAINING: ReasonInfo("waits for another job to give back its room", State.WAITING),
+    Reason.PLACING: ReasonInfo("its functions are being placed", State.WAITING),
+    Reason.BACKING_OFF: ReasonInfo("pauses after a failed attempt", State.WAITING),
+    Reason.SUSPENDED: ReasonInfo("stopped by the user; it can be resumed", State.WAITING, Retry.FREE),
+    Reason.HANDLER_STOPPED: ReasonInfo("its handler stopped; it can be resumed", State.WAITING, Retry.FREE),
+    Reason.PROBING_SPEED: ReasonInfo("measures its speed with a mini-epoch", State.PROBING),
+    Reason.TRAINING_EPOCH: ReasonInfo("trains", State.TRAINING),
+    Reason.BAD_REQUEST: ReasonInfo("a function refused its order"),
+    Reason.BUSY: ReasonInfo("a function still had another epoch in hand", retry=Retry.BOUNDED),
+    Reason.MODEL_INVALID: ReasonInfo("the model file cannot be used"),
+    Reason.MODEL_TIMEOUT: ReasonInfo("the model file did not return in time"),
+    Reason.DATA_MISSING: ReasonInfo("the data set is not there"),
+    Reason.DATA_INVALID: ReasonInfo("the data set cannot be read"),
+    Reason.LOSS_NOT_FINITE: ReasonInfo("the loss is no longer a number"),
+    Reason.CHECKPOINT_MISSING: ReasonInfo("the last checkpoint is not there", retry=Retry.BOUNDED),
+    Reason.CHECKPOINT_INVALID: ReasonInfo("the last checkpoint cannot be read", retry=Retry.BOUNDED),
+    Reason.STORAGE_FAILED: ReasonInfo("storage failed", retry=Retry.BOUNDED),
+    Reason.OUT_OF_MEMORY: ReasonInfo("a function needed more memory than it asked for"),
+    Reason.PEER_LOST: ReasonInfo("a function's training process died", retry=Retry.BOUNDED),
+    Reason.FUNCTION_LOST: ReasonInfo("a function died", retry=Retry.BOUNDED),
+    Reason.START_TIMED_OUT: ReasonInfo("the functions did not start in time", retry=Retry.BOUNDED),
+    Reason.STALLED: ReasonInfo("its functions made no progress", retry=Retry.BOUNDED),
+    Reason.DEADLINE_EXCEEDED: ReasonInfo("the epoch did not end by its deadline", retry=Retry.BOUNDED),
+    Reason.HANDLER_RESTARTED: ReasonInfo("the handler restarted", retry=Retry.FREE),
+    Reason.INTERNAL: ReasonInfo("an error inside a function", retry=Retry.BOUNDED),
+    Reason.TARGET_REACHED: ReasonInfo("the target held", State.SUCCEEDED),
+    Reason.BUDGET_SPENT: ReasonInfo(
         "what is left of the budget does not cover another epoch", State.BUDGET_EXHAUSTED
     ),
-    Reason.TARGET_BELOW_ASYMPTOTE: Meaning(
+    Reason.TARGET_BELOW_ASYMPTOTE: ReasonInfo(
         "the learning curve levels off before the target", State.TARGET_UNREACHABLE
     ),
-    Reason.TIME_LIMIT: Meaning("the time limit was reached", State.FAILED),
-    Reason.EPOCH_LIMIT: Meaning("the last allowed epoch ended before the target", State.FAILED),
-    Reason.CANCELLED_BY_USER: Meaning("cancelled", State.CANCELLED),
+    Reason.TIME_LIMIT: ReasonInfo("the time limit was reached", State.FAILED),
+    Reason.EPOCH_LIMIT: ReasonInfo("the last allowed epoch ended before the target", State.FAILED),
+    Reason.CANCELLED_BY_USER: ReasonInfo("cancelled", State.CANCELLED),
 }
 
 EXIT_CODE: dict[State, int] = {

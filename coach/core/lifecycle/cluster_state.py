@@ -1,6 +1,6 @@
 """The jobs and their pods as they stand between two changes: who lives, who holds what, and what would fit.
 
-A `Scene` is made of the reducer's state, answers questions about it, and is thrown away at the next change: so
+A `ClusterState` is made of the reducer's state, answers questions about it, and is thrown away at the next change: so
 whatever all waiting jobs would ask is worked out once.
 """
 
@@ -13,34 +13,34 @@ from dataclasses import replace
 from functools import lru_cache
 
 from coach.core.cluster import Allocation, Node, Placement, Pod, PodId, Resources, Role
-from coach.core.gang import Gang, GangPlan, PodRequest, Snapshot, Stand, Wait, plan_gang, plan_on
+from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
 from coach.core.jobs.job import Job, Phase
-from coach.core.lifecycle.job_view import View
+from coach.core.lifecycle.job_view import JobPolicyView
 from coach.core.policies.api.base import AllocationDecision, AllocationPolicy, ClusterView
 
 #: Workers and servers on each node, by its name; the scheduler is on the first.
-Places = Mapping[str, Allocation]
+NodeAllocations = Mapping[str, Allocation]
 
 
-class Scene:
+class ClusterState:
     """The state of all jobs at one instant, and what follows from it."""
 
     def __init__(
         self,
         jobs: Iterable[Job],
         nodes: tuple[Node, ...],
-        stand: Stand,
+        occupancy: Occupancy,
         *,
         now: float,
-        view: Callable[[Job], View],
+        view: Callable[[Job], JobPolicyView],
         placement: Placement = Placement.GANG,
     ) -> None:
         #: The jobs that have not ended, in queue order.
         self.live = sorted((job for job in jobs if not job.ended), key=queue_key)
         self._nodes = nodes
-        self._names = stand.names
-        self._stand = stand
+        self._names = occupancy.names
+        self._occupancy = occupancy
         self._at = now
         self._view = view
         self._placement = placement
@@ -49,7 +49,7 @@ class Scene:
             job.name for job in self._holding if any(held.releasing for held in job.pods.values())
         ]
         #: Answers for jobs that hold nothing, by what they ask for.
-        self._waits: dict[tuple[tuple[Resources, ...], Allocation], Wait | None] = {}
+        self._waits: dict[tuple[tuple[Resources, ...], Allocation], Pending | None] = {}
         self._decision: AllocationDecision | None = None
         self._has_ample: bool | None = None
 
@@ -61,30 +61,30 @@ class Scene:
         self,
         job: Job,
         allocation: Allocation,
-        needed: Allocation,
+        required: Allocation,
         *,
         shrunk: bool = False,
-        on: Places | None = None,
-    ) -> GangPlan | Wait:
+        on: NodeAllocations | None = None,
+    ) -> GangPlan | Pending:
         """Nodes for what `allocation` lacks beside what all jobs hold now; `shrunk`: without what it would release.
 
         `on`: just so where there is room, else on these nodes. With default placement the nodes have no names, and what
         a job needs to go on is asked for without looking for room; what it might do instead of going on
         (`shrunk`: a probe) only where there is room as far as is known.
         """
-        gang = gang_pods(job, allocation, on=on)
+        gang = desired_pods(job, allocation, on=on)
         missing = [pod for pod in gang if pod not in job.pods]
         if self._placement is Placement.DEFAULT and not (shrunk and job.pods):
             return GangPlan(job.name, dict.fromkeys(missing, ""))
-        if not missing and self._suffices(job, needed):
+        if not missing and self._suffices(job, required):
             return GangPlan(job.name, {})
         if on is None:
-            snapshot = self._stand.snapshot()
+            snapshot = self._occupancy.snapshot()
             if shrunk:
                 snapshot.leave(job.name, (held.pod for pod, held in job.pods.items() if pod in gang))
             if self._placement is Placement.DEFAULT:
                 self._expect(snapshot)
-            return plan_on(_gang(job, missing, needed), snapshot, self._draining)
+            return plan_on(_gang(job, missing, required), snapshot, self._draining)
         bound = [
             held.pod
             for other in self._holding
@@ -94,7 +94,7 @@ class Scene:
         if (sent := self._sent(job, missing, bound, on)) is not None:
             return GangPlan(job.name, sent)
         nodes = tuple(node for node in self._nodes if node.name in on)
-        return plan_gang(_gang(job, missing, needed), nodes, bound, self._draining)
+        return plan_gang(_gang(job, missing, required), nodes, bound, self._draining)
 
     def _expect(self, snapshot: Snapshot) -> None:
         """Take from `snapshot` what those pods will take that are on their way to nodes nobody knows yet."""
@@ -103,14 +103,14 @@ class Scene:
             if coming:
                 place_each(_gang(other, coming, other.minimum).members, other.name, snapshot)
 
-    def _suffices(self, job: Job, needed: Allocation) -> bool:
+    def _suffices(self, job: Job, required: Allocation) -> bool:
         """Whether the job stands with all its pods on nodes that are there, and with as many as are needed."""
         workers, servers = count_pods(job.pods)
-        enough = workers >= needed.workers and servers >= needed.servers
+        enough = workers >= required.workers and servers >= required.servers
         return enough and all(held.pod.node in self._names for held in job.pods.values())
 
     def _sent(
-        self, job: Job, missing: Iterable[PodId], bound: Iterable[Pod], on: Places
+        self, job: Job, missing: Iterable[PodId], bound: Iterable[Pod], on: NodeAllocations
     ) -> dict[PodId, str] | None:
         """A node for each of the missing pods as `on` says; None where one has no room."""
         room = {node.name: node.capacity for node in self._nodes}
@@ -130,13 +130,13 @@ class Scene:
             sent[pod_id] = node
         return sent
 
-    def no_room(self, job: Job) -> Wait | None:
+    def pending_reason(self, job: Job) -> Pending | None:
         """Why a job that holds nothing cannot have even its smallest gang now; None where it can."""
         of = job.spec.spec.resources.of
         key = tuple(of(role) for role in Role), job.minimum
         if key not in self._waits:
             plan = self.plan(job, job.minimum, job.minimum)
-            self._waits[key] = plan if isinstance(plan, Wait) else None
+            self._waits[key] = plan if isinstance(plan, Pending) else None
         wait = self._waits[key]
         return wait and replace(wait, job=job.name)
 
@@ -153,7 +153,7 @@ class Scene:
         if self._decision is None:
             views, leaving = [], []
             for other in self.live:
-                if other.phase is Phase.ENDING or other.interrupt:
+                if other.phase is Phase.ENDING or other.suspend:
                     leaving += [held.pod for held in other.pods.values()]
                 else:
                     views.append(self._view(other))
@@ -187,13 +187,13 @@ def _usable(nodes: tuple[Node, ...], *largest: float) -> tuple[float, ...]:
     return tuple(sum(max(0.0, row[i] - largest[i]) for row in rows) for i in range(3))
 
 
-def plan_alone(job: Job, allocation: Allocation, nodes: tuple[Node, ...]) -> GangPlan | Wait:
+def plan_alone(job: Job, allocation: Allocation, nodes: tuple[Node, ...]) -> GangPlan | Pending:
     """Nodes for `allocation` on the empty cluster."""
-    return plan_gang(_gang(job, gang_pods(job, allocation, fresh=True), allocation), nodes, ())
+    return plan_gang(_gang(job, desired_pods(job, allocation, fresh=True), allocation), nodes, ())
 
 
-def gang_pods(
-    job: Job, allocation: Allocation, *, fresh: bool = False, on: Places | None = None
+def desired_pods(
+    job: Job, allocation: Allocation, *, fresh: bool = False, on: NodeAllocations | None = None
 ) -> list[PodId]:
     """The pods of `allocation`: those it holds stay, ready ones first; what lacks, at the lowest free places.
 
@@ -214,7 +214,7 @@ def gang_pods(
     return gang
 
 
-def misplaced(job: Job, on: Places | None) -> set[PodId]:
+def misplaced(job: Job, on: NodeAllocations | None) -> set[PodId]:
     """The pods that the job holds where `on` has no place for them."""
     if on is None:
         return set()
@@ -228,7 +228,7 @@ def misplaced(job: Job, on: Places | None) -> set[PodId]:
     return out
 
 
-def _slots(on: Places) -> Counter[tuple[str, Role]]:
+def _slots(on: NodeAllocations) -> Counter[tuple[str, Role]]:
     """How many pods of each role each node should have; the scheduler on the first."""
     slots: Counter[tuple[str, Role]] = Counter()
     for node, (workers, servers) in on.items():
@@ -248,8 +248,8 @@ def queue_key(job: Job) -> tuple[int, float, str]:
     return -job.spec.spec.priority, job.submitted_at, job.name
 
 
-def _gang(job: Job, pods: Iterable[PodId], needed: Allocation) -> Gang:
+def _gang(job: Job, pods: Iterable[PodId], required: Allocation) -> Gang:
     of, priority = job.spec.spec.resources.of, job.spec.spec.priority
     members = tuple(PodRequest(pod, of(pod.role), priority, job.submitted_at) for pod in pods)
-    counts = {Role.SCHEDULER: 1, Role.SERVER: needed.servers, Role.WORKER: needed.workers}
+    counts = {Role.SCHEDULER: 1, Role.SERVER: required.servers, Role.WORKER: required.workers}
     return Gang(job.name, members, counts)

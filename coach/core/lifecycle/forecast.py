@@ -15,7 +15,7 @@ import numpy as np
 from coach.core.cluster import NOTHING, Allocation
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds, second_cost
 from coach.core.estimation.forms import FloatArray
-from coach.core.estimation.interval import Interval, to_count_on
+from coach.core.estimation.interval import Interval, conservative_value
 from coach.core.jobs.job import LEASE_SECONDS, Job
 from coach.core.money import Money, PriceBook, to_amount
 from coach.core.spec.resources import RolesResources
@@ -48,7 +48,7 @@ CURVE_EPOCHS = 3
 
 
 @dataclass(frozen=True, slots=True)
-class Terms:
+class EpochTerms:
     """On what terms an epoch starts. `deadline` in seconds; `reservation` pays for all of it."""
 
     deadline: float
@@ -63,35 +63,35 @@ class Terms:
 def total_epochs(job: Job) -> float:
     """Epochs the whole job is predicted to take: by its curve, else by earlier jobs, else the prior."""
     limit = job.spec.spec.max_epochs or float("inf")
-    last = _curve_says(job)
+    last = _predicted_last_epoch(job)
     predicted = last.expected if last is not None else job.known_epochs or PRIOR_EPOCHS
     return min(limit, max(predicted, 1.0))
 
 
-def _curve_says(job: Job) -> Interval | None:
+def _predicted_last_epoch(job: Job) -> Interval | None:
     """Passes at which the target will have held long enough; None while the curve says nothing of it, or no way."""
     return job.last_x() if job.real >= CURVE_EPOCHS else None
 
 
-def sees_no_way(job: Job) -> bool:
+def fit_says_unreachable(job: Job) -> bool:
     """Whether the curve has something to say, and that is that it never reaches the target."""
     return job.curve is not None and job.real >= CURVE_EPOCHS and job.last_x() is None
 
 
 def remaining_epochs(job: Job) -> Interval:
     """Epochs still to train until the target has held long enough."""
-    need = float(max(1, job.spec.spec.target.epochs_in_a_row - job.in_a_row))
+    need = float(max(1, job.spec.spec.target.epochs_in_a_row - job.consecutive_hits))
     limit = float("inf")
     if job.spec.spec.max_epochs:
         limit = max(1.0, job.spec.spec.max_epochs - job.real)
-    last = _curve_says(job)
+    last = _predicted_last_epoch(job)
     if last is None:
-        guess = max(need, total_epochs(job) - job.passes)
-        if sees_no_way(job):
+        guess = max(need, total_epochs(job) - job.epochs_trained)
+        if fit_says_unreachable(job):
             # It goes on all the same, as long as it may still get there in as many epochs again (`ending`).
-            guess = max(guess, job.passes)
+            guess = max(guess, job.epochs_trained)
         return Interval(min(limit, need), min(limit, guess), min(limit, PRIOR_SPREAD * guess))
-    values = (min(limit, max(need, x - job.passes)) for x in (last.low, last.expected, last.high))
+    values = (min(limit, max(need, x - job.epochs_trained)) for x in (last.low, last.expected, last.high))
     return Interval(*values)
 
 
@@ -120,7 +120,7 @@ def predicted_cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> f
     return _cost(job, allocation, expected_seconds(job.speed, *allocation, fixed, fraction))
 
 
-def least_cost(job: Job, allocation: Allocation) -> float:
+def lowest_cost(job: Job, allocation: Allocation) -> float:
     """Currency units of an epoch with `allocation` if it is as fast as it may be; 0 while no speed is known."""
     seconds = predicted_seconds(job, allocation, 1.0)
     return _cost(job, allocation, seconds.low) if seconds else 0.0
@@ -154,18 +154,18 @@ def _prices(
     return np.array(second), np.array([epoch_cost(0.0, NOTHING, book, point.pods) for point in points])
 
 
-def provided_epochs(job: Job) -> float:
-    """Epochs that the money is made to last for: those `to_count_on`.
+def epochs_to_provide_for(job: Job) -> float:
+    """Epochs that the money is made to last for: those `conservative_value`.
 
     A young curve promises too much, so there is no less than the prior has as its upper bound; and the next epoch may
     miss the target, so that it has to hold in a row from the start: there is no less than that takes. Each epoch asks
     anew, and what was kept for epochs that need not be trained is spent later.
     """
     epochs, spec = remaining_epochs(job), job.spec.spec
-    prior = PRIOR_SPREAD * ((job.known_epochs or PRIOR_EPOCHS) - job.passes)
+    prior = PRIOR_SPREAD * ((job.known_epochs or PRIOR_EPOCHS) - job.epochs_trained)
     once_more = 1.0 + spec.target.epochs_in_a_row
     least = min((spec.max_epochs or math.inf) - job.real, max(prior, once_more))
-    return max(to_count_on(epochs.expected, epochs.high), least)
+    return max(conservative_value(epochs.expected, epochs.high), least)
 
 
 def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None:
@@ -183,7 +183,7 @@ def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None
         return None
     left = to_amount(job.ledger.budget - job.ledger.spent)
     each, cheapest = _cheapest(job)
-    spare = left - (provided_epochs(job) - 1.0) * each
+    spare = left - (epochs_to_provide_for(job) - 1.0) * each
     if allocation is not None:
         spare = max(spare - _change_cost(job, allocation, cheapest), SAME_COST * each)
     return min(left / remaining_epochs(job).expected, spare)
@@ -199,7 +199,7 @@ def _change_cost(job: Job, allocation: Allocation, cheapest: Allocation) -> floa
     return job.times.restart * sum(seconds)
 
 
-def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | None) -> Terms | None:
+def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | None) -> EpochTerms | None:
     """The terms of the next epoch, or None where the money left does not cover it.
 
     The deadline is when the epoch is taken to hang, or when the money is used up, whichever comes first: the
@@ -236,7 +236,7 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     reservation = book.cost(held, deadline + LEASE_SECONDS, calls) + ROUNDING
     if job.ledger.budget is not None and job.ledger.spent + reservation > job.ledger.budget:
         return None  # not even what is free of charge, whose rounding is held too, once all is spent
-    return Terms(deadline, reservation, budget_bound, predicted)
+    return EpochTerms(deadline, reservation, budget_bound, predicted)
 
 
 def _stays_formed(job: Job, allocation: Allocation) -> bool:
@@ -251,7 +251,7 @@ def _least_seconds(predicted: Interval | None, formed: bool) -> float:
     return predicted.high + (0.0 if formed else START_SECONDS)
 
 
-def least_needed(job: Job, allocation: Allocation) -> tuple[float, Money]:
+def minimum_reservation(job: Job, allocation: Allocation) -> tuple[float, Money]:
     """Seconds, and what they cost with all calls, below which `terms` refuses a whole epoch with `allocation`."""
     formed = _stays_formed(job, allocation)
     seconds = _least_seconds(predicted_seconds(job, allocation, 1.0, formed), formed)

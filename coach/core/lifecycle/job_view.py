@@ -18,10 +18,10 @@ from coach.core.policies.api.base import Objective
 from coach.core.spec.training import JobClass
 
 
-class View:
+class JobPolicyView:
     """Read-only; answers are remembered, for it is made anew when anything changes in its job.
 
-    The reducer asks it too what follows from the job alone (`verdict`, `to_measure`, `probe_size`).
+    The reducer asks it too what follows from the job alone (`stop_decision`, `to_measure`, `probe_size`).
     """
 
     def __init__(self, job: Job) -> None:
@@ -54,9 +54,9 @@ class View:
         )
 
     @cached_property
-    def verdict(self) -> tuple[Reason, str] | None:
+    def stop_decision(self) -> tuple[Reason, str] | None:
         """Why the job ends now; None: it goes on."""
-        return stopping_rules.verdict(self._job)
+        return stopping_rules.stop_decision(self._job)
 
     @property
     def to_measure(self) -> Iterator[probing.Probe]:
@@ -86,14 +86,14 @@ class View:
         return self._job.held if self._job.pods else None
 
     @property
-    def remembered(self) -> Mapping[str, Any]:
+    def policy_state(self) -> Mapping[str, Any]:
         """What the policy knew of it when something of that last changed."""
-        return self._job.remembered
+        return self._job.policy_state
 
     @property
     def done(self) -> float:
         """Epochs trained, mini-epochs by their part of the data."""
-        return self._job.passes
+        return self._job.epochs_trained
 
     @property
     def loss(self) -> float:
@@ -116,7 +116,7 @@ class View:
     @property
     def fixed(self) -> Allocation | None:
         """A probe under way, or the smallest allocation as long as no speed is known."""
-        if self.busy and self._job.kind is EpochKind.MINI:
+        if self.busy and self._job.kind is EpochKind.PROBE:
             return self.current
         return self.minimum if self._job.speed is None else None
 
@@ -146,7 +146,7 @@ class View:
         if allocation not in self._speeds:
             if not self._speeds and self._job.speed is not None:
                 # A policy asks for many of them next.
-                self._job.speed.look_at(forecast.allocations(self._job))
+                self._job.speed.precompute(forecast.allocations(self._job))
             seconds = forecast.predicted_seconds(self._job, allocation, 1.0)
             speed = 1.0 / seconds.expected if seconds else 1.0
             self._speeds[allocation] = speed * self._factors.speed

@@ -5,61 +5,61 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping
 
 from coach.core.cluster import Allocation, Node, Resources
-from coach.core.gang import GangPlan, Stand
+from coach.core.gang import GangPlan, Occupancy
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.cluster_state import plan_alone
 
 #: Nodes away that are named, at most.
-_MOST_NAMED = 5
+_MAX_NAMED = 5
 
 
-class Nodes:
-    """Jobs are placed on the nodes that are `there`. What none of `all` can hold will never start."""
+class NodeInventory:
+    """Jobs are placed on the nodes that are `available`. What none of `all` can hold will never start."""
 
     def __init__(self) -> None:
         self.all: tuple[Node, ...] = ()
-        self.there: tuple[Node, ...] = ()
-        self.away: frozenset[str] = frozenset()
+        self.available: tuple[Node, ...] = ()
+        self.unavailable: frozenset[str] = frozenset()
         #: All pods on the nodes that are there, and the jobs whose pods may have changed since.
-        self._stand = Stand(())
+        self._occupancy = Occupancy(())
         self._touched: set[str] = set()
         #: Whether empty nodes (all; those that are there) can hold an allocation of pods that ask for so much
         #: (worker, server, scheduler).
         self._holds: dict[tuple[bool, tuple[Resources, ...], Allocation], bool] = {}
 
-    def are(self, nodes: tuple[Node, ...], away: Collection[str], jobs: Iterable[str]) -> None:
-        """These are the nodes from now on, and those named in `away` are away; `jobs` are all that may stand there."""
+    def replace(self, nodes: tuple[Node, ...], unavailable: Collection[str], jobs: Iterable[str]) -> None:
+        """These are the nodes from now on, and those named in `unavailable` are away; `jobs` are all that may stand there."""
         self.all = nodes
-        self.away = frozenset(away).intersection(node.name for node in nodes)
-        self.there = tuple(node for node in nodes if node.name not in self.away)
+        self.unavailable = frozenset(unavailable).intersection(node.name for node in nodes)
+        self.available = tuple(node for node in nodes if node.name not in self.unavailable)
         self._holds.clear()
-        self._stand = Stand(self.there)
+        self._occupancy = Occupancy(self.available)
         self._touched.update(jobs)
 
-    def touch(self, job: str) -> None:
+    def invalidate(self, job: str) -> None:
         """The pods of this job may have changed, or it is gone."""
         self._touched.add(job)
 
-    def stand(self, jobs: Mapping[str, Job]) -> Stand:
+    def occupancy(self, jobs: Mapping[str, Job]) -> Occupancy:
         """What stands on the nodes that are there."""
         for name in self._touched:
             job = jobs.get(name)
             pods = [] if job is None or job.ended else [held.pod for held in job.pods.values()]
-            self._stand.hold(name, pods)
+            self._occupancy.hold(name, pods)
         self._touched.clear()
-        return self._stand
+        return self._occupancy
 
     def can_hold(self, job: Job, allocation: Allocation, *, ever: bool = False) -> bool:
         """Whether the nodes that are there have room for `allocation` when empty; `ever`: those away too."""
         key = ever, job.spec.spec.resources.each, allocation
         if key not in self._holds:
-            nodes = self.all if ever else self.there
+            nodes = self.all if ever else self.available
             self._holds[key] = isinstance(plan_alone(job, allocation, nodes), GangPlan)
         return self._holds[key]
 
-    def away_words(self) -> str:
+    def describe_unavailable(self) -> str:
         """`2 of 3 nodes are away: node-0, node-2`."""
-        named = sorted(self.away)[:_MOST_NAMED]
-        more = f" and {len(self.away) - len(named)} more" if len(self.away) > len(named) else ""
-        verb = "is" if len(self.away) == 1 else "are"
-        return f"{len(self.away)} of {len(self.all)} nodes {verb} away: {', '.join(named)}{more}"
+        named = sorted(self.unavailable)[:_MAX_NAMED]
+        more = f" and {len(self.unavailable) - len(named)} more" if len(self.unavailable) > len(named) else ""
+        verb = "is" if len(self.unavailable) == 1 else "are"
+        return f"{len(self.unavailable)} of {len(self.all)} nodes {verb} away: {', '.join(named)}{more}"

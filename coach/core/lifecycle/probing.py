@@ -14,15 +14,15 @@ from typing import NamedTuple
 from coach.core.cluster import Allocation
 from coach.core.estimation.cost import second_cost
 from coach.core.estimation.forms import FloatArray
-from coach.core.estimation.interval import to_count_on
-from coach.core.estimation.speed import LEAST_EFFICIENCY, SpeedModel
+from coach.core.estimation.interval import conservative_value
+from coach.core.estimation.speed import MIN_EFFICIENCY, SpeedModel
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.forecast import (
     PRIOR_EPOCHS,
     allocations,
     epoch_budget,
-    least_cost,
+    lowest_cost,
     predicted_cost,
     predicted_seconds,
     remaining_epochs,
@@ -36,7 +36,7 @@ PROBE_SHARE = 0.10
 #: A mini-epoch below this share of the data says more about noise than about speed.
 SMALLEST_PROBE = 0.05
 #: A new group trains so many steps at least, if the data has them: one says nothing of its speed.
-LEAST_STEPS = 2
+MIN_STEPS = 2
 #: So many points are kept in mind for the next probe, should there be no room for the best of them now.
 PROBES_AT_ONCE = 3
 #: How often a gang is started for the first probe, of the smallest allocation, before the job goes on without. Any
@@ -106,13 +106,13 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     share, model = probe_share(job), job.speed
     if model is None or share < _smallest(job, model):
         return
-    model.look_at(allocations(job))
+    model.precompute(allocations(job))
     counts = Counter(Allocation(point.workers, point.servers) for point in job.speed_points())
     measured = {at: count for at, count in counts.items() if _inside(job.minimum, at, job.maximum)}
     if not measured:
         return
     means = _means(job, measured)
-    payable = [at for at in measured if least_cost(job, at) <= means.epoch]
+    payable = [at for at in measured if lowest_cost(job, at) <= means.epoch]
     if not payable:
         return
     scale = _Scale(job, model, in_money=means.short or _to_be_cheap(job, measured))
@@ -130,7 +130,7 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     worth.sort(key=lambda probe: (probe.saves - probe.takes, probe.at), reverse=True)
     for probe in worth:
         once = predicted_cost(job, probe.at, fraction) <= SPARE_SHARE * means.spare
-        if probe.saves > probe.takes and once and least_cost(job, probe.at) <= means.epoch:
+        if probe.saves > probe.takes and once and lowest_cost(job, probe.at) <= means.epoch:
             yield probe
 
 
@@ -144,7 +144,9 @@ def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
     if spec.time_limit is None or seconds is None:
         return True
     left = remaining_epochs(job)
-    return to_count_on(left.expected, left.high) * seconds.expected <= spec.time_limit - job.run_seconds
+    return (
+        conservative_value(left.expected, left.high) * seconds.expected <= spec.time_limit - job.run_seconds
+    )
 
 
 class _Means(NamedTuple):
@@ -196,7 +198,7 @@ class _Scale:
         more = at.workers + at.servers - best.workers - best.servers
         if self.in_money or more <= 0:
             return self.tie(at, best)
-        return self.tie(at, best) * (1.0 + LEAST_EFFICIENCY * more / (best.workers + best.servers))
+        return self.tie(at, best) * (1.0 + MIN_EFFICIENCY * more / (best.workers + best.servers))
 
     def tie(self, at: Allocation, best: Allocation) -> float:
         """The speed, epochs/s, from which on `at` is better than `best`."""
@@ -215,7 +217,7 @@ def _gains(
         improvement: Callable[[list[Allocation], list[float]], FloatArray], points: list[Allocation]
     ) -> Iterator[tuple[Allocation, float]]:
         least = [scale.worth_having(at, best) for at in points]
-        most = [max(low, of.expected) for low, of in zip(least, model.fastest(points), strict=True)]
+        most = [max(low, of.expected) for low, of in zip(least, model.upper_bound(points), strict=True)]
         found = improvement(points, least) - improvement(points, most)
         return zip(points, found.tolist(), strict=True)
 
@@ -232,8 +234,8 @@ def probe_share(job: Job) -> float:
     A curve that has hardly begun to fall predicts any number of epochs. More than a job has without one are counted
     only once they were trained.
     """
-    probes = [epoch for epoch in job.epochs if epoch.kind is EpochKind.MINI]
-    total = min(total_epochs(job), max(job.known_epochs or PRIOR_EPOCHS, job.passes))
+    probes = [epoch for epoch in job.epochs if epoch.kind is EpochKind.PROBE]
+    total = min(total_epochs(job), max(job.known_epochs or PRIOR_EPOCHS, job.epochs_trained))
     epochs = PROBE_SHARE * total - sum(epoch.fraction for epoch in probes)
     if job.speed is None:
         return epochs
@@ -244,7 +246,7 @@ def probe_share(job: Job) -> float:
     least = min(
         times.evaluation(at[0]).expected + 1.0 / job.speed.predict(*at) for at in {job.minimum, *measured}
     )
-    to_come = min(remaining_epochs(job).expected, max(0.0, total - job.passes))
+    to_come = min(remaining_epochs(job).expected, max(0.0, total - job.epochs_trained))
     whole = job.run_seconds + to_come * (beside_each + least)
     beside = times.restart + times.beside().expected
     seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
@@ -267,7 +269,7 @@ def _least_steps(job: Job) -> float:
     """The part of the data that any mini-epoch trains at least; 0 while the size of the data is not known."""
     if not job.epochs:
         return 0.0
-    return min(1.0, LEAST_STEPS * job.spec.spec.batch_size / job.epochs[-1].report.data_size)
+    return min(1.0, MIN_STEPS * job.spec.spec.batch_size / job.epochs[-1].report.data_size)
 
 
 def probe_size(job: Job) -> tuple[float, float | None] | None:
@@ -275,7 +277,7 @@ def probe_size(job: Job) -> tuple[float, float | None] | None:
 
     The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`; without
     it nothing could be said of how long an epoch may take, so it has its place in the shortest job too.
-    The others train what the speed at the smallest allocation makes of those bounds, and no less than LEAST_STEPS.
+    The others train what the speed at the smallest allocation makes of those bounds, and no less than MIN_STEPS.
     None: the probes' share of the job is used up.
     """
     bounds, share, model = job.spec.spec.mini_epoch, probe_share(job), job.speed
@@ -293,4 +295,4 @@ def evaluated(job: Job, kind: EpochKind) -> bool:
 
     Of a mini-epoch only the speed is wanted. The first of all is evaluated, to see how long that takes.
     """
-    return kind is EpochKind.REAL or job.last_evaluated is None
+    return kind is EpochKind.FULL or job.last_evaluated is None

@@ -1,7 +1,7 @@
 """The reducer: events in, actions out. The only caller of decisions, and the only one who changes a job.
 
 Theory of operation. `react` applies the event, lets the row for its type take the actions that follow at once, and
-then gives every job that has become able to move (`_moving`) its next step, oldest first. Every action is applied
+then gives every job that has become able to move (`_runnable`) its next step, oldest first. Every action is applied
 to the state when it is taken, so the next decision sees it; the driver journals event and actions together and
 carries the actions out afterwards. There is no clock here (events carry the time), no I/O and no randomness.
 
@@ -17,27 +17,27 @@ from typing import Any
 
 from coach.core.cluster import NOTHING, Allocation, Placement, Pod, PodId, Role
 from coach.core.estimation.interval import Interval
-from coach.core.gang import GangPlan, Wait
+from coach.core.gang import GangPlan, Pending
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
-from coach.core.jobs.reasons import MEANING, Reason, Retry
+from coach.core.jobs.reasons import REASON_INFO, Reason, Retry
 from coach.core.jobs.stale_events import is_late
 from coach.core.lifecycle import forecast, probing, stopping_rules
 from coach.core.lifecycle.cluster_state import (
-    Places,
-    Scene,
+    ClusterState,
+    NodeAllocations,
     count_pods,
-    gang_pods,
+    desired_pods,
     misplaced,
     plan_alone,
     queue_key,
 )
-from coach.core.lifecycle.job_view import View
-from coach.core.lifecycle.node_inventory import Nodes
-from coach.core.lifecycle.stall_timeout import patience
+from coach.core.lifecycle.job_view import JobPolicyView
+from coach.core.lifecycle.node_inventory import NodeInventory
+from coach.core.lifecycle.stall_timeout import stall_timeouts
 from coach.core.money import Charge, to_amount
 from coach.core.policies.api.base import AllocationPolicy, ChoosesNodes, Remembers
 
@@ -57,14 +57,14 @@ class Reducer:
         self.placement = placement
         self.jobs: dict[str, Job] = {}
         #: The cluster, and which of its nodes are away.
-        self.nodes = Nodes()
+        self.nodes = NodeInventory()
         #: What follows from the state as it is; None where it has changed since.
-        self._scene: Scene | None = None
+        self._cluster_state: ClusterState | None = None
         #: Jobs as policies see them, until something changes in them.
-        self._views: dict[str, View] = {}
+        self._views: dict[str, JobPolicyView] = {}
         #: Jobs whose next step is to be decided: something they wait for has changed.
-        self._moving: set[str] = set()
-        self._taken: list[act.Action] = []
+        self._runnable: set[str] = set()
+        self._emitted: list[act.Action] = []
         #: When the last event came, seconds.
         self._at = 0.0
 
@@ -72,103 +72,103 @@ class Reducer:
 
     def apply(self, record: Any) -> None:
         """Fold one record of a journal; nothing is decided."""
-        self._scene = None
+        self._cluster_state = None
         self._views.pop(record.job, None)
-        self.nodes.touch(record.job)
+        self.nodes.invalidate(record.job)
         if isinstance(record, ev.JobSubmitted):
             if record.job not in self.jobs:
                 self.jobs[record.job] = fold.submitted(record)
         elif isinstance(record, ev.HandlerStarted):
-            self.nodes.are(record.nodes, record.away, self.jobs)
+            self.nodes.replace(record.nodes, record.unavailable, self.jobs)
             self._views.clear()
             for job in self.jobs.values():
                 fold.apply(job, record)
         elif isinstance(record, ev.NodesChanged):
-            self.nodes.are(self.nodes.all, record.away, self.jobs)
+            self.nodes.replace(self.nodes.all, record.unavailable, self.jobs)
         elif record.job in self.jobs:
             fold.apply(self.jobs[record.job], record)
 
     def react(self, event: ev.Event) -> list[act.Action]:
         """Apply one event; the actions that follow from it, in order, already applied."""
-        self._taken = []
+        self._emitted = []
         self._at = event.at
         job = self.jobs.get(event.job)
         late = is_late(job, event)
         stopped = job.running if job else None
         self.apply(event)
         if not late:
-            _ROWS[type(event)](self, self.jobs.get(event.job), event, stopped)
-        while self._moving:
-            movers = sorted((self.jobs[name] for name in self._moving), key=queue_key)
-            self._moving.clear()
-            for mover in movers:
-                if mover.phase is Phase.IDLE:
-                    self._step(mover, event.at)
-        return self._taken
+            _HANDLERS[type(event)](self, self.jobs.get(event.job), event, stopped)
+        while self._runnable:
+            runnable = sorted((self.jobs[name] for name in self._runnable), key=queue_key)
+            self._runnable.clear()
+            for next_job in runnable:
+                if next_job.phase is Phase.IDLE:
+                    self._advance(next_job, event.at)
+        return self._emitted
 
-    def _take(self, action: act.Action) -> None:
-        scene, job, view = self._scene, self.jobs[action.job], self._views.get(action.job)
+    def _emit(self, action: act.Action) -> None:
+        scene, job, view = self._cluster_state, self.jobs[action.job], self._views.get(action.job)
         waited = job.phase is Phase.IDLE
         self.apply(action)
-        self._taken.append(action)
-        in_other_words = waited and isinstance(action, act.Enter) and job.phase is Phase.IDLE
-        if in_other_words or isinstance(action, act.Remember):
+        self._emitted.append(action)
+        in_other_words = waited and isinstance(action, act.SetStatus) and job.phase is Phase.IDLE
+        if in_other_words or isinstance(action, act.SavePolicyState):
             # Nothing has changed that somebody else could see.
-            self._scene = scene
+            self._cluster_state = scene
         if in_other_words and view is not None:
             self._views[job.name] = view
 
     @property
-    def _now(self) -> Scene:
-        if self._scene is None:
-            stand = self.nodes.stand(self.jobs)
-            self._scene = Scene(
+    def _cluster(self) -> ClusterState:
+        if self._cluster_state is None:
+            occupancy = self.nodes.occupancy(self.jobs)
+            self._cluster_state = ClusterState(
                 self.jobs.values(),
-                self.nodes.there,
-                stand,
+                self.nodes.available,
+                occupancy,
                 now=self._at,
                 view=self._view,
                 placement=self.placement,
             )
-        return self._scene
+        return self._cluster_state
 
-    def _view(self, job: Job) -> View:
+    def _view(self, job: Job) -> JobPolicyView:
         if job.name not in self._views:
-            self._views[job.name] = View(job)
+            self._views[job.name] = JobPolicyView(job)
         return self._views[job.name]
 
     def forget(self, name: str) -> None:
         """Know nothing more of a job that has ended."""
         del self.jobs[name]
         self._views.pop(name, None)
-        self.nodes.touch(name)
-        self._scene = None
+        self.nodes.invalidate(name)
+        self._cluster_state = None
 
-    def _room_changed(self) -> None:
+    def _capacity_changed(self) -> None:
         """Something was given back or somebody came: whoever waits for room may have it now."""
-        self._moving |= {job.name for job in self._now.live if job.phase is Phase.IDLE}
+        self._runnable |= {job.name for job in self._cluster.live if job.phase is Phase.IDLE}
 
     # -- rows: one method for each type of event ----------------------------------------------------------
 
     def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
         gone_by = event.at if event.gone_by is None else event.gone_by
-        for job in self._now.live:
+        for job in self._cluster.live:
             self._settle(job, event.at, Charge.FAILED, gone_by)
             if job.ending:
-                self._enter(job, event.at, *job.ending)
+                self._set_status(job, event.at, *job.ending)
             else:
-                self._moving.add(job.name)
+                self._runnable.add(job.name)
 
     def _nodes_changed(self, _job: Job | None, _event: ev.NodesChanged, _: Any) -> None:
-        self._room_changed()
+        self._capacity_changed()
 
     def _submitted(self, job: Job | None, event: ev.JobSubmitted, _: Any) -> None:
         assert job is not None
         plan = plan_alone(job, job.minimum, self.nodes.all)
-        if isinstance(plan, Wait):
-            self._end(job, event.at, Reason.NEVER_FITS, plan.message)
+        if isinstance(plan, Pending):
+            self._finish(job, event.at, Reason.NEVER_FITS, plan.message)
             return
-        self._moving.add(job.name)
+        self._runnable.add(job.name)
 
     def _pod_ready(self, job: Job | None, event: ev.PodReady, _: Any) -> None:
         assert job is not None
@@ -180,18 +180,18 @@ class Reducer:
     def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
         assert job is not None
         if job.running:
-            self._take(act.StopEpoch(event.at, job.name, job.running.token, event.reason))
+            self._emit(act.StopEpoch(event.at, job.name, job.running.token, event.reason))
             return
         self._settle(job, event.at, Charge.FAILED)
         if job.phase is Phase.ENDING:
             self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
             left = [pod for pod, held in job.pods.items() if not held.releasing]
-            if MEANING[event.reason].retry is Retry.BOUNDED and self._needed_are_in(job, left):
-                self._go_without(job, event.at, left, f"{event.reason.value}: {event.message}")
+            if REASON_INFO[event.reason].retry is Retry.BOUNDED and self._required_are_in(job, left):
+                self._start_degraded(job, event.at, left, f"{event.reason.value}: {event.message}")
             else:
                 self._failed(job, event.at, event.reason, event.message)
-        self._room_changed()
+        self._capacity_changed()
 
     def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
         assert job is not None
@@ -200,7 +200,7 @@ class Reducer:
             self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
             self._fill(job, event.at)
-        self._room_changed()
+        self._capacity_changed()
 
     def _epoch_finished(self, job: Job | None, event: ev.EpochFinished, _: Any) -> None:
         assert job is not None
@@ -215,7 +215,7 @@ class Reducer:
             and order.budget_bound
             and not self._payable(job, ever=True)
         ):
-            self._end(
+            self._finish(
                 job,
                 event.at,
                 Reason.BUDGET_SPENT,
@@ -223,73 +223,75 @@ class Reducer:
             )
         else:
             if event.reason in CHECKPOINT_LOST and job.epochs:
-                self._take(act.GoBack(event.at, job.name, len(job.epochs) - 1, event.message))
+                self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
             self._failed(job, event.at, event.reason, event.message)
 
     def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:
         assert job is not None
-        self._moving.add(job.name)
+        self._runnable.add(job.name)
 
     def _timer_fired(self, job: Job | None, event: ev.TimerFired, _: Any) -> None:
         assert job is not None
         if job.phase is Phase.DEPLOYING:
             self._start_deadline(job, event.at)
         elif job.phase is Phase.IDLE:
-            self._moving.add(job.name)
+            self._runnable.add(job.name)
 
-    def _stop_asked(self, job: Job | None, event: ev.CancelAsked | ev.InterruptAsked, _: Any) -> None:
+    def _stop_requested(
+        self, job: Job | None, event: ev.CancelRequested | ev.SuspendRequested, _: Any
+    ) -> None:
         assert job is not None
         if job.ended or job.phase is Phase.ENDING:
             return
-        at_once = isinstance(event, ev.CancelAsked) or event.now
-        reason = Reason.CANCELLED_BY_USER if isinstance(event, ev.CancelAsked) else Reason.INTERRUPTED
+        at_once = isinstance(event, ev.CancelRequested) or event.now
+        reason = Reason.CANCELLED_BY_USER if isinstance(event, ev.CancelRequested) else Reason.SUSPENDED
         if job.running:
             if at_once:
-                self._take(act.StopEpoch(event.at, job.name, job.running.token, reason))
+                self._emit(act.StopEpoch(event.at, job.name, job.running.token, reason))
         elif job.phase is not Phase.FITTING:
-            self._step(job, event.at)
+            self._advance(job, event.at)
 
-    def _resume_asked(self, job: Job | None, _event: ev.ResumeAsked, _: Any) -> None:
+    def _resume_requested(self, job: Job | None, _event: ev.ResumeRequested, _: Any) -> None:
         assert job is not None
-        self._moving.add(job.name)
+        self._runnable.add(job.name)
 
     # -- the steps of a life ------------------------------------------------------------------------------
 
-    def _step(self, job: Job, at: float) -> None:
+    def _advance(self, job: Job, at: float) -> None:
         """Decide what the job does next, and start it."""
         if job.cancel:
-            self._end(job, at, Reason.CANCELLED_BY_USER, f"after {len(job.epochs)} epochs")
+            self._finish(job, at, Reason.CANCELLED_BY_USER, f"after {len(job.epochs)} epochs")
             return
-        verdict = self._view(job).verdict
-        if verdict:
-            self._end(job, at, *verdict)
+        stop_decision = self._view(job).stop_decision
+        if stop_decision:
+            self._finish(job, at, *stop_decision)
             return
-        if job.interrupt:
-            self._give_back(job, at)
-            self._enter(job, at, *stopping_rules.standstill(job))
+        if job.suspend:
+            self._release_pods(job, at)
+            self._set_status(job, at, *stopping_rules.standstill(job))
             return
         if self._payable(job) is None:
-            self._unpaid(job, at)
+            self._out_of_budget(job, at)
             return
         if job.fitted < len(job.epochs) and job.speed_points():
             # What earlier jobs measured, or a fit that a handler did not live to see.
             self._fit(job, at)
             return
-        no_room = None if job.pods else self._now.no_room(job)
-        if no_room:
-            self._wait(job, at, no_room, ())
+        pending_reason = None if job.pods else self._cluster.pending_reason(job)
+        if pending_reason:
+            self._stay_pending(job, at, pending_reason, ())
             return
         kind, allocation, why = self._choose(job)
         if allocation is None:
-            plan = self._now.plan(job, job.minimum, job.minimum)
-            self._give_back(job, at)
-            self._wait(job, at, plan, why)
+            plan = self._cluster.plan(job, job.minimum, job.minimum)
+            self._release_pods(job, at)
+            self._stay_pending(job, at, plan, why)
             return
-        self._take(act.Decide(at, job.name, allocation, kind, why))
+        self._emit(act.SetAllocation(at, job.name, allocation, kind, why))
         self._resize(job, at)
 
     def _fit(self, job: Job, at: float) -> None:
-        self._take(act.FitModels(at, job.name, f"{job.name}.fit{len(job.epochs)}"))
+        self._emit(act.FitModels(at, job.name, f"{job.name}.fit{len(job.epochs)}"))
 
     def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[str, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else what the policy gives."""
@@ -299,29 +301,29 @@ class Reducer:
             for probe in left:
                 point = probe.at
                 payable = forecast.terms(job, point, *size) is not None
-                if payable and isinstance(self._now.plan(job, point, point, shrunk=True), GangPlan):
-                    return EpochKind.MINI, point, (f"{probe}; at most {size[0]:.1%} of the data",)
+                if payable and isinstance(self._cluster.plan(job, point, point, shrunk=True), GangPlan):
+                    return EpochKind.PROBE, point, (f"{probe}; at most {size[0]:.1%} of the data",)
         fixed = job.spec.spec.policy.allocation
         if fixed is not None and self.placement is Placement.DEFAULT:
             # Its number is not to be decided, and its place in the queue is not Coach's to give.
-            return EpochKind.REAL, fixed, ("as its file says",)
-        decision = self._now.decision(self.policy, job)
-        self._remember(decision.allocations)
+            return EpochKind.FULL, fixed, ("as its file says",)
+        decision = self._cluster.decision(self.policy, job)
+        self._save_policy_state(decision.allocations)
         allocation = decision.allocations[job.name]
         reasons = tuple(str(step) for step in decision.why(job.name))
         for_others = any(given for name, given in decision.allocations.items() if name != job.name)
-        if allocation is None and not for_others and not self._now.others_hold(job):
+        if allocation is None and not for_others and not self._cluster.others_hold(job):
             # Nothing that it could wait for will ever happen.
             allocation = self._payable(job)
             reasons += (f"nobody else holds anything: {allocation}",)
-        return EpochKind.REAL, allocation, reasons
+        return EpochKind.FULL, allocation, reasons
 
-    def _remember(self, names: Iterable[str]) -> None:
+    def _save_policy_state(self, names: Iterable[str]) -> None:
         """Write down what the policy knows of these jobs, where that has changed."""
         if isinstance(self.policy, Remembers):
             for name in names:
-                if (known := self.policy.memory(name)) != self.jobs[name].remembered:
-                    self._take(act.Remember(self._at, name, known))
+                if (known := self.policy.memory(name)) != self.jobs[name].policy_state:
+                    self._emit(act.SavePolicyState(self._at, name, known))
 
     def _probes(self, job: Job) -> list[probing.Probe]:
         if job.spec.spec.policy.allocation is not None:
@@ -341,19 +343,19 @@ class Reducer:
         )
         return next((other for other in others if self.nodes.can_hold(job, other, ever=ever)), None)
 
-    def _unpaid(self, job: Job, at: float) -> None:
+    def _out_of_budget(self, job: Job, at: float) -> None:
         """No epoch that the cluster can hold is covered: the end, unless one is that nodes that are away could hold."""
         other = self._payable(job, ever=True)
         if other is None:
-            self._end(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+            self._finish(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
         else:
-            self._give_back(job, at)
-            message = f"the money left covers {other}; {self.nodes.away_words()}"
-            self._wait_as(job, at, Reason.NODES_AWAY, message)
+            self._release_pods(job, at)
+            message = f"the money left covers {other}; {self.nodes.describe_unavailable()}"
+            self._stay_pending_as(job, at, Reason.NODES_UNAVAILABLE, message)
 
     def _unpayable(self, job: Job) -> str:
         left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
-        seconds, cost = forecast.least_needed(job, job.minimum)
+        seconds, cost = forecast.minimum_reservation(job, job.minimum)
         return (
             f"{left:.6f} {job.spec.spec.price_book.currency} left, the next epoch at {job.minimum} may take "
             f"{seconds:.1f} s and cost {to_amount(cost):.6f}"
@@ -363,49 +365,51 @@ class Reducer:
         """Go from the pods held to those wanted: end what is too much, start what is missing."""
         assert job.wanted is not None
         places = self._places(job)
-        stay = set(gang_pods(job, job.wanted, on=places)) - misplaced(job, places)
+        stay = set(desired_pods(job, job.wanted, on=places)) - misplaced(job, places)
         excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in stay)
         if excess:
-            self._take(act.ReleasePods(at, job.name, excess))
+            self._emit(act.ReleasePods(at, job.name, excess))
         self._fill(job, at)
 
     def _fill(self, job: Job, at: float) -> None:
         """Start the pods that are missing and find room; begin when nothing is under way."""
         assert job.wanted is not None
         # A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest.
-        whole = job.kind is EpochKind.MINI or not forecast.affordable(job, job.minimum)
-        needed = job.wanted if whole else job.minimum
-        plan = self._now.plan(job, job.wanted, needed, on=self._places(job))
-        if isinstance(plan, Wait):
+        whole = job.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
+        required = job.wanted if whole else job.minimum
+        plan = self._cluster.plan(job, job.wanted, required, on=self._places(job))
+        if isinstance(plan, Pending):
             # Room that is on its way out may still be ours: then PodsReleased asks again.
             if not any(held.releasing for held in job.pods.values()):
-                self._give_back(job, at)
-                self._wait(job, at, plan, ())
+                self._release_pods(job, at)
+                self._stay_pending(job, at, plan, ())
             return
         missing = tuple(
             Pod(pod, node, job.spec.spec.resources.of(pod.role)) for pod, node in plan.placements.items()
         )
         if missing:
-            self._take(act.DeployPods(at, job.name, missing))
-            if job.metered == NOTHING:
-                self._enter(job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.wanted}")
+            self._emit(act.DeployPods(at, job.name, missing))
+            if job.billed_resources == NOTHING:
+                self._set_status(
+                    job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.wanted}"
+                )
         if not job.timer and not all(held.ready or held.releasing for held in job.pods.values()):
             self._set_timer(job, at, max(at, min(at + START_DEADLINE, self._idle_until(job))))
         self._begin_when_ready(job, at)
 
-    def _places(self, job: Job) -> Places | None:
+    def _places(self, job: Job) -> NodeAllocations | None:
         """Where the job's next epoch should be, where the policy chooses nodes too; None: any."""
         chosen = self.policy.places.get(job.name) if isinstance(self.policy, ChoosesNodes) else None
-        return chosen if job.kind is EpochKind.REAL else None
+        return chosen if job.kind is EpochKind.FULL else None
 
     @staticmethod
     def _idle_until(job: Job) -> float:
         """How long what it holds may stay idle: until its lease has just the time left to give it back."""
-        return job.lease_until - LEASE_SECONDS if job.metered != NOTHING else float("inf")
+        return job.lease_until - LEASE_SECONDS if job.billed_resources != NOTHING else float("inf")
 
     def _begin_when_ready(self, job: Job, at: float) -> None:
         under_way = any(not held.ready or held.releasing for held in job.pods.values())
-        if job.phase is Phase.DEPLOYING and not under_way and self._needed_are_in(job, job.pods):
+        if job.phase is Phase.DEPLOYING and not under_way and self._required_are_in(job, job.pods):
             self._begin(job, at)
 
     def _start_deadline(self, job: Job, at: float) -> None:
@@ -413,29 +417,29 @@ class Reducer:
         unready = tuple(pod for pod, held in job.pods.items() if not held.ready and not held.releasing)
         ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
-        if self._needed_are_in(job, ready):
-            self._go_without(job, at, ready, late)
-        elif job.unplaced and job.metered == NOTHING:
+        if self._required_are_in(job, ready):
+            self._start_degraded(job, at, ready, late)
+        elif job.unplaced and job.billed_resources == NOTHING:
             # What has no node yet has not begun to start, and costs nothing: it waits as long as it takes.
-            self._enter(
+            self._set_status(
                 job,
                 at,
                 Reason.STARTING_FUNCTIONS,
                 f"{len(unready)} of {len(job.pods)} functions have no node",
             )
         else:
-            self._give_back(job, at)
+            self._release_pods(job, at)
             self._failed(job, at, Reason.START_TIMED_OUT, late)
 
-    def _go_without(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
+    def _start_degraded(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
         """Start a whole epoch with `pods`, where others do not come: a probe's speed would not be the one asked for."""
         allocation = count_pods(pods)
         why = f"{why}; {allocation} instead of {job.wanted}"
-        self._take(act.Decide(at, job.name, allocation, EpochKind.REAL, (*job.why, why)))
+        self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.why, why)))
         self._resize(job, at)
 
     @staticmethod
-    def _needed_are_in(job: Job, pods: Iterable[PodId]) -> bool:
+    def _required_are_in(job: Job, pods: Iterable[PodId]) -> bool:
         pods = list(pods)
         workers, servers = count_pods(pods)
         return (
@@ -449,19 +453,19 @@ class Reducer:
         # What the gang held while it waited is paid first: the terms are about the money left after that.
         self._settle(job, at, Charge.RELEASE)
         allocation = job.held
-        kind, fraction, seconds = EpochKind.REAL, 1.0, None
-        if job.kind is EpochKind.MINI and (size := self._view(job).probe_size):
-            kind, (fraction, seconds) = EpochKind.MINI, size
+        kind, fraction, seconds = EpochKind.FULL, 1.0, None
+        if job.kind is EpochKind.PROBE and (size := self._view(job).probe_size):
+            kind, (fraction, seconds) = EpochKind.PROBE, size
             if allocation.workers > 1:
                 seconds = None
         terms = forecast.terms(job, allocation, fraction, seconds)
         if terms is None:
             payable = self._payable(job)
             if payable is None:
-                self._unpaid(job, at)
+                self._out_of_budget(job, at)
             else:
                 why = f"{allocation} is not covered by the budget any more: {payable} instead"
-                self._take(act.Decide(at, job.name, payable, EpochKind.REAL, (why,)))
+                self._emit(act.SetAllocation(at, job.name, payable, EpochKind.FULL, (why,)))
                 self._resize(job, at)
             return
         if seconds is not None:
@@ -471,9 +475,9 @@ class Reducer:
         attempt = job.failures + 1
         token = f"{job.name}.{job.attempts + 1}"
         same = job.group != "" and job.members == pods
-        reason = Reason.PROBING_SPEED if kind is EpochKind.MINI else Reason.TRAINING_EPOCH
+        reason = Reason.PROBING_SPEED if kind is EpochKind.PROBE else Reason.TRAINING_EPOCH
         number = len(job.epochs) + 1
-        self._take(
+        self._emit(
             act.RunEpoch(
                 at=at,
                 job=job.name,
@@ -493,88 +497,90 @@ class Reducer:
                 budget_bound=terms.budget_bound,
                 reservation=terms.reservation,
                 predicted_seconds=_as_tuple(terms.predicted),
-                patience=patience(job),
+                stall_timeouts=stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
             )
         )
         if (job.reason, job.message) != (reason, f"with {allocation}"):
-            self._enter(job, at, reason, f"with {allocation}")
+            self._set_status(job, at, reason, f"with {allocation}")
 
     def _failed(self, job: Job, at: float, reason: Reason, message: str) -> None:
         """An attempt failed: again from the last checkpoint, or the end, as the reason says."""
-        retry = MEANING[reason].retry
+        retry = REASON_INFO[reason].retry
         if retry is Retry.FREE or job.cancel:
-            self._moving.add(job.name)
+            self._runnable.add(job.name)
         elif retry is Retry.NEVER:
-            self._end(job, at, reason, message)
-        elif job.interrupt:
-            self._moving.add(job.name)
+            self._finish(job, at, reason, message)
+        elif job.suspend:
+            self._runnable.add(job.name)
         elif job.failures + 1 >= forecast.MAX_FAILURES:
-            self._end(job, at, reason, f"{message} ({forecast.MAX_FAILURES} attempts in a row failed)")
+            self._finish(job, at, reason, f"{message} ({forecast.MAX_FAILURES} attempts in a row failed)")
         else:
             pause = BACKOFF[job.failures]
             again = f"attempt {job.failures + 2} of {forecast.MAX_FAILURES} in {pause:g} s"
             if at + pause > self._idle_until(job):
-                self._give_back(job, at)
-            self._enter(job, at, Reason.BACKING_OFF, f"{reason.value}: {message}; {again}")
+                self._release_pods(job, at)
+            self._set_status(job, at, Reason.BACKING_OFF, f"{reason.value}: {message}; {again}")
             self._set_timer(job, at, at + pause)
 
     # -- money, ends, pods --------------------------------------------------------------------------------
 
     def _settle(self, job: Job, at: float, charge: Charge, gone_by: float = float("inf")) -> None:
         """Pay for what the gang held since the last settlement, at most until its lease ended or it was gone."""
-        if job.metered == NOTHING and not job.unbilled_invocations:
+        if job.billed_resources == NOTHING and not job.unbilled_invocations:
             return
         until = max(job.billed_until, min(at, gone_by, job.lease_until))
         amount = job.spec.spec.price_book.cost(
-            job.metered, until - job.billed_until, job.unbilled_invocations
+            job.billed_resources, until - job.billed_until, job.unbilled_invocations
         )
-        self._take(act.Settle(at, job.name, job.last_token, charge, min(amount, job.ledger.reserved), until))
+        self._emit(act.Settle(at, job.name, job.last_token, charge, min(amount, job.ledger.reserved), until))
 
-    def _give_back(self, job: Job, at: float) -> None:
+    def _release_pods(self, job: Job, at: float) -> None:
         pods = tuple(pod for pod, held in job.pods.items() if not held.releasing)
         if pods:
-            self._take(act.ReleasePods(at, job.name, pods))
+            self._emit(act.ReleasePods(at, job.name, pods))
 
-    def _end(self, job: Job, at: float, reason: Reason, message: str) -> None:
-        self._take(act.End(at, job.name, reason, message))
-        self._give_back(job, at)
+    def _finish(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        self._emit(act.Finish(at, job.name, reason, message))
+        self._release_pods(job, at)
         self._finish_ending(job, at)
 
     def _finish_ending(self, job: Job, at: float) -> None:
         if not job.pods and job.ending:
-            self._enter(job, at, *job.ending)
-            self._room_changed()
+            self._set_status(job, at, *job.ending)
+            self._capacity_changed()
 
-    def _wait(self, job: Job, at: float, plan: GangPlan | Wait, why: tuple[str, ...]) -> None:
+    def _stay_pending(self, job: Job, at: float, plan: GangPlan | Pending, why: tuple[str, ...]) -> None:
         """Say why the job waits: in the gang's numbers, or, where there is room now, in the policy's words."""
-        if isinstance(plan, Wait):
+        if isinstance(plan, Pending):
             reason, message = Reason(plan.reason.value), plan.message
         else:
             reason, message = Reason.DRAINING, why[-1] if why else "the policy keeps the room for other jobs"
         if reason is not Reason.NEVER_FITS:
-            self._wait_as(job, at, reason, message)
-        elif self.nodes.away and self.nodes.can_hold(job, job.minimum, ever=True):
-            self._wait_as(job, at, Reason.NODES_AWAY, f"{message}; {self.nodes.away_words()}")
+            self._stay_pending_as(job, at, reason, message)
+        elif self.nodes.unavailable and self.nodes.can_hold(job, job.minimum, ever=True):
+            self._stay_pending_as(
+                job, at, Reason.NODES_UNAVAILABLE, f"{message}; {self.nodes.describe_unavailable()}"
+            )
         else:
-            self._end(job, at, reason, message)
+            self._finish(job, at, reason, message)
 
-    def _wait_as(self, job: Job, at: float, reason: Reason, message: str) -> None:
+    def _stay_pending_as(self, job: Job, at: float, reason: Reason, message: str) -> None:
         if job.phase is not Phase.IDLE or (job.reason, job.message) != (reason, message):
-            self._enter(job, at, reason, message)
+            self._set_status(job, at, reason, message)
 
     def _set_timer(self, job: Job, at: float, due: float) -> None:
-        self._take(act.SetTimer(at, job.name, f"{job.name}.timer{job.timers + 1}", due))
+        self._emit(act.SetTimer(at, job.name, f"{job.name}.timer{job.timers + 1}", due))
 
-    def _enter(self, job: Job, at: float, reason: Reason, message: str) -> None:
-        self._take(act.Enter(at, job.name, reason, message))
+    def _set_status(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        self._emit(act.SetStatus(at, job.name, reason, message))
 
 
 def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:
     return None if interval is None else (interval.low, interval.expected, interval.high)
 
 
-_ROWS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
+_HANDLERS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.HandlerStarted: Reducer._handler_started,
     ev.NodesChanged: Reducer._nodes_changed,
     ev.JobSubmitted: Reducer._submitted,
@@ -585,7 +591,7 @@ _ROWS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.EpochFailed: Reducer._epoch_failed,
     ev.ModelsFitted: Reducer._models_fitted,
     ev.TimerFired: Reducer._timer_fired,
-    ev.CancelAsked: Reducer._stop_asked,
-    ev.InterruptAsked: Reducer._stop_asked,
-    ev.ResumeAsked: Reducer._resume_asked,
+    ev.CancelRequested: Reducer._stop_requested,
+    ev.SuspendRequested: Reducer._stop_requested,
+    ev.ResumeRequested: Reducer._resume_requested,
 }

@@ -6,7 +6,7 @@ does not happen any more. What is expected comes from the job's earlier epochs; 
 
 from __future__ import annotations
 
-from coach.core.jobs.actions import Patience
+from coach.core.jobs.actions import StallTimeouts
 from coach.core.jobs.job import Job
 from coach.core.spec.training import DataFormat
 
@@ -25,14 +25,14 @@ UNKNOWN_LOADING_SECONDS = 300.0
 LONGER = 4.0
 
 
-def patience(job: Job) -> Patience:
+def stall_timeouts(job: Job) -> StallTimeouts:
     """For the next epoch of `job`."""
     longer = LONGER**job.failures
     reports = [epoch.report for epoch in job.epochs]
     if not reports:
         own_data = job.spec.spec.data.format is DataFormat.CUSTOM  # is read by the members, while they form
         forming = UNKNOWN_LOADING_SECONDS if own_data else UNKNOWN_FORMING_SECONDS
-        return Patience(
+        return StallTimeouts(
             UNKNOWN_LOADING_SECONDS * longer,
             forming * longer,
             UNKNOWN_SECONDS * longer,
@@ -43,4 +43,4 @@ def patience(job: Job) -> Patience:
     step = max(report.train_seconds * job.spec.spec.batch_size / report.samples for report in reports)
     closing = max(report.evaluate_seconds + report.checkpoint_seconds for report in reports)
     borne = (STALL_SECONDS + STALL_FACTOR * seconds for seconds in (loading, forming, step, closing))
-    return Patience(*(seconds * longer for seconds in borne))
+    return StallTimeouts(*(seconds * longer for seconds in borne))

@@ -19,7 +19,7 @@ def on_its_way(job: Job) -> bool:
 
     Curves bend, so no fit is believed that calls a job hopeless while it still climbs at such a rate.
     """
-    values = [float(getattr(epoch.report, job.metric)) for epoch in job.real_epochs]
+    values = [float(getattr(epoch.report, job.metric)) for epoch in job.full_epochs]
     recent = values[-max(4, len(values) // 3) :]
     slope = statistics.linear_regression(range(len(recent)), recent).slope if len(recent) > 1 else 0.0
     reached = statistics.fmean(recent) + slope * (len(values) + len(recent) / 2)
@@ -31,7 +31,7 @@ def got_worse(job: Job) -> bool:
 
     Its running means lag behind for some epochs; then it gets better.
     """
-    values = [float(getattr(epoch.report, job.metric)) for epoch in job.real_epochs]
+    values = [float(getattr(epoch.report, job.metric)) for epoch in job.full_epochs]
     if not values:
         return False
     change = statistics.fmean(values[-3:]) - values[0]
@@ -42,17 +42,17 @@ def standstill(job: Job) -> tuple[Reason, str]:
     """Why a job that was told to stop does nothing more, and who goes on with it."""
     done = f"after {len(job.epochs)} epochs; go on with:"
     if job.stopped_by_user:
-        return Reason.INTERRUPTED, f"{done} coach resume {job.name}"
+        return Reason.SUSPENDED, f"{done} coach resume {job.name}"
     return Reason.HANDLER_STOPPED, f"{done} coach serve, or coach resume {job.name}"
 
 
-def verdict(job: Job) -> tuple[Reason, str] | None:
+def stop_decision(job: Job) -> tuple[Reason, str] | None:
     """Why the job ends now, with the numbers; None: it goes on."""
     spec = job.spec.spec
     target = spec.target
     real = job.real
-    if job.in_a_row >= target.epochs_in_a_row:
-        last = job.real_epochs[-target.epochs_in_a_row :]
+    if job.consecutive_hits >= target.epochs_in_a_row:
+        last = job.full_epochs[-target.epochs_in_a_row :]
         values = ", ".join(f"{getattr(e.report, job.metric):.4g}" for e in last)
         return (
             Reason.TARGET_REACHED,
@@ -61,7 +61,7 @@ def verdict(job: Job) -> tuple[Reason, str] | None:
     if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
         return Reason.TIME_LIMIT, f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
     if spec.max_epochs is not None and real >= spec.max_epochs:
-        best = (min if job.metric == "loss" else max)(getattr(e.report, job.metric) for e in job.real_epochs)
+        best = (min if job.metric == "loss" else max)(getattr(e.report, job.metric) for e in job.full_epochs)
         return (
             Reason.EPOCH_LIMIT,
             f"{real} of at most {spec.max_epochs} epochs done, best {job.metric} {best:.4g}, "

@@ -20,7 +20,7 @@ from functools import partial
 from typing import ClassVar
 
 from coach.core.cluster import Allocation
-from coach.core.estimation.speed import LEAST_EFFICIENCY
+from coach.core.estimation.speed import MIN_EFFICIENCY
 from coach.core.policies.api.base import (
     AllocationDecision,
     ClusterView,
@@ -42,7 +42,7 @@ class CoachPolicy:
 
     objective: Objective = Objective.SOONEST
     #: See `Climb.least_efficiency`.
-    least_efficiency: float = LEAST_EFFICIENCY
+    least_efficiency: float = MIN_EFFICIENCY
     cadence: float | None = None
     #: With room for all, each job gets what it would get alone (`Placing`).
     separable: ClassVar[bool] = True

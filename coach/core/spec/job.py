@@ -14,13 +14,13 @@ from pydantic import Field, model_validator
 from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.spec.resources import (
-    BookOrName,
     Budget,
     BudgetOrNone,
     InlinePrices,
     JobObjective,
     Policy,
     PolicyName,
+    PriceBookRef,
     Range,
     RoleResources,
     RolesResources,
@@ -30,6 +30,7 @@ from coach.core.spec.training import (
     Data,
     DataFormat,
     ErrorFactors,
+    ExperimentOverrides,
     JobClass,
     Metadata,
     MiniEpoch,
@@ -37,18 +38,18 @@ from coach.core.spec.training import (
     Model,
     Optimizer,
     Target,
-    Testing,
 )
-from coach.core.spec.types import Conflict, Duration, Image, Part, Whole, conflicts
+from coach.core.spec.types import CrossFieldError, Duration, Image, NonNegativeInt, SpecModel, conflicts
 
 __all__ = [
     "API_VERSION",
     "Budget",
     "Checkpoint",
-    "Conflict",
+    "CrossFieldError",
     "Data",
     "DataFormat",
     "ErrorFactors",
+    "ExperimentOverrides",
     "InlinePrices",
     "JobClass",
     "JobObjective",
@@ -65,7 +66,6 @@ __all__ = [
     "RoleResources",
     "RolesResources",
     "Target",
-    "Testing",
     "TrainingJob",
 ]
 
@@ -86,7 +86,7 @@ class Limits(NamedTuple):
         )
 
 
-class JobSpec(Part):
+class JobSpec(SpecModel):
     """Everything Coach needs to know of a job."""
 
     model: Model = Field(description="The model file: what is trained.")
@@ -108,14 +108,14 @@ class JobSpec(Part):
         "A duration, or seconds.",
         examples=["2h", 90],
     )
-    max_epochs: Whole | None = Field(
+    max_epochs: NonNegativeInt | None = Field(
         default=None,
         ge=1,
         le=10**6,
         description="Most real epochs; the job ends without its target after them.",
         examples=[50],
     )
-    priority: Whole = Field(
+    priority: NonNegativeInt = Field(
         default=0, ge=-(10**9), le=10**9, description="Jobs with a higher priority are placed first."
     )
     workers: Range = Field(default=Range(), description="Limits of the number of workers.")
@@ -123,7 +123,7 @@ class JobSpec(Part):
     resources: RolesResources = Field(
         default=RolesResources(), description="What one instance of each role requests."
     )
-    batch_size: Whole = Field(
+    batch_size: NonNegativeInt = Field(
         default=64,
         ge=1,
         le=10**6,
@@ -134,7 +134,7 @@ class JobSpec(Part):
         description="The optimizer. Without it the model file's `optimizer()`, and without that SGD at 0.01.",
         examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}],
     )
-    seed: Whole = Field(
+    seed: NonNegativeInt = Field(
         default=0, ge=0, le=2**31 - 1, description="Seed of the weights and of the order of the samples."
     )
     mode: Mode = Field(default=Mode.SYNC, description="Whether workers step together or each for itself.")
@@ -148,7 +148,7 @@ class JobSpec(Part):
     )
     mini_epoch: MiniEpoch = Field(default=MiniEpoch(), description="How long a probe may take.")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where checkpoints go.")
-    prices: BookOrName = Field(
+    prices: PriceBookRef = Field(
         default="cloud-functions",
         description="What is billed: the name of a shipped price book, or a book of one's own.",
         examples=["flat"],
@@ -161,7 +161,7 @@ class JobSpec(Part):
     policy: Policy = Field(
         default=Policy(), description="Who chooses how many workers and servers an epoch gets."
     )
-    testing: Testing | None = Field(default=None, description="For experiments only.")
+    testing: ExperimentOverrides | None = Field(default=None, description="For experiments only.")
 
     @model_validator(mode="after")
     def _goes_together(self) -> JobSpec:
@@ -170,19 +170,23 @@ class JobSpec(Part):
             raise conflicts(*found)
         return self
 
-    def _conflicts(self) -> list[Conflict]:
+    def _conflicts(self) -> list[CrossFieldError]:
         found = []
         size, most = self.batch_size, self.workers.max
         if most > size:
             at, others = ("workers", "max"), (("batchSize",),)
             found.append(
-                Conflict(at, f"more than batchSize, which is {size}", "at most one worker a sample", others)
+                CrossFieldError(
+                    at, f"more than batchSize, which is {size}", "at most one worker a sample", others
+                )
             )
         if isinstance(self.budget, Budget) and self.budget.currency != self.price_book.currency:
             book = self.price_book
             problem = f"not the currency of the price book {book.name}, which is {book.currency}"
             found.append(
-                Conflict(("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),))
+                CrossFieldError(
+                    ("budget", "currency"), problem, f"{book.currency}, or other prices", (("prices",),)
+                )
             )
         fixed = self.policy.allocation
         if fixed is not None:
@@ -192,7 +196,9 @@ class JobSpec(Part):
             ):
                 if not limits.min <= count <= limits.max:
                     right = f"{limits.min} to {limits.max}, or other limits in spec.{key}"
-                    found.append(Conflict(("policy", key), "outside the job's limits", right, ((key,),)))
+                    found.append(
+                        CrossFieldError(("policy", key), "outside the job's limits", right, ((key,),))
+                    )
         return found
 
     @property
@@ -220,7 +226,7 @@ class JobSpec(Part):
         return self.testing.error_factors if self.testing else ErrorFactors()
 
 
-class TrainingJob(Part):
+class TrainingJob(SpecModel):
     """One job file's document."""
 
     api_version: Literal["coach.dev/v1alpha1"] = Field(

@@ -12,20 +12,20 @@ from coach.core.cluster import Allocation, Resources, Role
 from coach.core.money import PRICE_BOOKS, PriceBook
 from coach.core.spec import quantities
 from coach.core.spec.types import (
-    Conflict,
     Cpu,
+    CrossFieldError,
     Currency,
+    Identifier,
     Memory,
+    NonNegativeInt,
     Number,
-    Part,
     Price,
-    Whole,
-    Word,
+    SpecModel,
     conflicts,
 )
 
 #: More workers or servers than this are a slip of the finger, not a job.
-MOST_INSTANCES = 1024
+MAX_INSTANCES = 1024
 
 
 class PolicyName(StrEnum):
@@ -42,7 +42,7 @@ class JobObjective(StrEnum):
     CHEAPEST = "cheapest"
 
 
-class Budget(Part):
+class Budget(SpecModel):
     """What may be spent, at most."""
 
     amount: Number = Field(
@@ -53,10 +53,10 @@ class Budget(Part):
     )
 
 
-class InlinePrices(Part):
+class InlinePrices(SpecModel):
     """A price book of one's own, in currency units."""
 
-    name: Word = Field(
+    name: Identifier = Field(
         description="What reports call it; not the name of a shipped book.", examples=["our-cluster"]
     )
     currency: Currency = Field(description="ISO 4217 code.", examples=["EUR"])
@@ -68,7 +68,7 @@ class InlinePrices(Part):
     @model_validator(mode="after")
     def _is_not_a_shipped_name(self) -> InlinePrices:
         if self.name in PRICE_BOOKS:
-            raise conflicts(Conflict(("name",), "the name of a shipped price book", "another name"))
+            raise conflicts(CrossFieldError(("name",), "the name of a shipped price book", "another name"))
         return self
 
     def book(self) -> PriceBook:
@@ -85,35 +85,39 @@ def _branch(value: Any) -> str:
 BudgetOrNone = Annotated[
     Annotated[Budget, Tag("<object>")] | Annotated[Literal["none"], Tag("<word>")], Discriminator(_branch)
 ]
-BookOrName = Annotated[
+PriceBookRef = Annotated[
     Annotated[InlinePrices, Tag("<object>")] | Annotated[Literal["cloud-functions", "flat"], Tag("<word>")],
     Discriminator(_branch),
 ]
 
 
-class Range(Part):
+class Range(SpecModel):
     """How many instances of a role a job may have."""
 
-    min: Whole = Field(default=1, ge=1, le=MOST_INSTANCES, description="The fewest an epoch may run with.")
-    max: Whole = Field(default=4, ge=1, le=MOST_INSTANCES, description="The most an epoch may run with.")
+    min: NonNegativeInt = Field(
+        default=1, ge=1, le=MAX_INSTANCES, description="The fewest an epoch may run with."
+    )
+    max: NonNegativeInt = Field(
+        default=4, ge=1, le=MAX_INSTANCES, description="The most an epoch may run with."
+    )
 
     @model_validator(mode="after")
     def _is_not_empty(self) -> Range:
         if self.min > self.max:
             raise conflicts(
-                Conflict(("min",), f"more than max, which is {self.max}", "at most max", (("max",),))
+                CrossFieldError(("min",), f"more than max, which is {self.max}", "at most max", (("max",),))
             )
         return self
 
 
-class RoleResources(Part):
+class RoleResources(SpecModel):
     """What one instance of a role requests, and is billed for."""
 
     cpu: Cpu = Field(
         description="Cores, as Kubernetes writes them: `500m` is half a core.", examples=["500m"]
     )
     memory: Memory = Field(description="Memory, as Kubernetes writes it.", examples=["1Gi"])
-    gpu: Whole = Field(default=0, ge=0, le=64, description="Whole GPU devices.")
+    gpu: NonNegativeInt = Field(default=0, ge=0, le=64, description="Whole GPU devices.")
 
     @property
     def resources(self) -> Resources:
@@ -127,7 +131,7 @@ def _shared(*_each: Resources) -> dict[Allocation, Resources]:
     return {}
 
 
-class RolesResources(Part):
+class RolesResources(SpecModel):
     """What each role requests."""
 
     scheduler: RoleResources = Field(
@@ -165,24 +169,24 @@ class RolesResources(Part):
         return _shared(*self.each)
 
 
-class Policy(Part):
+class Policy(SpecModel):
     """Who chooses how many workers and servers an epoch gets."""
 
     name: PolicyName = Field(
         default=PolicyName.COACH,
         description="`coach` chooses epoch by epoch; `static` always takes `workers` and `servers`.",
     )
-    workers: Whole | None = Field(
+    workers: NonNegativeInt | None = Field(
         default=None,
         ge=1,
-        le=MOST_INSTANCES,
+        le=MAX_INSTANCES,
         description="Workers of every epoch, for `static` only.",
         examples=[2],
     )
-    servers: Whole | None = Field(
+    servers: NonNegativeInt | None = Field(
         default=None,
         ge=1,
-        le=MOST_INSTANCES,
+        le=MAX_INSTANCES,
         description="Servers of every epoch, for `static` only.",
         examples=[2],
     )
@@ -192,11 +196,15 @@ class Policy(Part):
         found = []
         for key, count in (("workers", self.workers), ("servers", self.servers)):
             if self.name is PolicyName.STATIC and count is None:
-                found.append(Conflict((key,), "required", "a count, for the policy static", (("name",),)))
+                found.append(
+                    CrossFieldError((key,), "required", "a count, for the policy static", (("name",),))
+                )
             if self.name is not PolicyName.STATIC and count is not None:
                 right = "name: static beside it, or spec.workers and spec.servers for limits"
                 found.append(
-                    Conflict((key,), f"has no meaning for the policy {self.name.value}", right, (("name",),))
+                    CrossFieldError(
+                        (key,), f"has no meaning for the policy {self.name.value}", right, (("name",),)
+                    )
                 )
         if found:
             raise conflicts(*found)

@@ -14,16 +14,16 @@ from pydantic import ConfigDict, Field, model_validator
 from coach.core.spec.types import (
     Argument,
     ArgumentName,
-    Conflict,
+    CrossFieldError,
     JobName,
     LabelKey,
     LabelValue,
+    NonNegativeInt,
     Number,
     OptimizerName,
-    Part,
     Sha256,
+    SpecModel,
     Uri,
-    Whole,
     conflicts,
 )
 
@@ -58,7 +58,7 @@ class JobClass(StrEnum):
     BEST_EFFORT = "best-effort"
 
 
-class Model(Part):
+class Model(SpecModel):
     """The model file: what is trained."""
 
     file: Uri = Field(
@@ -73,7 +73,7 @@ class Model(Part):
     )
 
 
-class Data(Part):
+class Data(SpecModel):
     """The data set it is trained on."""
 
     uri: Uri | None = Field(
@@ -88,7 +88,7 @@ class Data(Part):
         "or whatever the model file's `data()` reads.",
         examples=["digits-json"],
     )
-    size: Whole | None = Field(
+    size: NonNegativeInt | None = Field(
         default=None,
         ge=1,
         le=10**10,
@@ -106,14 +106,14 @@ class Data(Part):
         format_key = (("format",),)
         if self.uri is None and self.format.needs_uri:
             right = f"where the {self.format.value} data set is"
-            raise conflicts(Conflict(("uri",), "required", right, format_key))
+            raise conflicts(CrossFieldError(("uri",), "required", right, format_key))
         if self.uri is not None and self.format is DataFormat.DIGITS_8X8:
             right = "no uri: scikit-learn ships these digits"
-            raise conflicts(Conflict(("uri",), "has no meaning for digits8x8", right, format_key))
+            raise conflicts(CrossFieldError(("uri",), "has no meaning for digits8x8", right, format_key))
         return self
 
 
-class Target(Part):
+class Target(SpecModel):
     """When the job is done: a loss to come down to or an accuracy to reach, and for how long."""
 
     loss: Number | None = Field(
@@ -130,17 +130,19 @@ class Target(Part):
         description="Done at this share of right answers on the test split, or above.",
         examples=[0.97],
     )
-    epochs_in_a_row: Whole = Field(
+    epochs_in_a_row: NonNegativeInt = Field(
         default=3, ge=1, le=1000, description="Real epochs in a row that must hold the target."
     )
 
     @model_validator(mode="after")
     def _has_one_measure(self) -> Target:
         if self.loss is None and self.accuracy is None:
-            raise conflicts(Conflict((), "no measure", "one of loss and accuracy"))
+            raise conflicts(CrossFieldError((), "no measure", "one of loss and accuracy"))
         if self.loss is not None and self.accuracy is not None:
             raise conflicts(
-                Conflict(("accuracy",), "a second measure beside loss", "only one of loss and accuracy")
+                CrossFieldError(
+                    ("accuracy",), "a second measure beside loss", "only one of loss and accuracy"
+                )
             )
         return self
 
@@ -151,7 +153,7 @@ class Target(Part):
         return accuracy is not None and self.accuracy is not None and accuracy >= self.accuracy
 
 
-class Optimizer(Part):
+class Optimizer(SpecModel):
     """The optimizer. Further keys are MXNet's own arguments of it, such as `momentum` and `wd`."""
 
     model_config = ConfigDict(extra="allow")
@@ -164,9 +166,9 @@ class Optimizer(Part):
     def _says_nothing_twice(self) -> Optimizer:
         extra = self.__pydantic_extra__ or {}
         if len(extra) > 32:
-            raise conflicts(Conflict((), f"{len(extra)} further arguments", "at most 32"))
+            raise conflicts(CrossFieldError((), f"{len(extra)} further arguments", "at most 32"))
         if "learning_rate" in extra:
-            raise conflicts(Conflict(("learning_rate",), "said twice", "learningRate alone"))
+            raise conflicts(CrossFieldError(("learning_rate",), "said twice", "learningRate alone"))
         return self
 
     @property
@@ -175,7 +177,7 @@ class Optimizer(Part):
         return {"learning_rate": self.learning_rate, **(self.__pydantic_extra__ or {})}
 
 
-class MiniEpoch(Part):
+class MiniEpoch(SpecModel):
     """How long a probe may take: a mini-epoch trains a part of the data to measure speed."""
 
     min_seconds: Number = Field(
@@ -195,7 +197,7 @@ class MiniEpoch(Part):
     def _is_not_empty(self) -> MiniEpoch:
         if self.min_seconds >= self.max_seconds:
             raise conflicts(
-                Conflict(
+                CrossFieldError(
                     ("minSeconds",),
                     f"not below maxSeconds, which is {self.max_seconds:g}",
                     "less",
@@ -205,7 +207,7 @@ class MiniEpoch(Part):
         return self
 
 
-class Checkpoint(Part):
+class Checkpoint(SpecModel):
     """Where checkpoints go."""
 
     uri: Uri | None = Field(
@@ -216,7 +218,7 @@ class Checkpoint(Part):
     )
 
 
-class ErrorFactors(Part):
+class ErrorFactors(SpecModel):
     """What predictions are multiplied with, to see what errors do (the thesis's testing errors)."""
 
     speed: Number = Field(
@@ -233,7 +235,7 @@ class ErrorFactors(Part):
     )
 
 
-class Testing(Part):
+class ExperimentOverrides(SpecModel):
     """For experiments only."""
 
     __test__ = False  # pytest would take the name for a test class
@@ -243,7 +245,7 @@ class Testing(Part):
     )
 
 
-class Metadata(Part):
+class Metadata(SpecModel):
     """What the job is called."""
 
     name: JobName = Field(

@@ -33,7 +33,7 @@ _LABEL_VALUE_PATTERN = r"^([A-Za-z0-9]([-A-Za-z0-9_.]{0,61}[A-Za-z0-9])?)?$"
 
 ARGUMENT_NAME_PATTERN = r"^[a-z][a-z0-9_]{0,39}$"
 _NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-_WORD_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
+_IDENTIFIER_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 _OPTIMIZER_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
 _IMAGE_PATTERN = r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$"
 _CURRENCY_PATTERN = r"^[A-Z]{3}$"
@@ -46,7 +46,7 @@ IN_WORDS = {
     _LABEL_VALUE_PATTERN: "at most 63 letters, digits and -_. with a letter or digit at both ends",
     ARGUMENT_NAME_PATTERN: "the name of an MXNet argument, such as momentum",
     _NAME_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
-    _WORD_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
+    _IDENTIFIER_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
     _OPTIMIZER_PATTERN: "the name of an MXNet optimizer",
     _IMAGE_PATTERN: "the name of a container image",
     _CURRENCY_PATTERN: "three capital letters",
@@ -129,7 +129,7 @@ def _argument(value: Any) -> Any:
 #: Characters of a path or URI.
 LONGEST_URI = 2048
 
-Whole = Annotated[int, Strict()]
+NonNegativeInt = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Text = Annotated[str, Strict()]
 Uri = Annotated[
@@ -139,7 +139,7 @@ Uri = Annotated[
 ]
 Sha256 = Annotated[Text, StringConstraints(pattern=_SHA256_PATTERN)]
 Currency = Annotated[Text, StringConstraints(pattern=_CURRENCY_PATTERN)]
-Word = Annotated[Text, StringConstraints(pattern=_WORD_PATTERN)]
+Identifier = Annotated[Text, StringConstraints(pattern=_IDENTIFIER_PATTERN)]
 JobName = Annotated[Text, StringConstraints(min_length=1, max_length=40, pattern=_NAME_PATTERN)]
 Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
 Price = Annotated[Number, Field(ge=0, le=1e6)]
@@ -178,7 +178,7 @@ LabelValue = Annotated[Text, StringConstraints(pattern=_LABEL_VALUE_PATTERN)]
 
 
 @dataclass(frozen=True, slots=True)
-class Conflict:
+class CrossFieldError:
     """Fields that do not go together: `at` is the one to change, `others` those it disagrees with.
 
     Both are paths of YAML keys from the part that found the conflict.
@@ -194,14 +194,14 @@ class Conflict:
         return f"{where}: {self.problem} - {self.right}" if where else f"{self.problem} - {self.right}"
 
 
-def conflicts(*found: Conflict) -> PydanticCustomError:
+def conflicts(*found: CrossFieldError) -> PydanticCustomError:
     """All conflicts of one part as one error; readers find them under `ctx["conflicts"]`."""
     return PydanticCustomError(
         "conflicts", "{text}", {"text": "; ".join(map(str, found)), "conflicts": found}
     )
 
 
-class Part(BaseModel):
+class SpecModel(BaseModel):
     """What all parts of a job file share: frozen, no unknown keys, camelCase in YAML and JSON."""
 
     model_config = ConfigDict(

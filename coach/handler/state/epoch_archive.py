@@ -19,7 +19,7 @@ UNPACKED = 10_000
 _EPOCHS: TypeAdapter[list[Epoch]] = TypeAdapter(list[Epoch])
 
 
-class Packed(list[Epoch]):
+class EpochArchive(list[Epoch]):
     """Behaves as the list of all epochs; its own items are the last ones, those before them are `packed`.
 
     `packed` is any number of zlib streams, one after the other, each of a JSON array; `count` epochs are in it. They
@@ -34,7 +34,7 @@ class Packed(list[Epoch]):
         self._unpacked_count = 0
 
     @classmethod
-    def of(cls, epochs: list[Epoch]) -> Packed:
+    def of(cls, epochs: list[Epoch]) -> EpochArchive:
         """The same epochs; itself where it is one."""
         return epochs if isinstance(epochs, cls) else cls(epochs)
 
@@ -116,10 +116,10 @@ class _Lately:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: OrderedDict[int, Packed] = OrderedDict()
+        self._kept: OrderedDict[int, EpochArchive] = OrderedDict()
         self._epochs = 0
 
-    def keep(self, owner: Packed, epochs: list[Epoch]) -> None:
+    def keep(self, owner: EpochArchive, epochs: list[Epoch]) -> None:
         with self._lock:
             if self._kept.pop(id(owner), None) is not None:
                 self._epochs -= owner._unpacked_count
@@ -138,9 +138,9 @@ _LATELY = _Lately()
 def _as_list(name: str) -> Any:
     plain = getattr(list, name)
 
-    def method(self: Packed, *arguments: Any) -> Any:
+    def method(self: EpochArchive, *arguments: Any) -> Any:
         return plain(
-            list(self), *(list(other) if isinstance(other, Packed) else other for other in arguments)
+            list(self), *(list(other) if isinstance(other, EpochArchive) else other for other in arguments)
         )
 
     method.__name__ = name
@@ -150,7 +150,7 @@ def _as_list(name: str) -> Any:
 def _changing(name: str) -> Any:
     plain = getattr(list, name)
 
-    def method(self: Packed, *arguments: Any, **named: Any) -> Any:
+    def method(self: EpochArchive, *arguments: Any, **named: Any) -> Any:
         self._unpack()
         return plain(self, *arguments, **named)
 
@@ -159,9 +159,9 @@ def _changing(name: str) -> Any:
 
 
 for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add__", "__mul__", "__rmul__"):
-    setattr(Packed, _name, _as_list(_name))
+    setattr(EpochArchive, _name, _as_list(_name))
 for _name in ("__contains__", "__repr__", "copy", "count", "index"):
-    setattr(Packed, _name, _as_list(_name))
+    setattr(EpochArchive, _name, _as_list(_name))
 #: `append` and `extend` are the list's own: what is new comes last.
 for _name in (
     "__setitem__",
@@ -174,4 +174,4 @@ for _name in (
     "reverse",
     "sort",
 ):
-    setattr(Packed, _name, _changing(_name))
+    setattr(EpochArchive, _name, _changing(_name))

@@ -25,8 +25,8 @@ from coach.core.jobs.fold import apply, submitted
 from coach.core.jobs.job import Job
 from coach.handler.clock import Clock
 from coach.handler.state.codec import Record, decode, encode
-from coach.handler.state.journal_file import HANDLING, check_version, lock_file, take_over
-from coach.handler.state.snapshots import freeze, shape, thaw
+from coach.handler.state.journal_file import HANDLING, acquire_fence, check_version, lock_file
+from coach.handler.state.snapshots import dump, load, shape
 
 log = logging.getLogger(__name__)
 
@@ -50,7 +50,7 @@ RECORD_BYTES = 512
 #: Among so many records at the end is the one with the latest time: they are written nearly in its order.
 LAST_RECORDS = 1_000
 #: A job's first snapshot comes after so many bytes of records: some epochs.
-LEAST_BYTES = 8 * 1024
+MIN_BYTES = 8 * 1024
 
 
 class Journal:
@@ -81,7 +81,7 @@ class Journal:
         try:
             lock_file(path, lock)
             connection = sqlite3.connect(path, isolation_level=None)
-            token = take_over(path, connection)
+            token = acquire_fence(path, connection)
         except BaseException:
             if connection is not None:
                 connection.close()
@@ -142,7 +142,7 @@ class Journal:
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
 
-    def due(self, job: str) -> bool:
+    def snapshot_due(self, job: str) -> bool:
         """Whether a job's records since its last snapshot take as much room as that: time for the next.
 
         So all its snapshots together take no more than its records, and what is to be folded stays short, however
@@ -155,16 +155,16 @@ class Journal:
             (records,) = self._connection.execute(query, (job, seq)).fetchone()
             self._unknown[job] = records * RECORD_BYTES, known
         unknown, known = self._unknown[job]
-        return unknown >= max(known, LEAST_BYTES)
+        return unknown >= max(known, MIN_BYTES)
 
-    def remember(self, *jobs: Job) -> None:
+    def save_snapshots(self, *jobs: Job) -> None:
         """Keep jobs as they are after the last record, in one transaction: what was before need not be folded again.
 
         They may be lost with the machine, unlike records. Raises PermanentError where another handler has taken the
         journal over.
         """
         try:
-            rows = [(job.name, shape(), *freeze(job)) for job in jobs]
+            rows = [(job.name, shape(), *dump(job)) for job in jobs]
             self._connection.execute("PRAGMA synchronous=NORMAL")
             with self._transaction():
                 self._connection.executemany(_REMEMBER, rows)
@@ -224,7 +224,7 @@ class Journal:
                 elif job is not None:
                     apply(job, record)
             if job is not None:
-                for curve in (job.curve, *job.real_curves):
+                for curve in (job.curve, *job.full_epoch_curves):
                     if curve is not None:
                         curve.shrink()
                 found.append((born, job))
@@ -237,7 +237,7 @@ class Journal:
         with contextlib.suppress(sqlite3.OperationalError):  # a journal that no handler has opened since
             for name, born, seq, *frozen in self._connection.execute(query, (shape(),)):
                 with contextlib.suppress(ValueError):
-                    found[name] = born, seq, thaw(*frozen)
+                    found[name] = born, seq, load(*frozen)
         return found
 
     def handling(self) -> Iterator[Record]:
@@ -253,11 +253,11 @@ class Journal:
         started = row and self._decoded(*row)
         if not isinstance(started, HandlerStarted):
             return ()
-        away = started.away
+        unavailable = started.unavailable
         for _, record in self.records("", row[0]):
             if isinstance(record, NodesChanged):
-                away = record.away
-        return tuple(node for node in started.nodes if node.name not in away)
+                unavailable = record.unavailable
+        return tuple(node for node in started.nodes if node.name not in unavailable)
 
     def last_at(self) -> float:
         """Time of the last record, seconds since 1970; 0 for an empty journal."""

@@ -54,7 +54,7 @@ def lock_file(path: Path, lock: IO[str]) -> None:
             time.sleep(pause)
 
 
-def take_over(path: Path, connection: sqlite3.Connection) -> int:
+def acquire_fence(path: Path, connection: sqlite3.Connection) -> int:
     """Prepare the file for writing; the fencing token, higher than any before it."""
     try:
         connection.execute("PRAGMA journal_mode=WAL")

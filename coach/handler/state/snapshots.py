@@ -15,10 +15,10 @@ from pydantic import TypeAdapter
 
 from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.epoch import Epoch, EpochReport
-from coach.core.jobs.fitted_models import Curve, Surface
+from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import Held, Job
 from coach.core.spec.job import TrainingJob
-from coach.handler.state.epoch_archive import Packed
+from coach.handler.state.epoch_archive import EpochArchive
 
 #: Fields that are kept in another way: as plain JSON, made again where somebody looks at them, or without what is
 #: said twice. Of the epochs only those that are not packed.
@@ -32,30 +32,30 @@ _OTHERWISE: dict[str, Any] = {
 }
 
 
-def freeze(job: Job) -> tuple[str, int, bytes]:
+def dump(job: Job) -> tuple[str, int, bytes]:
     """The job, how many of its epochs are packed, and these. Packs all that can be, in the job itself too."""
-    job.epochs = epochs = Packed.of(job.epochs)
+    job.epochs = epochs = EpochArchive.of(job.epochs)
     epochs.pack()
     values = {name: getattr(job, name) for name in _types()}
     values["spec"] = job.spec.to_json()
     values["pods"] = tuple(job.pods.values())
     values["epochs"] = epochs.last
     values["surface"] = job.surface and job.surface.data
-    values["curve"] = job.curve and (job.curve.text, job.curve.passes)
-    values["real_curves"] = tuple((curve.text, curve.passes) for curve in job.real_curves)
+    values["curve"] = job.curve and (job.curve.text, job.curve.epochs_trained)
+    values["real_curves"] = tuple((curve.text, curve.epochs_trained) for curve in job.full_epoch_curves)
     return _adapter().dump_json(_mirror()(**values)).decode(), epochs.count_packed, epochs.packed
 
 
-def thaw(body: str, count: int, packed: bytes) -> Job:
-    """The job that `freeze` wrote. Raises ValueError for what is none."""
+def load(body: str, count: int, packed: bytes) -> Job:
+    """The job that `dump` wrote. Raises ValueError for what is none."""
     mirror = _adapter().validate_json(body)
     values = {name: getattr(mirror, name) for name in _types()}
     values["spec"] = TrainingJob.from_json(mirror.spec)
     values["pods"] = {held.pod.id: held for held in mirror.pods}
-    values["epochs"] = Packed(mirror.epochs, packed, count)
-    values["surface"] = None if mirror.surface is None else Surface(mirror.surface)
-    values["curve"] = None if mirror.curve is None else Curve(*mirror.curve)
-    values["real_curves"] = curves = tuple(Curve(*curve) for curve in mirror.real_curves)
+    values["epochs"] = EpochArchive(mirror.epochs, packed, count)
+    values["surface"] = None if mirror.surface is None else FittedSpeed(mirror.surface)
+    values["curve"] = None if mirror.curve is None else FittedCurve(*mirror.curve)
+    values["real_curves"] = curves = tuple(FittedCurve(*curve) for curve in mirror.full_epoch_curves)
     if curves and curves[-1] == values["curve"]:
         values["curve"] = curves[-1]  # one and the same, as it was
     return Job(**values)

@@ -31,13 +31,13 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
 
 #: Handlers at the same time in one state folder; more is a mistake in a script.
-MOST_JOURNALS = 64
+MAX_JOURNALS = 64
 #: Longest job name, as `coach.core.spec.types.JobName` has it.
 LONGEST_NAME = 40
 
 
 @dataclass(frozen=True, slots=True)
-class Past:
+class StoredJob:
     """A job of some journal. `held`: a handler has that journal now. `nodes`: every cluster it ran epochs on.
 
     `asked_at`: when the handler started that it was last submitted to or resumed by. `stopped`: its user stopped it.
@@ -70,10 +70,10 @@ class _Handlers:
         for record in records:
             if isinstance(record, ev.HandlerStarted):
                 found.starts.append(record)
-            elif isinstance(record, ev.JobSubmitted | ev.ResumeAsked):
+            elif isinstance(record, ev.JobSubmitted | ev.ResumeRequested):
                 found.asked_at[record.job] = found.starts[-1].at if found.starts else 0.0
                 found.stopped.discard(record.job)
-            elif isinstance(record, ev.InterruptAsked) and record.by_user:
+            elif isinstance(record, ev.SuspendRequested) and record.by_user:
                 found.stopped.add(record.job)
         return found
 
@@ -90,14 +90,14 @@ class _Handlers:
         return bisect_right(self.starts, at, key=lambda start: start.at)
 
 
-class Home:
+class StateDirectory:
     """The state folder at `path`; it need not exist yet."""
 
     def __init__(self, path: Path) -> None:
         self.path = path
 
     @classmethod
-    def default(cls) -> Home:
+    def default(cls) -> StateDirectory:
         """By COACH_HOME, else in the XDG data folder."""
         chosen = os.environ.get("COACH_HOME")
         if chosen:
@@ -119,10 +119,10 @@ class Home:
 
     def journals(self) -> list[Path]:
         """The journals there are, in order."""
-        paths = (self.journal(number) for number in range(1, MOST_JOURNALS + 1))
+        paths = (self.journal(number) for number in range(1, MAX_JOURNALS + 1))
         return [path for path in paths if path.exists()]
 
-    def past(self) -> dict[str, Past]:
+    def past(self) -> dict[str, StoredJob]:
         """All jobs of all journals by name, in the order of their submission."""
         found = []
         for path in self.journals():
@@ -139,14 +139,14 @@ class Home:
                 journal.close()
             for name, job in jobs.items():
                 asked_at, stopped = handlers.asked_at.get(name, 0.0), name in handlers.stopped
-                found.append(Past(job, path, held, handlers.nodes(job), asked_at, stopped))
+                found.append(StoredJob(job, path, held, handlers.nodes(job), asked_at, stopped))
         return {past.job.name: past for past in sorted(found, key=lambda past: past.job.submitted_at)}
 
-    def records(self, past: Past) -> list[Record]:
+    def records(self, past: StoredJob) -> list[Record]:
         """The records that concern a job, those of its handler included."""
         return [record for _, record in self.records_after(past, 0)]
 
-    def records_after(self, past: Past, after: int) -> list[tuple[int, Record]]:
+    def records_after(self, past: StoredJob, after: int) -> list[tuple[int, Record]]:
         """(seq, record) of those later than `after`."""
         journal = Journal.read(past.journal)
         try:
@@ -154,7 +154,7 @@ class Home:
         finally:
             journal.close()
 
-    def nodes(self, past: Past) -> tuple[Node, ...]:
+    def nodes(self, past: StoredJob) -> tuple[Node, ...]:
         """The cluster of the handler that has the job's journal, or had it last."""
         journal = Journal.read(past.journal)
         try:
@@ -162,7 +162,7 @@ class Home:
         finally:
             journal.close()
 
-    def held(self, past: Past) -> bool:
+    def held(self, past: StoredJob) -> bool:
         """Whether a handler has the job's journal now."""
         journal = Journal.read(past.journal)
         try:
@@ -197,10 +197,10 @@ class Home:
         """
         if wanted is not None:
             return Journal.write(wanted)
-        for number in range(1, MOST_JOURNALS + 1):
+        for number in range(1, MAX_JOURNALS + 1):
             with contextlib.suppress(JournalBusyError):
                 return Journal.write(self.journal(number))
-        raise UserError(f"{self.path}: {MOST_JOURNALS} handlers run already; wait for one to end: coach ps")
+        raise UserError(f"{self.path}: {MAX_JOURNALS} handlers run already; wait for one to end: coach ps")
 
 
 def unknown_job(name: str, known: Iterable[str]) -> UserError:
@@ -220,7 +220,7 @@ class Chosen:
     """What becomes of a job file: the `past` job goes on, or a new one starts; `said`: why under another name."""
 
     spec: TrainingJob
-    past: Past | None = None
+    past: StoredJob | None = None
     said: str = ""
 
     @property
@@ -229,7 +229,7 @@ class Chosen:
         return self.spec.name
 
 
-def choose(spec: TrainingJob, past: dict[str, Past], taken: Iterable[str] = ()) -> Chosen:
+def choose(spec: TrainingJob, past: dict[str, StoredJob], taken: Iterable[str] = ()) -> Chosen:
     """Go on with the job of this file that was left in the middle, or find the new one a free name.
 
     The family of a name is `name`, `name-2`, `name-3`...; its members are looked at from the youngest. One that has
@@ -260,7 +260,7 @@ def _numbered(name: str, number: int) -> str:
     return name[: LONGEST_NAME - len(ending)].rstrip("-") + ending
 
 
-def _why_not(known: list[Past], spec: TrainingJob) -> str:
+def _why_not(known: list[StoredJob], spec: TrainingJob) -> str:
     same = next((one for one in known if one.job.name == spec.name), None)
     if same is None:
         return f"{spec.name}: there are two of this name"

@@ -39,12 +39,12 @@ PROGRAMS = {"ip": "iproute2", "tc": "iproute2", "unshare": "util-linux", "nsente
 SPACE = ipaddress.IPv4Network("198.18.0.0/15")
 BLOCKS = tuple(SPACE.subnets(new_prefix=18))
 #: So that each node has 256 addresses of a block, and as many are the handler's.
-MOST_NODES = 62
+MAX_NODES = 62
 #: Bits/s of tc's units.
 UNITS = {"kbit": 1e3, "mbit": 1e6, "gbit": 1e9}
 #: A bucket holds what passes in so many seconds, and at least a few of the largest packets (64 KiB).
 BUCKET_SECONDS = 0.005
-LEAST_BUCKET = 128 * 1024
+MIN_BUCKET = 128 * 1024
 #: Seconds that a packet may wait for tokens; more are dropped, and TCP slows down.
 LONGEST_WAIT = "50ms"
 #: Seconds for one command, on a very busy machine.
@@ -76,7 +76,7 @@ class Bandwidth:
     @property
     def bucket(self) -> str:
         """The arguments of a queueing discipline that keeps to it."""
-        size = max(LEAST_BUCKET, int(self.bits / 8 * BUCKET_SECONDS))
+        size = max(MIN_BUCKET, int(self.bits / 8 * BUCKET_SECONDS))
         return f"tbf rate {self.text} burst {size} latency {LONGEST_WAIT}"
 
 
@@ -87,9 +87,9 @@ def limited(nodes: Sequence[Node], bandwidth: Bandwidth) -> tuple[Node, ...]:
 
 def require(nodes: Sequence[Node]) -> None:
     """Raise the one error that says what is missing here for a limited network; PermanentError or UserError."""
-    if len(nodes) > MOST_NODES:
+    if len(nodes) > MAX_NODES:
         raise UserError(
-            f"--bandwidth: {len(nodes)} nodes; at most {MOST_NODES} have a network; ask for fewer in --nodes"
+            f"--bandwidth: {len(nodes)} nodes; at most {MAX_NODES} have a network; ask for fewer in --nodes"
         )
     if os.geteuid() != 0:
         raise PermanentError(

@@ -167,7 +167,7 @@ class LocalPlatform:
         client = GangClient(self._http, order, self.now)
         self._epochs[order.action.token] = client
         self._training[order.action.token] = len(order.action.pods) - 1
-        mini = order.action.kind is EpochKind.MINI
+        mini = order.action.kind is EpochKind.PROBE
         if mini:
             self._probing.add(order.action.token)
         trains = False

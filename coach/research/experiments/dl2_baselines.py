@@ -24,8 +24,8 @@ from coach.plugins import reactive
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed, shipped
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
-from coach.simulation.engine.job import Belief, SimJob
-from coach.simulation.engine.knowledge import Truth
+from coach.simulation.engine.job import Knowledge, SimJob
+from coach.simulation.engine.knowledge import PerfectKnowledge
 from coach.simulation.workload import Work, by_counts
 
 #: Seconds of a time slot (Figure 8a).
@@ -115,7 +115,7 @@ class Profiled:
     _fitted: dict[str, SpeedModel] = field(default_factory=dict)
 
     def speed(self, job: SimJob, workers: int, servers: int) -> float:
-        """See `Belief`."""
+        """See `Knowledge`."""
         if job.kind not in self._fitted:
             true = epochs_per_second(job.kind)
             spread = {(1, 1), (1, self.most), (self.most, 1), (self.most, self.most)}
@@ -127,33 +127,33 @@ class Profiled:
                 for w, s in sorted(spread)
             )
             self._fitted[job.kind] = SpeedModel("parameter-server", measured)
-        return self._fitted[job.kind].trend(workers, servers)
+        return self._fitted[job.kind].parametric(workers, servers)
 
     def remaining(self, job: SimJob) -> Remaining:
-        """See `Belief`."""
-        return Truth().remaining(job)
+        """See `Knowledge`."""
+        return PerfectKnowledge().remaining(job)
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     """Mean completion time, in slots, under each of `policies` on the same jobs, and beside that of DRF."""
     measures: dict[str, float] = {}
     for label, spec in parameters["policies"].items():
-        name, _, knowledge = spec.partition(" ")
-        belief: Belief = (
+        name, _, speeds = spec.partition(" ")
+        knowledge: Knowledge = (
             Profiled(
                 np.random.default_rng([seed, 1]),
                 int(parameters["profile_points"]),
                 parameters["profile_error"],
                 int(parameters["most"]),
             )
-            if knowledge == "fitted"
-            else Truth()
+            if speeds == "fitted"
+            else PerfectKnowledge()
         )
         engine = Engine(
             Cluster.uniform(int(parameters["nodes"]), *NODE),
             workload(parameters, np.random.default_rng([seed, 0])),
             reactive(f"{name}:cadence={SLOT:g}"),
-            belief=belief,
+            knowledge=knowledge,
         )
         record = engine.run()
         finished, arrived = record.column("finished"), record.column("arrived")

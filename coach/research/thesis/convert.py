@@ -19,7 +19,7 @@ from coach.core.spec.job import API_VERSION, TrainingJob
 from coach.jobfiles.diagnostics import JobFileError, Problem, show
 from coach.jobfiles.dump import Comments, to_yaml, to_yaml_file
 from coach.jobfiles.schema import KIND
-from coach.jobfiles.yaml_nodes import MOST_BYTES, Node, read
+from coach.jobfiles.yaml_nodes import MAX_BYTES, YamlNode, read
 
 _ERRORS_FOLDER = "errorFiles"
 
@@ -96,7 +96,7 @@ def convert_to_yaml(path: Path | str, **options: Any) -> str:
 class _Fields:
     """Reads the fields of one JSON object, and notes what is wrong with them."""
 
-    def __init__(self, path: Path, node: Node, problems: list[Problem]) -> None:
+    def __init__(self, path: Path, node: YamlNode, problems: list[Problem]) -> None:
         self.path, self.node, self.problems = path, node, problems
         self.known: set[str] = set()
         self.usable = node.kind is dict
@@ -145,10 +145,10 @@ class _Fields:
         for key, _ in self.node.items if self.usable else ():
             if key.text not in self.known:
                 right = f"one of {', '.join(sorted(self.known))}"
-                place = Node(key.line, key.column)
+                place = YamlNode(key.line, key.column)
                 self.tell(place, key.text, "no such field", show(key.text), right)
 
-    def tell(self, node: Node, field: str, problem: str, seen: str, right: str) -> None:
+    def tell(self, node: YamlNode, field: str, problem: str, seen: str, right: str) -> None:
         """Note a mistake at a node."""
         self.problems.append(Problem(str(self.path), node.line, node.column, field, problem, seen, right))
 
@@ -180,11 +180,11 @@ class _Conversion:
             raise JobFileError(self.problems)
         return found
 
-    def _json(self, path: Path) -> Node | None:
+    def _json(self, path: Path) -> YamlNode | None:
         """The one document of a JSON file, read as the YAML that it is once its tabs are spaces."""
         try:
             with path.open("rb") as file:
-                data = file.read(MOST_BYTES + 1).replace(b"\t", b" ")
+                data = file.read(MAX_BYTES + 1).replace(b"\t", b" ")
         except OSError as error:
             seen = error.strerror or str(error)
             self.problems.append(
@@ -200,7 +200,7 @@ class _Conversion:
             )
         return documents[0] if len(documents) == 1 and not mistakes else None
 
-    def _job(self, node: Node, number: int) -> Converted | None:
+    def _job(self, node: YamlNode, number: int) -> Converted | None:
         before = len(self.problems)
         fields = _Fields(self.path, node, self.problems)
         budget = fields.number("budget", 1e-6, 1e9)
@@ -246,7 +246,7 @@ class _Conversion:
         first = self.options.name or f"{network.model}-{stem}"
         return f"{first[: 39 - len(str(number))].rstrip('-')}-{number}"
 
-    def _errors(self, fields: _Fields, node: Node, named: str) -> _Testing | None:
+    def _errors(self, fields: _Fields, node: YamlNode, named: str) -> _Testing | None:
         """The testing errors; only the last part of their path counts, in the known folders."""
         name = PurePosixPath(named).name
         path = next((folder / name for folder in self.error_folders if (folder / name).is_file()), None)

@@ -24,7 +24,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.epoch import Epoch
 from coach.core.jobs.job import Job
-from coach.simulation.dynamics.job_dynamics import Training
+from coach.simulation.dynamics.job_dynamics import JobDynamics
 
 #: Passes over the data that are the same up to this are averaged.
 SAME_PASSES = 1e-6
@@ -97,19 +97,19 @@ class MeasuredComputing:
 class MeasuredCurve:
     """A metric by passes over the data."""
 
-    passes: tuple[float, ...]
+    epochs_trained: tuple[float, ...]
     values: tuple[float, ...]
     model: dict[str, Any]
     _fitted: ConvergenceModel | None = field(default=None, repr=False, compare=False)
 
     def __call__(self, x: float) -> float:
         """The metric after `x` passes."""
-        if x <= self.passes[-1]:
-            return float(np.interp(x, self.passes, self.values))
+        if x <= self.epochs_trained[-1]:
+            return float(np.interp(x, self.epochs_trained, self.values))
         if self._fitted is None:
             self._fitted = ConvergenceModel.from_dict(self.model)
         # From the last measured value on, as the fitted curve goes on.
-        return self.values[-1] + self._fitted.predict(x) - self._fitted.predict(self.passes[-1])
+        return self.values[-1] + self._fitted.predict(x) - self._fitted.predict(self.epochs_trained[-1])
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,7 +161,7 @@ def runs_of(records: Iterable[Any]) -> dict[str, Run]:
     }
 
 
-def learn(runs: Sequence[Run]) -> Training:
+def learn(runs: Sequence[Run]) -> JobDynamics:
     """The truth behind runs of one job (the same model, data and batch). Raises ValueError without an epoch."""
     epochs = [epoch for run in runs for epoch in run.job.epochs]
     if not epochs:
@@ -183,7 +183,7 @@ def learn(runs: Sequence[Run]) -> Training:
     for epoch in evaluated:
         evaluations.setdefault(epoch.allocation.workers, []).append(epoch.report.evaluate_seconds)
     with_accuracy = all(epoch.report.accuracy is not None for epoch in evaluated)
-    return Training(
+    return JobDynamics(
         MeasuredSpeeds(middle, fitted.to_dict()),
         _curve(runs, "loss"),
         _curve(runs, "accuracy") if with_accuracy else None,
@@ -212,7 +212,7 @@ def _noise(runs: Sequence[Run]) -> float:
     steps = [
         abs(float(np.log(epoch.epochs_per_second / before.epochs_per_second)))
         for run in runs
-        for before, epoch in itertools.pairwise(run.job.real_epochs)
+        for before, epoch in itertools.pairwise(run.job.full_epochs)
         if before.allocation == epoch.allocation
     ]
     return statistics.median(steps) / (NORMAL_MEDIAN * 2**0.5) if steps else 0.0
@@ -263,7 +263,7 @@ def _beside(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
 
 def _curve(runs: Sequence[Run], metric: Metric) -> MeasuredCurve:
     points = sorted(
-        (epoch.passes, float(getattr(epoch.report, metric)))
+        (epoch.epochs_trained, float(getattr(epoch.report, metric)))
         for run in runs
         for epoch in run.job.evaluated_epochs
     )

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coach.core.lifecycle.probing import LEAST_STEPS
+from coach.core.lifecycle.probing import MIN_STEPS
 
 #: Epochs/s (or cores, or seconds) by workers and servers.
 SpeedTable = Callable[[int, int], float]
 
 
 @dataclass(frozen=True, slots=True)
-class Training:
+class JobDynamics:
     """One job as it really behaves, alone on its nodes. Seconds, epochs/s; the curves by passes over the data."""
 
     speed: SpeedTable
@@ -66,9 +66,9 @@ class Training:
         return workers * self.cores_of_worker(workers, servers) + servers * self.server_cores
 
     def samples(self, fraction: float, new_group: bool = False) -> int:
-        """Samples of the whole steps that train this part of the data: LEAST_STEPS in a new group, if it has them."""
+        """Samples of the whole steps that train this part of the data: MIN_STEPS in a new group, if it has them."""
         steps = math.ceil(round(fraction * self.data_size) / self.batch_size)
-        least = min(LEAST_STEPS if new_group else 1, math.ceil(self.data_size / self.batch_size))
+        least = min(MIN_STEPS if new_group else 1, math.ceil(self.data_size / self.batch_size))
         return self.batch_size * max(steps, least)
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coach.core.spec.job import TrainingJob
-from coach.simulation.dynamics.job_dynamics import Training
+from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed
 
 #: Where a classifier starts: the loss of guessing among ten, and its accuracy.
@@ -86,7 +86,7 @@ def falling(first: float, target: float, epochs: float, rising: bool = False) ->
     return Hyperbola((1.0 / (target - end) - b1) / epochs, b1, end, rising)
 
 
-def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs: float) -> Training:
+def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs: float) -> JobDynamics:
     """A truth for `job`: an epoch takes `epoch_seconds` at (1, 1), and the target holds first after `epochs`."""
     target = job.spec.target
     loss, accuracy = falling(FIRST_LOSS, FIRST_LOSS / 10, epochs), None
@@ -94,7 +94,7 @@ def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs
         loss = falling(FIRST_LOSS, float(target.loss), epochs)
     elif target.accuracy is not None:
         accuracy = falling(1.0 - FIRST_ACCURACY, 1.0 - float(target.accuracy), epochs, rising=True)
-    return Training(
+    return JobDynamics(
         Scaled(shape, 1.0 / epoch_seconds),
         loss,
         accuracy,

@@ -43,8 +43,8 @@ from coach.core.policies.api.react import (
 )
 from coach.core.policies.api.validation import check
 from coach.simulation.engine.cluster import Cluster
-from coach.simulation.engine.job import Belief, SimJob
-from coach.simulation.engine.knowledge import Truth
+from coach.simulation.engine.job import Knowledge, SimJob
+from coach.simulation.engine.knowledge import PerfectKnowledge
 from coach.simulation.engine.occupancy import Floor
 from coach.simulation.engine.recorder import Record
 from coach.simulation.faults import Faults
@@ -67,7 +67,7 @@ class Engine:
         policy: Policy,
         *,
         record: Record | None = None,
-        belief: Belief | None = None,
+        knowledge: Knowledge | None = None,
         faults: Faults | None = None,
         seed: int = 0,
         closed_load: float | None = None,
@@ -80,7 +80,7 @@ class Engine:
         """
         self.cluster = cluster
         self.policy = policy
-        self.belief = belief or Truth()
+        self.knowledge = knowledge or PerfectKnowledge()
         self.record = record or Record(cluster)
         self.now = 0.0
         self._floor = Floor(cluster, self.record)

@@ -9,7 +9,7 @@ from coach.core.policies.api.react import FloatArray, Phase, Plan, Remaining
 from coach.simulation.workload import NOTHING, Work
 
 
-class Belief(Protocol):
+class Knowledge(Protocol):
     """Answers `JobState.speed` and `JobState.remaining`."""
 
     def speed(self, job: SimJob, workers: int, servers: int) -> float:
@@ -23,7 +23,7 @@ class RunContext(Protocol):
     """What a job asks of the run it is in."""
 
     now: float
-    belief: Belief
+    knowledge: Knowledge
 
     def noise(self, job: SimJob) -> float:
         """A standard normal number for what the job measures now."""
@@ -135,11 +135,11 @@ class SimJob:
 
     def remaining(self) -> Remaining:
         """See `JobState.remaining`."""
-        return self.run.belief.remaining(self)
+        return self.run.knowledge.remaining(self)
 
     def speed(self, workers: int, servers: int, /) -> float:
         """See `JobState.speed`."""
-        return self.run.belief.speed(self, workers, servers)
+        return self.run.knowledge.speed(self, workers, servers)
 
     def speed_now(self) -> float:
         """See `JobState.speed_now`."""

@@ -6,14 +6,14 @@ from coach.core.policies.api.react import Remaining
 from coach.simulation.engine.job import SimJob
 
 
-class Truth:
+class PerfectKnowledge:
     """Policies know everything: the speeds as if all pods were on one node, and the work left."""
 
     def speed(self, job: SimJob, workers: int, servers: int) -> float:
-        """See `Belief`."""
+        """See `Knowledge`."""
         return job.true_speed(((0, workers, servers),))
 
     def remaining(self, job: SimJob) -> Remaining:
-        """See `Belief`."""
+        """See `Knowledge`."""
         left = job.work - job.done()
         return Remaining(left, left, left)

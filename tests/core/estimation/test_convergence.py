@@ -24,13 +24,13 @@ values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
 
 
 @given(values, st.sampled_from(["loss", "accuracy"]), st.floats(-1e6, 1e6), st.integers(1, 4))
-def test_any_finite_values_give_an_answer(seen, metric, target, in_a_row):
+def test_any_finite_values_give_an_answer(seen, metric, target, consecutive_hits):
     points = [CurvePoint(i + 1.0, v) for i, v in enumerate(seen)]
     model = fit_convergence(points, metric)
     assert math.isfinite(model.predict(len(seen) + 5.0))
     assert model.asymptote.low <= model.asymptote.expected <= model.asymptote.high
     assert 0 <= model.chance(target) <= 1 + 1e-9
-    answer = model.epochs_to(target, in_a_row, float(len(seen)))
+    answer = model.epochs_to(target, consecutive_hits, float(len(seen)))
     assert answer is None or len(seen) + 1 <= answer.low <= answer.expected <= answer.high < math.inf
 
 

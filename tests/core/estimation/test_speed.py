@@ -49,7 +49,7 @@ def test_any_positive_points_give_a_positive_finite_speed_everywhere(known, work
     interval = model.interval(workers, servers)
     assert 0 < interval.low <= interval.expected <= interval.high < math.inf
     assert interval.expected == pytest.approx(model.predict(workers, servers))
-    assert 0 < model.trend(workers, servers) < math.inf
+    assert 0 < model.parametric(workers, servers) < math.inf
     assert model.predict_all([(workers, servers)])[0] == pytest.approx(model.predict(workers, servers))
 
 
@@ -80,13 +80,13 @@ def test_servers_are_not_expected_to_bring_what_only_workers_can():
 def test_what_was_measured_is_believed_whatever_workers_compute():
     measured_there = [SpeedPoint(1, 1, 0.2, computing_part=1.0), SpeedPoint(1, 2, 0.3, 9.0)]
     assert fit_speed(measured_there).predict(1, 2) > 0.25
-    assert fit_speed(measured_there).fastest([(1, 2)])[0].expected < 0.25
+    assert fit_speed(measured_there).upper_bound([(1, 2)])[0].expected < 0.25
 
 
 @given(points, counts, counts)
 def test_no_measured_speed_allows_more_than_it_had_where_it_was_measured(known, workers, servers):
     model = fit_speed(known)
-    (most,) = model.fastest([(workers, servers)])
+    (most,) = model.upper_bound([(workers, servers)])
     for point in model.points:
         if point.computing_part > 0.0:
             there = model.predict(point.workers, point.servers)
@@ -121,10 +121,10 @@ def test_a_job_that_follows_the_form_is_predicted_from_five_points():
 def test_a_smooth_job_gains_from_servers_and_has_one_peak_in_workers():
     model = fit_speed(measured(lambda w, s: parameter_server(w, s, e=0.0), *FIVE, (1, 8), (8, 1), (4, 4)))
     for w in range(1, 9):
-        by_servers = [model.trend(w, s) for s in range(1, 9)]
+        by_servers = [model.parametric(w, s) for s in range(1, 9)]
         assert all(b >= a * 0.999 for a, b in pairwise(by_servers))
     for s in range(1, 9):
-        steps = np.sign(np.diff([model.trend(w, s) for w in range(1, 9)]))
+        steps = np.sign(np.diff([model.parametric(w, s) for w in range(1, 9)]))
         assert list(steps) == sorted(steps, reverse=True)  # up, then down
 
 

@@ -19,14 +19,14 @@ from coach.core.gang import (
     ForeignPod,
     Gang,
     GangPlan,
+    Pending,
+    PendingReason,
     PodRequest,
-    Wait,
-    WaitReason,
     all_types_present,
     plan_gang,
-    queue_gangs,
     queue_key,
     same_job_score,
+    schedule_queue,
 )
 
 CASES = Path(__file__).parents[2] / "conformance"
@@ -77,18 +77,18 @@ def bound_pods(raw: list[dict[str, Any]]) -> list[Pod | ForeignPod]:
 
 
 def gang_of(raw: dict[str, Any]) -> Gang:
-    needed = {Role(role): count for role, count in raw.get("needed", dict.fromkeys(Role, 1)).items()}
+    required = {Role(role): count for role, count in raw.get("needed", dict.fromkeys(Role, 1)).items()}
     members = requests(raw.get("queued", []), {k: raw[k] for k in ("job", "priority", "created") if k in raw})
-    return Gang(raw["job"], tuple(members), needed, raw.get("length"))
+    return Gang(raw["job"], tuple(members), required, raw.get("length"))
 
 
 def nodes_of(raw: list[dict[str, Any]]) -> list[Node]:
     return [Node(node["name"], resources({"memory": 1000, **node})) for node in raw]
 
 
-def check(outcome: GangPlan | Wait, expected: dict[str, Any]) -> None:
+def check(outcome: GangPlan | Pending, expected: dict[str, Any]) -> None:
     if "reason" in expected:
-        assert isinstance(outcome, Wait), outcome
+        assert isinstance(outcome, Pending), outcome
         assert outcome.reason == expected["reason"], outcome
         if "missing" in expected:
             assert outcome.missing == {Role(role): n for role, n in expected["missing"].items()}
@@ -141,7 +141,7 @@ def test_plan(case: dict[str, Any]) -> None:
 
 @pytest.mark.parametrize("case", cases("queue"))
 def test_queue(case: dict[str, Any]) -> None:
-    outcomes = queue_gangs(
+    outcomes = schedule_queue(
         [gang_of(gang) for gang in case["gangs"]],
         nodes_of(case["nodes"]),
         bound_pods(case.get("bound", [])),
@@ -219,7 +219,9 @@ def free_room(nodes: list[Node], bound: list[Pod | ForeignPod]) -> dict[str, Res
 def needed_members(gang: Gang) -> list[PodRequest]:
     by_index = sorted(gang.members, key=lambda member: member.id.index)
     return [
-        member for role in Role for member in [m for m in by_index if m.id.role is role][: gang.needed[role]]
+        member
+        for role in Role
+        for member in [m for m in by_index if m.id.role is role][: gang.required[role]]
     ]
 
 
@@ -249,9 +251,9 @@ def test_a_small_gang_is_placed_exactly_when_a_placement_exists(
     possible = any_placement(needed_members(gang), free_room(nodes, bound))
     outcome = plan_gang(gang, nodes, bound)
     assert isinstance(outcome, GangPlan) == possible, outcome
-    if isinstance(outcome, Wait):
+    if isinstance(outcome, Pending):
         never = not any_placement(needed_members(gang), free_room(nodes, []))
-        assert outcome.reason is (WaitReason.NEVER_FITS if never else WaitReason.WAITING_CAPACITY)
+        assert outcome.reason is (PendingReason.NEVER_FITS if never else PendingReason.WAITING_CAPACITY)
         assert outcome.best_partial < sum(outcome.missing.values())
 
 
@@ -311,13 +313,13 @@ def test_gangs_start_whole_or_not_at_all_and_no_node_is_over_committed(
     queue = [data.draw(gangs(job)) for job in "abc"]
     backfill = data.draw(st.sampled_from(Backfill))
     ends = {job: data.draw(st.integers(1, 50)) for job in "xy"}
-    outcomes = queue_gangs(queue, nodes, bound, backfill=backfill, ends=ends)
+    outcomes = schedule_queue(queue, nodes, bound, backfill=backfill, ends=ends)
     after = list(bound)
     for gang in queue:
         outcome = outcomes[gang.job]
         if isinstance(outcome, GangPlan):
             placed = Counter(pod.role for pod in outcome.placements)
-            assert all(placed[role] >= count for role, count in gang.needed.items())
+            assert all(placed[role] >= count for role, count in gang.required.items())
             assert set(outcome.placements) | set(outcome.unplaced) == {member.id for member in gang.members}
             after += carried_out(gang, outcome)
     assert all(NOTHING.fits(room) for room in free_room(nodes, after).values())
@@ -330,12 +332,12 @@ def test_the_order_in_which_things_are_told_does_not_matter(
 ) -> None:
     nodes, bound = world
     queue = [data.draw(gangs(job)) for job in "abc"]
-    again = queue_gangs(
+    again = schedule_queue(
         data.draw(st.permutations([replace(g, members=tuple(reversed(g.members))) for g in queue])),
         data.draw(st.permutations(nodes)),
         data.draw(st.permutations(bound)),
     )
-    first = queue_gangs(queue, nodes, bound)
+    first = schedule_queue(queue, nodes, bound)
     assert again == first
     assert list(again) == list(first)
 
@@ -348,14 +350,14 @@ def test_easy_backfill_never_delays_the_head_when_predictions_hold(
     nodes, bound = world
     queue = [data.draw(gangs(job)) for job in "abc"]
     ends: dict[str, float] = {job: data.draw(st.integers(1, 50)) for job in "xy"}
-    strict = queue_gangs(queue, nodes, bound, backfill=Backfill.STRICT)
-    heads = [gang for gang in queue if strict[gang.job].__class__ is Wait]
-    heads = [gang for gang in heads if strict[gang.job].reason is WaitReason.WAITING_CAPACITY]  # type: ignore[union-attr]
+    strict = schedule_queue(queue, nodes, bound, backfill=Backfill.STRICT)
+    heads = [gang for gang in queue if strict[gang.job].__class__ is Pending]
+    heads = [gang for gang in heads if strict[gang.job].reason is PendingReason.WAITING_CAPACITY]  # type: ignore[union-attr]
     if not heads:
         return
     head = min(heads, key=lambda gang: gang.key)
 
-    def start(outcomes: dict[str, GangPlan | Wait]) -> float | None:
+    def start(outcomes: dict[str, GangPlan | Pending]) -> float | None:
         """When the head fits, if every job ends as predicted and nobody else starts."""
         after, until = list(bound), dict(ends)
         for gang in queue:
@@ -371,7 +373,7 @@ def test_easy_backfill_never_delays_the_head_when_predictions_hold(
         return None
 
     promised = start(strict)
-    easy = queue_gangs(queue, nodes, bound, backfill=Backfill.EASY, ends=ends)
+    easy = schedule_queue(queue, nodes, bound, backfill=Backfill.EASY, ends=ends)
     if promised is not None:
         actual = start(easy)
         assert actual is not None
@@ -397,8 +399,8 @@ def test_a_verdict_on_a_gang_too_large_to_search_is_not_called_final() -> None:
     outcome = plan_gang(
         Gang("a", tuple(members), {Role.SCHEDULER: 1, Role.SERVER: 1, Role.WORKER: 400}), nodes, []
     )
-    assert isinstance(outcome, Wait)
-    assert outcome.reason is WaitReason.WAITING_CAPACITY
+    assert isinstance(outcome, Pending)
+    assert outcome.reason is PendingReason.WAITING_CAPACITY
     assert "no placement found" in outcome.message
 
 
@@ -408,7 +410,7 @@ def test_what_one_node_lacks_is_not_taken_from_another_ones_room():
     sizes = {Role.SCHEDULER: 3, Role.SERVER: 2, Role.WORKER: 2}
     members = [PodRequest(PodId("a", role, 0), Resources(cpu, 1)) for role, cpu in sizes.items()]
     members.append(PodRequest(PodId("a", Role.WORKER, 1), Resources(2, 1)))
-    needed = {Role.SCHEDULER: 1, Role.SERVER: 1, Role.WORKER: 2}
+    required = {Role.SCHEDULER: 1, Role.SERVER: 1, Role.WORKER: 2}
     greedy = ForeignPod("greedy", Resources(5, 1), node="full")
-    plan = plan_gang(Gang("a", tuple(members), needed), nodes, [greedy])
+    plan = plan_gang(Gang("a", tuple(members), required), nodes, [greedy])
     assert isinstance(plan, GangPlan) and len(plan.placements) == 4

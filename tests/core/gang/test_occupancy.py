@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
-from coach.core.gang.snapshot import Snapshot, Stand
+from coach.core.gang.snapshot import Occupancy, Snapshot
 
 NODES = [Node(f"node-{n}", Resources(8.0, 16.0, 2.0)) for n in range(4)]
 SHAPES = [Resources(0.1, 0.3), Resources(1.7, 2.0, 1.0), Resources(0.7, 1.1)]
@@ -21,7 +21,7 @@ def pods(dice: random.Random, job: str) -> list[Pod]:
 
 def test_a_snapshot_is_that_of_all_pods_after_any_changes() -> None:
     dice = random.Random(1)
-    stand, held = Stand(NODES), dict[str, list[Pod]]()
+    stand, held = Occupancy(NODES), dict[str, list[Pod]]()
     for _ in range(500):
         job = f"job-{dice.randrange(6)}"
         before = held.get(job, [])
@@ -54,7 +54,7 @@ def test_who_leaves_pods_gives_their_room_back() -> None:
 
 
 def test_a_snapshot_does_not_change_with_the_stand() -> None:
-    stand = Stand(NODES)
+    stand = Occupancy(NODES)
     pod = Pod(PodId("a", Role.SERVER, 0), "node-0", SHAPES[1])
     before = stand.snapshot()
     stand.hold("a", [pod])

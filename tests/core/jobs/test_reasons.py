@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from coach.core.gang import WaitReason
-from coach.core.jobs.reasons import AT_REST, ENDED, EXIT_CODE, MEANING, Reason, Retry, State
+from coach.core.gang import PendingReason
+from coach.core.jobs.reasons import ENDED, EXIT_CODE, REASON_INFO, RESUMABLE, Reason, Retry, State
 
 ROOT = Path(__file__).parents[3]
 
@@ -37,19 +37,19 @@ ATTEMPTS = {
 
 
 def test_every_reason_has_a_meaning_in_words_of_its_own() -> None:
-    assert set(MEANING) == set(Reason)
-    words = [meaning.words for meaning in MEANING.values()]
+    assert set(REASON_INFO) == set(Reason)
+    words = [meaning.words for meaning in REASON_INFO.values()]
     assert all(words) and len(set(words)) == len(words)
 
 
 def test_every_failed_attempt_has_its_retry_class_and_decides_no_state() -> None:
-    assert {reason for reason, meaning in MEANING.items() if meaning.state is None} == set(ATTEMPTS)
-    assert {reason: MEANING[reason].retry for reason in ATTEMPTS} == ATTEMPTS
+    assert {reason for reason, meaning in REASON_INFO.items() if meaning.state is None} == set(ATTEMPTS)
+    assert {reason: REASON_INFO[reason].retry for reason in ATTEMPTS} == ATTEMPTS
 
 
 def test_an_attempt_that_we_ended_ourselves_is_not_counted() -> None:
-    free = {reason for reason, meaning in MEANING.items() if meaning.retry is Retry.FREE}
-    assert free == AT_REST | {Reason.HANDLER_RESTARTED}
+    free = {reason for reason, meaning in REASON_INFO.items() if meaning.retry is Retry.FREE}
+    assert free == RESUMABLE | {Reason.HANDLER_RESTARTED}
 
 
 def test_every_state_has_an_exit_code_and_only_ends_have_one_of_their_own() -> None:
@@ -62,7 +62,7 @@ def test_every_state_has_an_exit_code_and_only_ends_have_one_of_their_own() -> N
 @pytest.mark.parametrize("reason", list(Reason))
 def test_a_job_that_ends_or_stands_for_a_reason_has_an_exit_code(reason: Reason) -> None:
     """A job that is given up for the reason of an attempt has failed (`coach.core.jobs.job`)."""
-    state = MEANING[reason].state or State.FAILED
+    state = REASON_INFO[reason].state or State.FAILED
     assert EXIT_CODE[state] in (0, 1, 3, 4, 130)
     assert (EXIT_CODE[state] == 130) == (not state.ended)
 
@@ -84,10 +84,10 @@ def test_every_reason_of_a_function_is_a_reason_of_coach_and_is_documented() -> 
 @pytest.mark.parametrize("state", list(State))
 def test_every_state_is_reached_by_a_reason(state: State) -> None:
     assert state.ended == (state in ENDED)
-    assert any(meaning.state is state for meaning in MEANING.values())
+    assert any(meaning.state is state for meaning in REASON_INFO.values())
 
 
 def test_every_wait_of_a_gang_is_a_reason_for_a_job() -> None:
-    for wait in WaitReason:
-        state = MEANING[Reason(wait.value)].state
-        assert state is (State.FAILED if wait is WaitReason.NEVER_FITS else State.WAITING)
+    for wait in PendingReason:
+        state = REASON_INFO[Reason(wait.value)].state
+        assert state is (State.FAILED if wait is PendingReason.NEVER_FITS else State.WAITING)

@@ -19,7 +19,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind, EpochReport
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
-from coach.core.jobs.reasons import AT_REST, MEANING, Reason, Retry
+from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, Retry
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES, affordable
 from coach.core.lifecycle.reducer import Reducer
 from coach.core.lifecycle.stopping_rules import HOPELESS_EPOCHS, HOPELESS_FITS
@@ -27,7 +27,7 @@ from coach.core.money import to_amount
 from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import decode, encode
 from coach.handler.state.journal import fold
-from coach.simulation.dynamics.job_dynamics import Drawn, Training
+from coach.simulation.dynamics.job_dynamics import Drawn, JobDynamics
 from coach.simulation.reducer_simulation import Driver, Running, Standing
 
 SPEC: dict[str, Any] = {
@@ -50,7 +50,7 @@ SPEC: dict[str, Any] = {
 }
 
 #: More events than this at one instant of virtual time: the jobs go round in a circle.
-MOST_AT_ONCE = 500
+MAX_AT_ONCE = 500
 
 
 @cache
@@ -74,7 +74,7 @@ def nodes(count: int, cpu: float, memory: float = 64.0) -> tuple[Node, ...]:
 
 
 @dataclass(frozen=True)
-class Truth(Training):
+class Truth(JobDynamics):
     """How a job really behaves, and what goes wrong with it."""
 
     speed: Callable[[int, int], float] = lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s)
@@ -134,13 +134,13 @@ class World(Driver):
         return self.send(ev.JobSubmitted(self.now, name, content, "file:///checkpoints", **more))
 
     def cancel(self, name: str = "job") -> list[act.Action]:
-        return self.send(ev.CancelAsked(self.now, name))
+        return self.send(ev.CancelRequested(self.now, name))
 
-    def interrupt(self, name: str = "job", now: bool = False, by_user: bool = True) -> list[act.Action]:
-        return self.send(ev.InterruptAsked(self.now, name, now, by_user))
+    def suspend(self, name: str = "job", now: bool = False, by_user: bool = True) -> list[act.Action]:
+        return self.send(ev.SuspendRequested(self.now, name, now, by_user))
 
     def resume(self, name: str = "job", added: int = 0) -> list[act.Action]:
-        return self.send(ev.ResumeAsked(self.now, name, added))
+        return self.send(ev.ResumeRequested(self.now, name, added))
 
     def lose(self, pod: PodId, reason: Reason = Reason.FUNCTION_LOST) -> None:
         """A pod dies, if it is there."""
@@ -190,12 +190,15 @@ class World(Driver):
         reducer = Reducer(self.reducer.policy)
         for record in self.journalled():
             reducer.apply(record)
-        cluster, away = cluster or self.reducer.nodes.all, tuple(sorted(self.reducer.nodes.away))
+        cluster, unavailable = (
+            cluster or self.reducer.nodes.all,
+            tuple(sorted(self.reducer.nodes.unavailable)),
+        )
         self.reducer = reducer
         killed = self.now
         self.now += down
-        self.send(ev.HandlerStarted(self.now, cluster, killed, away=away))
-        if away:
+        self.send(ev.HandlerStarted(self.now, cluster, killed, unavailable=unavailable))
+        if unavailable:
             self.at(self.now + 10.0, lambda: ev.NodesChanged(self.now, ()))
 
     # -- time ---------------------------------------------------------------------------------------------
@@ -217,7 +220,7 @@ class World(Driver):
         before = self.now
         going = super().step()
         self._at_once = self._at_once + 1 if going and self.now == before else 0
-        assert self._at_once < MOST_AT_ONCE, f"in circles: {self.history[-20:]}"
+        assert self._at_once < MAX_AT_ONCE, f"in circles: {self.history[-20:]}"
         return going
 
     def run(self, most: int = 20_000, until: Callable[[], bool] | None = None) -> None:
@@ -233,7 +236,7 @@ class World(Driver):
     # -- how this world differs from the simulated one ------------------------------------------------------
 
     def _carry_out(self, action: act.Action) -> None:
-        if isinstance(action, act.End):
+        if isinstance(action, act.Finish):
             self._check_end(action)
         super()._carry_out(action)
 
@@ -245,7 +248,7 @@ class World(Driver):
 
     def _deploy(self, pod: Pod) -> None:
         assert pod.id not in self.pods, f"{pod.id.name} is there already"
-        assert pod.node not in self.reducer.nodes.away, f"{pod.id.name} on {pod.node}, which is away"
+        assert pod.node not in self.reducer.nodes.unavailable, f"{pod.id.name} on {pod.node}, which is away"
         super()._deploy(pod)
 
     def _pod_seconds(self, pod: PodId) -> float:
@@ -339,9 +342,9 @@ class World(Driver):
         for node in self.reducer.nodes.all:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed: {used[node.name]}"
         # For a job whose models are being fitted, or that backs off, room may be kept before it holds any.
-        live = [job for job in self.reducer.jobs.values() if not job.ended and job.reason not in AT_REST]
+        live = [job for job in self.reducer.jobs.values() if not job.ended and job.reason not in RESUMABLE]
         waiting = [job.name for job in live if job.phase is Phase.IDLE]
-        assert not waiting or self.pods or len(waiting) < len(live) or self.reducer.nodes.away, (
+        assert not waiting or self.pods or len(waiting) < len(live) or self.reducer.nodes.unavailable, (
             f"{waiting} wait for room that nobody holds, or will"
         )
         known = {pod: held for job in self.reducer.jobs.values() for pod, held in job.pods.items()}
@@ -354,9 +357,9 @@ class World(Driver):
         if self.shadow:
             assert self.shadow.jobs == self.reducer.jobs, "state changes only through records"
             assert self.shadow.nodes.all == self.reducer.nodes.all
-            assert self.shadow.nodes.away == self.reducer.nodes.away
+            assert self.shadow.nodes.unavailable == self.reducer.nodes.unavailable
 
-    def _check_end(self, end: act.End) -> None:
+    def _check_end(self, end: act.Finish) -> None:
         """Jobs end for a reason."""
         job = self.job(end.job)
         match end.reason:
@@ -364,14 +367,14 @@ class World(Driver):
                 assert not affordable(job, job.minimum), "the smallest allocation's next epoch is covered"
                 assert "USD left" in end.message or "left it" in end.message
             case Reason.TARGET_REACHED:
-                assert job.in_a_row >= job.spec.spec.target.epochs_in_a_row
+                assert job.consecutive_hits >= job.spec.spec.target.epochs_in_a_row
             case Reason.TARGET_BELOW_ASYMPTOTE:
-                assert job.hopeless >= HOPELESS_FITS and len(job.real_epochs) >= HOPELESS_EPOCHS
+                assert job.hopeless >= HOPELESS_FITS and len(job.full_epochs) >= HOPELESS_EPOCHS
             case Reason.CANCELLED_BY_USER:
                 assert job.cancel
             case Reason.TIME_LIMIT:
                 assert job.run_seconds >= (job.spec.spec.time_limit or 0)
-            case _ if MEANING[end.reason].retry is Retry.BOUNDED:
+            case _ if REASON_INFO[end.reason].retry is Retry.BOUNDED:
                 assert job.failures + 1 == MAX_FAILURES
 
     def _check_money(self, job: Job) -> None:
@@ -386,7 +389,7 @@ class World(Driver):
     def check_rest(self) -> None:
         """What holds once nothing is to come: all jobs have ended or were stopped, and nothing is held."""
         for job in self.reducer.jobs.values():
-            stopped = job.interrupt and job.phase is Phase.PAUSED and job.reason in AT_REST
+            stopped = job.suspend and job.phase is Phase.PAUSED and job.reason in RESUMABLE
             assert job.ended or stopped, (
                 f"{job.name} waits for nothing: {job.phase} {job.reason} {job.message}"
             )
@@ -431,7 +434,7 @@ def check_job(job: Job) -> None:
     assert job.failures < MAX_FAILURES
     assert job.attempts >= len(job.epochs)
     *earlier, last = job.epochs or [None]
-    if last is not None and last.kind is EpochKind.MINI:
+    if last is not None and last.kind is EpochKind.PROBE:
         before = sum(epoch.allocation == last.allocation for epoch in earlier)
         assert before <= 1, "a point is measured again only where its one measurement may be mistaken"
     assert (job.running is not None) == (job.phase is Phase.RUNNING)
@@ -441,7 +444,7 @@ def check_job(job: Job) -> None:
         assert job.pods, "it waits for pods that are there"
         assert job.timer or any(held.releasing for held in job.pods.values())
     if job.phase is Phase.PAUSED:
-        assert job.timer or job.reason in AT_REST
+        assert job.timer or job.reason in RESUMABLE
     if job.phase is Phase.ENDING:
         assert job.ending and job.pods and all(held.releasing for held in job.pods.values())
     if job.phase is Phase.IDLE:

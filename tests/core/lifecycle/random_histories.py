@@ -2,7 +2,7 @@
 
     python -m tests.core.lifecycle.random_histories 10000 1      # 10,000 lives drawn from seed 1; one table
 
-The same drawing serves hypothesis (`tests/core/lifecycle/test_random_histories.py`), which shrinks what fails: a `Dice` draws
+The same drawing serves hypothesis (`tests/core/lifecycle/test_random_histories.py`), which shrinks what fails: a `Draws` draws
 the simple things at its low numbers.
 """
 
@@ -20,18 +20,18 @@ from coach.core.cluster import Node, PodId, Resources
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.reasons import MEANING, Reason, Retry
+from coach.core.jobs.reasons import REASON_INFO, Reason, Retry
 from coach.core.money import PRICE_BOOKS
 from tests.core.lifecycle.faulty_cluster import Truth, World, spec
 
 #: What the functions can say of an epoch, and a platform of a pod.
-EPOCH_FAULTS = tuple(reason for reason, meaning in MEANING.items() if meaning.state is None)
+EPOCH_FAULTS = tuple(reason for reason, meaning in REASON_INFO.items() if meaning.state is None)
 POD_FAULTS = (Reason.FUNCTION_LOST, Reason.OUT_OF_MEMORY, Reason.INTERNAL)
 #: Events after which something happens from outside: most lives are shorter than this.
 LATEST = 120
 
 
-class Dice(Protocol):
+class Draws(Protocol):
     """Draws; the first and the lowest are the simplest."""
 
     def whole(self, low: int, high: int) -> int: ...
@@ -52,7 +52,7 @@ class SeededDice:
 
 
 @dataclass
-class Blow:
+class Fault:
     """Something that happens from outside after the `after`-th event."""
 
     after: int
@@ -69,16 +69,16 @@ class Life:
     files: list[dict[str, Any]]
     truths: dict[str, Truth]
     more: dict[str, dict[str, Any]]
-    blows: list[Blow]
+    blows: list[Fault]
     submissions: dict[str, int] = field(default_factory=dict)  #: job -> after how many events it comes
 
 
-def scaled(dice: Dice, low: float, high: float) -> float:
+def scaled(dice: Draws, low: float, high: float) -> float:
     """Log-uniform, on a grid."""
     return low * (high / low) ** (dice.whole(0, 40) / 40)
 
 
-def draw(dice: Dice) -> Life:
+def draw(dice: Draws) -> Life:
     cluster = tuple(
         Node(f"node-{i}", Resources(dice.pick(2.0, 1.6, 4.0, 8.0, 1.0), dice.pick(64.0, 4.0, 2.0)))
         for i in range(dice.whole(1, 4))
@@ -95,11 +95,11 @@ def draw(dice: Dice) -> Life:
         kind = dice.pick(
             "lose", "restart", "again", "cancel", "interrupt", "stop", "resume", "early", "nodes"
         )
-        life.blows.append(Blow(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
+        life.blows.append(Fault(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
     return life
 
 
-def _truth(dice: Dice) -> Truth:
+def _truth(dice: Draws) -> Truth:
     at_one = 1 / scaled(dice, 5.0, 5000.0)
     gain = dice.pick(0.9, 0.5, 1.0, 0.0, -0.3)
     crowd, noise = dice.pick(0.0, 0.2, 0.6), dice.pick(0.0, 0.0, 0.05, 0.4)
@@ -129,7 +129,9 @@ def _truth(dice: Dice) -> Truth:
         (dice.whole(1, 25), dice.pick(*EPOCH_FAULTS), dice.whole(0, 10) / 10)
         for _ in range(dice.pick(0, 0, 1, 3))
     ]
-    bounded = [fate for fate in fates if MEANING[fate[1]].retry is not Retry.NEVER or dice.pick(False, True)]
+    bounded = [
+        fate for fate in fates if REASON_INFO[fate[1]].retry is not Retry.NEVER or dice.pick(False, True)
+    ]
 
     def fault(order: act.RunEpoch) -> tuple[Reason, float] | None:
         attempt = int(order.token.rpartition(".")[2])
@@ -145,7 +147,7 @@ def _truth(dice: Dice) -> Truth:
     return replace(truth, fault=fault, pod=pod)
 
 
-def _file(dice: Dice, truth: Truth) -> dict[str, Any]:
+def _file(dice: Draws, truth: Truth) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     prices = dice.pick("cloud-functions", "flat", "calls", "free", "dear")
     if prices in PRICE_BOOKS:
@@ -189,7 +191,7 @@ def _file(dice: Dice, truth: Truth) -> dict[str, Any]:
     return changes
 
 
-def _known(dice: Dice, truth: Truth) -> dict[str, Any]:
+def _known(dice: Draws, truth: Truth) -> dict[str, Any]:
     if dice.pick(True, True, True, False):
         return {}
     points = ((1, 1), (2, 1), (2, 2), (3, 3))[: dice.whole(1, 4)]
@@ -226,7 +228,7 @@ def play(life: Life, *, shadow: bool = True) -> World:
     return world
 
 
-def _strike(world: World, blow: Blow) -> None:
+def _strike(world: World, blow: Fault) -> None:
     if blow.kind == "restart":
         world.restart(down=blow.number * 10.0)
         return
@@ -237,7 +239,7 @@ def _strike(world: World, blow: Blow) -> None:
         return
     job = world.reducer.jobs.get(blow.job)
     if job is None:
-        world.send(ev.CancelAsked(world.now, blow.job))
+        world.send(ev.CancelRequested(world.now, blow.job))
         return
     match blow.kind:
         case "lose" if job.pods:
@@ -263,7 +265,7 @@ def _strike(world: World, blow: Blow) -> None:
         case "cancel":
             world.cancel(job.name)
         case "interrupt" | "stop":
-            world.interrupt(job.name, now=blow.kind == "stop")
+            world.suspend(job.name, now=blow.kind == "stop")
         case "resume":
             left = (job.ledger.budget or 0) * blow.number // 25
             world.resume(job.name, left)

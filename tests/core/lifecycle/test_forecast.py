@@ -17,7 +17,7 @@ from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedPoint, fit_speed
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
-from coach.core.jobs.fitted_models import Curve, Surface
+from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.fold import submitted
 from coach.core.jobs.job import LEASE_SECONDS, Job, weight_of
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
@@ -38,7 +38,7 @@ def add(
     job: Job,
     loss: float = 1.0,
     at: tuple[int, int] = (1, 1),
-    kind: EpochKind = EpochKind.REAL,
+    kind: EpochKind = EpochKind.FULL,
     fraction: float = 1.0,
     seconds: float = 10.0,
     outside: float = 0.0,
@@ -67,7 +67,7 @@ def add(
             token=f"job.{number}",
             started_at=100.0 * number,
             ended_at=100.0 * number + seconds,
-            passes=job.passes + fraction,
+            epochs_trained=job.epochs_trained + fraction,
             group=group,
             report=report,
         )
@@ -82,15 +82,15 @@ def know(job: Job, speed: float, *, noise: float = 0.0) -> Job:
 
 
 def measured(job: Job, *points: SpeedPoint) -> Job:
-    job.surface = Surface(fit_speed(points).to_dict())
+    job.surface = FittedSpeed(fit_speed(points).to_dict())
     return job
 
 
 def curved(job: Job, values: Sequence[float], times: int) -> Job:
     """With a curve through `values`, fitted so many times in a row after real epochs."""
-    points = [CurvePoint(e.passes, value) for e, value in zip(job.epochs, values, strict=True)]
-    job.curve = Curve(fit_convergence(points, "loss").to_dict(), job.passes)
-    job.real_curves = (job.curve,) * times
+    points = [CurvePoint(e.epochs_trained, value) for e, value in zip(job.epochs, values, strict=True)]
+    job.curve = FittedCurve(fit_convergence(points, "loss").to_dict(), job.epochs_trained)
+    job.full_epoch_curves = (job.curve,) * times
     return job
 
 
@@ -99,7 +99,7 @@ def points_left(job: Job, fits: Callable[[Allocation], bool]) -> list[Allocation
 
 
 def mini(job: Job, at: tuple[int, int], fraction: float = 0.4) -> Job:
-    return add(job, at=at, kind=EpochKind.MINI, fraction=fraction)
+    return add(job, at=at, kind=EpochKind.PROBE, fraction=fraction)
 
 
 # -- which points to measure ------------------------------------------------------------------------------
@@ -160,7 +160,7 @@ def lived(
     job = job_of(more, **{**SMALL, **changes})
     for at, speed in probes:
         seconds, group = 0.2 / speed + 0.3, f"probe-{at}"
-        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=seconds, outside=0.3, group=group)
+        add(job, at=at, kind=EpochKind.PROBE, fraction=0.2, seconds=seconds, outside=0.3, group=group)
     for at, speed in epochs:
         add(job, at=at, seconds=1.0 / speed)
     return measured(job, *job.speed_points())
@@ -171,7 +171,7 @@ def test_a_point_that_one_slow_minute_made_look_bad_is_measured_again() -> None:
 
 
 def _with_all_probing_done() -> Job:
-    return add(lived(), kind=EpochKind.MINI, fraction=1.2, seconds=1.2 / 0.08)
+    return add(lived(), kind=EpochKind.PROBE, fraction=1.2, seconds=1.2 / 0.08)
 
 
 def _never_came() -> Job:
@@ -202,11 +202,11 @@ def test_what_cannot_pay_for_itself_is_not_measured_again(job: Job, fits: tuple[
 
 
 def test_probes_have_no_share_in_epochs_that_only_a_curve_promises() -> None:
-    job = add(job_of(**SMALL), loss=2.0, kind=EpochKind.MINI, fraction=1.5, seconds=30.0)
+    job = add(job_of(**SMALL), loss=2.0, kind=EpochKind.PROBE, fraction=1.5, seconds=30.0)
     for epoch in range(22):
         add(job, loss=2.0 * 0.995**epoch, seconds=20.0)
     job = curved(measured(job, *job.speed_points()), [epoch.report.loss or 0.0 for epoch in job.epochs], 3)
-    job.run_seconds = 20.0 * job.passes
+    job.run_seconds = 20.0 * job.epochs_trained
     assert forecast.total_epochs(job) > 500.0
     assert probing.probe_share(job) == pytest.approx(0.1 * 23.5 - 1.5)
 
@@ -215,7 +215,7 @@ def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners(
     job = job_of(workers={"min": 1, "max": 4}, servers={"min": 1, "max": 4})
     speed = {(1, 1): 0.05, (1, 2): 0.052, (2, 1): 0.09, (2, 2): 0.1, (4, 4): 0.16}
     for at, v in speed.items():
-        add(job, at=at, kind=EpochKind.MINI, fraction=0.1, seconds=0.1 / v)
+        add(job, at=at, kind=EpochKind.PROBE, fraction=0.1, seconds=0.1 / v)
     found = points_left(measured(job, *job.speed_points()), lambda _: True)
     assert 1 <= len(found) <= probing.PROBES_AT_ONCE
     for more in found:
@@ -236,7 +236,7 @@ def computing_job(computing: float, *probes: tuple[tuple[int, int], float]) -> J
     job = job_of(**SMALL)
     for at, speed in probes:
         seconds = 0.2 / speed
-        add(job, at=at, kind=EpochKind.MINI, fraction=0.2, seconds=seconds, computing=computing * seconds)
+        add(job, at=at, kind=EpochKind.PROBE, fraction=0.2, seconds=seconds, computing=computing * seconds)
     return measured(job, *job.speed_points())
 
 
@@ -507,7 +507,7 @@ def test_without_prices_no_budget_binds() -> None:
 def test_what_is_said_to_be_needed_is_what_an_epoch_is_refused_below(formed: bool) -> None:
     job = add(know(job_of(budget=usd(10_000.0), prices=PRICES), 0.1))
     job.group = "g" if formed else ""
-    _, cost = forecast.least_needed(job, job.minimum)
+    _, cost = forecast.minimum_reservation(job, job.minimum)
     assert job.ledger.budget is not None
     job.ledger.spent = job.ledger.budget - cost - to_money(0.01)
     assert forecast.terms(job, job.minimum, 1.0, None) is not None
@@ -592,7 +592,7 @@ def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: fl
     job = lived(probes=[((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)], **budget)
     left, remaining = to_amount(job.ledger.left or 0), forecast.remaining_epochs(job)
     cheapest = min(forecast.predicted_cost(job, point) for point in forecast.allocations(job))
-    share, kept = left / remaining.expected, (forecast.provided_epochs(job) - 1) * cheapest
+    share, kept = left / remaining.expected, (forecast.epochs_to_provide_for(job) - 1) * cheapest
     allowed = forecast.epoch_budget(job)
     assert allowed == pytest.approx(min(share, left - kept))
     assert (allowed < cheapest) == (times < 2.8), "enough to choose, or for the cheapest alone"
@@ -647,7 +647,7 @@ def test_a_young_curve_is_not_believed_when_money_is_kept_for_the_rest() -> None
         for loss in losses:
             add(job, loss=loss)
         remaining = forecast.remaining_epochs(curved(job, losses, 1))
-        return forecast.provided_epochs(job), math.sqrt(remaining.expected * remaining.high)
+        return forecast.epochs_to_provide_for(job), math.sqrt(remaining.expected * remaining.high)
 
     young, of_curve = after(4)
     assert young == pytest.approx(3 * (20 - 4)) and young > of_curve
@@ -661,8 +661,8 @@ def test_the_last_epoch_of_a_row_may_miss_and_the_row_begin_anew(limit: int | No
     job = job_of({"known_epochs": 18.0}, **known)
     for number in range(18):
         add(job, loss=0.1 if number >= 16 else 2.0)
-    assert (job.in_a_row, forecast.remaining_epochs(job).low) == (2, 1)
-    assert forecast.provided_epochs(job) == provided
+    assert (job.consecutive_hits, forecast.remaining_epochs(job).low) == (2, 1)
+    assert forecast.epochs_to_provide_for(job) == provided
 
 
 def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_showed() -> None:
@@ -734,33 +734,33 @@ def test_workers_share_an_evaluation_unless_they_go_each_for_itself(
     ],
 )
 def test_the_target_must_hold_so_many_real_epochs_in_a_row(
-    in_a_row: int, losses: list[float], reached: bool
+    consecutive_hits: int, losses: list[float], reached: bool
 ) -> None:
-    job = job_of(target={"loss": 0.3, "epochsInARow": in_a_row})
+    job = job_of(target={"loss": 0.3, "epochsInARow": consecutive_hits})
     for loss in losses:
         add(job, loss=loss)
-    found = stopping_rules.verdict(job)
+    found = stopping_rules.stop_decision(job)
     assert (found is not None and found[0] is Reason.TARGET_REACHED) == reached
 
 
 def test_mini_epochs_neither_count_for_the_stop_rule_nor_break_a_row() -> None:
     job = job_of()
     for _ in range(3):
-        add(job, loss=0.1, kind=EpochKind.MINI, fraction=0.1)
-    assert stopping_rules.verdict(job) is None
+        add(job, loss=0.1, kind=EpochKind.PROBE, fraction=0.1)
+    assert stopping_rules.stop_decision(job) is None
     add(job, loss=0.1)
     add(job, loss=0.1)
-    add(job, loss=9.0, kind=EpochKind.MINI, fraction=0.1)
-    assert stopping_rules.verdict(job) is None
+    add(job, loss=9.0, kind=EpochKind.PROBE, fraction=0.1)
+    assert stopping_rules.stop_decision(job) is None
     add(job, loss=0.1)
-    found = stopping_rules.verdict(job)
+    found = stopping_rules.stop_decision(job)
     assert found == (Reason.TARGET_REACHED, "loss 0.1, 0.1, 0.1 meets 0.3 3 times in a row")
 
 
 def test_an_accuracy_is_reached_from_below() -> None:
     job = job_of(target={"accuracy": 0.9, "epochsInARow": 1})
-    assert stopping_rules.verdict(add(job, accuracy=0.89)) is None
-    found = stopping_rules.verdict(add(job, accuracy=0.9))
+    assert stopping_rules.stop_decision(add(job, accuracy=0.89)) is None
+    found = stopping_rules.stop_decision(add(job, accuracy=0.9))
     assert found is not None and found[0] is Reason.TARGET_REACHED
 
 
@@ -768,15 +768,15 @@ def test_an_accuracy_is_reached_from_below() -> None:
 def test_the_time_limit_counts_the_time_that_a_gang_was_held(ran: float, over: bool) -> None:
     job = job_of(timeLimit="100s")
     job.run_seconds = ran
-    found = stopping_rules.verdict(job)
+    found = stopping_rules.stop_decision(job)
     assert (found is not None and found[0] is Reason.TIME_LIMIT) == over
 
 
 def test_the_epoch_limit_counts_real_epochs_and_tells_the_best() -> None:
     job = job_of(maxEpochs=2)
     add(mini(job, (1, 1)), loss=0.5)
-    assert stopping_rules.verdict(job) is None
-    found = stopping_rules.verdict(add(job, loss=0.7))
+    assert stopping_rules.stop_decision(job) is None
+    found = stopping_rules.stop_decision(add(job, loss=0.7))
     assert found == (Reason.EPOCH_LIMIT, "2 of at most 2 epochs done, best loss 0.5, target 0.3")
 
 
@@ -785,7 +785,7 @@ def test_a_target_held_at_the_last_moment_is_reached() -> None:
     job.run_seconds = 11.0
     for _ in range(3):
         add(job, loss=0.1)
-    found = stopping_rules.verdict(job)
+    found = stopping_rules.stop_decision(job)
     assert found is not None and found[0] is Reason.TARGET_REACHED
 
 
@@ -801,7 +801,7 @@ def test_a_target_is_called_unreachable_only_after_enough_epochs_and_hopeless_fi
         add(job, loss=0.9 + 0.001 * (number % 2))
     curved(job, [e.report.loss for e in job.epochs], hopeless)
     assert job.hopeless == hopeless
-    found = stopping_rules.verdict(job)
+    found = stopping_rules.stop_decision(job)
     assert (found is not None) == ends
     if found:
         assert found[0] is Reason.TARGET_BELOW_ASYMPTOTE and "levels off at 0.9" in found[1]
@@ -814,7 +814,7 @@ def test_a_job_that_first_gets_worse_has_twice_as_many_epochs(epochs: int, ends:
     for number in range(epochs):
         add(job, loss=2.3 + 0.05 * number)
     curved(job, [0.9] * epochs, 3)
-    assert (stopping_rules.verdict(job) is not None) == ends
+    assert (stopping_rules.stop_decision(job) is not None) == ends
 
 
 def test_no_fit_is_believed_that_calls_a_job_hopeless_while_it_climbs_at_the_rate_it_needs() -> None:
@@ -822,7 +822,7 @@ def test_no_fit_is_believed_that_calls_a_job_hopeless_while_it_climbs_at_the_rat
     for number in range(10):
         add(job, loss=1.0 - 0.05 * number)
     curved(job, [0.9] * 10, 3)
-    assert stopping_rules.on_its_way(job) and stopping_rules.verdict(job) is None
+    assert stopping_rules.on_its_way(job) and stopping_rules.stop_decision(job) is None
 
 
 def test_money_left_is_said_as_it_is() -> None:
@@ -838,7 +838,7 @@ def test_a_job_whose_curve_sees_no_way_is_not_taken_to_be_at_its_end() -> None:
         add(job, loss=value)
     curved(job, flat, 1)
     assert job.last_x() is None
-    assert forecast.sees_no_way(job)
+    assert forecast.fit_says_unreachable(job)
     left = forecast.remaining_epochs(job)
     assert left.expected == 25
     assert left.high > left.expected

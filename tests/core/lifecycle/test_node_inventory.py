@@ -49,7 +49,7 @@ def test_a_job_waits_for_the_node_that_alone_can_hold_it_and_says_so() -> None:
     world = training((Node("small", Resources(1.0, 64.0)), Node("large", Resources(2.0, 64.0))))
     world.lose_nodes("large", back=100.0)
     lost_at = world.now
-    world.run(until=lambda: world.job().reason is Reason.NODES_AWAY)
+    world.run(until=lambda: world.job().reason is Reason.NODES_UNAVAILABLE)
     job = world.job()
     assert job.state is State.WAITING and not job.pods
     assert "1 worker x 1 cpu" in job.message and "1 of 2 nodes is away: large" in job.message
@@ -66,7 +66,7 @@ def test_a_job_that_comes_while_its_node_is_away_waits_for_it() -> None:
     world = World.of(nodes(2, 2.0), shadow=True)
     world.lose_nodes("node-0", "node-1", back=50.0)
     world.submit(spec(maxEpochs=2))
-    assert world.job().reason is Reason.NODES_AWAY
+    assert world.job().reason is Reason.NODES_UNAVAILABLE
     assert "2 of 2 nodes are away: node-0, node-1" in world.job().message
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT
@@ -86,7 +86,7 @@ def test_a_job_whose_money_covers_only_what_nodes_that_are_away_can_hold_is_not_
     world.lose_nodes("large", back=200.0)
     file = spec(workers={"min": 1, "max": 2}, servers={"min": 1, "max": 1}, budget=usd(0.0007))
     world.submit(file, fast, known_points=(KnownSpeed(1, 1, 0.05), KnownSpeed(2, 1, 0.4)))
-    world.run(until=lambda: world.job().reason is Reason.NODES_AWAY)
+    world.run(until=lambda: world.job().reason is Reason.NODES_UNAVAILABLE)
     assert world.job().message == "the money left covers 2x1; 1 of 2 nodes is away: large"
     world.run()
     assert {order.allocation for order in world.orders()} == {Allocation(2, 1)}
@@ -97,7 +97,7 @@ def test_nothing_is_placed_on_a_node_that_was_away_when_the_handler_started() ->
     world = World.of(nodes(2, 2.0), shadow=True)
     world.lose_nodes("node-1", back=None)
     world.restart(down=5.0)
-    assert world.reducer.nodes.away == {"node-1"}
+    assert world.reducer.nodes.unavailable == {"node-1"}
     for name in ("a", "b"):
         world.submit(spec(name, policy=STATIC, maxEpochs=2))
     began = world.now

@@ -47,10 +47,10 @@ def test_a_job_measures_its_speed_first_and_its_probes_train_the_model() -> None
     truth = Truth(speed=lambda w, s: 0.02 * w / (1 + 0.1 * w / s), loss=lambda x: 0.1 + 1 / (0.02 * x + 0.5))
     world = lived(truth, maxEpochs=21)
     job = world.job()
-    probes = allocations(job, EpochKind.MINI)
+    probes = allocations(job, EpochKind.PROBE)
     assert probes[:2] == ["1x1", "3x3"], "the second is the one that may be fastest by most"
     assert 3 <= len(probes) <= 6
-    assert [epoch.kind for epoch in job.epochs[:3]] == [EpochKind.MINI] * 3
+    assert [epoch.kind for epoch in job.epochs[:3]] == [EpochKind.PROBE] * 3
     # 20 to 40 s at 1x1, of the data that the real epochs go on with.
     assert job.epochs[0].report.train_seconds == pytest.approx(22.0)  # 0.4 of an epoch of 55 s
     assert [order.position for order in world.orders()][:6] == [
@@ -66,7 +66,7 @@ def test_every_probe_at_the_smallest_allocation_takes_20_to_40_seconds_or_its_sh
     world = World.of(ROOMY)
     world.submit(spec(maxEpochs=21), Truth(speed=lambda w, s: 1 / epoch_seconds, data_size=10**7))
     world.run(until=lambda: len(world.job().epochs) == 5)
-    minis = [epoch for epoch in world.job().epochs if epoch.kind is EpochKind.MINI]
+    minis = [epoch for epoch in world.job().epochs if epoch.kind is EpochKind.PROBE]
     for epoch in minis:
         assert epoch.report.train_seconds <= 40.0
         assert epoch.report.train_seconds >= 20.0 or epoch.fraction > SMALLEST_PROBE
@@ -83,15 +83,15 @@ def test_points_known_from_earlier_jobs_are_used_from_the_first_epoch_on_instead
     world.run()
     job = world.job()
     assert not {f"{known.workers}x{known.servers}" for known in points} & set(
-        allocations(job, EpochKind.MINI)
+        allocations(job, EpochKind.PROBE)
     ), "these are known"
-    assert set(allocations(job, EpochKind.REAL)) == {"3x3"}
+    assert set(allocations(job, EpochKind.FULL)) == {"3x3"}
 
 
 def test_a_job_with_a_static_allocation_measures_nothing_else() -> None:
     world = lived(policy={"name": "static", "workers": 2, "servers": 1})
     assert {str(epoch.allocation) for epoch in world.job().epochs} == {"2x1"}
-    assert allocations(world.job(), EpochKind.MINI) == []
+    assert allocations(world.job(), EpochKind.PROBE) == []
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_no_epoch_is_taken_to_hang_only_because_nothing_is_known_of_its_length(
 
 def test_only_points_that_the_cluster_can_hold_are_measured() -> None:
     world = lived(cluster=nodes(1, 2.7))
-    probes = set(allocations(world.job(), EpochKind.MINI))
+    probes = set(allocations(world.job(), EpochKind.PROBE))
     assert len(probes) >= 2
     assert not probes & {"2x2", "2x3", "3x2", "3x3"}
 
@@ -128,13 +128,13 @@ def test_a_probe_is_measured_though_its_room_is_free_only_when_the_last_one_is_g
     world = World.of(nodes(1, 2.6))
     world.submit(spec(servers={"min": 1, "max": 2}, workers={"min": 1, "max": 2}))
     world.run(until=lambda: len(world.job().epochs) == 4)
-    first, *others = allocations(world.job(), EpochKind.MINI)
+    first, *others = allocations(world.job(), EpochKind.PROBE)
     assert first == "1x1" and {"1x2", "2x1"} <= set(others)
 
 
 def test_where_more_workers_are_slower_the_job_trains_with_few() -> None:
     job = lived(Truth(speed=slower)).job()
-    assert {epoch.allocation.workers for epoch in job.real_epochs} == {1}
+    assert {epoch.allocation.workers for epoch in job.full_epochs} == {1}
 
 
 def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
@@ -143,7 +143,7 @@ def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
     fast = {(1, 1): 0.08, (1, 2): 0.095, (2, 1): 0.11, (2, 2): 0.125}
 
     def speed(workers: int, servers: int) -> float:
-        first = world.job().real_epochs == [] and world.job().kind is EpochKind.REAL
+        first = world.job().full_epochs == [] and world.job().kind is EpochKind.FULL
         return fast[workers, servers] * (0.45 if first else 1.0)
 
     limits = {"workers": {"min": 1, "max": 2}, "servers": {"min": 1, "max": 2}}
@@ -151,12 +151,15 @@ def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
     world.submit(spec(miniEpoch=bounds, **limits), Truth(speed, loss=lambda x: 0.1 + 1 / (0.3 * x + 0.5)))
     world.run()
     job = world.job()
-    first, *rest = (epoch.allocation for epoch in job.real_epochs)
+    first, *rest = (epoch.allocation for epoch in job.full_epochs)
     assert first == (2, 2), "what the probes said"
     assert job.reason is Reason.TARGET_REACHED
     assert rest[-5:] == [(2, 2)] * 5
     assert sum(at != (2, 2) for at in rest) <= 3
-    assert sum(epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.MINI) <= 0.1 * job.passes
+    assert (
+        sum(epoch.fraction for epoch in job.epochs if epoch.kind is EpochKind.PROBE)
+        <= 0.1 * job.epochs_trained
+    )
 
 
 # -- money ------------------------------------------------------------------------------------------------
@@ -246,21 +249,21 @@ def test_every_second_that_a_gang_is_held_is_charged_to_the_attempt_it_belongs_t
 
 def test_a_job_succeeds_when_its_target_held_three_real_epochs_in_a_row() -> None:
     job = lived().job()
-    values = [epoch.report.loss <= 0.3 for epoch in job.real_epochs]
+    values = [epoch.report.loss <= 0.3 for epoch in job.full_epochs]
     assert values[-3:] == [True] * 3 and sum(values) == 3
     assert job.state is State.SUCCEEDED and "3 times in a row" in job.message
 
 
 def test_mini_epochs_do_not_count_for_the_target() -> None:
     job = lived(Truth(loss=lambda x: 0.1)).job()
-    assert len(job.real_epochs) == 3 and len(job.epochs) > 3
-    assert job.epochs[-1].kind is EpochKind.REAL
+    assert len(job.full_epochs) == 3 and len(job.epochs) > 3
+    assert job.epochs[-1].kind is EpochKind.FULL
 
 
 def test_a_target_below_the_curve_is_called_unreachable_after_the_fits_say_so_again_and_again() -> None:
     job = lived(Truth(loss=lambda x: 0.5 + 1 / (2 * x + 1) ** 2), target={"loss": 0.3}).job()
     assert job.state is State.TARGET_UNREACHABLE
-    assert 8 <= len(job.real_epochs) < 60
+    assert 8 <= len(job.full_epochs) < 60
     assert "levels off at 0.5" in job.message
 
 
@@ -271,7 +274,7 @@ def test_a_target_above_the_curve_is_never_called_unreachable() -> None:
 
 def test_the_epoch_limit_counts_real_epochs() -> None:
     job = lived(maxEpochs=4).job()
-    assert (job.reason, len(job.real_epochs)) == (Reason.EPOCH_LIMIT, 4)
+    assert (job.reason, len(job.full_epochs)) == (Reason.EPOCH_LIMIT, 4)
 
 
 def test_the_time_limit_counts_the_time_a_gang_was_held_and_not_the_time_it_waited() -> None:
@@ -345,14 +348,14 @@ def test_a_fit_that_knows_nothing_leaves_the_models_and_the_job_goes_on() -> Non
     world.run(until=lambda: world.job().phase is Phase.FITTING)
     job = world.job()
     world.send(ev.ModelsFitted(world.now, "job", job.fit, None, None))
-    assert job.speed is None and job.kind is EpochKind.REAL, "it is not measured for ever"
+    assert job.speed is None and job.kind is EpochKind.FULL, "it is not measured for ever"
     world.run()
     assert job.reason is Reason.EPOCH_LIMIT and job.speed is not None
 
 
 def test_every_decision_is_in_the_journal_with_its_reason() -> None:
     world = lived(maxEpochs=8, budget=usd(0.02))
-    decisions = world.taken(act.Decide)
+    decisions = world.taken(act.SetAllocation)
     assert len(decisions) >= len(world.orders())
-    assert all(decision.why for decision in decisions if decision.kind is EpochKind.MINI)
+    assert all(decision.why for decision in decisions if decision.kind is EpochKind.PROBE)
     assert any("speed" in line for decision in decisions for line in decision.why)

@@ -13,7 +13,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Phase
-from coach.core.jobs.reasons import MEANING, Reason, Retry, State
+from coach.core.jobs.reasons import REASON_INFO, Reason, Retry, State
 from coach.core.lifecycle.forecast import MAX_FAILURES
 from coach.core.lifecycle.reducer import BACKOFF, CHECKPOINT_LOST, START_DEADLINE
 from coach.core.money import Charge
@@ -52,7 +52,7 @@ def backoffs(world: World) -> list[float]:
     "reason",
     [
         reason
-        for reason, meaning in MEANING.items()
+        for reason, meaning in REASON_INFO.items()
         if meaning.state is None and meaning.retry is Retry.BOUNDED and reason not in CHECKPOINT_LOST
     ],
 )
@@ -110,7 +110,7 @@ def test_a_job_whose_checkpoints_are_all_lost_is_given_up() -> None:
 
 
 @pytest.mark.parametrize(
-    "reason", [r for r, m in MEANING.items() if m.state is None and m.retry is Retry.NEVER]
+    "reason", [r for r, m in REASON_INFO.items() if m.state is None and m.retry is Retry.NEVER]
 )
 def test_the_users_mistake_is_never_tried_again(reason: Reason) -> None:
     world = start(failing("job.2", reason=reason))
@@ -246,8 +246,12 @@ def test_at_the_deadline_an_epoch_starts_with_what_is_there_if_the_needed_are(mi
     job = world.job()
     assert job.reason is Reason.EPOCH_LIMIT and job.attempts == len(job.epochs)
     assert not any(pod.name == missing for order in world.orders() for pod in order.pods)
-    late = [decision for decision in world.taken(act.Decide) if "not ready in time" in " ".join(decision.why)]
-    assert late and all(decision.kind is EpochKind.REAL for decision in late)
+    late = [
+        decision
+        for decision in world.taken(act.SetAllocation)
+        if "not ready in time" in " ".join(decision.why)
+    ]
+    assert late and all(decision.kind is EpochKind.FULL for decision in late)
 
 
 def test_pods_with_gaps_in_their_numbers_make_a_gang_too() -> None:
@@ -265,8 +269,8 @@ def test_pods_with_gaps_in_their_numbers_make_a_gang_too() -> None:
 def test_a_probe_whose_gang_does_not_come_is_left_out() -> None:
     world = start(never("job-worker-1"), workers={"min": 1, "max": 2}, maxEpochs=8)
     world.run()
-    tried = [d.allocation for d in world.taken(act.Decide) if d.kind is EpochKind.MINI]
-    came = {epoch.allocation for epoch in world.job().epochs if epoch.kind is EpochKind.MINI}
+    tried = [d.allocation for d in world.taken(act.SetAllocation) if d.kind is EpochKind.PROBE]
+    came = {epoch.allocation for epoch in world.job().epochs if epoch.kind is EpochKind.PROBE}
     assert any(point.workers == 2 for point in tried)
     assert {point.workers for point in came} == {1}
     for point in tried:
@@ -330,9 +334,9 @@ def test_an_answer_to_an_attempt_that_was_given_up_changes_nothing() -> None:
 def test_a_stopped_epoch_that_finished_first_counts() -> None:
     world = start(Truth(stop_seconds=100.0))
     world.run(until=lambda: world.job().running is not None)
-    world.interrupt(now=True)
+    world.suspend(now=True)
     world.run()
-    assert len(world.job().epochs) == 1 and world.job().reason is Reason.INTERRUPTED
+    assert len(world.job().epochs) == 1 and world.job().reason is Reason.SUSPENDED
 
 
 def test_a_second_submission_of_a_name_is_not_a_second_job() -> None:
@@ -365,11 +369,11 @@ def test_every_answer_may_come_several_times(times: int) -> None:
 def test_a_failure_on_the_way_to_an_interruption_is_not_waited_out() -> None:
     world = start(failing("job.2"))
     world.run(until=lambda: len(world.orders()) == 2)
-    world.interrupt()
+    world.suspend()
     world.run()
     job = world.job()
-    assert job.reason is Reason.INTERRUPTED
-    assert Reason.BACKING_OFF not in [enter.reason for enter in world.taken(act.Enter)]
+    assert job.reason is Reason.SUSPENDED
+    assert Reason.BACKING_OFF not in [enter.reason for enter in world.taken(act.SetStatus)]
     assert job.failures == 0
     world.resume()
     world.run()

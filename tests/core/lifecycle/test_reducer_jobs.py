@@ -44,7 +44,7 @@ def test_a_job_that_measures_does_not_hold_up_another() -> None:
     world.submit(spec("fast", maxEpochs=3))
     world.run(until=lambda: world.job("fast").ended)
     slow = world.job("slow").running
-    assert slow is not None and slow.kind is EpochKind.MINI, "it is still at its probes"
+    assert slow is not None and slow.kind is EpochKind.PROBE, "it is still at its probes"
 
 
 def test_a_job_that_comes_late_starts_beside_those_that_train() -> None:
@@ -72,16 +72,16 @@ def test_jobs_that_find_no_room_wait_with_the_reason_and_then_run(cores: float) 
 def test_what_follows_from_a_waiting_job_alone_is_worked_out_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever happens to others: with hundreds that wait, each event would take seconds otherwise."""
     asked: Counter[str] = Counter()
-    verdict = stopping_rules.verdict
+    stop_decision = stopping_rules.stop_decision
 
     def counted(job: Job) -> tuple[Reason, str] | None:
         asked[job.name] += 1
-        return verdict(job)
+        return stop_decision(job)
 
     monkeypatch.setattr(stopping_rules, "verdict", counted)
     world = world_of(nodes(1, GANG), "a", "b", "c", maxEpochs=2)
     world.run(until=lambda: bool(world.taken(act.DeployPods, "c")))
-    assert len(world.taken(act.Enter, "c")) > 2, "it was looked at, and said whom it waits for"
+    assert len(world.taken(act.SetStatus, "c")) > 2, "it was looked at, and said whom it waits for"
     assert asked["c"] == 1
 
 
@@ -116,12 +116,12 @@ def test_a_job_that_ends_makes_room_for_one_that_waits_at_once() -> None:
 def test_a_cancelled_or_interrupted_job_makes_room_too() -> None:
     world = world_of(nodes(1, GANG), "a", "b", "c", maxEpochs=3)
     world.run(until=lambda: world.job("a").phase is Phase.RUNNING)
-    world.interrupt("a", now=True)
+    world.suspend("a", now=True)
     world.run(until=lambda: world.job("b").phase is Phase.RUNNING)
     world.cancel("b")
     world.run()
     assert world.job("c").reason is Reason.EPOCH_LIMIT
-    assert world.job("a").reason is Reason.INTERRUPTED
+    assert world.job("a").reason is Reason.SUSPENDED
     world.resume("a")
     world.run()
     assert world.job("a").reason is Reason.EPOCH_LIMIT
@@ -131,9 +131,9 @@ def test_a_cancelled_or_interrupted_job_makes_room_too() -> None:
     ("asked", "reason"),
     [
         ((False,), Reason.HANDLER_STOPPED),
-        ((True,), Reason.INTERRUPTED),
-        ((False, True), Reason.INTERRUPTED),
-        ((True, False), Reason.INTERRUPTED),
+        ((True,), Reason.SUSPENDED),
+        ((False, True), Reason.SUSPENDED),
+        ((True, False), Reason.SUSPENDED),
     ],
 )
 def test_a_job_that_was_stopped_says_whether_its_user_or_only_its_handler_did(
@@ -142,7 +142,7 @@ def test_a_job_that_was_stopped_says_whether_its_user_or_only_its_handler_did(
     world = world_of(nodes(1, GANG), "a", maxEpochs=3)
     world.run(until=lambda: world.job("a").phase is Phase.RUNNING)
     for by_user in asked:
-        world.interrupt("a", by_user=by_user)
+        world.suspend("a", by_user=by_user)
     world.run()
     assert (world.job("a").reason, len(world.job("a").epochs)) == (reason, 1)
     assert "coach resume a" in world.job("a").message
@@ -155,10 +155,10 @@ def test_a_job_that_was_stopped_says_whether_its_user_or_only_its_handler_did(
 def test_a_waiting_job_that_is_cancelled_is_gone_and_one_that_is_interrupted_does_not_start() -> None:
     world = world_of(nodes(1, GANG), "a", "b", "c", maxEpochs=2)
     world.cancel("b")
-    world.interrupt("c")
+    world.suspend("c")
     world.run()
     assert world.job("b").state is State.CANCELLED and not world.orders("b")
-    assert world.job("c").reason is Reason.INTERRUPTED and not world.orders("c")
+    assert world.job("c").reason is Reason.SUSPENDED and not world.orders("c")
 
 
 def test_jobs_share_the_cluster_while_there_are_several_and_one_has_it_alone_then() -> None:
@@ -169,8 +169,8 @@ def test_jobs_share_the_cluster_while_there_are_several_and_one_has_it_alone_the
     world.run()
     short, long = world.job("short"), world.job("long")
     assert {short.state, long.state} == {State.SUCCEEDED}
-    beside = [sum(e.allocation) for e in long.real_epochs if e.ended_at < ended(short)]
-    alone = [sum(e.allocation) for e in long.real_epochs if e.started_at > ended(short)]
+    beside = [sum(e.allocation) for e in long.full_epochs if e.ended_at < ended(short)]
+    alone = [sum(e.allocation) for e in long.full_epochs if e.started_at > ended(short)]
     assert beside and alone and max(alone) > max(beside)
 
 

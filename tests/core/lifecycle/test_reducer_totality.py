@@ -80,8 +80,8 @@ def backing_off() -> World:
 def stopping() -> World:
     """Interrupted, and giving back."""
     world = fitting()
-    world.interrupt()
-    return until(world, lambda job: job.reason is Reason.INTERRUPTED)
+    world.suspend()
+    return until(world, lambda job: job.reason is Reason.SUSPENDED)
 
 
 def interrupted() -> World:
@@ -173,7 +173,7 @@ def events(reducer: Reducer, at: float) -> dict[str, ev.Event]:
         "epoch finished": ev.EpochFinished(at, "job", token, report(), 12),
         "another epoch finished": ev.EpochFinished(at, "job", "job.0", report(), 12),
         "epoch failed": ev.EpochFailed(at, "job", token, Reason.PEER_LOST, "gone", 12),
-        "epoch stopped": ev.EpochFailed(at, "job", token, Reason.INTERRUPTED, "", 12),
+        "epoch stopped": ev.EpochFailed(at, "job", token, Reason.SUSPENDED, "", 12),
         "epoch has no data": ev.EpochFailed(at, "job", token, Reason.DATA_MISSING, "", 12),
         "epoch too late": ev.EpochFailed(at, "job", token, Reason.DEADLINE_EXCEEDED, "", 12),
         "another epoch failed": ev.EpochFailed(at, "job", "job.0", Reason.PEER_LOST, "gone", 12),
@@ -181,12 +181,12 @@ def events(reducer: Reducer, at: float) -> dict[str, ev.Event]:
         "other models fitted": ev.ModelsFitted(at, "job", "job.fit0", None, None),
         "timer fired": ev.TimerFired(at, "job", job.timer or "job.timer"),
         "another timer fired": ev.TimerFired(at, "job", "job.timer0"),
-        "cancel": ev.CancelAsked(at, "job"),
-        "interrupt": ev.InterruptAsked(at, "job", False),
-        "interrupt now": ev.InterruptAsked(at, "job", True),
-        "resume": ev.ResumeAsked(at, "job"),
-        "resume with money": ev.ResumeAsked(at, "job", 10**9),
-        "resume of another": ev.ResumeAsked(at, "nobody", 5),
+        "cancel": ev.CancelRequested(at, "job"),
+        "interrupt": ev.SuspendRequested(at, "job", False),
+        "interrupt now": ev.SuspendRequested(at, "job", True),
+        "resume": ev.ResumeRequested(at, "job"),
+        "resume with money": ev.ResumeRequested(at, "job", 10**9),
+        "resume of another": ev.ResumeRequested(at, "nobody", 5),
     }
 
 
@@ -208,7 +208,7 @@ def check_curve(job: Job) -> None:
     samples = itertools.accumulate(epoch.report.samples for epoch in job.epochs)
     for epoch, seen in zip(job.epochs, samples, strict=True):
         assert epoch.report.loss in {Truth().loss(seen / 10_000), None}
-    assert all(epoch.report.loss is not None for epoch in job.real_epochs)
+    assert all(epoch.report.loss is not None for epoch in job.full_epochs)
 
 
 def money(job: Job) -> tuple[int, int]:
@@ -222,7 +222,7 @@ def react(frozen: bytes, event: ev.Event) -> tuple[Reducer, list[act.Action]]:
     for record in (event, *actions):
         by_journal.apply(decode(type(record).__name__, encode(record)))
     assert by_journal.jobs == after.jobs
-    assert (by_journal.nodes.all, by_journal.nodes.away) == (after.nodes.all, after.nodes.away)
+    assert (by_journal.nodes.all, by_journal.nodes.unavailable) == (after.nodes.all, after.nodes.unavailable)
     for job in after.jobs.values():
         check_job(job)
         ledger = job.ledger
@@ -234,9 +234,9 @@ def react(frozen: bytes, event: ev.Event) -> tuple[Reducer, list[act.Action]]:
 
 def freeze(reducer: Reducer) -> bytes:
     """Copies by pickle; models are made again where they are looked at."""
-    reducer._scene = None
+    reducer._cluster_state = None
     for job in reducer.jobs.values():
-        for fit in filter(None, (job.surface, job.curve, *job.real_curves)):
+        for fit in filter(None, (job.surface, job.curve, *job.full_epoch_curves)):
             fit._model = None
     return pickle.dumps(reducer)
 
@@ -308,11 +308,11 @@ def test_an_interrupted_job_rests_with_its_checkpoint_and_ends_as_usual_when_it_
     world = make()
     job = world.job()
     over, running, epochs = job.ended or job.cancel, job.running, len(job.epochs)
-    world.interrupt(now=now)
+    world.suspend(now=now)
     world.run()
     if over:
         return
-    assert (job.reason, job.phase) == (Reason.INTERRUPTED, Phase.PAUSED)
+    assert (job.reason, job.phase) == (Reason.SUSPENDED, Phase.PAUSED)
     assert len(job.epochs) == epochs + (running is not None and not now), (
         "the running epoch counts, if it may end"
     )
@@ -385,7 +385,7 @@ def test_after_a_restart_the_job_ends_as_if_nothing_had_happened(
     world.run()
     end = world.job()
     assert (end.state, end.reason) == (calm.job().state, calm.job().reason)
-    assert len(end.real_epochs) >= len(job.real_epochs)
+    assert len(end.full_epochs) >= len(job.full_epochs)
     assert end.attempts - len(end.epochs) <= calm.job().attempts - len(calm.job().epochs) + 1
     if job.running and not job.cancel:
         assert end.attempts == len(end.epochs) + 1, "at most one epoch is repeated"

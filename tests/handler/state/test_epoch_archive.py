@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from coach.core.jobs.epoch import Epoch
 from coach.handler.state import epoch_archive
-from coach.handler.state.epoch_archive import Packed
+from coach.handler.state.epoch_archive import EpochArchive
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec
 
 
@@ -26,9 +26,9 @@ def lived(epochs: int) -> list[Epoch]:
 EPOCHS = lived(14)
 
 
-def packed_at(*places: int, epochs: int = len(EPOCHS)) -> Packed:
+def packed_at(*places: int, epochs: int = len(EPOCHS)) -> EpochArchive:
     """The first `epochs`, packed whenever so many had come."""
-    made = Packed()
+    made = EpochArchive()
     for number, epoch in enumerate(copy.deepcopy(EPOCHS[:epochs]), 1):
         made.append(epoch)
         if number in places:
@@ -51,7 +51,7 @@ def test_packed_epochs_answer_whatever_a_list_answers(places: list[int], count: 
         assert ask(made) == ask(plain)
     for index in range(-count - 2, count + 2):
         assert at(made, index) == at(plain, index)
-    assert made == packed_at(epochs=count) and made == Packed(plain)
+    assert made == packed_at(epochs=count) and made == EpochArchive(plain)
 
 
 def sorted_by_end(epochs: list[Epoch]) -> list[Epoch]:
@@ -96,7 +96,7 @@ def test_the_last_epoch_is_never_packed_for_it_may_still_be_charged() -> None:
 
 def test_few_epochs_are_unpacked_at_a_time_whoever_is_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(epoch_archive, "UNPACKED", 3 * len(EPOCHS))
-    many = [Packed(one.last, one.packed, one.count_packed) for one in [packed_at(len(EPOCHS))] * 20]
+    many = [EpochArchive(one.last, one.packed, one.count_packed) for one in [packed_at(len(EPOCHS))] * 20]
     assert all(len(one) == len(EPOCHS) and one[-1] == EPOCHS[-1] for one in many)
     assert not any(one._unpacked for one in many), "nobody looked at what is packed"
     for one in many:

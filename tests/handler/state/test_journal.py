@@ -20,7 +20,7 @@ from coach.handler.state.journal import Journal, fold
 from coach.handler.state.journal_file import JournalBusyError
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec
 
-CANCEL = ev.CancelAsked(2.0, "job")
+CANCEL = ev.CancelRequested(2.0, "job")
 
 
 @pytest.fixture
@@ -57,7 +57,9 @@ def test_the_nodes_are_those_that_are_there(path: Path) -> None:
     assert journal.nodes() == cluster[1:2]
     journal.append([ev.NodesChanged(3.0, ())])
     assert journal.nodes() == cluster
-    journal.append([ev.NodesChanged(4.0, ("node-0",)), ev.HandlerStarted(5.0, cluster, away=("node-1",))])
+    journal.append(
+        [ev.NodesChanged(4.0, ("node-0",)), ev.HandlerStarted(5.0, cluster, unavailable=("node-1",))]
+    )
     assert journal.nodes() == (cluster[0], cluster[2])
     journal.close()
 
@@ -66,7 +68,7 @@ def test_a_handler_that_told_of_no_nodes_away_had_them_all() -> None:
     """What was journalled before nodes could be away."""
     old = '{"at":1.0,"nodes":[{"name":"n","capacity":{"cpu":1.0,"memory":2.0,"gpu":0.0}}],"gone_by":null,"job":""}'
     started = decode("HandlerStarted", old)
-    assert isinstance(started, ev.HandlerStarted) and started.away == () and len(started.nodes) == 1
+    assert isinstance(started, ev.HandlerStarted) and started.unavailable == () and len(started.nodes) == 1
 
 
 def test_records_come_in_order_for_one_job_or_all_and_after_a_given_one(path: Path) -> None:
@@ -84,7 +86,7 @@ def test_records_come_in_order_for_one_job_or_all_and_after_a_given_one(path: Pa
 
 def test_records_of_jobs_that_nobody_submitted_change_nothing(path: Path) -> None:
     journal = Journal.write(path)
-    journal.append([CANCEL, *lived().history, ev.CancelAsked(3.0, "nobody")])
+    journal.append([CANCEL, *lived().history, ev.CancelRequested(3.0, "nobody")])
     assert set(journal.jobs()) == {"a", "b"}
     journal.close()
 
@@ -159,7 +161,7 @@ def test_where_locks_mean_nothing_the_handler_that_was_overtaken_writes_no_more(
     second = Journal.write(path)
     second.append([CANCEL])
     with pytest.raises(PermanentError, match="took this journal over"):
-        first.append([ev.CancelAsked(3.0, "late")])
+        first.append([ev.CancelRequested(3.0, "late")])
     assert [record for _, record in second.records()] == [CANCEL]
     second.append([CANCEL])
     first.close()
@@ -169,7 +171,7 @@ def test_where_locks_mean_nothing_the_handler_that_was_overtaken_writes_no_more(
 def test_an_append_is_whole_or_not_at_all(path: Path) -> None:
     journal = Journal.write(path)
     with pytest.raises(PermanentError, match="cannot write"):
-        journal.append([CANCEL, ev.CancelAsked(None, "job")])  # type: ignore[arg-type]
+        journal.append([CANCEL, ev.CancelRequested(None, "job")])  # type: ignore[arg-type]
     assert list(journal.records()) == []
     journal.append([CANCEL])
     assert [record for _, record in journal.records()] == [CANCEL]

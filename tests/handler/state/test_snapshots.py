@@ -18,18 +18,18 @@ from hypothesis import strategies as st
 
 from coach.core.errors import PermanentError
 from coach.core.jobs import events as ev
-from coach.core.jobs.fitted_models import Curve
+from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.fold import apply
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import over
 from coach.handler.state import snapshots
-from coach.handler.state.epoch_archive import Packed
+from coach.handler.state.epoch_archive import EpochArchive
 from coach.handler.state.journal import Journal, fold
 from tests.core.lifecycle.faulty_cluster import Truth, World, check_job, nodes, spec
 from tests.core.lifecycle.random_histories import SeededDice, draw, play
-from tests.handler.fake_platform import Memory
+from tests.handler.fake_platform import FakePlatform
 from tests.handler.test_handler import handle, job_of
 
 
@@ -50,9 +50,13 @@ def lived(*names: str) -> World:
 def test_an_ended_job_comes_back_as_it_was(number: int) -> None:
     world = play(draw(SeededDice(f"snapshot {number}")), shadow=False)
     for job in world.reducer.jobs.values():
-        again = snapshots.thaw(*snapshots.freeze(job))
+        again = snapshots.thaw(*snapshots.dump(job))
         assert again == job
-        assert (again.in_a_row, again.hopeless, again.last_x()) == (job.in_a_row, job.hopeless, job.last_x())
+        assert (again.consecutive_hits, again.hopeless, again.last_x()) == (
+            job.consecutive_hits,
+            job.hopeless,
+            job.last_x(),
+        )
         assert again.speed_points() == job.speed_points()
 
 
@@ -67,7 +71,7 @@ def test_jobs_are_the_same_with_and_without_snapshots_and_in_the_same_order(path
     journal.append(world.history)
     assert list(journal.jobs()) == ["b", "a", "c"]
     for name in ("a", "b"):
-        journal.remember(world.reducer.jobs[name])
+        journal.save_snapshots(world.reducer.jobs[name])
     journal._connection.execute("UPDATE records SET body = '{' WHERE job = 'a'")  # nobody reads them any more
     assert journal.jobs() == world.reducer.jobs == fold(world.history)
     assert list(journal.jobs()) == ["b", "a", "c"]
@@ -81,24 +85,24 @@ def test_jobs_are_the_same_with_and_without_snapshots_and_in_the_same_order(path
 def test_a_job_that_was_stopped_is_remembered_too_and_goes_on_from_its_snapshot(
     path: Path, now: bool
 ) -> None:
-    async def stop(handler: Handler, memory: Memory) -> None:
+    async def stop(handler: Handler, memory: FakePlatform) -> None:
         handler.submit(job_of(maxEpochs=9, target={"loss": 0.01}), path.parent.as_uri())
         await handler.wait(lambda: "job" in handler.jobs and len(handler.jobs["job"].epochs) >= 3)
-        handler.interrupt(["job"], now=now)
+        handler.suspend(["job"], now=now)
         await handler.wait(lambda: over(handler.jobs["job"]))
 
-    async def go_on(handler: Handler, memory: Memory) -> None:
+    async def go_on(handler: Handler, memory: FakePlatform) -> None:
         handler.resume("job")
         await handler.wait(lambda: handler.jobs["job"].ended)
 
-    stopped = handle(path, Memory(), stop)["job"]
+    stopped = handle(path, FakePlatform(), stop)["job"]
     reader = Journal.read(path)
     ((_, _, kept),) = reader._snapshots().values()
     assert kept == stopped == reader.jobs()["job"] == fold(record for _, record in reader.records())["job"]
-    assert isinstance(kept.epochs, Packed)
+    assert isinstance(kept.epochs, EpochArchive)
     reader.close()
-    ended = handle(path, Memory(), go_on)["job"]
-    assert ended.reason is Reason.EPOCH_LIMIT and len(ended.real_epochs) == 9
+    ended = handle(path, FakePlatform(), go_on)["job"]
+    assert ended.reason is Reason.EPOCH_LIMIT and len(ended.full_epochs) == 9
     assert ended.epochs[: len(stopped.epochs)] == stopped.epochs
     check_job(ended)
 
@@ -107,7 +111,7 @@ def test_what_happens_after_a_snapshot_counts(path: Path) -> None:
     world = lived("a")
     journal = Journal.write(path)
     journal.append(world.history)
-    journal.remember(world.reducer.jobs["a"])
+    journal.save_snapshots(world.reducer.jobs["a"])
     known = len(world.history)
     world.truths["a"] = Truth(loss=lambda x: 0.001)
     world.resume("a")
@@ -116,7 +120,7 @@ def test_what_happens_after_a_snapshot_counts(path: Path) -> None:
     journal.append(world.history[known:])
     assert journal.jobs() == world.reducer.jobs
     assert journal.jobs()["a"].submitted_at < world.history[known].at
-    journal.remember(world.reducer.jobs["a"])
+    journal.save_snapshots(world.reducer.jobs["a"])
     assert journal.jobs() == world.reducer.jobs
     journal.close()
 
@@ -126,7 +130,7 @@ def test_a_snapshot_of_another_version_is_passed_over(path: Path, column: str) -
     world = lived("a")
     journal = Journal.write(path)
     journal.append(world.history)
-    journal.remember(world.reducer.jobs["a"])
+    journal.save_snapshots(world.reducer.jobs["a"])
     journal._connection.execute(f"UPDATE snapshots SET {column} = 'other'")
     assert journal.jobs() == world.reducer.jobs
     journal.close()
@@ -143,7 +147,7 @@ def test_a_journal_of_an_earlier_coach_is_read_without_snapshots_and_gets_them(p
     assert reader.jobs() == world.reducer.jobs
     reader.close()
     journal = Journal.write(path)
-    journal.remember(world.reducer.jobs["a"])
+    journal.save_snapshots(world.reducer.jobs["a"])
     assert journal.jobs() == world.reducer.jobs
     journal.close()
 
@@ -155,7 +159,7 @@ def test_the_records_that_say_which_handler_had_which_job_are_read_alone(path: P
     journal = Journal.write(path)
     journal.append(world.history)
     told = list(journal.handling())
-    kinds = (ev.HandlerStarted, ev.JobSubmitted, ev.ResumeAsked, ev.InterruptAsked)
+    kinds = (ev.HandlerStarted, ev.JobSubmitted, ev.ResumeRequested, ev.SuspendRequested)
     assert told == [record for record in world.history if isinstance(record, kinds)]
     plan = journal._connection.execute(
         "EXPLAIN QUERY PLAN SELECT seq FROM records WHERE type IN "
@@ -182,7 +186,7 @@ def test_a_snapshot_at_any_record_and_the_rest_are_the_whole_fold(
         whole = fold(history[:end])
         assert journal.jobs() == whole
         some = [job for number, job in enumerate(journal.jobs().values()) if chosen >> number & 1]
-        journal.remember(*some)
+        journal.save_snapshots(*some)
         assert journal.jobs() == whole and list(journal.jobs()) == list(whole)
         chosen >>= 4
     journal.close()
@@ -206,7 +210,7 @@ def keep_writing(path: Path, history: Sequence[Any], seed: int) -> None:
             else:
                 for job in living.values():
                     apply(job, record)
-        journal.remember(*living.values())
+        journal.save_snapshots(*living.values())
 
 
 def test_a_handler_killed_at_any_instant_of_writing_snapshots_leaves_a_journal_that_gives_its_jobs(
@@ -235,26 +239,26 @@ def test_a_handler_keeps_its_living_jobs_as_it_goes_and_what_it_writes_for_that_
 ) -> None:
     epochs = 30
 
-    async def body(handler: Handler, memory: Memory) -> None:
+    async def body(handler: Handler, memory: FakePlatform) -> None:
         handler.submit(job_of(maxEpochs=epochs + 5, target={"loss": 1e-4}), path.parent.as_uri())
         await handler.wait(lambda: "job" in handler.jobs and len(handler.jobs["job"].epochs) >= epochs)
 
     written: list[int] = []
     kept: list[int] = []
-    remember = Journal.remember
+    save_snapshots = Journal.save_snapshots
 
     def counting(self: Journal, *jobs: Job) -> None:
-        remember(self, *jobs)
+        save_snapshots(self, *jobs)
         written.append(self._unknown["job"][1])
         kept.append(len(jobs[0].epochs))
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Journal, "remember", counting)
-        handle(path, Memory(loss=lambda passes: 1 / (0.4 * passes + 0.5)), body)
+        handle(path, FakePlatform(loss=lambda epochs_trained: 1 / (0.4 * epochs_trained + 0.5)), body)
     reader = Journal.read(path)
     ((_, seq, job),) = reader._snapshots().values()
     (records,) = reader._connection.execute("SELECT sum(length(body)) FROM records").fetchone()
-    assert not job.ended and isinstance(job.epochs, Packed) and job.epochs.count_packed == kept[-1] - 1
+    assert not job.ended and isinstance(job.epochs, EpochArchive) and job.epochs.count_packed == kept[-1] - 1
     assert sum(written) <= records + max(written), "all snapshots together take no more room than the records"
     assert len(written) >= 4 and max(b - a for a, b in itertools.pairwise(kept)) < epochs / 2
     assert len(list(reader.records("job", seq))) < 0.5 * len(list(reader.records("job")))
@@ -267,12 +271,12 @@ def test_a_handler_that_starts_keeps_jobs_that_nobody_kept_before(path: Path) ->
     journal.append(world.history)
     journal.close()
 
-    async def body(handler: Handler, memory: Memory) -> None:
+    async def body(handler: Handler, memory: FakePlatform) -> None:
         while len(reader._snapshots()) < 2:
             await asyncio.sleep(0.001)
 
     reader = Journal.read(path)
-    handle(path, Memory(), body)
+    handle(path, FakePlatform(), body)
     assert reader.jobs() == world.reducer.jobs
     reader.close()
 
@@ -286,7 +290,7 @@ def test_a_handler_that_was_overtaken_cannot_keep_a_job(path: Path) -> None:
     second = Journal.write(path)
     second.append(world.history[len(world.history) // 2 :])
     with pytest.raises(PermanentError, match="took this journal over"):
-        first.remember(early)
+        first.save_snapshots(early)
     assert second._snapshots() == {} and second.jobs() == world.reducer.jobs
     first.close()
     second.close()
@@ -295,17 +299,19 @@ def test_a_handler_that_was_overtaken_cannot_keep_a_job(path: Path) -> None:
 def test_what_every_decision_asks_of_a_curve_is_in_the_journal_and_no_model_is_made_to_ask_again(
     path: Path,
 ) -> None:
-    async def body(handler: Handler, memory: Memory) -> None:
+    async def body(handler: Handler, memory: FakePlatform) -> None:
         handler.submit(job_of(maxEpochs=6, target={"loss": 0.3}), path.parent.as_uri())
         await handler.wait(lambda: "job" in handler.jobs and handler.jobs["job"].ended)
 
-    handle(path, Memory(loss=lambda passes: 1 / (0.1 * passes + 0.5)), body)
+    handle(path, FakePlatform(loss=lambda epochs_trained: 1 / (0.1 * epochs_trained + 0.5)), body)
     reader = Journal.read(path)
     for job in (reader.jobs()["job"], fold(record for _, record in reader.records())["job"]):
-        assert job.real_curves
-        for curve in job.real_curves:
-            found = curve.last_x(job.spec.spec.target, curve.passes)
+        assert job.full_epoch_curves
+        for curve in job.full_epoch_curves:
+            found = curve.last_x(job.spec.spec.target, curve.epochs_trained)
             assert curve._model is None
-            plain = Curve({key: curve.data[key] for key in ("metric", "points")}, curve.passes)
-            assert found == plain.last_x(job.spec.spec.target, curve.passes) and plain._model is not None
+            plain = FittedCurve({key: curve.data[key] for key in ("metric", "points")}, curve.epochs_trained)
+            assert (
+                found == plain.last_x(job.spec.spec.target, curve.epochs_trained) and plain._model is not None
+            )
     reader.close()

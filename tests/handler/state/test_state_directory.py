@@ -17,7 +17,7 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.prior_runs import known_epochs, known_points
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
-from coach.handler.state.state_directory import Home, Past, choose, renamed
+from coach.handler.state.state_directory import StateDirectory, StoredJob, choose, renamed
 from tests.cli.conftest import keep
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec
 from tests.report.recorded_jobs import half_way, one_job, steady_job
@@ -32,12 +32,12 @@ def job_spec(name: str = "digits", **changes: Any) -> TrainingJob:
 
 def past(
     name: str, state: State = State.TRAINING, *, held: bool = False, at: float = 1.0, **changes: Any
-) -> Past:
+) -> StoredJob:
     job = fold.submitted(ev.JobSubmitted(at, name, spec(name, **changes), "file:///c"))
-    return Past(replace(job, state=state), Path("journal.db"), held)
+    return StoredJob(replace(job, state=state), Path("journal.db"), held)
 
 
-def by_name(*found: Past) -> dict[str, Past]:
+def by_name(*found: StoredJob) -> dict[str, StoredJob]:
     return {one.job.name: one for one in found}
 
 
@@ -48,21 +48,21 @@ def test_the_folder_is_coach_home_or_the_xdg_data_folder(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("COACH_HOME", str(tmp_path / "here"))
-    assert Home.default().path == tmp_path / "here"
+    assert StateDirectory.default().path == tmp_path / "here"
     monkeypatch.delenv("COACH_HOME")
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "data"))
-    assert Home.default().path == tmp_path / "data" / "coach"
+    assert StateDirectory.default().path == tmp_path / "data" / "coach"
     monkeypatch.delenv("XDG_DATA_HOME")
     monkeypatch.setenv("HOME", str(tmp_path))
-    assert Home.default().path == tmp_path / ".local/share/coach"
+    assert StateDirectory.default().path == tmp_path / ".local/share/coach"
 
 
-def test_an_empty_folder_has_no_jobs_and_is_not_made_by_looking(home: Home) -> None:
+def test_an_empty_folder_has_no_jobs_and_is_not_made_by_looking(home: StateDirectory) -> None:
     assert home.past() == {}
     assert not home.path.exists()
 
 
-def test_a_second_handler_gets_a_journal_of_its_own(home: Home) -> None:
+def test_a_second_handler_gets_a_journal_of_its_own(home: StateDirectory) -> None:
     first = home.open_journal()
     second = home.open_journal()
     assert [first.path.name, second.path.name] == ["journal.db", "journal-2.db"]
@@ -75,7 +75,7 @@ def test_a_second_handler_gets_a_journal_of_its_own(home: Home) -> None:
     third.close()
 
 
-def test_jobs_of_all_journals_are_known_and_whether_a_handler_has_them(home: Home) -> None:
+def test_jobs_of_all_journals_are_known_and_whether_a_handler_has_them(home: StateDirectory) -> None:
     keep(home, steady_job())
     keep(home, half_way(2), number=2)
     handler = Journal.write(home.journal(2))
@@ -90,7 +90,7 @@ def test_jobs_of_all_journals_are_known_and_whether_a_handler_has_them(home: Hom
     assert {record.job for record in home.records(found["digits"])} == {"", "digits"}
 
 
-def test_a_journal_that_cannot_be_read_is_named(home: Home) -> None:
+def test_a_journal_that_cannot_be_read_is_named(home: StateDirectory) -> None:
     keep(home, steady_job())
     journal = Journal.write(home.journal(1))
     journal._connection.execute("UPDATE records SET body = '{}' WHERE type = 'JobSubmitted'")
@@ -101,7 +101,7 @@ def test_a_journal_that_cannot_be_read_is_named(home: Home) -> None:
 
 def test_a_state_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
-    with pytest.raises(PermanentError, match="set COACH_HOME"), Home(tmp_path / "file").planning():
+    with pytest.raises(PermanentError, match="set COACH_HOME"), StateDirectory(tmp_path / "file").planning():
         pass
 
 
@@ -127,7 +127,7 @@ def test_a_job_left_in_the_middle_goes_on() -> None:
         (past("digits", batchSize=7), "had another job file"),
     ],
 )
-def test_else_the_new_job_gets_the_next_free_name_and_that_is_said(before: Past, said: str) -> None:
+def test_else_the_new_job_gets_the_next_free_name_and_that_is_said(before: StoredJob, said: str) -> None:
     chosen = choose(job_spec(), by_name(before))
     assert (chosen.name, chosen.past) == ("digits-2", None)
     assert said in chosen.said
@@ -161,14 +161,14 @@ def test_a_long_name_stays_a_label() -> None:
 # -- what earlier jobs measured -------------------------------------------------------------------------------
 
 
-def measured(**changes: Any) -> list[Past]:
+def measured(**changes: Any) -> list[StoredJob]:
     """A job that has ended, with the digest of its model, and the cluster it ran on."""
     world: World = one_job(model={"file": "file:///m.py", "sha256": DIGEST}, **changes)
-    return [Past(world.job("digits"), Path("journal.db"), False, frozenset({NODES}))]
+    return [StoredJob(world.job("digits"), Path("journal.db"), False, frozenset({NODES}))]
 
 
 @pytest.fixture(scope="module")
-def earlier() -> list[Past]:
+def earlier() -> list[StoredJob]:
     return measured()
 
 
@@ -177,7 +177,7 @@ def wanted(**changes: Any) -> TrainingJob:
     return job_spec("other", **{"model": model, "budget": {"amount": 1, "currency": "USD"}, **changes})
 
 
-def test_known_points_are_medians_by_allocation(earlier: list[Past]) -> None:
+def test_known_points_are_medians_by_allocation(earlier: list[StoredJob]) -> None:
     job: Job = copy.copy(earlier[0].job)
     job.epochs = [e for e in job.epochs if e.allocation == (1, 1)][:1] * 3
     speed = job.epochs[0].epochs_per_second
@@ -198,27 +198,27 @@ def test_known_points_are_medians_by_allocation(earlier: list[Past]) -> None:
     ],
 )
 def test_what_makes_an_epoch_another_one_makes_points_unknown(
-    earlier: list[Past], changes: dict[str, Any]
+    earlier: list[StoredJob], changes: dict[str, Any]
 ) -> None:
     assert known_points(earlier, wanted(), NODES)
     assert known_points(earlier, wanted(**changes), NODES) == ()
 
 
-def test_points_of_another_cluster_are_unknown(earlier: list[Past]) -> None:
+def test_points_of_another_cluster_are_unknown(earlier: list[StoredJob]) -> None:
     other = (Node("node-0", Resources(8.0, 64.0)),)
     assert known_points(earlier, wanted(), other) == ()
     both = replace(earlier[0], nodes=frozenset({NODES, other}))
     assert known_points([both], wanted(), NODES) == ()
 
 
-def test_known_epochs_come_from_jobs_that_reached_the_same_target(earlier: list[Past]) -> None:
-    assert known_epochs(earlier, wanted()) == earlier[0].job.passes
+def test_known_epochs_come_from_jobs_that_reached_the_same_target(earlier: list[StoredJob]) -> None:
+    assert known_epochs(earlier, wanted()) == earlier[0].job.epochs_trained
     assert known_epochs(earlier, wanted(target={"loss": 0.2})) is None
     assert known_epochs(earlier, wanted(optimizer={"learningRate": 0.5})) is None
     failed = replace(earlier[0], job=replace(earlier[0].job, state=State.BUDGET_EXHAUSTED))
     assert known_epochs([failed], wanted()) is None
 
 
-def test_the_cluster_of_each_job_is_read_off_the_journal(home: Home) -> None:
+def test_the_cluster_of_each_job_is_read_off_the_journal(home: StateDirectory) -> None:
     keep(home, half_way(2))
     assert home.past()["digits"].nodes == {NODES}

@@ -148,7 +148,7 @@ def test_a_job_reaches_its_target_on_real_groups_of_two_workers_and_two_servers(
     finished = asyncio.run(main())
     assert finished.state is State.SUCCEEDED, finished.message
     assert {epoch.allocation for epoch in finished.epochs} == {Allocation(2, 2)}
-    assert all(epoch.report.accuracy >= 0.9 for epoch in finished.real_epochs[-3:])
+    assert all(epoch.report.accuracy >= 0.9 for epoch in finished.full_epochs[-3:])
     assert finished.position == sum(epoch.report.samples for epoch in finished.epochs)
     assert 0 < finished.ledger.spent == sum(epoch.cost for epoch in finished.epochs)
     assert finished.ledger.spent <= finished.ledger.budget
@@ -248,7 +248,7 @@ def test_a_group_that_does_not_change_stays_formed(tmp_path):
 
     finished = asyncio.run(main())
     assert finished.groups == 1
-    assert {epoch.kind for epoch in finished.epochs} == {EpochKind.REAL}
+    assert {epoch.kind for epoch in finished.epochs} == {EpochKind.FULL}
     assert all(epoch.report.form_seconds < 0.001 for epoch in finished.epochs[1:])
 
 

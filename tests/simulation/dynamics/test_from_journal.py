@@ -12,11 +12,11 @@ from coach.core.cluster import Allocation, Role
 from coach.core.jobs.events import JobSubmitted
 from coach.plugins import policy
 from coach.simulation.dynamics.from_journal import MeasuredCores, Run, learn, runs_of
-from coach.simulation.dynamics.job_dynamics import Training
+from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.reducer_simulation import Driver
 from tests.core.lifecycle.faulty_cluster import nodes, spec
 
-TRUTH = Training(
+TRUTH = JobDynamics(
     lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s),
     lambda x: 1 / (0.4 * x + 0.5) + 0.1,
     pod_seconds=0.7,
@@ -27,7 +27,7 @@ TRUTH = Training(
 )
 
 
-def lived(truth: Training, seed: int, most: int = 3) -> tuple[float, list[object]]:
+def lived(truth: JobDynamics, seed: int, most: int = 3) -> tuple[float, list[object]]:
     records: list[object] = []
     driver = Driver(nodes(2, 4), policy("coach"), seed=seed, journal=records.append)
     limits = {"min": 1, "max": most}
@@ -93,7 +93,7 @@ def test_what_a_worker_computes_is_not_reported_where_it_is_not_known() -> None:
 def test_a_job_that_computes_all_the_time_tries_no_second_server_in_virtual_time_either() -> None:
     learned = learn([runs_of(lived(BOUND, 5, 2)[1])["job"]])
 
-    def with_a_server_more(truth: Training) -> list[int]:
+    def with_a_server_more(truth: JobDynamics) -> list[int]:
         """Seeds whose run measured a second server beside one worker."""
         runs = {seed: runs_of(lived(truth, seed, 2)[1])["job"] for seed in range(4)}
         return [
@@ -120,7 +120,7 @@ def test_the_curve_and_the_seconds_of_a_real_run_are_learned(recorded: object) -
         learned = learn([run])
         for epoch in run.job.evaluated_epochs:
             assert learned.accuracy is not None
-            assert learned.accuracy(epoch.passes) == pytest.approx(epoch.report.accuracy)
+            assert learned.accuracy(epoch.epochs_trained) == pytest.approx(epoch.report.accuracy)
             assert learned.speed(*epoch.allocation) > 0
         assert 0 < learned.pod_seconds < 10
         assert 0 <= learned.same_group_seconds <= learned.new_group_seconds + 1

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from coach.core.cluster import Allocation
-from coach.core.estimation.interval import to_count_on
-from coach.core.estimation.speed import LEAST_EFFICIENCY
+from coach.core.estimation.interval import conservative_value
+from coach.core.estimation.speed import MIN_EFFICIENCY
 from coach.core.policies.api.base import JobView, Objective, Reason, Step, kept
 
 CHEAPEST = Objective.CHEAPEST
@@ -40,7 +40,7 @@ class Climb:
     objective: Objective = Objective.SOONEST
     #: What a pod has to bring, as a part of what the job's pods bring on average: it bounds the waste, and keeps the
     #: climb from chasing noise.
-    least_efficiency: float = LEAST_EFFICIENCY
+    least_efficiency: float = MIN_EFFICIENCY
 
     def cheapest(self, job: JobView) -> bool:
         """Whether `job` is to reach its target for the least money: it asks for that, or all do."""
@@ -163,11 +163,11 @@ def within_epoch_budget(job: JobView, allocation: Allocation) -> bool:
 
 
 def late(job: JobView, speed: float) -> bool:
-    """Whether the job would end after its deadline at `speed` epochs/s, with all the epochs `to_count_on`."""
+    """Whether the job would end after its deadline at `speed` epochs/s, with all the epochs `conservative_value`."""
     left = job.remaining_epochs
     if job.deadline is None or left is None:
         return False
-    return to_count_on(left.expected, left.high) > job.deadline * speed
+    return conservative_value(left.expected, left.high) > job.deadline * speed
 
 
 @lru_cache(maxsize=1 << 16)

@@ -95,7 +95,7 @@ def placed(world: World, name: str = "a") -> list[set[str]]:
     for record in world.history:
         if isinstance(record, act.DeployPods) and record.job == name:
             where |= {pod.id: pod.node for pod in record.pods}
-        if isinstance(record, act.RunEpoch) and record.job == name and record.kind is EpochKind.REAL:
+        if isinstance(record, act.RunEpoch) and record.job == name and record.kind is EpochKind.FULL:
             found.append({where[pod] for pod in record.pods})
     return found
 
@@ -119,7 +119,7 @@ def test_a_resized_job_has_the_new_counts_at_its_next_epoch() -> None:
             yield Resize(event.job, ((0, 2, 1), (1, 1, 0)))
 
     world, _ = lived(then)
-    orders = [order for order in world.orders("a") if order.kind is EpochKind.REAL]
+    orders = [order for order in world.orders("a") if order.kind is EpochKind.FULL]
     assert orders[-1].allocation == Allocation(3, 1)
     assert placed(world)[-1] == {"node-0", "node-1"}
 
