@@ -9,7 +9,8 @@ policy, and an epoch costs its pods times its seconds. Three tables:
   thirds of what the jobs would like to have. The first decision looks at all jobs; of the ones after it, each with
   another 1 % of the jobs changed, the median is given: where nobody holds anything yet, and where all hold what they
   were given and nine of ten are in the middle of an epoch.
-- *gap*: `coach` against the exact answers of `tests.oracles.exhaustive_allocation`, where those can still look at everything.
+- *gap*: `coach` against the exact answers of `tests.oracles.exhaustive_allocation`, where those can still look at
+  everything.
 - *sharing*: jobs run to their ends, all known speeds and no restart costs, with a new decision whenever one ends: mean
   completion time and makespan of each policy as parts of `coach`'s. The best static choice is found by trying all.
 """

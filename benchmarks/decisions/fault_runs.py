@@ -3,8 +3,9 @@
     python -m benchmarks.decisions.fault_runs 10000         # pieces of 500 lives, each from a seed of its own
     python -m benchmarks.decisions.fault_runs 10000 --anew  # forget the pieces lived before
 
-`tests/core/lifecycle/random_histories.py` draws the lives, `tests/core/lifecycle/faulty_cluster.py` holds the rules: never overspent, no partial gang, no node
-over-committed, nothing twice, nothing lost, every job ends. Pieces add up in results/lives.
+`tests/core/lifecycle/random_histories.py` draws the lives, `tests/core/lifecycle/faulty_cluster.py` holds the rules:
+never overspent, no partial gang, no node over-committed, nothing twice, nothing lost, every job ends. Pieces add up in
+results/lives.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     python -m benchmarks.training.reservations [--lives 300]
 
-Two sources, told apart in the table: the real epochs of `benchmarks.training.static_baselines` (results/reservations/epochs.csv), and
-simulated lives (`tests/core/lifecycle/random_histories.py`: random jobs, prices and speeds, without anything going wrong) in which the time
-of each epoch is its expected one times a log-normal factor of 10 %, and every fiftieth takes two to four times as long.
+Two sources, told apart in the table: the full epochs of `benchmarks.training.static_baselines`
+(results/reservations/epochs.csv), and simulated lives (`tests/core/lifecycle/random_histories.py`: random jobs, prices
+and speeds, without anything going wrong) in which the time of each epoch is its expected one times a log-normal factor
+of 10 %, and every fiftieth takes two to four times as long.
 """
 
 from __future__ import annotations

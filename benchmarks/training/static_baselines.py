@@ -1,14 +1,15 @@
 """Completion time, probing included, of Coach against every static (workers, servers), on three jobs and two networks.
 
-    python -m benchmarks.training.static_baselines [--repeats 3] [--jobs lenet mlp] [--networks loopback] [--next [RUNS]]
+    python -m benchmarks.training.static_baselines [--repeats 3] [--jobs lenet mlp] [--networks loopback] [--next
+    [RUNS]]
 
 Each run is a row of results/static/runs.csv and is skipped when it is there. In each case (job, network) the static
 choices come first, then Coach, then Coach with a budget of 1.2 times what the cheapest static choice cost so far.
 Behind 1 Gbit/s there is only the perceptron: slow cores hardly wait for links of 2 Gbit/s, and three of its four
 static choices take about as long as one another.
 
-`yardstick` in a row is how slow the machine was meanwhile (`benchmarks.training.machine_speed`): between the runs of one choice it
-tells the machine's moods from ours, between choices it does not, since they load the machine differently.
+`yardstick` in a row is how slow the machine was meanwhile (`benchmarks.training.machine_speed`): between the runs of
+one choice it tells the machine's moods from ours, between choices it does not, since they load the machine differently.
 
 Four virtual nodes of one core share this machine's cores; no two pods that train fit on one node. The limited network
 needs root.

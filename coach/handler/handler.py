@@ -236,7 +236,7 @@ class Handler:
 
     async def _deploy(self, action: act.DeployPods, pod: Pod) -> None:
         try:
-            address = await self._platform.deploy(pod, self.jobs[action.job].spec)
+            address = await self._platform.deploy(pod, self.jobs[action.job].job_file)
         except PodError as error:
             self._send(ev.PodLost(self.now(), action.job, pod.id, error.reason, str(error)))
         except Exception as error:
@@ -274,7 +274,7 @@ class Handler:
             failed(Reason.FUNCTION_LOST, f"{lost[0]} was lost before the epoch began")
             return
         addresses = {pod: job.pods[pod].address for pod in action.pods}
-        order = EpochOrder(action, job.spec, addresses, action.at + action.deadline)
+        order = EpochOrder(action, job.job_file, addresses, action.at + action.deadline)
         try:
             report, invocations = await self._platform.run_epoch(order, note)
         except EpochError as error:
@@ -312,7 +312,7 @@ class Handler:
 
         def fitted() -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
             speed, convergence = fit_models(speeds, points, metric)
-            return speed, convergence and FittedCurve(convergence, epochs_trained).asked(job.spec.spec.target)
+            return speed, convergence and FittedCurve(convergence, epochs_trained).asked(job.spec.target)
 
         try:
             speed, convergence = await asyncio.to_thread(fitted)

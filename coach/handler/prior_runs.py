@@ -42,7 +42,7 @@ def alike(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...])
             one.job.epochs
             and one.nodes == {nodes}
             and spec.spec.model.sha256
-            and _work(one.job.spec) == _work(spec)
+            and _work(one.job.job_file) == _work(spec)
         ):
             yield one
 
@@ -57,7 +57,7 @@ def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
         for one in past
         if one.job.state is State.SUCCEEDED
         and spec.spec.model.sha256
-        and _learning(one.job.spec) == _learning(spec)
+        and _learning(one.job.job_file) == _learning(spec)
         and any(epoch.kind is EpochKind.FULL for epoch in one.job.epochs)
     ]
     return statistics.median(epochs_trained) if epochs_trained else None

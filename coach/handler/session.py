@@ -97,7 +97,7 @@ class Session(Foreground):
                 return self._run(lambda: self._main(journal, past, planning))
 
     def _choose(self, past: dict[str, StoredJob]) -> list[Chosen]:
-        chosen = [Chosen(past[name].job.spec, past[name]) for name in self._resumed]
+        chosen = [Chosen(past[name].job.job_file, past[name]) for name in self._resumed]
         for spec in self._specs:
             chosen.append(choose(spec, past, [one.name for one in chosen]))
         return chosen

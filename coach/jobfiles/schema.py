@@ -36,7 +36,7 @@ _STATUS = {
     "properties": {
         "state": {"type": "string", "description": "Queued, Probing, Training, Waiting or how it ended."},
         "reason": {"type": "string", "description": "Why it is in that state, with numbers."},
-        "epoch": {"type": "integer", "description": "Real epochs that counted."},
+        "epoch": {"type": "integer", "description": "Full epochs that counted."},
         "loss": {"type": "number", "description": "Mean test loss after that epoch."},
         "accuracy": {"type": "number", "description": "Share of right answers on the test split."},
         "workers": {"type": "integer", "description": "Workers it has now."},

@@ -13,14 +13,15 @@ from coach.research.estimator_evaluation import CurveTask, Speeds, SpeedVerdict
 
 #: How the table is made; printed below it.
 ORIGIN = f"""\
-Speed: predicted from at most {estimator_evaluation.PROBES} measured configurations of each model and compared with all the others
+Speed: predicted from at most {estimator_evaluation.PROBES} measured configurations of each model and compared with all
+the others
   (median error), and with the fastest of all (speed lost by taking the configuration predicted fastest). "chosen"
   points are Coach's own choice, given to all three methods; "random" is the mean of 20 draws; "4 mini-epochs" are
   the thesis's. thesis: its least squares, in the file's unit (from four points its answer depends on the unit).
   optimus: NNLS on relative errors.
 Last epoch: predicted from the first 30 / 50 / 70 / 90 % of a run; median error over the distinct runs, where "no
   solution" counts as 100 %. thesis, optimus: where their curve meets the target, and as many epochs more as it has to
-  hold; after the last one seen at least. "by the rule": real epochs, each with its worst worker's loss, until the
+  hold; after the last one seen at least. "by the rule": full epochs, each with its worst worker's loss, until the
   target has held three times; the target is the one that the runs' last epochs show. "with probes": the same with the
   mini-epochs before, by recorded epoch numbers. "crossing": recorded numbers too, to the mean of the last three losses.
 inside: share of truths inside Coach's 80 % interval; the other methods give none.

@@ -201,7 +201,7 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     ax = axes[0]
     job = story.job
     unit, scale = time_unit(story.now - story.start)
-    currency = job.spec.spec.price_book.currency
+    currency = job.spec.price_book.currency
     at = np.array(
         [(entry.at - story.start) / scale for entry in story.purse] + [(story.now - story.start) / scale]
     )
@@ -236,7 +236,7 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
 
 
 def draw_speed(axes: Sequence[Axes], story: Story) -> None:
-    """The fitted surface over workers and servers, what was measured on it, and the path of the real epochs."""
+    """The fitted surface over workers and servers, what was measured on it, and the path of the full epochs."""
     ax = axes[0]
     job = story.job
     ax.grid(visible=False)

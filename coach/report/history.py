@@ -101,7 +101,8 @@ class EventFormatter:
         if seconds is None:
             return ""
         cost = forecast.predicted_cost(job, allocation)
-        return f": {formatting.duration(seconds.expected)} and {formatting.amount(cost)} {_currency(job)} an epoch predicted"
+        money = f"{formatting.amount(cost)} {_currency(job)}"
+        return f": {formatting.duration(seconds.expected)} and {money} an epoch predicted"
 
     def _run(self, job: Job, record: act.RunEpoch) -> tuple[str, bool]:
         again = f", attempt {record.attempt}" if record.attempt > 1 else ""
@@ -173,7 +174,7 @@ def history(records: Iterable[Any], name: str | None = None) -> Iterator[Line]:
 
 
 def _currency(job: Job) -> str:
-    return job.spec.spec.price_book.currency
+    return job.spec.price_book.currency
 
 
 def _after_colon(why: tuple[str, ...]) -> str:

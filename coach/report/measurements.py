@@ -26,7 +26,7 @@ CURVE_COLUMNS = {"metric", "values"}
 ACCURACY = re.compile(r"acc|top.?\d", re.IGNORECASE)
 #: Fewer configurations leave nothing to predict.
 MIN_CONFIGURATIONS = estimator_evaluation.PROBES // 2 + 1
-#: Real epochs of a run, at least.
+#: Full epochs of a run, at least.
 MIN_EPOCHS = 4
 
 
@@ -175,7 +175,7 @@ def _runs(file: Path, left_out: list[str]) -> Iterator[Run]:
                 _epochs({name: of[i] for name, of in arrays.items()}) for i in range(parts.pop())
             )
             if len(real) < MIN_EPOCHS:
-                raise ValueError(f"{len(real)} real epochs, wanted at least {MIN_EPOCHS}")
+                raise ValueError(f"{len(real)} full epochs, wanted at least {MIN_EPOCHS}")
         except ValueError as error:
             left_out.append(f"{file}: job {number}: {error}")
         else:

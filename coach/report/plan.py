@@ -93,7 +93,8 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         name=spec.name,
         currency=book.currency,
         prices=f"{book.name}: {formatting.number(book.vcpu_second * 3600)} {book.currency} a vCPU and hour, "
-        f"{formatting.number(book.gib_second * 3600)} a GiB and hour, {formatting.number(book.invocation * 1e6)} a million calls",
+        f"{formatting.number(book.gib_second * 3600)} a GiB and hour, "
+        f"{formatting.number(book.invocation * 1e6)} a million calls",
         budget=None if money is None else to_amount(money),
         epochs_low=epochs.low,
         epochs=epochs.expected,
@@ -117,7 +118,7 @@ def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
     if len(every) > MAX_ROWS:
         if (speed := job.speed) is not None:
             every.sort(key=lambda at: -speed.predict(*at))
-        inside = [at for at in measured if job.spec.spec.limits.allows(at)]
+        inside = [at for at in measured if job.spec.limits.allows(at)]
         every = list(dict.fromkeys([low, high, *inside, *every]))[:MAX_ROWS]
     return sorted(every)
 
@@ -125,8 +126,8 @@ def _allocations(job: Job, measured: Iterable[Allocation]) -> list[Allocation]:
 def _row(  # noqa: PLR0917
     job: Job, at: Allocation, epochs: Interval, fixed: Interval, measured: bool, nodes: tuple[Node, ...]
 ) -> PlanRow:
-    book = job.spec.spec.price_book
-    held = job.spec.spec.resources.total(at)
+    book = job.spec.price_book
+    held = job.spec.resources.total(at)
     rate = second_cost(held, book, at.pods)
     budget = job.ledger.budget
     seconds = None if job.speed is None else epoch_seconds(job.speed, *at, fixed)
@@ -185,7 +186,7 @@ def _fixed_seconds(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[No
 
 
 def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
-    if job.spec.spec.policy.allocation is not None:
+    if job.spec.policy.allocation is not None:
         return []
     left = probing.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Pending))
     return [probe.at for probe in left]
@@ -217,7 +218,8 @@ def _refusal(job: Job, nodes: tuple[Node, ...]) -> str:
     if not forecast.affordable(job, job.minimum):
         seconds, cost = forecast.minimum_reservation(job, job.minimum)
         return (
-            f"the budget does not cover one epoch: at {job.minimum} it may take {formatting.duration(seconds)} and cost "
-            f"{formatting.money(cost, job.spec.spec.price_book.currency)}"
+            "the budget does not cover one epoch: "
+            f"at {job.minimum} it may take {formatting.duration(seconds)} and cost "
+            f"{formatting.money(cost, job.spec.price_book.currency)}"
         )
     return ""

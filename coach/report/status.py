@@ -33,7 +33,7 @@ class JobRow:
     loss: float | None  #: of the last epoch
     accuracy: float | None
     target: float
-    consecutive_hits: int  #: for how many real epochs in a row the target has held ...
+    consecutive_hits: int  #: for how many full epochs in a row the target has held ...
     epochs_in_a_row: int  #: ... of how many
     best_loss: float | None
     best_accuracy: float | None
@@ -105,13 +105,13 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         reason=(Reason.HANDLER_STOPPED if left_alone else job.reason).value,
         message=f"{ORPHAN}, after {len(job.epochs)} epochs" if left_alone else job.message,
         epoch=len(job.epochs),
-        full_epochs=job.real,
+        full_epochs=job.full_epoch_count,
         metric=job.metric,
         loss=_finite(last.report.loss) if last else None,
         accuracy=_finite(last.report.accuracy) if last else None,
         target=job.target,
         consecutive_hits=job.consecutive_hits,
-        epochs_in_a_row=job.spec.spec.target.epochs_in_a_row,
+        epochs_in_a_row=job.spec.target.epochs_in_a_row,
         best_loss=min((x for e in job.full_epochs if (x := e.report.loss) is not None), default=None),
         best_accuracy=max((a for e in job.full_epochs if (a := e.report.accuracy) is not None), default=None),
         workers=at.workers if at else None,
@@ -119,7 +119,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         spent=to_amount(job.ledger.spent),
         reserved=to_amount(job.ledger.reserved),
         budget=None if budget is None else to_amount(budget),
-        currency=job.spec.spec.price_book.currency,
+        currency=job.spec.price_book.currency,
         eta=until.expected if until else None,
         eta_low=until.low if until else None,
         eta_high=until.high if until else None,
@@ -127,7 +127,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         training_seconds=sum(e.report.train_seconds + e.report.evaluate_seconds for e in job.epochs),
         predicted_seconds=sum(e.predicted_seconds[1] for e in predicted if e.predicted_seconds) or None,
         actual_seconds=sum(e.seconds for e in predicted) or None,
-        priority=job.spec.spec.priority,
+        priority=job.spec.priority,
         submitted_at=iso(job.submitted_at),
         started_at=iso(job.started_at),
         ended_at=iso(job.ended_at),
@@ -191,7 +191,7 @@ def eta(job: Job, now: float) -> Interval | None:
     known = job.last_x() is not None and bool(job.full_epochs)
     if not known and (job.known_epochs is None or forecast.fit_says_unreachable(job)):
         return None
-    at = job.wanted or job.minimum
+    at = job.desired or job.minimum
     if job.kind is EpochKind.PROBE and job.epochs:
         at = max(job.epochs, key=lambda e: e.epochs_per_second).allocation
     seconds = forecast.predicted_seconds(job, at, 1.0)

@@ -39,9 +39,9 @@ def why(
         lines += _queue(job, jobs, nodes)
     if job.reason in RESUMABLE:
         lines += _next_command(job)
-    if job.why and job.pods:
+    if job.reasons and job.pods:
         lines.append(f"Decided for {_what(job)}:")
-        lines += [f"  {step}" for step in job.why]
+        lines += [f"  {step}" for step in job.reasons]
     lines += _alternatives(job)
     lines += _known(job, now)
     lines.append(_money(job))
@@ -56,7 +56,7 @@ def _state(job: Job) -> str:
 
 def _what(job: Job) -> str:
     kind = "a mini-epoch" if job.kind is EpochKind.PROBE else "an epoch"
-    return f"{kind} with {job.wanted}"
+    return f"{kind} with {job.desired}"
 
 
 def _next_command(job: Job) -> Iterator[str]:
@@ -89,7 +89,7 @@ def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator
             f"{node.name}: {free.cpu:g} of {node.capacity.cpu:g} cores and {free.memory:.1f} of "
             f"{node.capacity.memory:.1f} GiB free{'; ' + by if by else ''}"
         )
-    smallest = job.spec.spec.resources.total(job.minimum)
+    smallest = job.spec.resources.total(job.minimum)
     yield f"its smallest gang, {job.minimum}, asks for {smallest.cpu:g} cores and {smallest.memory:.1f} GiB"
 
 
@@ -102,11 +102,11 @@ def _named(names: Sequence[str]) -> str:
 
 def _alternatives(job: Job) -> Iterator[str]:
     """What an epoch would take and cost one step away from what it has."""
-    at = shown_allocation(job) or job.wanted
+    at = shown_allocation(job) or job.desired
     seconds = forecast.predicted_seconds(job, at, 1.0) if at else None
     if at is None or seconds is None:
         return
-    currency = job.spec.spec.price_book.currency
+    currency = job.spec.price_book.currency
     lines = []
     low, high = job.minimum, job.maximum
     for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)):
@@ -140,11 +140,11 @@ def _known(job: Job, now: float) -> Iterator[str]:
 
 
 def _money(job: Job) -> str:
-    currency = job.spec.spec.price_book.currency
+    currency = job.spec.price_book.currency
     ledger = job.ledger
     spent = f"Money: {formatting.spent_of(ledger.spent, ledger.budget, currency)} spent"
     if job.billed_resources != NOTHING:
-        rate = job.spec.spec.price_book.rate(job.billed_resources)
+        rate = job.spec.price_book.rate(job.billed_resources)
         spent += f", {formatting.amount(rate * 3600)} {currency} an hour for what it holds"
     if ledger.reserved:
         spent += f", {formatting.amount(to_amount(ledger.reserved))} reserved"
@@ -153,6 +153,7 @@ def _money(job: Job) -> str:
         spent += (
             f"; the next epoch may cost {formatting.amount(each)} {currency}"
             if each >= forecast.cheapest_epoch(job)
-            else f"; what is left is for the cheapest allocation, as {forecast.epochs_to_provide_for(job):.0f} epochs may remain"
+            else "; what is left is for the cheapest allocation, "
+            f"as {forecast.epochs_to_provide_for(job):.0f} epochs may remain"
         )
     return spent

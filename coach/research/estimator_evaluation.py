@@ -1,6 +1,7 @@
 """How good the estimators are on data whose truth is known: the thesis's method, Optimus's and Coach's side by side.
 
-Pure: measured speeds and recorded curves in, errors out. `coach estimators` and benchmarks/decisions/estimators.py print them.
+Pure: measured speeds and recorded curves in, errors out. `coach estimators` and benchmarks/decisions/estimators.py
+print them.
 """
 
 from __future__ import annotations

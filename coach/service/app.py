@@ -126,10 +126,10 @@ def make_app(service: Service, token: str, *, longest_wait: float = schemas.LONG
         return schemas.JobDetail(
             seq=books.seq,
             job=service.row(name),
-            why=list(found.why),
+            why=list(found.reasons),
             epochs=epoch_rows(found, books.pauses),
             ledger=books.ledger,
-            spec=found.spec.to_json(),
+            spec=found.job_file.to_json(),
         )
 
     @app.get("/jobs/{name}/events", tags=["jobs"], responses=may_answer(404, 422))

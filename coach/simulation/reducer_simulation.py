@@ -4,7 +4,8 @@ Like the live handler it carries the reducer's actions out and feeds the answers
 nothing. Every event and action goes to `journal` in the order in which the handler would write them down.
 
 What is drawn or measured is asked in methods of their own (`_pod_seconds`, `_mishap`, `_report`, ...): the tests' world
-(`tests/core/lifecycle/faulty_cluster.py`) is this driver with worse luck and with rules that it checks after every event.
+(`tests/core/lifecycle/faulty_cluster.py`) is this driver with worse luck and with rules that it checks after every
+event.
 
 With `default` placement the reducer's pods come without nodes and wait in a queue for one
 (`coach/simulation/kube_scheduler.py`); they hold what they request from there on, not from their order.

@@ -51,7 +51,7 @@ def lived(path: Path) -> Lived:
         raise UserError(
             f"--journal {path}: no job that trained is there; right would be a journal.db or a COACH_HOME"
         )
-    jobs = distinct([run.job.spec for run in trained])
+    jobs = distinct([run.job.job_file for run in trained])
     origins = {"speed, curve and arrival as in its real run": [job.name for job in jobs]}
     if left := [run.job.name for run in runs if not run.job.full_epochs]:
         origins["left out, as it trained no whole epoch"] = left
@@ -74,7 +74,7 @@ def truths_of(
     truths: list[JobDynamics] = []
     origins: dict[str, list[str]] = {}
     for job in jobs:
-        alike = [run for run in known if _alike(run.job.spec, job) and run.job.full_epochs]
+        alike = [run for run in known if _alike(run.job.job_file, job) and run.job.full_epochs]
         if alike:
             truths.append(learn(alike))
             words = f"speed and curve as measured in {len(alike)} real run{'s' * (len(alike) > 1)}"

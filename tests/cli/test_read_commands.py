@@ -77,7 +77,7 @@ def test_why_says_what_the_money_is_kept_for(
 ) -> None:
     world = World.of(nodes(4, 4.0))
     world.submit(spec("digits", budget={"amount": 0.012, "currency": "USD"}), Truth())
-    world.run(until=lambda: world.job("digits").real >= 1)
+    world.run(until=lambda: world.job("digits").full_epoch_count >= 1)
     keep(home, world)
     code, out, _ = run(capsys, "why", "digits")
     assert code == 0

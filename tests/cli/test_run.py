@@ -203,7 +203,7 @@ def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, end
     assert code == 130
     assert f"coach run {endless}" in said
     (row,) = as_json("ps")
-    assert (row["state"], row["reason"]) == ("Waiting", "Interrupted")
+    assert (row["state"], row["reason"]) == ("Waiting", "Suspended")
     stopped_in = row["epoch"]
     announced = re.findall(r"stopping at the end of epoch (\d+); Ctrl-C again to stop now", said)
     assert announced in ([], [str(stopped_in)])  # between two epochs there is nothing to wait for
@@ -282,7 +282,7 @@ def test_a_reader_that_goes_away_stops_the_run_cleanly(home: StateDirectory, end
         run.process.stdout.close()
         assert run.process.wait(PATIENCE) == 130
     (row,) = as_json("ps")
-    assert (row["reason"], row["reserved"]) == ("Interrupted", 0)
+    assert (row["reason"], row["reserved"]) == ("Suspended", 0)
 
 
 # -- on a terminal ----------------------------------------------------------------------------------------------------

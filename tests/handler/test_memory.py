@@ -1,4 +1,4 @@
-"""What `benchmarks.service.handler_memory` measures, on few jobs: a past and a killed handler's jobs are written and read."""
+"""What `benchmarks.service.handler_memory` measures, on few jobs: stored and killed jobs are written and read."""
 
 from __future__ import annotations
 

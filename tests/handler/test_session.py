@@ -76,10 +76,12 @@ def test_jobs_whose_handler_died_stay_interrupted_until_they_are_asked_for(home:
 def test_jobs_of_different_runs_cannot_go_on_in_one(home: StateDirectory) -> None:
     def left(name: str, number: int) -> Chosen:
         found = fold.submitted(ev.JobSubmitted(1.0, name, spec(name), "file:///c"))
-        return Chosen(found.spec, StoredJob(found, home.journal(number), False))
+        return Chosen(found.job_file, StoredJob(found, home.journal(number), False))
 
-    assert _common_journal([left("a", 1), left("b", 1), Chosen(job(State.QUEUED).spec)]) == home.journal(1)
-    assert _common_journal([Chosen(job(State.QUEUED).spec)]) is None
+    assert _common_journal([left("a", 1), left("b", 1), Chosen(job(State.QUEUED).job_file)]) == home.journal(
+        1
+    )
+    assert _common_journal([Chosen(job(State.QUEUED).job_file)]) is None
     with pytest.raises(UserError, match="a and b were left by different runs"):
         _common_journal([left("a", 1), left("b", 2)])
 

@@ -57,7 +57,7 @@ def test_later_epochs_are_expected_to_be_like_the_earlier_ones() -> None:
     job = world.job()
     expected = world.orders()[-1].stall_timeouts
     assert expected is not None
-    step = max(epoch.report.train_seconds for epoch in job.epochs) * job.spec.spec.batch_size / 6400
+    step = max(epoch.report.train_seconds for epoch in job.epochs) * job.spec.batch_size / 6400
     assert expected.training == pytest.approx(STALL_SECONDS + STALL_FACTOR * step)
     assert expected.evaluating == pytest.approx(STALL_SECONDS + STALL_FACTOR * 0.7)
     assert expected.training < job.epochs[-1].seconds * 3 + 10, "sooner than the deadline"

@@ -236,5 +236,5 @@ def test_what_docs_say_of_reservations_stands_in_their_table():
     )
     cut, quantile, held = real[4], real[5], float(real[9])
     assert cut == "0.00%" and float(quantile.rstrip("%")) >= 99.9
-    assert "with 95 % confidence at least the 99.9 % one of real epochs" in said
+    assert "with 95 % confidence at least the 99.9 % one of full epochs" in said
     assert f"none was cut and {held:.0f} times their cost was held" in said

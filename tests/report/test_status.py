@@ -103,7 +103,7 @@ def test_time_outside_training_is_all_the_rest() -> None:
 def test_a_pause_is_not_time_outside_training() -> None:
     world = half_way(8)
     world.send(ev.SuspendRequested(world.now, "digits", False))
-    world.run(until=lambda: world.job("digits").reason.value == "Interrupted")
+    world.run(until=lambda: world.job("digits").reason.value == "Suspended")
     world.now += 1000
     world.send(ev.ResumeRequested(world.now, "digits"))
     world.run(until=lambda: world.job("digits").ended)

@@ -288,10 +288,10 @@ def test_a_stopped_job_goes_on_where_it_was(home: StateDirectory) -> None:
         await api.submit("a", maxEpochs=30, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 2)
         await api.post("/jobs/a/interrupt", {"now": False})
-        stopped = await api.until("a", lambda row: row["reason"] == "Interrupted" and row["reserved"] == 0)
+        stopped = await api.until("a", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
         await api.post("/jobs/a/interrupt", {"now": True})  # it stays as it is
         row = await api.post("/jobs/a/resume", {})
-        assert row["state"] != "Interrupted"
+        assert row["state"] != "Suspended"
         ended = await api.ended("a")
         assert ended["real_epochs"] == 30
         epochs = (await api.get("/jobs/a"))["epochs"]
@@ -306,7 +306,7 @@ def test_submitting_the_file_of_a_stopped_job_again_goes_on_with_it(home: StateD
         await api.submit("a", maxEpochs=30, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 1)
         await api.post("/jobs/a/interrupt", {"now": True})
-        await api.until("a", lambda row: row["reason"] == "Interrupted" and row["reserved"] == 0)
+        await api.until("a", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
         (taken,) = (await api.submit("a", maxEpochs=30, **ENDLESS))["jobs"]
         assert (taken["job"]["name"], taken["went_on"]) == ("a", True)
         assert (await api.ended("a"))["real_epochs"] == 30
@@ -394,7 +394,7 @@ def test_the_next_service_goes_on_with_what_no_user_stopped(home: StateDirectory
             )
         await api.ended("ended")
         await api.post("/jobs/stopped/interrupt", {"now": True})
-        await api.until("stopped", lambda row: row["reason"] == "Interrupted" and row["reserved"] == 0)
+        await api.until("stopped", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
         await api.service.suspend(["running"], now=True, by_user=False)  # what a service does at its end
         await api.until("running", lambda row: row["reason"] == "HandlerStopped")
 
@@ -402,7 +402,7 @@ def test_the_next_service_goes_on_with_what_no_user_stopped(home: StateDirectory
         row = await api.ended("running")
         assert row["real_epochs"] == 40
         rows = {row["name"]: row["reason"] for row in (await api.get("/jobs"))["jobs"]}
-        assert rows == {"running": "EpochLimit", "stopped": "Interrupted", "ended": "EpochLimit"}
+        assert rows == {"running": "EpochLimit", "stopped": "Suspended", "ended": "EpochLimit"}
 
     serve(home, first, FakePlatform(epoch_seconds=0.01))
     serve(home, second)

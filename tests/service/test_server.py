@@ -381,7 +381,7 @@ def test_coach_run_joins_a_service_and_its_ctrl_c_stops_only_its_jobs(
         assert "job:" not in run.said
         assert f"coach run {own}" in run.said
         now = rows()
-        assert (now["own"]["reason"], now["job"]["state"]) == ("Interrupted", "Training")
+        assert (now["own"]["reason"], now["job"]["state"]) == ("Suspended", "Training")
         with joined(own) as run:
             run.hear("own: epoch")
             assert run.end(signal.SIGTERM) == 130

@@ -60,7 +60,7 @@ def test_the_same_seed_gives_the_same_journal_to_the_byte() -> None:
 def test_what_a_job_pays_is_what_its_pods_held() -> None:
     driver, _ = life(jobs=1)
     ended = driver.ended["job-0"]
-    book = ended.final.spec.spec.price_book
+    book = ended.final.spec.price_book
     # Billed from the first epoch to the release, and each call: less than what the pods held, and nearly that.
     held = book.rate(ended.held)
     calls = sum(50 for _ in ended.final.epochs) * 4 * book.invocation

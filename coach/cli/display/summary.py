@@ -31,7 +31,8 @@ def beginning(
     books = sorted({spec.spec.price_book.name for spec in specs})
     say(
         screen,
-        f"{formatting.count(len(specs), 'job')} on {_cluster(nodes)}, policy {policy}, prices {', '.join(books)}{where}",
+        f"{formatting.count(len(specs), 'job')} on {_cluster(nodes)}, "
+        f"policy {policy}, prices {', '.join(books)}{where}",
     )
     for spec in specs:
         say(screen, f"  {wanted(spec)}")

@@ -79,7 +79,7 @@ def _here(  # noqa: PLR0917
     cluster, make_platform = local_cluster(nodes, bandwidth)
     showing = Showing(output, live)
     allocator = policy("coach")
-    beginning(showing.screen, [past.job.spec], cluster, allocator.name)
+    beginning(showing.screen, [past.job.job_file], cluster, allocator.name)
 
     def make(watcher: RunObserver) -> Session:
         return Session(

@@ -51,13 +51,13 @@ def command(
         print_json(
             fields(row)
             | {
-                "why": list(past.job.why),
+                "why": list(past.job.reasons),
                 "epochs": [fields(epoch) for epoch in epochs],
                 "ledger": [fields(entry) for entry in ledger(records, past.job.name)],
                 "speed": [fields(entry) for entry in speed_rows(past.job)],
                 "convergence": past.job.convergence.to_dict() if past.job.convergence else None,
                 "events": [{"at": _iso(line.at), "text": line.text} for line in lines],
-                "spec": past.job.spec.to_json(),
+                "spec": past.job.job_file.to_json(),
             }
         )
     else:
@@ -88,25 +88,27 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         "target": f"{measure}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}",
         "eta": tables.eta(row, interval=True),
         "workers x servers": f"{tables.size(row)}, of {job.minimum} to {job.maximum}",
-        "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, {formatting.rest(left)} left",
-        "prices": job.spec.spec.price_book.name,
-        "time": f"{formatting.duration(row.seconds)} held, {formatting.duration(row.training_seconds)} training and evaluating",
+        "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "
+        f"{formatting.rest(left)} left",
+        "prices": job.spec.price_book.name,
+        "time": f"{formatting.duration(row.seconds)} held, "
+        f"{formatting.duration(row.training_seconds)} training and evaluating",
         "outside training": outside_words(epochs),
         "predicted / real": _predicted(row),
         "submitted": formatting.moment(job.submitted_at),
         "started": formatting.moment(job.started_at),
         "ended": formatting.moment(job.ended_at),
-        "model": job.spec.spec.model.file,
-        "data": job.spec.spec.data.uri or job.spec.spec.data.format.value,
+        "model": job.spec.model.file,
+        "data": job.spec.data.uri or job.spec.data.format.value,
         "checkpoint": job.weights or formatting.UNKNOWN,
         "logs": str(home.logs(job.name)),
     }
     screen.print(row.name, style="bold")
     for name, value in facts.items():
         screen.print(f"  {name:<18}{value}", soft_wrap=True)
-    if job.why:
+    if job.reasons:
         _section(screen, "Why")
-        for step in job.why:
+        for step in job.reasons:
             screen.print(f"  {step}", soft_wrap=True)
 
 

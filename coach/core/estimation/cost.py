@@ -9,7 +9,7 @@ from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedModel
 from coach.core.money import PriceBook
 
-#: Calls that a pod of a formed group usually takes for an epoch, and for each second of it: real epochs of 0.1 to 11 s
+#: Calls that a pod of a formed group usually takes for an epoch, and for each second of it: full epochs of 0.1 to 11 s
 #: took 2.5 + 1.4 to 1.7 a second.
 USUAL_CALLS = 2.5
 USUAL_CALLS_PER_SECOND = 1.6

@@ -29,36 +29,36 @@ LOGISTIC_MIDDLES = (0.3, 0.6, 1.0, 1.6)
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """m shapes side by side: `power` p (0: none), `rate` r, `weighted_median` (nan: exponential), `share` of belief, all [m]."""
+    """m shapes: `power` p (0: none), `rate` r, `midpoint` (nan: exponential), `share` of belief, all [m]."""
 
     power: FloatArray
     rate: FloatArray
-    weighted_median: FloatArray
+    midpoint: FloatArray
     share: FloatArray
 
     def take(self, which: IndexArray) -> Shapes:
         """The shapes at the indices `which`, repeats allowed."""
-        return Shapes(self.power[which], self.rate[which], self.weighted_median[which], self.share[which])
+        return Shapes(self.power[which], self.rate[which], self.midpoint[which], self.share[which])
 
     def remaining(self, u: FloatArray) -> FloatArray:
         """g of every shape at every time `u` [n]: [m, n]; u is negative nowhere."""
         g = np.empty((len(self.rate), len(u)))
-        powers, logistic = self.power > 0, ~np.isnan(self.weighted_median)
+        powers, logistic = self.power > 0, ~np.isnan(self.midpoint)
         exponential = ~powers & ~logistic
         rate = self.rate[:, None]
         g[powers] = (1.0 + rate[powers] * u) ** -self.power[powers, None]
         g[exponential] = np.exp(-rate[exponential] * u)
-        r, m = rate[logistic], self.weighted_median[logistic, None]
+        r, m = rate[logistic], self.midpoint[logistic, None]
         g[logistic] = (1.0 + np.exp(-r * m)) / (1.0 + np.exp(np.minimum(r * (u - m), 60.0)))
         return g
 
     def time_of(self, g: FloatArray) -> FloatArray:
         """The u at which each shape has `g` [m] left: 0 where g >= 1, infinite where g <= 0."""
         inside = np.clip(g, 1e-12, 1.0)
-        powers, logistic = self.power > 0, ~np.isnan(self.weighted_median)
+        powers, logistic = self.power > 0, ~np.isnan(self.midpoint)
         u = -np.log(inside) / self.rate
         u[powers] = (inside[powers] ** (-1.0 / self.power[powers]) - 1.0) / self.rate[powers]
-        r, m = self.rate[logistic], self.weighted_median[logistic]
+        r, m = self.rate[logistic], self.midpoint[logistic]
         u[logistic] = m + np.log((1.0 + np.exp(-r * m)) / inside[logistic] - 1.0) / r
         return np.where(g > 0, np.maximum(u, 0.0), np.inf)
 
@@ -68,8 +68,8 @@ def _all_shapes() -> Shapes:
     rows += [(0.0, rate, np.nan, EXPONENTIAL_SHARE / len(RATES)) for rate in RATES]
     logistic = [(r, m) for r in LOGISTIC_RATES for m in LOGISTIC_MIDDLES]
     rows += [(0.0, r, m, LOGISTIC_SHARE / len(logistic)) for r, m in logistic]
-    power, rate, weighted_median, share = np.array(rows, dtype=np.float64).T
-    return Shapes(power, rate, weighted_median, share / share.sum())
+    power, rate, midpoint, share = np.array(rows, dtype=np.float64).T
+    return Shapes(power, rate, midpoint, share / share.sum())
 
 
 SHAPES = _all_shapes()

@@ -38,7 +38,7 @@ def ending_times(
     now: float,
     seen: FloatArray,
 ) -> tuple[FloatArray, FloatArray]:
-    """The epochs (x) at which `target` may have held `consecutive_hits` times, rising, and their probabilities, both [n].
+    """The epochs (x) at which `target` may have held `consecutive_hits` times, and their probabilities, both [n].
 
     Epochs are `now` + 1, + 2, ...; the last `streak` of those seen were at or below the target. The noise
     is each curve's own, but no more than `seen`, the values measured so far, shows. The probabilities sum to less

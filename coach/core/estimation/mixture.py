@@ -1,7 +1,7 @@
 """A learning curve as a mixture of everything that could explain it.
 
-For each shape (coach.core.estimation.curve_families) and each kind of noise, the curve is a straight line in the share h of
-the way that shape has come:
+For each shape (coach.core.estimation.curve_families) and each kind of noise, the curve is a straight line in the share
+h of the way that shape has come:
 
     z(x) = start - drop · h(x) + noise,    h = (1 - g(x)) / (1 - g(now)),    end = start - drop / (1 - g(now))
 

@@ -72,8 +72,8 @@ class RunEpoch:
 
     `fraction` of the data set is trained, from sample `position` on; with `seconds`, until that time has passed.
     `group` names the parameter-server group: the same name as last time means the same members, still formed.
-    `deadline` (seconds) is when the functions stop themselves; `reservation` pays until then. With `stall_timeouts` a gang
-    that makes no progress is stopped sooner. Without `evaluate` only the speed is wanted: the report has no loss.
+    `deadline` (seconds) is when the functions stop themselves; `reservation` pays until then. With `stall_timeouts` a
+    gang that makes no progress is stopped sooner. Without `evaluate` only the speed is wanted: the report has no loss.
     """
 
     at: float

@@ -10,7 +10,7 @@ from coach.core.money import Money
 
 
 class EpochKind(StrEnum):
-    """A mini-epoch measures speed on a part of the data; only real epochs count for the stop rule."""
+    """A mini-epoch measures speed on a part of the data; only full epochs count for the stop rule."""
 
     PROBE = "probe"
     FULL = "full"
@@ -48,7 +48,7 @@ class EpochReport:
 
 @dataclass(slots=True)
 class Epoch:
-    """An epoch that counted. Seconds are wall seconds; `epochs_trained` is the curve's x after it: samples seen / data."""
+    """An epoch that counted. Seconds are wall seconds; `epochs_trained` is the curve's x: samples seen / data."""
 
     number: int
     kind: EpochKind

@@ -19,9 +19,9 @@ from coach.core.jobs.reasons import Reason
 class HandlerStarted:
     """A handler took over the journal; no function of an earlier one is left.
 
-    `nodes` is the cluster it has; those named in `unavailable` belong to it, but are not there for now (`NodesChanged`).
-    `gone_by` is when the last of those functions was surely gone, where the platform can tell: they are paid until
-    then, and not until the restart.
+    `nodes` is the cluster it has; those named in `unavailable` belong to it, but are not there for now
+    (`NodesChanged`). `gone_by` is when the last of those functions was surely gone, where the platform can tell: they
+    are paid until then, and not until the restart.
     """
 
     at: float

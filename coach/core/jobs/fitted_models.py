@@ -74,7 +74,7 @@ class FittedCurve:
         return self._model
 
     def last_x(self, target: Target, epochs_trained: float) -> Interval | None:
-        """Passes at which `target` will have held, seen from `epochs_trained`; remembered, as every decision asks for it."""
+        """When `target` will have held, in epochs trained; the answer is kept, as every decision asks for it."""
         if self._asked is None and (asked := self.data.get("asked")):
             self._asked = asked[0], asked[1] and Interval(*asked[1])
         if self._asked is None or self._asked[0] != epochs_trained:

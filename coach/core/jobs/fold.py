@@ -33,7 +33,7 @@ def submitted(event: ev.JobSubmitted) -> Job:
     spec = TrainingJob.from_json(event.spec)
     return Job(
         name=event.job,
-        spec=spec,
+        job_file=spec,
         submitted_at=event.at,
         checkpoints=event.checkpoints,
         ledger=Ledger(spec.spec.budget_money),
@@ -48,7 +48,7 @@ def _handler_started(job: Job, event: ev.HandlerStarted) -> None:
         return
     job.pods.clear()
     job.group = ""
-    job.timer = job.fit = ""
+    job.timer = job.fit_token = ""
     if job.running:
         job.last_failure = (Reason.HANDLER_RESTARTED, "")
         job.running = None
@@ -123,9 +123,9 @@ def _epoch_failed(job: Job, event: ev.EpochFailed) -> None:
 
 
 def _models_fitted(job: Job, event: ev.ModelsFitted) -> None:
-    if event.token != job.fit:
+    if event.token != job.fit_token:
         return
-    job.fit = ""
+    job.fit_token = ""
     job.fitted = len(job.epochs)
     if event.speed is not None:
         job.surface = FittedSpeed(event.speed)
@@ -170,9 +170,9 @@ def _resume_requested(job: Job, event: ev.ResumeRequested) -> None:
 
 def _set_allocation(job: Job, action: act.SetAllocation) -> None:
     """A probe that is replaced before it began could not have its gang, or not its money."""
-    if job.phase is Phase.DEPLOYING and job.kind is EpochKind.PROBE and job.wanted is not None:
-        job.missed += (job.wanted,)
-    job.wanted, job.kind, job.why = action.allocation, action.kind, action.why
+    if job.phase is Phase.DEPLOYING and job.kind is EpochKind.PROBE and job.desired is not None:
+        job.missed += (job.desired,)
+    job.desired, job.kind, job.reasons = action.allocation, action.kind, action.why
     job.timer = ""
     job.phase = Phase.DEPLOYING
 
@@ -224,7 +224,7 @@ def _settle(job: Job, action: act.Settle) -> None:
 
 
 def _fit_models(job: Job, action: act.FitModels) -> None:
-    job.fit = action.token
+    job.fit_token = action.token
     job.phase = Phase.FITTING
 
 

@@ -21,13 +21,13 @@ from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.overheads import Times
 from coach.core.jobs.reasons import Reason, State
 from coach.core.money import Ledger, Money
-from coach.core.spec.job import TrainingJob
+from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.training import Mode
 
 #: Seconds that a gang is paid for beyond its epoch's deadline: to stop, to be settled and to be released in.
 LEASE_SECONDS = 0.5
 
-#: So many curves after real epochs say together that a target is out of reach.
+#: So many curves after full epochs say together that a target is out of reach.
 KEPT_CURVES = 3
 
 
@@ -68,7 +68,7 @@ class Job:
     """Everything Coach knows of a job. Changed by `apply` alone."""
 
     name: str
-    spec: TrainingJob
+    job_file: TrainingJob
     submitted_at: float
     checkpoints: str  #: URI of the folder that holds its checkpoints
     ledger: Ledger
@@ -80,9 +80,9 @@ class Job:
     known_epochs: float | None = None
 
     #: the last decision: allocation wanted, kind of the next epoch, and why
-    wanted: Allocation | None = None
+    desired: Allocation | None = None
     kind: EpochKind = EpochKind.PROBE
-    why: tuple[str, ...] = ()
+    reasons: tuple[str, ...] = ()
     missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin
     policy_state: dict[str, Any] = field(default_factory=dict)  #: what the policy knows of it
 
@@ -93,7 +93,7 @@ class Job:
     members: tuple[PodId, ...] = ()  #: the pods of that group
     timer: str = ""  #: token of the timer that counts; earlier ones are ignored
     timers: int = 0  #: how many were set so far
-    fit: str = ""  #: token of the fit under way
+    fit_token: str = ""  #: token of the fit under way
     fitted: int = -1  #: how many epochs the last fit knew; -1: there was none
 
     #: what is being paid for: resources held by the gang, since `billed_until`, at most until `lease_until`
@@ -111,7 +111,7 @@ class Job:
     last_token: str = ""  #: the last epoch attempt: charges after it belong to it
     charges: dict[str, Money] = field(default_factory=dict)  #: token -> paid; sums to `ledger.spent`
 
-    #: the fitted surface, the fitted curve, and the curves after the last real epochs, the newest last
+    #: the fitted surface, the fitted curve, and the curves after the last full epochs, the newest last
     surface: FittedSpeed | None = None
     curve: FittedCurve | None = None
     full_epoch_curves: tuple[FittedCurve, ...] = ()
@@ -131,6 +131,11 @@ class Job:
     # -- what follows from the above ------------------------------------------------------------------
 
     @property
+    def spec(self) -> JobSpec:
+        """What its file asks for."""
+        return self.job_file.spec
+
+    @property
     def ended(self) -> bool:
         """Whether its state is final."""
         return self.state.ended
@@ -138,22 +143,22 @@ class Job:
     @property
     def minimum(self) -> Allocation:
         """Smallest allocation the job file allows."""
-        return self.spec.spec.limits.smallest
+        return self.spec.limits.smallest
 
     @property
     def maximum(self) -> Allocation:
         """Largest allocation the job file allows."""
-        return self.spec.spec.limits.largest
+        return self.spec.limits.largest
 
     @property
     def metric(self) -> Literal["loss", "accuracy"]:
         """What the target is about."""
-        return "accuracy" if self.spec.spec.target.loss is None else "loss"
+        return "accuracy" if self.spec.target.loss is None else "loss"
 
     @property
     def target(self) -> float:
         """The loss to come down to, or the accuracy to reach."""
-        target = self.spec.spec.target
+        target = self.spec.target
         return float(target.loss if target.loss is not None else target.accuracy or 0.0)
 
     @property
@@ -178,7 +183,7 @@ class Job:
         return [epoch for epoch in self.epochs if epoch.kind is EpochKind.FULL]
 
     @property
-    def real(self) -> int:
+    def full_epoch_count(self) -> int:
         """How many epochs count for the stop rule."""
         if self._real is None:
             self._real = len(self.full_epochs)
@@ -198,7 +203,7 @@ class Job:
     def times(self) -> Times:
         """What its epochs took beside training."""
         if self._times is None:
-            self._times = Times.of(self.epochs, shared=self.spec.spec.mode is not Mode.ASYNC)
+            self._times = Times.of(self.epochs, shared=self.spec.mode is not Mode.ASYNC)
         return self._times
 
     def epochs_changed(self) -> None:
@@ -207,12 +212,12 @@ class Job:
 
     @property
     def consecutive_hits(self) -> int:
-        """For how many real epochs in a row the target has held, up to now (thesis section 4.1)."""
+        """For how many full epochs in a row the target has held, up to now (thesis section 4.1)."""
         streak = 0
         for epoch in reversed(self.epochs):
             if epoch.kind is not EpochKind.FULL:
                 continue
-            if not self.spec.spec.target.reached(epoch.report.loss, epoch.report.accuracy):
+            if not self.spec.target.reached(epoch.report.loss, epoch.report.accuracy):
                 break
             streak += 1
         return streak
@@ -251,12 +256,12 @@ class Job:
 
     def last_x(self) -> Interval | None:
         """Passes at which the target will have held long enough; None where the fit sees no way to it."""
-        return None if self.curve is None else self.curve.last_x(self.spec.spec.target, self.epochs_trained)
+        return None if self.curve is None else self.curve.last_x(self.spec.target, self.epochs_trained)
 
     @property
     def hopeless(self) -> int:
-        """How many fits in a row, after real epochs and up to KEPT_CURVES, saw no way to the target."""
-        target = self.spec.spec.target
+        """How many fits in a row, after full epochs and up to KEPT_CURVES, saw no way to the target."""
+        target = self.spec.target
         seen = (
             curve.last_x(target, curve.epochs_trained) is None for curve in reversed(self.full_epoch_curves)
         )

@@ -52,11 +52,11 @@ class Reason(StrEnum):
     WAITING_MEMBERS = "WaitingMembers"
     WAITING_CAPACITY = "WaitingCapacity"
     SHADOW_RESERVED = "ShadowReserved"
-    NODES_UNAVAILABLE = "NodesAway"
+    NODES_UNAVAILABLE = "NodesUnavailable"
     DRAINING = "Draining"
     PLACING = "Placing"
     BACKING_OFF = "BackingOff"
-    SUSPENDED = "Interrupted"
+    SUSPENDED = "Suspended"
     HANDLER_STOPPED = "HandlerStopped"
     # running
     PROBING_SPEED = "ProbingSpeed"

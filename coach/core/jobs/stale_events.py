@@ -17,7 +17,7 @@ def is_late(job: Job | None, event: ev.Event) -> bool:
     if isinstance(event, ev.EpochFinished | ev.EpochFailed):
         return job.running is None or job.running.token != event.token
     if isinstance(event, ev.ModelsFitted):
-        return job.fit != event.token
+        return job.fit_token != event.token
     if isinstance(event, ev.TimerFired):
         return job.timer != event.token
     if isinstance(event, ev.PodReady | ev.PodLost):

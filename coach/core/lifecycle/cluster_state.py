@@ -121,7 +121,7 @@ class ClusterState:
         left.subtract((held.pod.node, pod.role) for pod, held in job.pods.items() if not held.releasing)
         sent: dict[PodId, str] = {}
         for pod_id in missing:
-            requests = job.spec.spec.resources.of(pod_id.role)
+            requests = job.spec.resources.of(pod_id.role)
             node = next((node for node in on if left[node, pod_id.role] > 0), None)
             if node is None or node not in room or not requests.fits(room[node]):
                 return None
@@ -132,7 +132,7 @@ class ClusterState:
 
     def pending_reason(self, job: Job) -> Pending | None:
         """Why a job that holds nothing cannot have even its smallest gang now; None where it can."""
-        of = job.spec.spec.resources.of
+        of = job.spec.resources.of
         key = tuple(of(role) for role in Role), job.minimum
         if key not in self._waits:
             plan = self.plan(job, job.minimum, job.minimum)
@@ -245,11 +245,11 @@ def count_pods(pods: Iterable[PodId]) -> Allocation:
 
 def queue_key(job: Job) -> tuple[int, float, str]:
     """Sorts jobs as the gang queue does: priority (higher first), submission, name."""
-    return -job.spec.spec.priority, job.submitted_at, job.name
+    return -job.spec.priority, job.submitted_at, job.name
 
 
 def _gang(job: Job, pods: Iterable[PodId], required: Allocation) -> Gang:
-    of, priority = job.spec.spec.resources.of, job.spec.spec.priority
+    of, priority = job.spec.resources.of, job.spec.priority
     members = tuple(PodRequest(pod, of(pod.role), priority, job.submitted_at) for pod in pods)
     counts = {Role.SCHEDULER: 1, Role.SERVER: required.servers, Role.WORKER: required.workers}
     return Gang(job.name, members, counts)

@@ -43,7 +43,7 @@ ROUNDING: Money = 1_000
 MAX_FAILURES = 3
 #: Costs of epochs that differ by no more than a measurement may be off are taken for the same.
 SAME_COST = 1.05
-#: Real epochs from which on the curve says when the job ends: its first values say little of its end.
+#: Full epochs from which on the curve says when the job ends: its first values say little of its end.
 CURVE_EPOCHS = 3
 
 
@@ -62,7 +62,7 @@ class EpochTerms:
 
 def total_epochs(job: Job) -> float:
     """Epochs the whole job is predicted to take: by its curve, else by earlier jobs, else the prior."""
-    limit = job.spec.spec.max_epochs or float("inf")
+    limit = job.spec.max_epochs or float("inf")
     last = _predicted_last_epoch(job)
     predicted = last.expected if last is not None else job.known_epochs or PRIOR_EPOCHS
     return min(limit, max(predicted, 1.0))
@@ -70,20 +70,20 @@ def total_epochs(job: Job) -> float:
 
 def _predicted_last_epoch(job: Job) -> Interval | None:
     """Passes at which the target will have held long enough; None while the curve says nothing of it, or no way."""
-    return job.last_x() if job.real >= CURVE_EPOCHS else None
+    return job.last_x() if job.full_epoch_count >= CURVE_EPOCHS else None
 
 
 def fit_says_unreachable(job: Job) -> bool:
     """Whether the curve has something to say, and that is that it never reaches the target."""
-    return job.curve is not None and job.real >= CURVE_EPOCHS and job.last_x() is None
+    return job.curve is not None and job.full_epoch_count >= CURVE_EPOCHS and job.last_x() is None
 
 
 def remaining_epochs(job: Job) -> Interval:
     """Epochs still to train until the target has held long enough."""
-    need = float(max(1, job.spec.spec.target.epochs_in_a_row - job.consecutive_hits))
+    need = float(max(1, job.spec.target.epochs_in_a_row - job.consecutive_hits))
     limit = float("inf")
-    if job.spec.spec.max_epochs:
-        limit = max(1.0, job.spec.spec.max_epochs - job.real)
+    if job.spec.max_epochs:
+        limit = max(1.0, job.spec.max_epochs - job.full_epoch_count)
     last = _predicted_last_epoch(job)
     if last is None:
         guess = max(need, total_epochs(job) - job.epochs_trained)
@@ -108,7 +108,7 @@ def predicted_seconds(
 
 
 def _cost(job: Job, allocation: Allocation, seconds: float) -> float:
-    spec = job.spec.spec
+    spec = job.spec
     return epoch_cost(seconds, spec.resources.total(allocation), spec.price_book, allocation.pods)
 
 
@@ -135,7 +135,7 @@ def _cheapest(job: Job) -> tuple[float, Allocation]:
     """What an epoch is expected to cost with the allocation that costs least, and that; 0 while no speed is known."""
     if job.speed is None:
         return 0.0, job.minimum
-    points, spec = _between(job.minimum, job.maximum), job.spec.spec
+    points, spec = _between(job.minimum, job.maximum), job.spec
     second, once = _prices(spec.resources, spec.price_book, points)
     # `predicted_cost` of all at once.
     fixed = {workers: job.times.fixed(workers).expected for workers in {point.workers for point in points}}
@@ -161,10 +161,10 @@ def epochs_to_provide_for(job: Job) -> float:
     miss the target, so that it has to hold in a row from the start: there is no less than that takes. Each epoch asks
     anew, and what was kept for epochs that need not be trained is spent later.
     """
-    epochs, spec = remaining_epochs(job), job.spec.spec
+    epochs, spec = remaining_epochs(job), job.spec
     prior = PRIOR_SPREAD * ((job.known_epochs or PRIOR_EPOCHS) - job.epochs_trained)
     once_more = 1.0 + spec.target.epochs_in_a_row
-    least = min((spec.max_epochs or math.inf) - job.real, max(prior, once_more))
+    least = min((spec.max_epochs or math.inf) - job.full_epoch_count, max(prior, once_more))
     return max(conservative_value(epochs.expected, epochs.high), least)
 
 
@@ -191,7 +191,7 @@ def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None
 
 def _change_cost(job: Job, allocation: Allocation, cheapest: Allocation) -> float:
     """Currency units of a new group with `allocation`, unless its group stays, and of one with the cheapest later."""
-    spec = job.spec.spec
+    spec = job.spec
     to_come = [] if _stays_formed(job, allocation) else [allocation]
     if allocation != cheapest:
         to_come.append(cheapest)
@@ -205,8 +205,8 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     The deadline is when the epoch is taken to hang, or when the money is used up, whichever comes first: the
     functions stop themselves then, so what is reserved is the most that can be spent.
     """
-    book = job.spec.spec.price_book
-    held = job.spec.spec.resources.total(allocation)
+    book = job.spec.price_book
+    held = job.spec.resources.total(allocation)
     formed = _stays_formed(job, allocation)
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
     needed = _least_seconds(predicted, formed)
@@ -219,8 +219,8 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
         deadline = (HANG_FACTOR * predicted.high + HANG_SECONDS) * 2**job.failures
         if not job.epochs:
             deadline += FIRST_SECONDS
-    if job.spec.spec.time_limit is not None:
-        deadline = min(deadline, max(needed, job.spec.spec.time_limit - job.run_seconds))
+    if job.spec.time_limit is not None:
+        deadline = min(deadline, max(needed, job.spec.time_limit - job.run_seconds))
     budget_bound = False
     if job.ledger.budget is not None:
         money = job.ledger.budget - job.ledger.spent - 2 * ROUNDING
@@ -256,8 +256,8 @@ def minimum_reservation(job: Job, allocation: Allocation) -> tuple[float, Money]
     formed = _stays_formed(job, allocation)
     seconds = _least_seconds(predicted_seconds(job, allocation, 1.0, formed), formed)
     calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * seconds))
-    held = job.spec.spec.resources.total(allocation)
-    return seconds, job.spec.spec.price_book.cost(held, seconds + LEASE_SECONDS, calls) + 2 * ROUNDING
+    held = job.spec.resources.total(allocation)
+    return seconds, job.spec.price_book.cost(held, seconds + LEASE_SECONDS, calls) + 2 * ROUNDING
 
 
 def affordable(job: Job, allocation: Allocation) -> bool:

@@ -32,20 +32,20 @@ class JobPolicyView:
         self._payable: dict[Allocation, bool] = {}
         #: What policies worked out of it (`base.kept`).
         self.memory: dict[Any, Any] = {}
-        self._factors = job.spec.spec.error_factors
+        self._factors = job.spec.error_factors
         self.id = job.name
         self.created = job.submitted_at
-        self.priority = job.spec.spec.priority
-        self.trial = job.spec.spec.job_class is JobClass.TRIAL_AND_ERROR
+        self.priority = job.spec.priority
+        self.trial = job.spec.job_class is JobClass.TRIAL_AND_ERROR
         self.minimum = job.minimum
         self.maximum = job.maximum
         self.busy = job.phase in (Phase.RUNNING, Phase.FITTING, Phase.DEPLOYING)
-        self.requests: Mapping[Role, Resources] = {role: job.spec.spec.resources.of(role) for role in Role}
+        self.requests: Mapping[Role, Resources] = {role: job.spec.resources.of(role) for role in Role}
 
     @cached_property
     def most(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
         """Cores, GiB and devices of its maximum, or of what it holds where that is more, and the most of any pod."""
-        resources = self._job.spec.spec.resources
+        resources = self._job.spec.resources
         held = sum((held.pod.requests for held in self._job.pods.values()), NOTHING)
         whole, pods = resources.total(self.maximum), resources.each
         return (
@@ -76,13 +76,13 @@ class JobPolicyView:
     @property
     def grace(self) -> float:
         """Seconds that the job asks for when it is preempted."""
-        return self._job.spec.spec.grace_period
+        return self._job.spec.grace_period
 
     @property
     def current(self) -> Allocation | None:
         """What it holds; while pods are coming or going, what it is about to hold."""
         if self._job.phase is Phase.DEPLOYING:
-            return self._job.wanted
+            return self._job.desired
         return self._job.held if self._job.pods else None
 
     @property
@@ -128,13 +128,13 @@ class JobPolicyView:
     @property
     def deadline(self) -> float | None:
         """Seconds left of the job's time limit."""
-        limit = self._job.spec.spec.time_limit
+        limit = self._job.spec.time_limit
         return None if limit is None else max(0.0, limit - self._job.run_seconds)
 
     @property
     def objective(self) -> Objective:
         """As its file says."""
-        return Objective(self._job.spec.spec.objective)
+        return Objective(self._job.spec.objective)
 
     @cached_property
     def restart_seconds(self) -> float:

@@ -28,7 +28,7 @@ class NodeInventory:
         self._holds: dict[tuple[bool, tuple[Resources, ...], Allocation], bool] = {}
 
     def replace(self, nodes: tuple[Node, ...], unavailable: Collection[str], jobs: Iterable[str]) -> None:
-        """These are the nodes from now on, and those named in `unavailable` are away; `jobs` are all that may stand there."""
+        """These are all nodes from now on; `jobs` are all that may have pods there."""
         self.all = nodes
         self.unavailable = frozenset(unavailable).intersection(node.name for node in nodes)
         self.available = tuple(node for node in nodes if node.name not in self.unavailable)
@@ -51,7 +51,7 @@ class NodeInventory:
 
     def can_hold(self, job: Job, allocation: Allocation, *, ever: bool = False) -> bool:
         """Whether the nodes that are there have room for `allocation` when empty; `ever`: those away too."""
-        key = ever, job.spec.spec.resources.each, allocation
+        key = ever, job.spec.resources.each, allocation
         if key not in self._holds:
             nodes = self.all if ever else self.available
             self._holds[key] = isinstance(plan_alone(job, allocation, nodes), GangPlan)

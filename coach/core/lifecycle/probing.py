@@ -136,7 +136,7 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
 
 def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
     """Whether the job's file asks for the least money, and the cheapest allocation measured ends in time."""
-    spec = job.spec.spec
+    spec = job.spec
     if spec.objective is not JobObjective.CHEAPEST:
         return False
     cheapest = min(measured, key=lambda at: predicted_cost(job, at))
@@ -178,11 +178,11 @@ class _Scale:
     @property
     def unit(self) -> str:
         """Of what is compared."""
-        return self.job.spec.spec.price_book.currency if self.in_money else "s"
+        return self.job.spec.price_book.currency if self.in_money else "s"
 
     def rate(self, at: Allocation) -> float:
         """What a second is worth: itself, or its money."""
-        spec = self.job.spec.spec
+        spec = self.job.spec
         return second_cost(spec.resources.total(at), spec.price_book, at.pods) if self.in_money else 1.0
 
     def training(self, at: Allocation) -> float:
@@ -255,7 +255,7 @@ def probe_share(job: Job) -> float:
 
 def _probe_fraction(job: Job, model: SpeedModel) -> float:
     """The part of the data that the smallest allocation trains in the middle of the mini-epoch's bounds."""
-    bounds = job.spec.spec.mini_epoch
+    bounds = job.spec.mini_epoch
     middle = (bounds.min_seconds + bounds.max_seconds) / 2
     return max(_least_steps(job), min(bounds.max_fraction, middle * model.predict(*job.minimum)))
 
@@ -269,7 +269,7 @@ def _least_steps(job: Job) -> float:
     """The part of the data that any mini-epoch trains at least; 0 while the size of the data is not known."""
     if not job.epochs:
         return 0.0
-    return min(1.0, MIN_STEPS * job.spec.spec.batch_size / job.epochs[-1].report.data_size)
+    return min(1.0, MIN_STEPS * job.spec.batch_size / job.epochs[-1].report.data_size)
 
 
 def probe_size(job: Job) -> tuple[float, float | None] | None:
@@ -280,7 +280,7 @@ def probe_size(job: Job) -> tuple[float, float | None] | None:
     The others train what the speed at the smallest allocation makes of those bounds, and no less than MIN_STEPS.
     None: the probes' share of the job is used up.
     """
-    bounds, share, model = job.spec.spec.mini_epoch, probe_share(job), job.speed
+    bounds, share, model = job.spec.mini_epoch, probe_share(job), job.speed
     if model is None:
         least = min(SMALLEST_PROBE, bounds.max_fraction)
         middle = (bounds.min_seconds + bounds.max_seconds) / 2

@@ -303,7 +303,7 @@ class Reducer:
                 payable = forecast.terms(job, point, *size) is not None
                 if payable and isinstance(self._cluster.plan(job, point, point, shrunk=True), GangPlan):
                     return EpochKind.PROBE, point, (f"{probe}; at most {size[0]:.1%} of the data",)
-        fixed = job.spec.spec.policy.allocation
+        fixed = job.spec.policy.allocation
         if fixed is not None and self.placement is Placement.DEFAULT:
             # Its number is not to be decided, and its place in the queue is not Coach's to give.
             return EpochKind.FULL, fixed, ("as its file says",)
@@ -326,7 +326,7 @@ class Reducer:
                     self._emit(act.SavePolicyState(self._at, name, known))
 
     def _probes(self, job: Job) -> list[probing.Probe]:
-        if job.spec.spec.policy.allocation is not None:
+        if job.spec.policy.allocation is not None:
             return []
         fits = functools.partial(self.nodes.can_hold, job)
         return probing.probes_left(job, fits, self._view(job).to_measure)
@@ -357,15 +357,15 @@ class Reducer:
         left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
         seconds, cost = forecast.minimum_reservation(job, job.minimum)
         return (
-            f"{left:.6f} {job.spec.spec.price_book.currency} left, the next epoch at {job.minimum} may take "
+            f"{left:.6f} {job.spec.price_book.currency} left, the next epoch at {job.minimum} may take "
             f"{seconds:.1f} s and cost {to_amount(cost):.6f}"
         )
 
     def _resize(self, job: Job, at: float) -> None:
         """Go from the pods held to those wanted: end what is too much, start what is missing."""
-        assert job.wanted is not None
+        assert job.desired is not None
         places = self._places(job)
-        stay = set(desired_pods(job, job.wanted, on=places)) - misplaced(job, places)
+        stay = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
         excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in stay)
         if excess:
             self._emit(act.ReleasePods(at, job.name, excess))
@@ -373,11 +373,11 @@ class Reducer:
 
     def _fill(self, job: Job, at: float) -> None:
         """Start the pods that are missing and find room; begin when nothing is under way."""
-        assert job.wanted is not None
+        assert job.desired is not None
         # A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest.
         whole = job.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
-        required = job.wanted if whole else job.minimum
-        plan = self._cluster.plan(job, job.wanted, required, on=self._places(job))
+        required = job.desired if whole else job.minimum
+        plan = self._cluster.plan(job, job.desired, required, on=self._places(job))
         if isinstance(plan, Pending):
             # Room that is on its way out may still be ours: then PodsReleased asks again.
             if not any(held.releasing for held in job.pods.values()):
@@ -385,13 +385,13 @@ class Reducer:
                 self._stay_pending(job, at, plan, ())
             return
         missing = tuple(
-            Pod(pod, node, job.spec.spec.resources.of(pod.role)) for pod, node in plan.placements.items()
+            Pod(pod, node, job.spec.resources.of(pod.role)) for pod, node in plan.placements.items()
         )
         if missing:
             self._emit(act.DeployPods(at, job.name, missing))
             if job.billed_resources == NOTHING:
                 self._set_status(
-                    job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.wanted}"
+                    job, at, Reason.STARTING_FUNCTIONS, f"{len(missing)} functions for {job.desired}"
                 )
         if not job.timer and not all(held.ready or held.releasing for held in job.pods.values()):
             self._set_timer(job, at, max(at, min(at + START_DEADLINE, self._idle_until(job))))
@@ -434,8 +434,8 @@ class Reducer:
     def _start_degraded(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
         """Start a whole epoch with `pods`, where others do not come: a probe's speed would not be the one asked for."""
         allocation = count_pods(pods)
-        why = f"{why}; {allocation} instead of {job.wanted}"
-        self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.why, why)))
+        why = f"{why}; {allocation} instead of {job.desired}"
+        self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, why)))
         self._resize(job, at)
 
     @staticmethod
@@ -530,7 +530,7 @@ class Reducer:
         if job.billed_resources == NOTHING and not job.unbilled_invocations:
             return
         until = max(job.billed_until, min(at, gone_by, job.lease_until))
-        amount = job.spec.spec.price_book.cost(
+        amount = job.spec.price_book.cost(
             job.billed_resources, until - job.billed_until, job.unbilled_invocations
         )
         self._emit(act.Settle(at, job.name, job.last_token, charge, min(amount, job.ledger.reserved), until))

@@ -30,7 +30,7 @@ def stall_timeouts(job: Job) -> StallTimeouts:
     longer = LONGER**job.failures
     reports = [epoch.report for epoch in job.epochs]
     if not reports:
-        own_data = job.spec.spec.data.format is DataFormat.CUSTOM  # is read by the members, while they form
+        own_data = job.spec.data.format is DataFormat.CUSTOM  # is read by the members, while they form
         forming = UNKNOWN_LOADING_SECONDS if own_data else UNKNOWN_FORMING_SECONDS
         return StallTimeouts(
             UNKNOWN_LOADING_SECONDS * longer,
@@ -40,7 +40,7 @@ def stall_timeouts(job: Job) -> StallTimeouts:
         )
     loading = max(report.load_seconds for report in reports)
     forming = loading + max(report.form_seconds for report in reports)
-    step = max(report.train_seconds * job.spec.spec.batch_size / report.samples for report in reports)
+    step = max(report.train_seconds * job.spec.batch_size / report.samples for report in reports)
     closing = max(report.evaluate_seconds + report.checkpoint_seconds for report in reports)
     borne = (STALL_SECONDS + STALL_FACTOR * seconds for seconds in (loading, forming, step, closing))
     return StallTimeouts(*(seconds * longer for seconds in borne))

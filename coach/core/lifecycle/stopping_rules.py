@@ -7,7 +7,7 @@ import statistics
 from coach.core.jobs.job import KEPT_CURVES, Job
 from coach.core.jobs.reasons import Reason
 
-#: Fits in a row without a way to the target, and real epochs at least, before it is called unreachable.
+#: Fits in a row without a way to the target, and full epochs at least, before it is called unreachable.
 HOPELESS_FITS = KEPT_CURVES
 HOPELESS_EPOCHS = 8
 #: A job whose metric got worse than at first, by this part of it, has twice as many epochs: it has not levelled off.
@@ -23,7 +23,7 @@ def on_its_way(job: Job) -> bool:
     recent = values[-max(4, len(values) // 3) :]
     slope = statistics.linear_regression(range(len(recent)), recent).slope if len(recent) > 1 else 0.0
     reached = statistics.fmean(recent) + slope * (len(values) + len(recent) / 2)
-    return job.spec.spec.target.reached(loss=reached, accuracy=reached)
+    return job.spec.target.reached(loss=reached, accuracy=reached)
 
 
 def got_worse(job: Job) -> bool:
@@ -48,9 +48,9 @@ def standstill(job: Job) -> tuple[Reason, str]:
 
 def stop_decision(job: Job) -> tuple[Reason, str] | None:
     """Why the job ends now, with the numbers; None: it goes on."""
-    spec = job.spec.spec
+    spec = job.spec
     target = spec.target
-    real = job.real
+    real = job.full_epoch_count
     if job.consecutive_hits >= target.epochs_in_a_row:
         last = job.full_epochs[-target.epochs_in_a_row :]
         values = ", ".join(f"{getattr(e.report, job.metric):.4g}" for e in last)

@@ -112,7 +112,7 @@ class JobSpec(SpecModel):
         default=None,
         ge=1,
         le=10**6,
-        description="Most real epochs; the job ends without its target after them.",
+        description="Most full epochs; the job ends without its target after them.",
         examples=[50],
     )
     priority: NonNegativeInt = Field(

@@ -131,7 +131,7 @@ class Target(SpecModel):
         examples=[0.97],
     )
     epochs_in_a_row: NonNegativeInt = Field(
-        default=3, ge=1, le=1000, description="Real epochs in a row that must hold the target."
+        default=3, ge=1, le=1000, description="Full epochs in a row that must hold the target."
     )
 
     @model_validator(mode="after")

@@ -25,7 +25,14 @@ from coach.core.jobs.fold import apply, submitted
 from coach.core.jobs.job import Job
 from coach.handler.clock import Clock
 from coach.handler.state.codec import Record, decode, encode
-from coach.handler.state.journal_file import HANDLING, acquire_fence, check_version, lock_file
+from coach.handler.state.journal_file import (
+    HANDLING,
+    acquire_fence,
+    check_version,
+    last_of_version_1,
+    lock_file,
+)
+from coach.handler.state.schema_1 import upgraded
 from coach.handler.state.snapshots import dump, load, shape
 
 log = logging.getLogger(__name__)
@@ -65,6 +72,7 @@ class Journal:
         self._token = token
         #: Of the jobs asked about: bytes of records that their snapshots do not know, and bytes of these.
         self._unknown: dict[str, tuple[int, int]] = {}
+        self._last_of_version_1 = last_of_version_1(connection)
 
     @classmethod
     def write(cls, path: Path) -> Journal:
@@ -191,7 +199,8 @@ class Journal:
         """(seq, type, body as JSON) of the first `most` records later than `after` that are of `jobs` or of no job."""
         marks = ", ".join("?" * (len(jobs) + 1))
         query = f"SELECT seq, type, body FROM records WHERE job IN ({marks}) AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
-        yield from self._connection.execute(query, ("", *jobs, after, most))
+        for seq, name, body in self._connection.execute(query, ("", *jobs, after, most)):
+            yield seq, *self._in_today_s_words(seq, name, body)
 
     def records_of(self, job: str, after: int = 0) -> Iterator[tuple[int, Record]]:
         """(seq, record) of one job and of its handlers. Raises PermanentError at one that cannot be read."""
@@ -200,10 +209,13 @@ class Journal:
 
     def _decoded(self, seq: int, name: str, body: str) -> Record:
         try:
-            return decode(name, body)
+            return decode(*self._in_today_s_words(seq, name, body))
         except (KeyError, ValueError) as error:
             what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
             raise PermanentError(f"{self.path}: {what}") from error
+
+    def _in_today_s_words(self, seq: int, name: str, body: str) -> tuple[str, str]:
+        return upgraded(name, body) if seq <= self._last_of_version_1 else (name, body)
 
     def last_seq(self) -> int:
         """Number of the last record; 0 for an empty journal."""

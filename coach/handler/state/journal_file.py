@@ -10,7 +10,8 @@ from typing import IO
 
 from coach.core.errors import PermanentError, UserError
 
-SCHEMA_VERSION = 1
+#: Version 2 has other words for some records: `coach.handler.state.schema_1` reads those of version 1.
+SCHEMA_VERSION = 2
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS meta (key TEXT PRIMARY KEY, value INTEGER NOT NULL) STRICT;
@@ -22,7 +23,8 @@ CREATE TABLE IF NOT EXISTS records (
     body TEXT NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS records_of_job ON records (job, seq);
-CREATE INDEX IF NOT EXISTS records_of_handlers ON records (seq) WHERE {handling};
+DROP INDEX IF EXISTS records_of_handlers;
+CREATE INDEX IF NOT EXISTS handler_records ON records (seq) WHERE {handling};
 CREATE TABLE IF NOT EXISTS snapshots (
     job    TEXT PRIMARY KEY,
     born   INTEGER NOT NULL,
@@ -35,7 +37,11 @@ CREATE TABLE IF NOT EXISTS snapshots (
 """
 
 #: Records that say which handler had which job when; few, so they have an index of their own.
-HANDLING = "type IN ('HandlerStarted', 'JobSubmitted', 'ResumeAsked', 'InterruptAsked')"
+#: The last two are words of version 1.
+HANDLING = (
+    "type IN ('HandlerStarted', 'JobSubmitted', 'ResumeRequested', 'SuspendRequested', "
+    "'ResumeAsked', 'InterruptAsked')"
+)
 
 
 class JournalBusyError(UserError):
@@ -65,6 +71,11 @@ def acquire_fence(path: Path, connection: sqlite3.Connection) -> int:
         connection.execute(
             "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0)", (SCHEMA_VERSION,)
         )
+        connection.execute(
+            "INSERT INTO meta SELECT 'last_of_version_1', (SELECT max(seq) FROM records) FROM meta "
+            "WHERE key = 'version' AND value = 1 AND EXISTS (SELECT 1 FROM records)"
+        )
+        connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (SCHEMA_VERSION,))
         connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
         token: int = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()[0]
         connection.execute("COMMIT")
@@ -83,3 +94,11 @@ def check_version(path: Path, connection: sqlite3.Connection) -> None:
         raise PermanentError(
             f"{path}: written by a later Coach (journal version {row[0]}, this one knows {SCHEMA_VERSION})"
         )
+
+
+def last_of_version_1(connection: sqlite3.Connection) -> int:
+    """Number of the last record in the words of version 1; 0 where there is none."""
+    meta = dict(connection.execute("SELECT key, value FROM meta"))
+    if meta.get("version") == 1:
+        return int(connection.execute("SELECT max(seq) FROM records").fetchone()[0] or 0)
+    return int(meta.get("last_of_version_1", 0))

@@ -1,6 +1,7 @@
 """A job as it is now, living or not, as JSON: so that a journal need not be folded from its first record again.
 
-A snapshot has a job's epochs apart, packed (`coach.handler.state.epoch_archive`), but for the last. It is a shortcut and never the
+A snapshot has a job's epochs apart, packed (`coach.handler.state.epoch_archive`), but for the last. It is a shortcut
+and never the
 truth: one that this version of Coach cannot read is passed over, and the job is the fold of its records as ever.
 """
 
@@ -25,10 +26,10 @@ from coach.handler.state.epoch_archive import EpochArchive
 _OTHERWISE: dict[str, Any] = {
     "pods": tuple[Held, ...],
     "epochs": list[Epoch],
-    "spec": dict[str, Any],
+    "job_file": dict[str, Any],
     "surface": dict[str, Any] | None,
     "curve": tuple[str, float] | None,
-    "real_curves": tuple[tuple[str, float], ...],
+    "full_epoch_curves": tuple[tuple[str, float], ...],
 }
 
 
@@ -37,12 +38,12 @@ def dump(job: Job) -> tuple[str, int, bytes]:
     job.epochs = epochs = EpochArchive.of(job.epochs)
     epochs.pack()
     values = {name: getattr(job, name) for name in _types()}
-    values["spec"] = job.spec.to_json()
+    values["job_file"] = job.job_file.to_json()
     values["pods"] = tuple(job.pods.values())
     values["epochs"] = epochs.last
     values["surface"] = job.surface and job.surface.data
     values["curve"] = job.curve and (job.curve.text, job.curve.epochs_trained)
-    values["real_curves"] = tuple((curve.text, curve.epochs_trained) for curve in job.full_epoch_curves)
+    values["full_epoch_curves"] = tuple((curve.text, curve.epochs_trained) for curve in job.full_epoch_curves)
     return _adapter().dump_json(_mirror()(**values)).decode(), epochs.count_packed, epochs.packed
 
 
@@ -50,12 +51,12 @@ def load(body: str, count: int, packed: bytes) -> Job:
     """The job that `dump` wrote. Raises ValueError for what is none."""
     mirror = _adapter().validate_json(body)
     values = {name: getattr(mirror, name) for name in _types()}
-    values["spec"] = TrainingJob.from_json(mirror.spec)
+    values["job_file"] = TrainingJob.from_json(mirror.job_file)
     values["pods"] = {held.pod.id: held for held in mirror.pods}
     values["epochs"] = EpochArchive(mirror.epochs, packed, count)
     values["surface"] = None if mirror.surface is None else FittedSpeed(mirror.surface)
     values["curve"] = None if mirror.curve is None else FittedCurve(*mirror.curve)
-    values["real_curves"] = curves = tuple(FittedCurve(*curve) for curve in mirror.full_epoch_curves)
+    values["full_epoch_curves"] = curves = tuple(FittedCurve(*curve) for curve in mirror.full_epoch_curves)
     if curves and curves[-1] == values["curve"]:
         values["curve"] = curves[-1]  # one and the same, as it was
     return Job(**values)

@@ -188,7 +188,7 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
         _curve(runs, "loss"),
         _curve(runs, "accuracy") if with_accuracy else None,
         data_size=epochs[-1].report.data_size,
-        batch_size=runs[-1].job.spec.spec.batch_size,
+        batch_size=runs[-1].job.spec.batch_size,
         new_group_seconds=_mean(fresh, _mean(same, 0.5)),
         same_group_seconds=_mean(same, 0.05),
         evaluate_seconds=MeasuredEvaluation(

@@ -1,8 +1,8 @@
 """Measured speeds as truths: the table of a real parameter-server cluster that comes with Coach, or one of yours.
 
-Columns as in `data/ps_speed.csv` (`data/README.md` says where it comes from), read by `coach.core.estimation.speed_table`.
-Between the measured points a linear radial basis interpolates, as in the simulator that DL²'s authors published;
-outside of them the nearest measured counts are taken.
+Columns as in `data/ps_speed.csv` (`data/README.md` says where it comes from), read by
+`coach.core.estimation.speed_table`. Between the measured points a linear radial basis interpolates, as in the simulator
+that DL²'s authors published; outside of them the nearest measured counts are taken.
 """
 
 from __future__ import annotations

@@ -283,7 +283,7 @@ class World(Driver):
         began = self._billed_from.get(pod.id)
         if began is not None:
             name = pod.id.job
-            rate = self.job(name).spec.spec.price_book.rate(pod.requests)
+            rate = self.job(name).spec.price_book.rate(pod.requests)
             self.cost[name] += rate * (self.now - began)
             beyond = max(0.0, self.now - max(began, self.leases[name]))
             self.unleased[name] += rate * beyond
@@ -367,13 +367,13 @@ class World(Driver):
                 assert not affordable(job, job.minimum), "the smallest allocation's next epoch is covered"
                 assert "USD left" in end.message or "left it" in end.message
             case Reason.TARGET_REACHED:
-                assert job.consecutive_hits >= job.spec.spec.target.epochs_in_a_row
+                assert job.consecutive_hits >= job.spec.target.epochs_in_a_row
             case Reason.TARGET_BELOW_ASYMPTOTE:
                 assert job.hopeless >= HOPELESS_FITS and len(job.full_epochs) >= HOPELESS_EPOCHS
             case Reason.CANCELLED_BY_USER:
                 assert job.cancel
             case Reason.TIME_LIMIT:
-                assert job.run_seconds >= (job.spec.spec.time_limit or 0)
+                assert job.run_seconds >= (job.spec.time_limit or 0)
             case _ if REASON_INFO[end.reason].retry is Retry.BOUNDED:
                 assert job.failures + 1 == MAX_FAILURES
 
@@ -399,7 +399,7 @@ class World(Driver):
 
     def _check_bill(self, job: Job) -> None:
         """What was paid is what was held, from a gang's first epoch to its release, and each call."""
-        book = job.spec.spec.price_book
+        book = job.spec.price_book
         calls = book.invocation * self.calls[job.name]
         least = self.cost[job.name] - self.unleased[job.name] + calls
         paid = to_amount(job.ledger.spent)
@@ -426,7 +426,7 @@ class World(Driver):
 
 def check_job(job: Job) -> None:
     """A job that makes sense by itself."""
-    smallest, largest = job.spec.spec.limits
+    smallest, largest = job.spec.limits
     assert [epoch.number for epoch in job.epochs] == list(range(1, len(job.epochs) + 1))
     assert len({epoch.token for epoch in job.epochs}) == len(job.epochs)
     assert job.position == sum(epoch.report.samples for epoch in job.epochs)
@@ -438,7 +438,7 @@ def check_job(job: Job) -> None:
         before = sum(epoch.allocation == last.allocation for epoch in earlier)
         assert before <= 1, "a point is measured again only where its one measurement may be mistaken"
     assert (job.running is not None) == (job.phase is Phase.RUNNING)
-    assert (job.fit != "") == (job.phase is Phase.FITTING)
+    assert (job.fit_token != "") == (job.phase is Phase.FITTING)
     assert job.ended == (job.phase is Phase.ENDED)
     if job.phase is Phase.DEPLOYING:
         assert job.pods, "it waits for pods that are there"

@@ -2,8 +2,8 @@
 
     python -m tests.core.lifecycle.random_histories 10000 1      # 10,000 lives drawn from seed 1; one table
 
-The same drawing serves hypothesis (`tests/core/lifecycle/test_random_histories.py`), which shrinks what fails: a `Draws` draws
-the simple things at its low numbers.
+The same drawing serves hypothesis (`tests/core/lifecycle/test_random_histories.py`), which shrinks what fails: a
+`Draws` draws the simple things at its low numbers.
 """
 
 from __future__ import annotations

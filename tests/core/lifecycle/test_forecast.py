@@ -87,7 +87,7 @@ def measured(job: Job, *points: SpeedPoint) -> Job:
 
 
 def curved(job: Job, values: Sequence[float], times: int) -> Job:
-    """With a curve through `values`, fitted so many times in a row after real epochs."""
+    """With a curve through `values`, fitted so many times in a row after full epochs."""
     points = [CurvePoint(e.epochs_trained, value) for e, value in zip(job.epochs, values, strict=True)]
     job.curve = FittedCurve(fit_convergence(points, "loss").to_dict(), job.epochs_trained)
     job.full_epoch_curves = (job.curve,) * times
@@ -466,8 +466,8 @@ def test_what_is_reserved_pays_for_all_that_may_happen_until_the_lease_ends(
     assert terms.deadline > 0
     pods = workers + 2
     calls = int(pods * (forecast.CALLS_TO_START + forecast.CALLS_PER_SECOND * terms.deadline))
-    held = job.spec.spec.resources.total(at)
-    most = job.spec.spec.price_book.cost(held, terms.deadline + LEASE_SECONDS, calls)
+    held = job.spec.resources.total(at)
+    most = job.spec.price_book.cost(held, terms.deadline + LEASE_SECONDS, calls)
     assert most <= terms.reservation
     if terms.predicted is not None:
         assert terms.deadline >= terms.predicted.high, "it is not started to be killed"
@@ -604,7 +604,7 @@ def test_the_epoch_budget_leaves_what_changing_there_and_back_costs() -> None:
     job = lived(((1, 1), 0.05), ((1, 1), 0.05), probes=probes, **budget)
     job.group = "g"
     slow, fast, other = (Allocation(*at) for at in ((1, 1), (2, 2), (1, 2)))
-    second = {at: job.spec.spec.resources.total(at).cpu for at in (slow, fast, other)}
+    second = {at: job.spec.resources.total(at).cpu for at in (slow, fast, other)}
     restart, allowed = job.times.restart, forecast.epoch_budget(job)
     assert restart > 0
     assert allowed is not None

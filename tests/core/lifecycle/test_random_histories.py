@@ -1,4 +1,4 @@
-"""Whatever happens to any jobs on any cluster: the rules of `tests.core.lifecycle.faulty_cluster` hold after every event."""
+"""Whatever happens to any jobs on any cluster: the rules of `faulty_cluster` hold after every event."""
 
 from __future__ import annotations
 

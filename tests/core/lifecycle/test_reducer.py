@@ -51,7 +51,7 @@ def test_a_job_measures_its_speed_first_and_its_probes_train_the_model() -> None
     assert probes[:2] == ["1x1", "3x3"], "the second is the one that may be fastest by most"
     assert 3 <= len(probes) <= 6
     assert [epoch.kind for epoch in job.epochs[:3]] == [EpochKind.PROBE] * 3
-    # 20 to 40 s at 1x1, of the data that the real epochs go on with.
+    # 20 to 40 s at 1x1, of the data that the full epochs go on with.
     assert job.epochs[0].report.train_seconds == pytest.approx(22.0)  # 0.4 of an epoch of 55 s
     assert [order.position for order in world.orders()][:6] == [
         sum(epoch.report.samples for epoch in job.epochs[:n]) for n in range(6)
@@ -184,11 +184,11 @@ def test_money_is_reserved_before_every_epoch_for_all_that_may_happen_until_the_
 ):
     world = lived(budget=usd(0.006))
     job = world.job()
-    book = job.spec.spec.price_book
+    book = job.spec.price_book
     orders = world.orders()
     assert len(orders) > 5 and any(order.budget_bound for order in orders)
     for order in orders:
-        held = job.spec.spec.resources.total(order.allocation)
+        held = job.spec.resources.total(order.allocation)
         calls = len(order.pods) * (CALLS_TO_START + CALLS_PER_SECOND * order.deadline)
         worst = book.cost(held, order.deadline + LEASE_SECONDS, int(calls))
         assert worst <= order.reservation <= worst * 1.001 + 2000
@@ -239,7 +239,7 @@ def test_every_second_that_a_gang_is_held_is_charged_to_the_attempt_it_belongs_t
     assert sum(settle.amount for settle in settled) == job.ledger.spent == sum(job.charges.values())
     assert sum(epoch.cost for epoch in job.epochs) == job.ledger.spent
     paid = to_amount(job.ledger.spent)
-    book = job.spec.spec.price_book
+    book = job.spec.price_book
     held = world.cost["job"] + book.invocation * world.calls["job"]
     assert held <= paid <= held * 1.02, "pods that came before their gang was complete are paid too"
 
@@ -347,7 +347,7 @@ def test_a_fit_that_knows_nothing_leaves_the_models_and_the_job_goes_on() -> Non
     world.submit(spec(maxEpochs=3))
     world.run(until=lambda: world.job().phase is Phase.FITTING)
     job = world.job()
-    world.send(ev.ModelsFitted(world.now, "job", job.fit, None, None))
+    world.send(ev.ModelsFitted(world.now, "job", job.fit_token, None, None))
     assert job.speed is None and job.kind is EpochKind.FULL, "it is not measured for ever"
     world.run()
     assert job.reason is Reason.EPOCH_LIMIT and job.speed is not None

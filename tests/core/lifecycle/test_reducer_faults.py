@@ -343,7 +343,7 @@ def test_a_second_submission_of_a_name_is_not_a_second_job() -> None:
     world = start()
     world.run(until=lambda: len(world.job().epochs) == 2)
     assert not world.submit(spec(maxEpochs=1))
-    assert world.job().spec.spec.max_epochs == 4 and len(world.job().epochs) == 2
+    assert world.job().spec.max_epochs == 4 and len(world.job().epochs) == 2
     world.run()
     world.check_fold()
 

@@ -195,9 +195,7 @@ def test_many_jobs_all_get_their_turn(count: int) -> None:
     world.run()
     jobs = world.reducer.jobs.values()
     assert all(job.reason is Reason.EPOCH_LIMIT for job in jobs)
-    first = [
-        started(world, job.name) for job in sorted(jobs, key=lambda job: (-job.spec.spec.priority, job.name))
-    ]
+    first = [started(world, job.name) for job in sorted(jobs, key=lambda job: (-job.spec.priority, job.name))]
     assert first[0] == min(first) and first[-1] == max(first)
 
 

@@ -177,7 +177,7 @@ def events(reducer: Reducer, at: float) -> dict[str, ev.Event]:
         "epoch has no data": ev.EpochFailed(at, "job", token, Reason.DATA_MISSING, "", 12),
         "epoch too late": ev.EpochFailed(at, "job", token, Reason.DEADLINE_EXCEEDED, "", 12),
         "another epoch failed": ev.EpochFailed(at, "job", "job.0", Reason.PEER_LOST, "gone", 12),
-        "models fitted": ev.ModelsFitted(at, "job", job.fit or "job.fit", None, None),
+        "models fitted": ev.ModelsFitted(at, "job", job.fit_token or "job.fit", None, None),
         "other models fitted": ev.ModelsFitted(at, "job", "job.fit0", None, None),
         "timer fired": ev.TimerFired(at, "job", job.timer or "job.timer"),
         "another timer fired": ev.TimerFired(at, "job", "job.timer0"),
@@ -331,7 +331,11 @@ def test_a_job_that_is_resumed_without_having_been_stopped_goes_on_as_it_was(
     actions = world.resume(added=10**9)
     assert job.ledger.budget == (before.ledger.budget or 0) + 10**9
     if before.phase in (Phase.DEPLOYING, Phase.RUNNING, Phase.FITTING) or make is backing_off:
-        assert not actions and (job.phase, job.running, job.fit) == (before.phase, before.running, before.fit)
+        assert not actions and (job.phase, job.running, job.fit_token) == (
+            before.phase,
+            before.running,
+            before.fit_token,
+        )
     world.run()
     assert job.state in (State.SUCCEEDED, State.CANCELLED)
     assert job.state is State.SUCCEEDED or make is cancelling

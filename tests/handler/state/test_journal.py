@@ -216,7 +216,7 @@ def test_a_record_that_cannot_be_read_is_named(path: Path) -> None:
     journal = Journal.write(path)
     journal.append([CANCEL, CANCEL])
     journal._connection.execute("UPDATE records SET body = '{' WHERE seq = 2")
-    with pytest.raises(PermanentError, match="record 2, CancelAsked"):
+    with pytest.raises(PermanentError, match="record 2, CancelRequested"):
         journal.jobs()
     journal.close()
 

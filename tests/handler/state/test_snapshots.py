@@ -308,10 +308,8 @@ def test_what_every_decision_asks_of_a_curve_is_in_the_journal_and_no_model_is_m
     for job in (reader.jobs()["job"], fold(record for _, record in reader.records())["job"]):
         assert job.full_epoch_curves
         for curve in job.full_epoch_curves:
-            found = curve.last_x(job.spec.spec.target, curve.epochs_trained)
+            found = curve.last_x(job.spec.target, curve.epochs_trained)
             assert curve._model is None
             plain = FittedCurve({key: curve.data[key] for key in ("metric", "points")}, curve.epochs_trained)
-            assert (
-                found == plain.last_x(job.spec.spec.target, curve.epochs_trained) and plain._model is not None
-            )
+            assert found == plain.last_x(job.spec.target, curve.epochs_trained) and plain._model is not None
     reader.close()

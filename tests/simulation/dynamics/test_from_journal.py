@@ -181,5 +181,5 @@ def test_workers_of_less_than_a_core_use_no_more_than_one() -> None:
         for run in recorded.runs.values():
             cores = learn([run]).worker_cores
             assert isinstance(cores, MeasuredCores)
-            assert run.job.spec.spec.resources.of(Role.WORKER).cpu < 1.0
+            assert run.job.spec.resources.of(Role.WORKER).cpu < 1.0
             assert all(0.0 < used < 1.0 for used in cores.measured.values())

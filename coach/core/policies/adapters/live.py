@@ -161,7 +161,7 @@ class Live:
         )  # fmt: skip
         self._numbers[view.id] = number
         self._coming[number] = job
-        if isinstance(self.policy, Recalls) and (known := getattr(view, "remembered", None)):
+        if isinstance(self.policy, Recalls) and (known := getattr(view, "policy_state", None)):
             self.policy.recall(number, known)
         self._events.append(Arrived(number))
 

@@ -262,7 +262,8 @@ class ChoosesNodes(Protocol):
 class Remembers(Protocol):
     """An allocation policy that remembers things of jobs from one decision to the next.
 
-    The driver keeps them with the job and shows them to the policy that a new handler has, as `policy_state` of its view.
+    The driver keeps them with the job and shows them to the policy that a new handler has, as `policy_state` of its
+    view.
     """
 
     def memory(self, job: str) -> dict[str, Any]:

@@ -87,7 +87,7 @@ class BetweenEpochs:
         alive = {share.job.id: share.job for share in filling.shares}
         for name, job in alive.items():
             if name not in self._lot:
-                self._recall(name, getattr(job, "remembered", {}))
+                self._recall(name, getattr(job, "policy_state", {}))
         for name in sorted(self._leaving):
             if name in alive and alive[name].current is None:
                 self._preempted[name] = self._preempted.get(name, 0) + 1

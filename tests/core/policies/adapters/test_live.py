@@ -89,7 +89,7 @@ def lived(
 
 
 def placed(world: World, name: str = "a") -> list[set[str]]:
-    """The nodes of each real epoch."""
+    """The nodes of each full epoch."""
     where: dict[Any, str] = {}
     found = []
     for record in world.history:

@@ -1,0 +1,33 @@
+"""Reads records of journals of version 1, which had other words for some types, fields and values."""
+
+from __future__ import annotations
+
+import json
+
+TYPES = {
+    "Decide": "SetAllocation",
+    "Remember": "SavePolicyState",
+    "GoBack": "RollBack",
+    "End": "Finish",
+    "Enter": "SetStatus",
+    "CancelAsked": "CancelRequested",
+    "InterruptAsked": "SuspendRequested",
+    "ResumeAsked": "ResumeRequested",
+}
+FIELDS = {"away": "unavailable", "patience": "stall_timeouts"}
+VALUES = {
+    "kind": {"mini": "probe", "real": "full"},
+    "reason": {"Interrupted": "Suspended", "NodesAway": "NodesUnavailable"},
+}
+
+
+def upgraded(name: str, body: str) -> tuple[str, str]:
+    """Type and body (JSON) of a record in today's words. Raises ValueError for what is no JSON object."""
+    fields = json.loads(body)
+    if not isinstance(fields, dict):
+        raise ValueError(f"{name} is no JSON object")
+    new = {
+        FIELDS.get(field, field): VALUES[field].get(value, value) if field in VALUES else value
+        for field, value in fields.items()
+    }
+    return TYPES.get(name, name), json.dumps(new, separators=(",", ":"))
