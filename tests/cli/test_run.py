@@ -155,7 +155,7 @@ def test_a_job_runs_to_its_target_and_can_be_looked_at(home: StateDirectory, tmp
     assert re.search(r"digits: epoch 1 \(\d+ % of the data\): 1x1 loss", done.stderr)
     assert [found["name"] for found in as_json("ps")] == ["digits"]
     shown = as_json("show", "digits")
-    assert {epoch["kind"] for epoch in shown["epochs"]} == {"mini", "real"}
+    assert {epoch["kind"] for epoch in shown["epochs"]} == {"probe", "full"}
     assert sum(epoch["cost"] for epoch in shown["epochs"]) == pytest.approx(row["spent"])
     assert list(home.checkpoints("digits").glob("*.ckpt"))
     assert list(home.logs("digits").glob("*.log"))

@@ -723,7 +723,7 @@ def test_workers_share_an_evaluation_unless_they_go_each_for_itself(
 
 
 @pytest.mark.parametrize(
-    ("in_a_row", "losses", "reached"),
+    ("consecutive_hits", "losses", "reached"),
     [
         (3, [0.2, 0.2], False),
         (3, [0.2, 0.2, 0.3], True),  # the target itself holds it
@@ -733,7 +733,7 @@ def test_workers_share_an_evaluation_unless_they_go_each_for_itself(
         (2, [0.2, 0.5, 0.2], False),
     ],
 )
-def test_the_target_must_hold_so_many_real_epochs_in_a_row(
+def test_the_target_must_hold_so_many_full_epochs_in_a_row(
     consecutive_hits: int, losses: list[float], reached: bool
 ) -> None:
     job = job_of(target={"loss": 0.3, "epochsInARow": consecutive_hits})
@@ -772,7 +772,7 @@ def test_the_time_limit_counts_the_time_that_a_gang_was_held(ran: float, over: b
     assert (found is not None and found[0] is Reason.TIME_LIMIT) == over
 
 
-def test_the_epoch_limit_counts_real_epochs_and_tells_the_best() -> None:
+def test_the_epoch_limit_counts_full_epochs_and_tells_the_best() -> None:
     job = job_of(maxEpochs=2)
     add(mini(job, (1, 1)), loss=0.5)
     assert stopping_rules.stop_decision(job) is None

@@ -272,7 +272,7 @@ def test_a_target_above_the_curve_is_never_called_unreachable() -> None:
     assert job.state is State.SUCCEEDED
 
 
-def test_the_epoch_limit_counts_real_epochs() -> None:
+def test_the_epoch_limit_counts_full_epochs() -> None:
     job = lived(maxEpochs=4).job()
     assert (job.reason, len(job.full_epochs)) == (Reason.EPOCH_LIMIT, 4)
 

@@ -61,7 +61,7 @@ def probing() -> World:
 
 
 def training() -> World:
-    return until(lone(), lambda job: job.running is not None and job.running.kind == "real")
+    return until(lone(), lambda job: job.running is not None and job.running.kind == "full")
 
 
 def fitting() -> World:
