@@ -1,0 +1,158 @@
+"""What a decision considered for a job beside the allocation that it chose, and why each of the others was refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from coach.core.cluster import Allocation
+from coach.core.estimation.speed import LEAST_EFFICIENCY
+from coach.core.jobs import actions as act
+from coach.core.jobs import life
+from coach.core.jobs.actions import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.jobs.view import View
+from coach.core.policies.base import Objective
+from coach.core.policies.base import Reason as StepReason
+from coach.core.policies.climb import ROUNDING, late, within_epoch_budget
+from coach.report import words
+from coach.report.replay import take_in
+
+#: Reasons for which a decision takes back what a job would like to have.
+_NO_ROOM = {
+    StepReason.CPU: "no cores left",
+    StepReason.MEMORY: "no memory left",
+    StepReason.GPU: "no devices left",
+    StepReason.FRAGMENTATION: "no node has the room",
+    StepReason.HELD: "other jobs hold the room",
+}
+_TAKEN_BACK = re.compile(rf"job \S+ (\d+)x(\d+) -> (?:\d+x\d+|waits): ({'|'.join(_NO_ROOM)})\b")
+_RESTART = re.compile(rf"job \S+ (\d+)x(\d+) -> \d+x\d+: {StepReason.RESTART}\b")
+
+
+class Verdict(StrEnum):
+    """What became of an allocation that was considered."""
+
+    CHOSEN = "chosen"
+    NO_GAIN = "no gain"
+    TOO_DEAR = "too dear"
+    TOO_LATE = "too late"
+    NO_ROOM = "no room"
+    NOT_REACHED = "not reached"  #: better by itself, but the policy stopped before it
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An allocation that was considered. `why`: the reason with its number, for a person; `number`: that alone."""
+
+    allocation: Allocation
+    verdict: Verdict
+    why: str = ""
+    number: str = ""
+
+    def __str__(self) -> str:
+        """`no gain: 38 % slower`."""
+        return f"{self.verdict}: {self.why}" if self.why else self.verdict.value
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The last decision on a whole epoch: the job as it was then, what was chosen, and the recorded steps."""
+
+    job: Job
+    chosen: Allocation
+    steps: tuple[str, ...]
+
+    def choices(self) -> list[Choice]:
+        """See `considered`."""
+        return considered(self.job, self.chosen, self.steps)
+
+
+def last_decision(records: Iterable[Any], name: str) -> Decision | None:
+    """The last decision on a whole epoch of job `name`, from its journal; None before there was one."""
+    own = [record for record in records if record.job in ("", name)]
+    at = max(
+        (
+            index
+            for index, record in enumerate(own)
+            if isinstance(record, act.Decide) and record.kind is EpochKind.REAL
+        ),
+        default=None,
+    )
+    if at is None:
+        return None
+    known: dict[str, Job] = {}
+    for record in own[:at]:
+        take_in(known, record)
+    return Decision(known[name], own[at].allocation, own[at].why)
+
+
+def considered(job: Job, chosen: Allocation, steps: Sequence[str] = ()) -> list[Choice]:
+    """Each allocation within the job's limits (of wide limits a part), with what speaks against it; `chosen` first.
+
+    By what is known of `job` now, and by the `steps` of the decision, which say what the cluster had no room for. Only
+    `chosen` where no speed is known, or the job file leaves no choice.
+    """
+    first = [Choice(chosen, Verdict.CHOSEN)]
+    if job.speed is None or job.spec.spec.policy.allocation is not None:
+        return first
+    no_room = {Allocation(int(w), int(s)): StepReason(why) for w, s, why in _found(_TAKEN_BACK, steps)}
+    restarts = {Allocation(int(w), int(s)) for w, s in _found(_RESTART, steps)}
+    view = View(job)
+    others = [at for at in dict.fromkeys([*life.allocations(job), *no_room]) if at != chosen]
+    return first + [_judged(view, at, chosen, _short_of(job, at, no_room), at in restarts) for at in others]
+
+
+def _found(pattern: re.Pattern[str], steps: Sequence[str]) -> list[tuple[str, ...]]:
+    return [found.groups() for step in steps if (found := pattern.match(step))]
+
+
+def _short_of(job: Job, at: Allocation, no_room: dict[Allocation, StepReason]) -> StepReason | None:
+    """Why the cluster has no room for `at`, by what there was `no_room` for; None: nothing says so."""
+    if at in no_room:
+        return no_room[at]
+    total = job.spec.spec.resources.total
+    for other, reason in no_room.items():
+        if reason in (StepReason.CPU, StepReason.MEMORY, StepReason.GPU):
+            if getattr(total(at), reason) >= getattr(total(other), reason):
+                return reason
+        elif at.workers >= other.workers and at.servers >= other.servers:
+            return reason
+    return None
+
+
+def _judged(
+    view: View, at: Allocation, chosen: Allocation, short_of: StepReason | None, restart: bool
+) -> Choice:
+    """`restart`: it was kept from being chosen by what a change would cost."""
+    cost, before = view.epoch_cost(at), view.epoch_cost(chosen)
+    pace = view.speed(at) / view.speed(chosen) - 1
+    faster = f"{words.percent(abs(pace))} {'faster' if pace >= 0 else 'slower'}"
+    signed, costs = words.percent(pace, signed=True), words.amount(cost)
+    cheapest = view.objective is Objective.CHEAPEST
+    if not view.affordable(at):
+        return Choice(at, Verdict.TOO_DEAR, "the money left does not cover it", costs)
+    if cheapest and late(view, view.speed(at)):
+        return Choice(at, Verdict.TOO_LATE, f"{faster}, would end after its time limit", signed)
+    if cheapest and cost >= before * (1 - ROUNDING):
+        more = (
+            f"an epoch costs {words.percent(cost / before - 1)} more" if cost > before else "costs the same"
+        )
+        return Choice(at, Verdict.NO_GAIN, more, costs)
+    if not cheapest and pace <= 0:
+        return Choice(at, Verdict.NO_GAIN, faster, signed)
+    if not cheapest and not within_epoch_budget(view, at):
+        why = f"{faster}, but an epoch may cost {words.amount(view.epoch_budget(at))}"
+        return Choice(at, Verdict.TOO_DEAR, why, costs)
+    if short_of is not None:
+        return Choice(at, Verdict.NO_ROOM, _NO_ROOM[short_of])
+    if restart:
+        return Choice(at, Verdict.NO_GAIN, f"{faster}, which does not pay for a restart", signed)
+    if not cheapest and pace <= LEAST_EFFICIENCY * max(0, sum(at) - sum(chosen)) / sum(chosen):
+        return Choice(at, Verdict.NO_GAIN, f"only {faster}", signed)
+    return Choice(
+        at, Verdict.NOT_REACHED, f"costs {costs}" if cheapest else faster, costs if cheapest else signed
+    )
