@@ -33,6 +33,10 @@ _TAKEN_BACK = re.compile(rf"job \S+ (\d+)x(\d+) -> (?:\d+x\d+|waits): ({'|'.join
 _RESTART = re.compile(rf"job \S+ (\d+)x(\d+) -> \d+x\d+: {StepReason.RESTART}\b")
 
 
+#: Allocations that are named for each reason.
+MOST_NAMED = 8
+
+
 class Verdict(StrEnum):
     """What became of an allocation that was considered."""
 
@@ -46,16 +50,26 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An allocation that was considered. `why`: the reason with its number, for a person; `number`: that alone."""
+    """An allocation that was considered. `pace`: how fast it is against the chosen one (0.1: 10 % faster).
+
+    `cost`: predicted currency units of an epoch. `reason`: what else there is to say for the verdict.
+    """
 
     allocation: Allocation
     verdict: Verdict
-    why: str = ""
-    number: str = ""
+    pace: float = 0.0
+    cost: float = 0.0
+    reason: str = ""
 
-    def __str__(self) -> str:
-        """`no gain: 38 % slower`."""
-        return f"{self.verdict}: {self.why}" if self.why else self.verdict.value
+    @property
+    def faster(self) -> str:
+        """`38 % slower`."""
+        return f"{words.percent(abs(self.pace))} {'faster' if self.pace >= 0 else 'slower'}"
+
+    @property
+    def refusal(self) -> str:
+        """`no gain`, or `no room: no cores left`."""
+        return f"{self.verdict}: {self.reason}" if self.reason else self.verdict.value
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,29 +144,37 @@ def _judged(
     """`restart`: it was kept from being chosen by what a change would cost."""
     cost, before = view.epoch_cost(at), view.epoch_cost(chosen)
     pace = view.speed(at) / view.speed(chosen) - 1
-    faster = f"{words.percent(abs(pace))} {'faster' if pace >= 0 else 'slower'}"
-    signed, costs = words.percent(pace, signed=True), words.amount(cost)
     cheapest = view.objective is Objective.CHEAPEST
+    reason = ""
     if not view.affordable(at):
-        return Choice(at, Verdict.TOO_DEAR, "the money left does not cover it", costs)
-    if cheapest and late(view, view.speed(at)):
-        return Choice(at, Verdict.TOO_LATE, f"{faster}, would end after its time limit", signed)
-    if cheapest and cost >= before * (1 - ROUNDING):
-        more = (
-            f"an epoch costs {words.percent(cost / before - 1)} more" if cost > before else "costs the same"
-        )
-        return Choice(at, Verdict.NO_GAIN, more, costs)
-    if not cheapest and pace <= 0:
-        return Choice(at, Verdict.NO_GAIN, faster, signed)
-    if not cheapest and not within_epoch_budget(view, at):
-        why = f"{faster}, but an epoch may cost {words.amount(view.epoch_budget(at))}"
-        return Choice(at, Verdict.TOO_DEAR, why, costs)
-    if short_of is not None:
-        return Choice(at, Verdict.NO_ROOM, _NO_ROOM[short_of])
-    if restart:
-        return Choice(at, Verdict.NO_GAIN, f"{faster}, which does not pay for a restart", signed)
-    if not cheapest and pace <= LEAST_EFFICIENCY * max(0, sum(at) - sum(chosen)) / sum(chosen):
-        return Choice(at, Verdict.NO_GAIN, f"only {faster}", signed)
-    return Choice(
-        at, Verdict.NOT_REACHED, f"costs {costs}" if cheapest else faster, costs if cheapest else signed
-    )
+        verdict, reason = Verdict.TOO_DEAR, "the money left does not cover it"
+    elif cheapest and late(view, view.speed(at)):
+        verdict, reason = Verdict.TOO_LATE, "it would end after its time limit"
+    elif cheapest and cost >= before * (1 - ROUNDING):
+        verdict, reason = Verdict.NO_GAIN, "an epoch costs no less"
+    elif not cheapest and pace <= 0:
+        verdict = Verdict.NO_GAIN
+    elif not cheapest and not within_epoch_budget(view, at):
+        verdict, reason = Verdict.TOO_DEAR, f"an epoch may cost {words.amount(view.epoch_budget(at))}"
+    elif short_of is not None:
+        verdict, reason = Verdict.NO_ROOM, _NO_ROOM[short_of]
+    elif restart:
+        verdict, reason = Verdict.NO_GAIN, "it does not pay for a restart"
+    elif not cheapest and pace <= LEAST_EFFICIENCY * max(0, sum(at) - sum(chosen)) / sum(chosen):
+        verdict, reason = Verdict.NO_GAIN, "too little for its functions"
+    else:
+        verdict = Verdict.NOT_REACHED
+    return Choice(at, verdict, pace, cost, reason)
+
+
+def refused_words(choices: Sequence[Choice]) -> list[str]:
+    """What was refused, a line for each reason: `no gain: 1x1 (37 % slower), 1x2 (35 % slower)`."""
+    lines: dict[str, list[str]] = {}
+    for one in choices:
+        if one.verdict is not Verdict.CHOSEN:
+            lines.setdefault(one.refusal, []).append(f"{one.allocation} ({one.faster})")
+    return [
+        f"{refusal}: {', '.join(named[:MOST_NAMED])}"
+        + (f" and {len(named) - MOST_NAMED} more" if len(named) > MOST_NAMED else "")
+        for refusal, named in lines.items()
+    ]

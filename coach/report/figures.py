@@ -58,11 +58,11 @@ LOG_BELOW = 0.2
 #: How much longer than expected the predicted curve is drawn, where its upper bound is further away.
 LONGEST_BAND = 4.0
 #: How an allocation that was refused is marked, and what the number written there is: each reason has its own shape.
-REFUSED = {
+REFUSED: dict[Verdict, tuple[str, str]] = {
     Verdict.NO_GAIN: ("v", "refused: no gain (speed against the chosen)"),
     Verdict.TOO_DEAR: ("X", "refused: too dear (cost of an epoch)"),
     Verdict.TOO_LATE: ("P", "refused: too late (speed against the chosen)"),
-    Verdict.NO_ROOM: ("s", "refused: no room in the cluster"),
+    Verdict.NO_ROOM: ("s", "refused: no room (speed against the chosen)"),
     Verdict.NOT_REACHED: ("d", "not reached (speed against the chosen)"),
 }
 #: The same for a job that is to be cheap.
@@ -371,7 +371,9 @@ def draw_speed(axes: Sequence[Axes], story: Story) -> None:
                 zorder=4,
             )
             if len(grid) <= MOST_NUMBERS:
-                _write(ax, one.allocation, 0.3, one.number, ink[one.allocation])
+                priced = "cost" in label
+                number = words.amount(one.cost) if priced else words.percent(one.pace, signed=True)
+                _write(ax, one.allocation, 0.3, number, ink[one.allocation])
     ax.set_xlim(0.5, most_w + 0.5)
     ax.set_ylim(0.5, most_s + 0.5)
     for axis in (ax.xaxis, ax.yaxis):

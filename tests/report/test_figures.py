@@ -6,6 +6,7 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
+from coach.report import words
 from coach.report.choices import Verdict, last_decision
 from coach.report.figures import REFUSED, STYLE, Story, figures, plot, rendered
 from coach.report.together import plot_together, together
@@ -97,7 +98,7 @@ def test_the_surface_marks_what_was_probed_predicted_chosen_and_refused(faulty: 
     )
     [star] = [line for line in surface.axes[0].lines if line.get_marker() == "*" and len(line.get_xdata())]
     assert (star.get_xdata()[0], star.get_ydata()[0]) == decision.chosen
-    costs = {one.number for one in decision.choices() if one.number}
+    costs = {words.amount(one.cost) for one in decision.choices() if one.verdict is Verdict.TOO_DEAR}
     assert costs <= {text.get_text() for text in surface.axes[0].texts}
 
 
@@ -107,9 +108,10 @@ def test_the_surface_marks_what_gains_nothing_and_what_has_no_room() -> None:
         surface = figures(Story.of(world.job("digits"), world.history, world.now))["digits-speed"]
     assert marks(surface, REFUSED[Verdict.NO_GAIN][0]) == {(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)}
     assert marks(surface, REFUSED[Verdict.NO_ROOM][0]) == {(3, 2), (3, 3)}
-    assert {"refused: no gain (speed against the chosen)", "refused: no room in the cluster"} <= legend(
-        surface
-    )
+    assert {
+        "refused: no gain (speed against the chosen)",
+        "refused: no room (speed against the chosen)",
+    } <= legend(surface)
 
 
 def test_every_axis_says_what_it_measures(faulty: dict[str, Figure]) -> None:
