@@ -7,6 +7,7 @@ fsspec reads them) and a local model file has its SHA-256.
 from __future__ import annotations
 
 import hashlib
+import shlex
 import stat
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from typing import Any
 
 from coach.core.spec.job import DataFormat, TrainingJob
 from coach.core.spec.types import LONGEST_URI
+from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
 from coach.jobfiles.validate import check, find, place
 from coach.jobfiles.yaml_nodes import MAX_BYTES, YamlNode, read
@@ -23,6 +25,8 @@ from coach.jobfiles.yaml_nodes import MAX_BYTES, YamlNode, read
 FILE_SCHEME = "file://"
 #: A model file is a page or two of Python.
 MAX_MODEL_BYTES = 16 << 20
+#: The hash of a larger data file is left to the functions, which check it before they train.
+MAX_HASHED_BYTES = 16 << 20
 
 _PATH_FIELDS = (("spec", "model", "file"), ("spec", "data", "uri"), ("spec", "checkpoint", "uri"))
 _HOW_TO_GET = {
@@ -197,28 +201,46 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
     """What is wrong with a local file or folder. Fills in the hash of a model file."""
     is_model = at[1] == "model"
     try:
-        kind = path.stat().st_mode
-        if is_model and not stat.S_ISREG(kind):
+        status = path.stat()
+        if is_model and not stat.S_ISREG(status.st_mode):
             return [found.problem(at, "not a file", _shown(path), "a Python file")]
-        if stat.S_ISDIR(kind):
-            return []  # the functions check a folder's hash: they know which of its files are read
-        if not stat.S_ISREG(kind):
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
             return [found.problem(at, "not a file", _shown(path), "a file or folder")]
-        if is_model and path.stat().st_size > MAX_MODEL_BYTES:
+        if is_model and status.st_size > MAX_MODEL_BYTES:
             return [found.problem(at, "too large for a model file", _shown(path), "a Python file")]
-        if not is_model and "sha256" not in holder:
-            return []
+        problems = [] if is_model else _other_format(found, path)
+        # The functions check a folder's hash: they know which of its files are read.
+        left = "sha256" not in holder or stat.S_ISDIR(status.st_mode) or status.st_size > MAX_HASHED_BYTES
+        if problems or (left and not is_model):
+            return problems
         with path.open("rb") as file:
             digest = _sha256(file)
     except FileNotFoundError:
         return [found.problem(at, "no such file", _shown(path), _instead(found, is_model))]
     except (OSError, ValueError) as error:
         seen = getattr(error, "strerror", None) or str(error)
-        return [found.problem(at, "cannot be read", f"{_shown(path)}: {seen}", "a file that can be read")]
+        where = Path(getattr(error, "filename", None) or path)
+        return [found.problem(at, "cannot be read", f"{_shown(where)}: {seen}", "a file that can be read")]
     if holder.setdefault("sha256", digest) != digest:
         right = f"{digest}, which {path.name} has now; or the file that was meant"
         return [found.problem((*at[:-1], "sha256"), "not this file's hash", show(holder["sha256"]), right)]
     return []
+
+
+def _other_format(found: _Found, path: Path) -> list[Problem]:
+    """What shows that local data is not of the format that the file says. Raises OSError."""
+    named = found.job.spec.data.format
+    if not found.wrote(("spec", "data", "format"), named.value) or (wrong := mismatch(path, named)) is None:
+        return []
+    then = f"; then: coach validate {shlex.quote(str(found.path))}"
+    if wrong.format is None:
+        return [found.problem(("spec", "data", "uri"), wrong.problem, wrong.seen, wrong.right + then)]
+    seen = f"{show(named.value)}, but {path.name} holds {wrong.format}"
+    return [
+        found.problem(
+            ("spec", "data", "format"), "the data has another format", seen, f"{wrong.format}{then}"
+        )
+    ]
 
 
 def _instead(found: _Found, is_model: bool) -> str:

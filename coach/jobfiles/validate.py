@@ -14,7 +14,9 @@ import pydantic
 from pydantic_core import ErrorDetails
 
 from coach.core.spec.job import API_VERSION, TrainingJob
+from coach.core.spec.training import Optimizer
 from coach.core.spec.types import ARGUMENT_NAME_PATTERN, IN_WORDS, LABEL_KEY_PATTERN, CrossFieldError
+from coach.jobfiles import optimizers
 from coach.jobfiles.diagnostics import Problem, dotted, show
 from coach.jobfiles.hints import right_for
 from coach.jobfiles.schema import KIND, branches, lookup
@@ -82,6 +84,8 @@ def check(
                 elif _get(_STAND_IN, at) is None:
                     _take_out(data, at[:-1])
         data = _filled(data, _STAND_IN)
+    if job is not None and job.spec.optimizer is not None:
+        problems += _optimizer(document, path, job.spec.optimizer)
     known = {(problem.line, problem.column) for problem in told}
     new = [problem for problem in problems if (problem.line, problem.column) not in known]
     new.sort(key=lambda problem: (problem.line, problem.column))
@@ -146,6 +150,14 @@ def _mistake(document: YamlNode, path: str, at: Path, error: ErrorDetails) -> Pr
         if kind == "string_type" and isinstance(error["input"], (int, float)):
             right = f'text (in quotes, "{show(error["input"])}"): {right}'
     return Problem(path, line, column, dotted(at), problem, seen, right)
+
+
+def _optimizer(document: YamlNode, path: str, optimizer: Optimizer) -> Iterator[Problem]:
+    """What the framework would refuse of an optimizer, once training has begun."""
+    for key, problem, seen, right in optimizers.mistakes(optimizer):
+        at = ("spec", "optimizer", key)
+        line, column = place(document, at) if key == "name" else _key_place(document, at)
+        yield Problem(path, line, column, dotted(at), problem, seen, right)
 
 
 #: Patterns of keys that a file's author makes up.

@@ -17,13 +17,17 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
-from matplotlib.ticker import MaxNLocator
+from matplotlib.patheffects import withStroke
+from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from coach.core.cluster import Allocation
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import State
+from coach.core.policies.api.base import Objective
 from coach.report import formatting
 from coach.report.accounting import Attempt, Balance, attempts, money
+from coach.report.choices import Decision, Verdict, last_decision
 from coach.report.export import write
 
 BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#666666"
@@ -47,21 +51,47 @@ STYLE: dict[str, Any] = {
 MINUTES, HOURS = 180.0, 3 * 3600.0
 #: Widest surface that is drawn, in workers and in servers.
 MAX_CELLS = 32
+#: Cells up to which a surface has its numbers written in.
+MAX_NUMBERS = 24
+#: A loss that falls to less than this part of its first value is drawn on a logarithmic axis.
+LOG_BELOW = 0.2
+#: How much longer than expected the predicted curve is drawn, where its upper bound is further away.
+LONGEST_BAND = 4.0
+#: How an allocation that was refused is marked, and what the number written there is: each reason has its own shape.
+REFUSED: dict[Verdict, tuple[str, str]] = {
+    Verdict.NO_GAIN: ("v", "refused: no gain (speed against the chosen)"),
+    Verdict.TOO_DEAR: ("X", "refused: too dear (cost of an epoch)"),
+    Verdict.TOO_LATE: ("P", "refused: too late (speed against the chosen)"),
+    Verdict.NO_ROOM: ("s", "refused: no room (speed against the chosen)"),
+    Verdict.NOT_REACHED: ("d", "not reached (speed against the chosen)"),
+}
+#: The same for a job that is to be cheap.
+REFUSED_BY_COST = REFUSED | {
+    Verdict.NO_GAIN: ("v", "refused: no gain (cost of an epoch)"),
+    Verdict.NOT_REACHED: ("d", "not reached (cost of an epoch)"),
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A job with what its records say of its time and its money. `now` in seconds since 1970."""
+    """A job with what its records say of its time, its money and its last decision. `now` in seconds since 1970."""
 
     job: Job
     attempts: Sequence[Attempt]
     purse: Sequence[Balance]
     now: float
+    decision: Decision | None = None
 
     @classmethod
     def of(cls, job: Job, records: Sequence[Any], now: float) -> Story:
         """From a job's records."""
-        return cls(job, attempts(records, job.name), money(records, job.name), job.ended_at or now)
+        return cls(
+            job,
+            attempts(records, job.name),
+            money(records, job.name),
+            job.ended_at or now,
+            last_decision(records, job.name),
+        )
 
     @property
     def start(self) -> float:
@@ -136,20 +166,38 @@ def draw_curve(axes: Sequence[Axes], story: Story) -> None:
             )
         if metric == job.metric:
             _target(ax, job)
+        lowest = min(y.min(initial=np.inf), job.target if metric == job.metric else np.inf)
+        if metric == "loss" and 0 < lowest < LOG_BELOW * y.max(initial=0):
+            _logarithmic(ax, lowest, y.max())
         ax.set_ylabel(metric + (" (share right)" if metric == "accuracy" else " (mean, test split)"))
         ax.margins(y=0.08)
-        ax.legend(loc="best", fontsize=8)
+        # Where the predicted band goes no corner is free for certain.
+        ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
     axes[0].set_title("Learning curve")
     axes[-1].set_xlabel("passes over the data")
+
+
+def _logarithmic(ax: Axes, low: float, high: float) -> None:
+    """A logarithmic axis with plain numbers; the band's ends may lie outside."""
+    ax.set_yscale("log")
+    ax.set_ylim(low / 2, high * 1.5)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter(lambda value, _: formatting.number(value))
+    ax.yaxis.set_minor_locator(NullLocator())
 
 
 def _target(ax: Axes, job: Job) -> None:
     ax.axhline(job.target, color=RED, linestyle="--", linewidth=1.2, label=f"target {job.target:g}")
     if job.convergence is None or not job.full_epochs:
         return
-    last = job.last_x()
-    end = job.epochs_trained if job.ended or last is None else min(last.expected, 4 * job.epochs_trained)
-    x = np.linspace(job.epochs[0].epochs_trained, max(end, job.epochs_trained), 60)
+    # A job that has not reached its target is drawn as far as it is predicted to take, its bad luck included.
+    last = None if job.state is State.SUCCEEDED else job.last_x()
+    end = (
+        job.epochs_trained
+        if last is None
+        else max(job.epochs_trained, min(last.high, LONGEST_BAND * last.expected))
+    )
+    x = np.linspace(job.epochs[0].epochs_trained, end, 120)
     bounds = [job.convergence.interval(float(at)) for at in x]
     ax.plot(
         x, [job.convergence.predict(float(at)) for at in x], ":", color=GREY, linewidth=1.3, label="fitted"
@@ -163,6 +211,17 @@ def _target(ax: Axes, job: Job) -> None:
         linewidth=0,
         label="80 % interval",
     )
+    if last is not None:
+        ax.errorbar(
+            last.expected,
+            job.target,
+            xerr=[[last.expected - last.low], [end - last.expected]],
+            fmt="D",
+            color=RED,
+            markersize=5,
+            capsize=4,
+            label=f"predicted end: {last.expected:.0f}\n({last.low:.0f} to {last.high:.0f}) passes",
+        )
 
 
 def draw_allocation(axes: Sequence[Axes], story: Story) -> None:
@@ -188,12 +247,12 @@ def draw_allocation(axes: Sequence[Axes], story: Story) -> None:
             ax.axvspan(at[0], at[1], color=colour, alpha=0.2, linewidth=0, label=label)
             said.add(what)
     most = max((max(span.order.allocation) for span in story.attempts), default=1)
-    ax.set_ylim(0, most + 0.6)
+    ax.set_ylim(0, 1.25 * most + 0.1)  # with room for the legend
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
     ax.set_title("Allocation")
     ax.set_xlabel(f"time since the first epoch ({unit})")
     ax.set_ylabel("functions")
-    ax.legend(loc="best", fontsize=8, ncols=2)
+    ax.legend(loc="upper right", fontsize=8, ncols=4)
 
 
 def draw_money(axes: Sequence[Axes], story: Story) -> None:
@@ -228,75 +287,113 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     else:
         ax.plot([], [], " ", label="no budget")
     ax.set_xlim(left=0)
-    ax.set_ylim(0, top * 1.12 or 1)
+    ax.set_ylim(0, top * 1.25 or 1)  # with room for the legend
     ax.set_title("Money")
     ax.set_xlabel(f"time since the first epoch ({unit})")
     ax.set_ylabel(currency)
-    ax.legend(loc="best", fontsize=8)
+    ax.legend(loc="upper left", fontsize=8, ncols=3)
 
 
 def draw_speed(axes: Sequence[Axes], story: Story) -> None:
-    """The fitted surface over workers and servers, what was measured on it, and the path of the full epochs."""
+    """The fitted surface over workers and servers at the last decision: what was measured, chosen and refused, and why.
+
+    Drawn over it is the path of the full epochs.
+    """
     ax = axes[0]
-    job = story.job
     ax.grid(visible=False)
-    ax.set_title("Speed: fitted surface, measured points, path")
+    ax.set_title("Speed: fitted surface, what was chosen and refused")
     ax.set_xlabel("workers")
     ax.set_ylabel("servers")
+    decision = story.decision
+    job = story.job if decision is None or decision.job.speed is None else decision.job
     if job.speed is None:
         ax.text(0.5, 0.5, "no speed is known yet", ha="center", transform=ax.transAxes)
         return
     seen = [Allocation(p.workers, p.servers) for p in job.speed.points]
+    probed = {epoch.allocation for epoch in job.epochs if epoch.kind is EpochKind.PROBE}
+    choices = [] if decision is None or job is not decision.job else decision.choices()
     most_w = min(MAX_CELLS, max(job.maximum.workers, *(at.workers for at in seen)))
     most_s = min(MAX_CELLS, max(job.maximum.servers, *(at.servers for at in seen)))
-    grid = [(w, s) for s in range(1, most_s + 1) for w in range(1, most_w + 1)]
+    grid = [Allocation(w, s) for s in range(1, most_s + 1) for w in range(1, most_w + 1)]
     surface = job.speed.predict_all(grid).reshape(most_s, most_w)
     image = ax.imshow(
         surface, origin="lower", cmap="cividis", aspect="auto", extent=(0.5, most_w + 0.5, 0.5, most_s + 0.5)
     )
     bar = ax.figure.colorbar(image, ax=ax)
     bar.set_label("epochs/s, fitted")
-    if most_w * most_s <= 24:
-        middle = (float(surface.min()) + float(surface.max())) / 2
-        for (w, s), v in zip(grid, surface.ravel(), strict=True):
-            ax.text(
-                w,
-                s - 0.32,
-                formatting.number(float(v)),
-                ha="center",
-                fontsize=8,
-                color="white" if v < middle else "black",
+    middle = (float(surface.min()) + float(surface.max())) / 2
+    ink = {at: "white" if v < middle else "black" for at, v in zip(grid, surface.ravel(), strict=True)}
+    if len(grid) <= MAX_NUMBERS:
+        for at, v in zip(grid, surface.ravel(), strict=True):
+            _write(ax, at, -0.27, formatting.number(float(v)), ink[at])
+    for label, places, marker in (
+        ("predicted only", set(grid) - set(seen), "."),
+        ("measured", set(seen) - probed, "o"),
+        ("probed", probed, "D"),
+    ):
+        if inside := sorted(places & set(grid)):
+            # Those without a measurement are a dot in the ink of their cell; the legend's is black.
+            dot = marker == "."
+            ax.scatter(
+                [at.workers for at in inside],
+                [at.servers for at in inside],
+                s={".": 40, "o": 60, "D": 40}[marker],
+                marker=marker,
+                c=[ink[at] for at in inside] if dot else "white",
+                edgecolors="none" if dot else "black",
+                zorder=4,
             )
-    for point in job.speed.points:
-        if point.workers <= most_w and point.servers <= most_s:
-            ax.plot(
-                point.workers,
-                point.servers,
-                "o",
-                markersize=9,
-                markerfacecolor="white",
-                markeredgecolor="black",
-            )
-    ax.plot([], [], "o", markerfacecolor="white", markeredgecolor="black", linestyle="", label="measured")
-    path = [at for at, _ in itertools.groupby(epoch.allocation for epoch in job.full_epochs)]
+            face = "black" if dot else "white"
+            ax.plot([], [], marker, markerfacecolor=face, markeredgecolor="black", linestyle="", label=label)
+    path = [at for at, _ in itertools.groupby(epoch.allocation for epoch in story.job.full_epochs)]
     for before, after in itertools.pairwise(path):
         look = {
             "arrowstyle": "-|>",
             "color": RED,
             "linewidth": 1.6,
             "shrinkA": 6,
-            "shrinkB": 6,
-            "connectionstyle": "arc3,rad=0.15",
+            "shrinkB": 10,
+            "connectionstyle": "arc3,rad=0.1",
         }
         ax.annotate("", xy=after, xytext=before, arrowprops=look)
     if path:
-        ax.plot(*path[-1], "*", markersize=15, color=RED, markeredgecolor="white", label="last")
         ax.plot([], [], "-", color=RED, label="path")
+    chosen = choices[0].allocation if choices else path[-1] if path else None
+    if chosen is not None:
+        ax.plot(*chosen, "*", linestyle="", markersize=22, color=RED, markeredgecolor="white", zorder=3)
+        ax.plot([], [], "*", linestyle="", markersize=12, color=RED, label="chosen")
+    by_cost = Objective(job.spec.objective) is Objective.CHEAPEST
+    for verdict, (marker, label) in (REFUSED_BY_COST if by_cost else REFUSED).items():
+        refused = [one for one in choices if one.verdict is verdict and one.allocation in ink]
+        for index, one in enumerate(refused):
+            w, s = one.allocation
+            ax.plot(
+                w,
+                s + 0.3,
+                marker,
+                linestyle="",
+                markersize=7,
+                color=ORANGE,
+                markeredgecolor="black",
+                label=label if index == 0 else None,
+                zorder=4,
+            )
+            if len(grid) <= MAX_NUMBERS:
+                priced = "cost" in label
+                number = formatting.amount(one.cost) if priced else formatting.percent(one.pace, signed=True)
+                _write(ax, one.allocation, 0.3, number, ink[one.allocation])
     ax.set_xlim(0.5, most_w + 0.5)
     ax.set_ylim(0.5, most_s + 0.5)
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
-    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), fontsize=8, ncols=3)
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), fontsize=8, ncols=2)
+
+
+def _write(ax: Axes, at: Allocation, above: float, text: str, ink: str) -> None:
+    """A text in the cell of an allocation, `above` its middle and left of it, where few paths go."""
+    edge = [withStroke(linewidth=1.5, foreground="black" if ink == "white" else "white")]
+    x, y = at.workers - 0.08, at.servers + above
+    ax.text(x, y, text, ha="right", va="center", fontsize=8, color=ink, path_effects=edge, zorder=5)
 
 
 def time_unit(seconds: float) -> tuple[str, float]:

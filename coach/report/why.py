@@ -12,11 +12,14 @@ from coach.core.lifecycle import forecast
 from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.money import to_amount
 from coach.report import formatting
+from coach.report.choices import considered
 from coach.report.models import curve_words, speed_words
 from coach.report.status import ORPHAN, eta, shown_allocation
 
 #: Reasons to wait that another job's end, or a larger cluster, would change.
 _FOR_ROOM = (Reason.WAITING_CAPACITY, Reason.SHADOW_RESERVED, Reason.DRAINING, Reason.PLACING)
+#: Other allocations that are all shown; of more, those one step away.
+_MAX_ALTERNATIVES = 8
 #: Other jobs that are named, at most.
 _MAX_NAMED = 5
 
@@ -101,30 +104,38 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _alternatives(job: Job) -> Iterator[str]:
-    """What an epoch would take and cost one step away from what it has."""
+    """What an epoch would take and cost with another allocation than it has, and why it has not that one.
+
+    Of many only those one step away.
+    """
     at = shown_allocation(job) or job.desired
     seconds = forecast.predicted_seconds(job, at, 1.0) if at else None
     if at is None or seconds is None:
         return
     currency = job.spec.price_book.currency
     lines = []
-    low, high = job.minimum, job.maximum
-    for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)):
-        other = Allocation(at.workers + workers, at.servers + servers)
-        inside = low.workers <= other.workers <= high.workers and low.servers <= other.servers <= high.servers
-        time = forecast.predicted_seconds(job, other, 1.0) if inside else None
-        if time is None:
-            continue
-        pace = seconds.expected / time.expected - 1
-        faster = f"{formatting.percent(abs(pace))} {'faster' if pace >= 0 else 'slower'}"
-        cost = formatting.amount(forecast.predicted_cost(job, other))
-        no = "" if forecast.affordable(job, other) else "; the money left does not cover it"
-        lines.append(f"  {other}: {formatting.duration_interval(time)}, {faster}, {cost} {currency}{no}")
+    others = considered(job, at, job.reasons)[1:]
+    if len(others) > _MAX_ALTERNATIVES:
+        others = [one for one in others if _steps(one.allocation, at) == 1]
+    for one in others:
+        time = forecast.predicted_seconds(job, one.allocation, 1.0)
+        assert time is not None
+        # A probe is chosen for what it tells, so nothing was refused for it.
+        refusal = "" if job.kind is EpochKind.PROBE else f"; {one.refusal}"
+        lines.append(
+            f"  {one.allocation}: {formatting.duration_interval(time)}, {one.faster}, "
+            f"{formatting.amount(one.cost)} {currency}{refusal}"
+        )
     yield (
         f"An epoch with {at} is predicted to take {formatting.duration_interval(seconds)} "
-        f"and to cost {formatting.amount(forecast.predicted_cost(job, at))} {currency}{'; instead,' if lines else ''}"
+        f"and to cost {formatting.amount(forecast.predicted_cost(job, at))} {currency}"
+        f"{'; considered instead,' if lines else ''}"
     )
     yield from lines
+
+
+def _steps(one: Allocation, other: Allocation) -> int:
+    return abs(one.workers - other.workers) + abs(one.servers - other.servers)
 
 
 def _known(job: Job, now: float) -> Iterator[str]:

@@ -252,6 +252,19 @@ def test_show(
     assert_golden(f"show-{width}.txt", unestimated(out.replace(str(home.path), "HOME")))
 
 
+def test_show_tells_what_was_considered_and_why_it_was_refused(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
+) -> None:
+    keep(home, half_way())
+    _, out, _ = run(capsys, "show", "digits")
+    said = out.partition("considered for the last whole epoch instead of 3x1, and refused:\n")[2].splitlines()
+    assert said[0].startswith("    no gain: 1x1 (") and said[0].endswith(" % slower)")
+    assert said[1].startswith("    no room: no cores left: 3x2 (") and said[1].endswith(" % faster)")
+    considered = json.loads(run(capsys, "show", "digits", "-o", "json")[1])["considered"]
+    assert {one["verdict"] for one in considered} == {"chosen", "no gain", "no room"}
+    assert len(considered) == 9
+
+
 def test_show_as_json_has_everything(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     found = json.loads(run(capsys, "show", "digits", "-o", "json")[1])

@@ -65,7 +65,9 @@ def test_why_tells_the_decision_the_alternatives_and_the_money(
     assert code == 0
     assert re.search(r"^digits is Training: trains \(with \dx\d\)$", out, re.M)
     assert re.search(r"^  job digits 1x1 -> 2x1: speed, [\d.]+ epochs/s, an epoch costs [\d.]+$", out, re.M)
-    assert re.search(r"^  \dx\d: [\d.]+s \(.*\), [\d.]+ % (faster|slower), [\d.]+ USD$", out, re.M)
+    line = r"^  \dx\d: [\d.]+s \(.*\), [\d.]+ % (faster|slower), [\d.]+ USD; "
+    assert re.search(line + "no gain$", out, re.M)
+    assert re.search(line + "no room: no cores left$", out, re.M)
     assert re.search(r"^Done in .*, after \d+ more epochs \(\d+-\d+\)$", out, re.M)
     assert re.search(
         r"^Money: [\d.]+ / 0.05 USD spent, .* reserved; the next epoch may cost [\d.]+ USD$", out, re.M

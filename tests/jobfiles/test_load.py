@@ -8,6 +8,7 @@ import pytest
 from coach.core.errors import UserError
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, local_path, read_jobs
+from tests.jobfiles.datasets import npz
 
 GOOD = """\
 apiVersion: coach.dev/v1alpha1
@@ -174,12 +175,12 @@ def test_another_hash_than_the_files_is_a_mistake(folder):
 
 
 def test_the_hash_of_a_data_file_is_checked(folder):
-    (folder / "data.npz").write_bytes(b"123")
+    content = npz(folder / "data.npz").read_bytes()
     data = "format: npz, uri: data.npz, sha256: '{}'"
     (folder / "job.yaml").write_text(GOOD.replace("format: digits8x8", data.format("0" * 64)))
     [message] = load_mistakes(folder / "job.yaml")
     assert "spec.data.sha256: not this file's hash" in message
-    right = hashlib.sha256(b"123").hexdigest()
+    right = hashlib.sha256(content).hexdigest()
     (folder / "job.yaml").write_text(GOOD.replace("format: digits8x8", data.format(right)))
     assert load_jobs([folder / "job.yaml"])[0].spec.spec.data.sha256 == right
 

@@ -6,7 +6,9 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from coach.report.figures import STYLE, Story, figures, plot, rendered
+from coach.report import formatting
+from coach.report.choices import Verdict, last_decision
+from coach.report.figures import REFUSED, STYLE, Story, figures, plot, rendered
 from coach.report.multi_job_figure import plot_together, together
 from tests.report.recorded_jobs import faulty_job, half_way, one_job, steady_job, two_jobs
 
@@ -29,7 +31,9 @@ def test_each_job_has_four_figures_and_a_page(faulty: dict[str, Figure]) -> None
 
 
 def test_the_curve_has_its_target_and_the_fit(faulty: dict[str, Figure]) -> None:
-    assert {"epoch", "mini-epoch", "target 0.15", "fitted", "80 % interval"} == legend(faulty["faulty-curve"])
+    drawn = legend(faulty["faulty-curve"])
+    [end] = [text for text in drawn if text.startswith("predicted end: ")]
+    assert {"epoch", "mini-epoch", "target 0.15", "fitted", "80 % interval", end} == drawn
     assert {"epoch", "mini-epoch"} == legend(faulty["faulty-curve"], 1)
 
 
@@ -41,8 +45,73 @@ def test_the_money_has_its_reservations_and_its_budget(faulty: dict[str, Figure]
     assert {"reserved", "spent", "budget 0.01"} == legend(faulty["faulty-money"])
 
 
-def test_the_surface_has_its_measured_points_and_the_path(faulty: dict[str, Figure]) -> None:
-    assert {"measured", "last", "path"} == legend(faulty["faulty-speed"])
+def band(figure: Figure) -> list[tuple[float, float, float]]:
+    """The predicted band as drawn: x, lower and upper end."""
+    [drawn] = [one for one in figure.axes[0].collections if one.get_label() == "80 % interval"]
+    vertices = drawn.get_paths()[0].vertices
+    ends: dict[float, list[float]] = {}
+    for x, y in vertices.tolist():
+        ends.setdefault(x, []).append(y)
+    return [(x, min(ys), max(ys)) for x, ys in sorted(ends.items())]
+
+
+@pytest.mark.parametrize("make", [faulty_job, half_way])
+def test_the_predicted_band_reaches_to_the_target_and_to_the_predicted_end(make) -> None:
+    world = make()
+    job = next(iter(world.reducer.jobs.values()))
+    with mpl.rc_context(STYLE):
+        curve = figures(Story.of(job, world.history, world.now))[f"{job.name}-curve"]
+    last = job.last_x()
+    assert last is not None and last.expected > job.epochs_trained, "a job that is not done"
+    drawn = band(curve)
+    assert drawn[0][0] == pytest.approx(job.epochs[0].epochs_trained)
+    assert drawn[-1][0] >= last.expected
+    assert drawn[-1][1] <= job.target <= drawn[0][1]
+    [end] = [text for text in legend(curve) if text.startswith("predicted end: ")]
+    assert end == f"predicted end: {last.expected:.0f}\n({last.low:.0f} to {last.high:.0f}) passes"
+
+
+def test_the_band_of_a_job_that_reached_its_target_ends_with_its_last_epoch() -> None:
+    world = one_job()
+    job = world.job("digits")
+    with mpl.rc_context(STYLE):
+        curve = figures(Story.of(job, world.history, world.now))["digits-curve"]
+    x, low, _ = band(curve)[-1]
+    assert x == pytest.approx(job.epochs_trained) and low <= job.target
+    assert not any("predicted end" in text for text in legend(curve))
+
+
+def marks(figure: Figure, marker: str) -> set[tuple[float, float]]:
+    """Where the marks of a refusal are drawn, by allocation."""
+    lines = [line for line in figure.axes[0].lines if line.get_marker() == marker and len(line.get_xdata())]
+    return {(round(float(line.get_xdata()[0])), int(float(line.get_ydata()[0]))) for line in lines}
+
+
+def test_the_surface_marks_what_was_probed_predicted_chosen_and_refused(faulty: dict[str, Figure]) -> None:
+    surface = faulty["faulty-speed"]
+    decision = last_decision(faulty_job().history, "faulty")
+    assert decision is not None
+    refused = {one.allocation for one in decision.choices() if one.verdict is Verdict.TOO_DEAR}
+    assert refused and marks(surface, REFUSED[Verdict.TOO_DEAR][0]) == refused
+    assert {"predicted only", "probed", "path", "chosen", "refused: too dear (cost of an epoch)"} == legend(
+        surface
+    )
+    [star] = [line for line in surface.axes[0].lines if line.get_marker() == "*" and len(line.get_xdata())]
+    assert (star.get_xdata()[0], star.get_ydata()[0]) == decision.chosen
+    costs = {formatting.amount(one.cost) for one in decision.choices() if one.verdict is Verdict.TOO_DEAR}
+    assert costs <= {text.get_text() for text in surface.axes[0].texts}
+
+
+def test_the_surface_marks_what_gains_nothing_and_what_has_no_room() -> None:
+    world = half_way()
+    with mpl.rc_context(STYLE):
+        surface = figures(Story.of(world.job("digits"), world.history, world.now))["digits-speed"]
+    assert marks(surface, REFUSED[Verdict.NO_GAIN][0]) == {(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)}
+    assert marks(surface, REFUSED[Verdict.NO_ROOM][0]) == {(3, 2), (3, 3)}
+    assert {
+        "refused: no gain (speed against the chosen)",
+        "refused: no room (speed against the chosen)",
+    } <= legend(surface)
 
 
 def test_every_axis_says_what_it_measures(faulty: dict[str, Figure]) -> None:

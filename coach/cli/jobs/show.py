@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from coach.core.jobs.job import Job
     from coach.handler.state.state_directory import StateDirectory
     from coach.report.accounting import LedgerRow
+    from coach.report.choices import Choice
     from coach.report.models import SpeedRow
     from coach.report.status import EpochRow, JobRow
 
@@ -35,6 +36,7 @@ def command(
     from coach.cli.job_lookup import find, past_jobs
     from coach.handler.state.state_directory import StateDirectory
     from coach.report.accounting import ledger, pauses
+    from coach.report.choices import last_decision
     from coach.report.history import history
     from coach.report.models import speed_rows
     from coach.report.status import EPOCH_COLUMNS, epoch_rows, job_row
@@ -44,6 +46,8 @@ def command(
     records = home.records(past)
     row = job_row(past.job, time.time(), orphan=past.orphan)
     epochs = epoch_rows(past.job, pauses(r for r in records if r.job in ("", past.job.name)))
+    decision = last_decision(records, past.job.name)
+    choices = decision.choices() if decision else []
     lines = list(history(records)) if events or output is Format.JSON else []
     if output is Format.CSV:
         print_csv(EPOCH_COLUMNS, map(fields, epochs))
@@ -52,6 +56,17 @@ def command(
             fields(row)
             | {
                 "why": list(past.job.reasons),
+                "considered": [
+                    {
+                        "workers": one.allocation.workers,
+                        "servers": one.allocation.servers,
+                        "verdict": one.verdict.value,
+                        "reason": one.reason,
+                        "pace": one.pace,
+                        "cost": one.cost,
+                    }
+                    for one in choices
+                ],
                 "epochs": [fields(epoch) for epoch in epochs],
                 "ledger": [fields(entry) for entry in ledger(records, past.job.name)],
                 "speed": [fields(entry) for entry in speed_rows(past.job)],
@@ -63,6 +78,7 @@ def command(
     else:
         screen = console()
         _facts(screen, home, past.job, row, epochs)
+        _why(screen, past.job, choices)
         _models(screen, past.job, speed_rows(past.job), row.currency)
         _epochs(screen, epochs, row.currency)
         _ledger(screen, ledger(records, past.job.name), row.currency)
@@ -106,10 +122,23 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
     screen.print(row.name, style="bold")
     for name, value in facts.items():
         screen.print(f"  {name:<18}{value}", soft_wrap=True)
-    if job.reasons:
+
+
+def _why(screen: Console, job: Job, choices: Sequence[Choice]) -> None:
+    """The steps of the last decision, and what the last one on a whole epoch considered and refused."""
+    from coach.report.choices import refused_words
+
+    refused = refused_words(choices)
+    if job.reasons or refused:
         _section(screen, "Why")
-        for step in job.reasons:
-            screen.print(f"  {step}", soft_wrap=True)
+    for step in job.reasons:
+        screen.print(f"  {step}", soft_wrap=True)
+    if refused:
+        screen.print(
+            f"  considered for the last whole epoch instead of {choices[0].allocation}, and refused:"
+        )
+        for line in refused:
+            screen.print(f"    {line}", soft_wrap=True)
 
 
 def _predicted(row: JobRow) -> str:

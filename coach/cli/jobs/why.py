@@ -11,8 +11,8 @@ from coach.cli.options import JobName
 def command(job: JobName, output: Output = Format.TABLE) -> None:
     """Say why a job waits, or has what it has.
 
-    The last decision step by step, who is before it and holds what, what one worker or server more or less would
-    bring and cost, when it should be done, and its money.
+    The last decision step by step, who is before it and holds what, what other allocations would bring and cost
+    and why each was refused, when it should be done, and its money.
 
     Example: coach why lenet-digits
     """

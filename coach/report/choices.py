@@ -1,0 +1,182 @@
+"""What a decision considered for a job beside the allocation that it chose, and why each of the others was refused."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Any
+
+from coach.core.cluster import Allocation
+from coach.core.estimation.speed import MIN_EFFICIENCY
+from coach.core.jobs import actions as act
+from coach.core.jobs.epoch import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.lifecycle import forecast
+from coach.core.lifecycle.job_view import JobPolicyView
+from coach.core.policies.api.base import Objective
+from coach.core.policies.api.base import Reason as StepReason
+from coach.core.policies.sharing.hill_climbing import ROUNDING, late, within_epoch_budget
+from coach.report import formatting
+from coach.report.accounting import take_in
+
+#: Reasons for which a decision takes back what a job would like to have.
+_NO_ROOM = {
+    StepReason.CPU: "no cores left",
+    StepReason.MEMORY: "no memory left",
+    StepReason.GPU: "no devices left",
+    StepReason.FRAGMENTATION: "no node has the room",
+    StepReason.HELD: "other jobs hold the room",
+}
+_TAKEN_BACK = re.compile(rf"job \S+ (\d+)x(\d+) -> (?:\d+x\d+|waits): ({'|'.join(_NO_ROOM)})\b")
+_RESTART = re.compile(rf"job \S+ (\d+)x(\d+) -> \d+x\d+: {StepReason.RESTART}\b")
+
+
+#: Allocations that are named for each reason.
+MAX_NAMED = 8
+
+
+class Verdict(StrEnum):
+    """What became of an allocation that was considered."""
+
+    CHOSEN = "chosen"
+    NO_GAIN = "no gain"
+    TOO_DEAR = "too dear"
+    TOO_LATE = "too late"
+    NO_ROOM = "no room"
+    NOT_REACHED = "not reached"  #: better by itself, but the policy stopped before it
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """An allocation that was considered. `pace`: how fast it is against the chosen one (0.1: 10 % faster).
+
+    `cost`: predicted currency units of an epoch. `reason`: what else there is to say for the verdict.
+    """
+
+    allocation: Allocation
+    verdict: Verdict
+    pace: float = 0.0
+    cost: float = 0.0
+    reason: str = ""
+
+    @property
+    def faster(self) -> str:
+        """`38 % slower`."""
+        return f"{formatting.percent(abs(self.pace))} {'faster' if self.pace >= 0 else 'slower'}"
+
+    @property
+    def refusal(self) -> str:
+        """`no gain`, or `no room: no cores left`."""
+        return f"{self.verdict}: {self.reason}" if self.reason else self.verdict.value
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """The last decision on a whole epoch: the job as it was then, what was chosen, and the recorded steps."""
+
+    job: Job
+    chosen: Allocation
+    steps: tuple[str, ...]
+
+    def choices(self) -> list[Choice]:
+        """See `considered`."""
+        return considered(self.job, self.chosen, self.steps)
+
+
+def last_decision(records: Iterable[Any], name: str) -> Decision | None:
+    """The last decision on a whole epoch of job `name`, from its journal; None before there was one."""
+    own = [record for record in records if record.job in ("", name)]
+    at = max(
+        (
+            index
+            for index, record in enumerate(own)
+            if isinstance(record, act.SetAllocation) and record.kind is EpochKind.FULL
+        ),
+        default=None,
+    )
+    if at is None:
+        return None
+    known: dict[str, Job] = {}
+    for record in own[:at]:
+        take_in(known, record)
+    return Decision(known[name], own[at].allocation, own[at].why)
+
+
+def considered(job: Job, chosen: Allocation, steps: Sequence[str] = ()) -> list[Choice]:
+    """Each allocation within the job's limits (of wide limits a part), with what speaks against it; `chosen` first.
+
+    By what is known of `job` now, and by the `steps` of the decision, which say what the cluster had no room for. Only
+    `chosen` where no speed is known, or the job file leaves no choice.
+    """
+    first = [Choice(chosen, Verdict.CHOSEN)]
+    if job.speed is None or job.spec.policy.allocation is not None:
+        return first
+    pending_reason = {Allocation(int(w), int(s)): StepReason(why) for w, s, why in _found(_TAKEN_BACK, steps)}
+    restarts = {Allocation(int(w), int(s)) for w, s in _found(_RESTART, steps)}
+    view = JobPolicyView(job)
+    others = [at for at in dict.fromkeys([*forecast.allocations(job), *pending_reason]) if at != chosen]
+    return first + [
+        _judged(view, at, chosen, _short_of(job, at, pending_reason), at in restarts) for at in others
+    ]
+
+
+def _found(pattern: re.Pattern[str], steps: Sequence[str]) -> list[tuple[str, ...]]:
+    return [found.groups() for step in steps if (found := pattern.match(step))]
+
+
+def _short_of(job: Job, at: Allocation, pending_reason: dict[Allocation, StepReason]) -> StepReason | None:
+    """Why the cluster has no room for `at`, by what there was `pending_reason` for; None: nothing says so."""
+    if at in pending_reason:
+        return pending_reason[at]
+    total = job.spec.resources.total
+    for other, reason in pending_reason.items():
+        if reason in (StepReason.CPU, StepReason.MEMORY, StepReason.GPU):
+            if getattr(total(at), reason) >= getattr(total(other), reason):
+                return reason
+        elif at.workers >= other.workers and at.servers >= other.servers:
+            return reason
+    return None
+
+
+def _judged(
+    view: JobPolicyView, at: Allocation, chosen: Allocation, short_of: StepReason | None, restart: bool
+) -> Choice:
+    """`restart`: it was kept from being chosen by what a change would cost."""
+    cost, before = view.epoch_cost(at), view.epoch_cost(chosen)
+    pace = view.speed(at) / view.speed(chosen) - 1
+    cheapest = view.objective is Objective.CHEAPEST
+    reason = ""
+    if not view.affordable(at):
+        verdict, reason = Verdict.TOO_DEAR, "the money left does not cover it"
+    elif cheapest and late(view, view.speed(at)):
+        verdict, reason = Verdict.TOO_LATE, "it would end after its time limit"
+    elif cheapest and cost >= before * (1 - ROUNDING):
+        verdict, reason = Verdict.NO_GAIN, "an epoch costs no less"
+    elif not cheapest and pace <= 0:
+        verdict = Verdict.NO_GAIN
+    elif not cheapest and not within_epoch_budget(view, at):
+        verdict, reason = Verdict.TOO_DEAR, f"an epoch may cost {formatting.amount(view.epoch_budget(at))}"
+    elif short_of is not None:
+        verdict, reason = Verdict.NO_ROOM, _NO_ROOM[short_of]
+    elif restart:
+        verdict, reason = Verdict.NO_GAIN, "it does not pay for a restart"
+    elif not cheapest and pace <= MIN_EFFICIENCY * max(0, sum(at) - sum(chosen)) / sum(chosen):
+        verdict, reason = Verdict.NO_GAIN, "too little for its functions"
+    else:
+        verdict = Verdict.NOT_REACHED
+    return Choice(at, verdict, pace, cost, reason)
+
+
+def refused_words(choices: Sequence[Choice]) -> list[str]:
+    """What was refused, a line for each reason: `no gain: 1x1 (37 % slower), 1x2 (35 % slower)`."""
+    lines: dict[str, list[str]] = {}
+    for one in choices:
+        if one.verdict is not Verdict.CHOSEN:
+            lines.setdefault(one.refusal, []).append(f"{one.allocation} ({one.faster})")
+    return [
+        f"{refusal}: {', '.join(named[:MAX_NAMED])}"
+        + (f" and {len(named) - MAX_NAMED} more" if len(named) > MAX_NAMED else "")
+        for refusal, named in lines.items()
+    ]
