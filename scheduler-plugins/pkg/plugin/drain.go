@@ -18,8 +18,8 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/util"
 
 	"coach.dev/scheduler-plugins/pkg/api"
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/ledger"
 )
 
 // drainer makes victims leave. All that it has to know is in the status of their Gang objects, so a scheduler that starts again goes
@@ -110,7 +110,7 @@ func (d *drainer) step(ctx context.Context, key identity.Key) error {
 
 // evict the pods of a victim whose time is over. Their grace period is a second: the job had the one that it asked for, and with none at
 // all the API server would forget a pod that the kubelet still runs.
-func (d *drainer) evict(ctx context.Context, victim identity.Key, bound []ledger.Pod, by string) error {
+func (d *drainer) evict(ctx context.Context, victim identity.Key, bound []gangstate.Pod, by string) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
 	s := d.state

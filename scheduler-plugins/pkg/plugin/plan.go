@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"coach.dev/scheduler-plugins/pkg/backfill"
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/ledger"
 	"coach.dev/scheduler-plugins/pkg/planner"
 	"coach.dev/scheduler-plugins/pkg/preempt"
 	"coach.dev/scheduler-plugins/pkg/reason"
@@ -33,7 +33,7 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	if v.object == nil {
 		return &reason.Reason{Token: reason.WaitingMembers, Text: "Gang object " + key.String() + " is not created"}
 	}
-	if slices.ContainsFunc(v.surplus, func(p ledger.Pod) bool { return p.UID == string(pod.UID) }) {
+	if slices.ContainsFunc(v.surplus, func(p gangstate.Pod) bool { return p.UID == string(pod.UID) }) {
 		return &reason.Reason{Token: reason.Misconfigured, Text: "more pods of this role than the Gang object wants"}
 	}
 	if v.object.Status.Draining != nil {
@@ -81,7 +81,7 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	} else {
 		s.yield(key)
 	}
-	var siblings []ledger.Pod
+	var siblings []gangstate.Pod
 	for _, seat := range seats {
 		if seat.Pod.UID != string(pod.UID) {
 			siblings = append(siblings, seat.Pod)
@@ -128,12 +128,12 @@ func (s *State) addWanted(key identity.Key, r *room, gang *planner.Gang, plan *p
 }
 
 // seats of a plan. The asking pods of a view and the members of its gang stand in one order: seated ones first, then the offered.
-func (s *State) seats(v *view, r *room, plan *planner.Plan, needed []int) []ledger.Seat {
+func (s *State) seats(v *view, r *room, plan *planner.Plan, needed []int) []gangstate.Seat {
 	offset := len(plan.Nodes) - len(v.offered)
-	var seats []ledger.Seat
+	var seats []gangstate.Seat
 	for i, pod := range v.offered {
 		if node := plan.Nodes[offset+i]; node != planner.NoNode {
-			seats = append(seats, ledger.Seat{Pod: pod, Node: r.Names[node], Wanted: !slices.Contains(needed, offset+i)})
+			seats = append(seats, gangstate.Seat{Pod: pod, Node: r.Names[node], Wanted: !slices.Contains(needed, offset+i)})
 		}
 	}
 	return seats
@@ -160,7 +160,7 @@ func (g *Gang) PostFilter(ctx context.Context, _ fwk.CycleState, pod *v1.Pod, st
 }
 
 // refused bars the node and drops the plan. The bars are lifted when the gang has waited in vain: what was refused may be free by then.
-func (g *Gang) refused(ctx context.Context, member identity.Member, seat ledger.Seat) {
+func (g *Gang) refused(ctx context.Context, member identity.Member, seat gangstate.Seat) {
 	s := g.state
 	s.mu.Lock()
 	r := s.record(member.Gang)
@@ -189,7 +189,7 @@ func (g *Gang) refused(ctx context.Context, member identity.Member, seat ledger.
 
 // stillDraining gives the wait while a victim of the gang holds room, or while the scheduler's snapshot does not show yet that it
 // is gone from the planned node; nil once the pod can go.
-func (s *State) stillDraining(key identity.Key, seat ledger.Seat, info fwk.NodeInfo) *reason.Reason {
+func (s *State) stillDraining(key identity.Key, seat gangstate.Seat, info fwk.NodeInfo) *reason.Reason {
 	if victims := s.victimsLeft(key); len(victims) > 0 {
 		return &reason.Reason{Token: reason.Draining, BlockedBy: victims, Text: "until " + reason.Jobs(victims) + " gave back what is draining"}
 	}

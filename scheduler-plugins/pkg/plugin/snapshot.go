@@ -14,8 +14,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/ledger"
 	"coach.dev/scheduler-plugins/pkg/planner"
 )
 
@@ -29,13 +29,13 @@ const (
 )
 
 // requestOf a pod, as the scheduler's own node resources plugin counts it.
-func requestOf(pod *v1.Pod) ledger.Amount {
+func requestOf(pod *v1.Pod) gangstate.Amount {
 	info, err := framework.NewPodInfo(pod)
 	if err != nil {
-		return ledger.Amount{pods: 1} // an affinity term that cannot be parsed; the stock plugins refuse the pod
+		return gangstate.Amount{pods: 1} // an affinity term that cannot be parsed; the stock plugins refuse the pod
 	}
 	resources := info.CalculateResource().Resource
-	request := ledger.Amount{cpu: resources.GetMilliCPU(), memory: resources.GetMemory(), pods: 1}
+	request := gangstate.Amount{cpu: resources.GetMilliCPU(), memory: resources.GetMemory(), pods: 1}
 	if amount := resources.GetEphemeralStorage(); amount > 0 {
 		request[storage] = amount
 	}
@@ -92,7 +92,7 @@ func (s *State) snapshot(nodes []fwk.NodeInfo) *room {
 const lowest = -1 << 31
 
 // vector of an amount. What no node has at all makes the request unfulfillable: it goes to the pods dimension, above any node.
-func (r *room) vector(amount ledger.Amount) []int64 {
+func (r *room) vector(amount gangstate.Amount) []int64 {
 	vector := make([]int64, len(r.dimensions))
 	for name, value := range amount {
 		if d := slices.Index(r.dimensions, name); d >= 0 {

@@ -24,8 +24,8 @@ import (
 	"coach.dev/scheduler-plugins/pkg/api"
 	"coach.dev/scheduler-plugins/pkg/backfill"
 	"coach.dev/scheduler-plugins/pkg/config"
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/ledger"
 	"coach.dev/scheduler-plugins/pkg/order"
 	"coach.dev/scheduler-plugins/pkg/planner"
 	"coach.dev/scheduler-plugins/pkg/preempt"
@@ -35,7 +35,7 @@ import (
 // State is what the plugins of all profiles of one scheduler share.
 type State struct {
 	clock   clock.WithTicker
-	ledger  *ledger.Ledger
+	ledger  *gangstate.Ledger
 	wake    *waker
 	drains  *drainer
 	picture picture
@@ -86,7 +86,7 @@ type record struct {
 
 // NewState of a scheduler that has seen nothing yet.
 func NewState(clock clock.WithTicker) *State {
-	s := &State{clock: clock, ledger: ledger.New(), knobs: config.Default(), gangs: map[identity.Key]*api.Gang{},
+	s := &State{clock: clock, ledger: gangstate.New(), knobs: config.Default(), gangs: map[identity.Key]*api.Gang{},
 		records: map[identity.Key]*record{}, keys: map[types.UID]*order.Key{}, untried: map[identity.Key]turn{}, paced: map[identity.Key]order.Key{},
 		since: map[identity.Key]time.Time{}, profiles: map[string]profile{}}
 	s.wake, s.drains = newWaker(s), newDrainer(s)
@@ -99,13 +99,13 @@ type view struct {
 	object         *api.Gang // nil: not created yet
 	needed, wanted planner.Counts
 	mistake        string
-	bound          []ledger.Pod
-	asking         []ledger.Pod
-	seats          map[string]ledger.Seat
+	bound          []gangstate.Pod
+	asking         []gangstate.Pod
+	seats          map[string]gangstate.Seat
 	missing        planner.Counts // needed members that neither stand nor are on their way
 	recalled       map[string]*v1.Pod
-	offered        []ledger.Pod // asking pods without a seat, at most as many of each role as are wanted
-	surplus        []ledger.Pod // the others
+	offered        []gangstate.Pod // asking pods without a seat, at most as many of each role as are wanted
+	surplus        []gangstate.Pod // the others
 }
 
 func (s *State) view(key identity.Key) view {
@@ -176,7 +176,7 @@ func (s *State) gate(v *view, uid string) *reason.Reason {
 		return hold(reason.Draining, "gives way to gang "+v.object.Status.Draining.By+", and is planned again when its pods are gone")
 	case v.mistake != "":
 		return hold(reason.Misconfigured, v.mistake)
-	case slices.ContainsFunc(v.surplus, func(p ledger.Pod) bool { return p.UID == uid }):
+	case slices.ContainsFunc(v.surplus, func(p gangstate.Pod) bool { return p.UID == uid }):
 		return hold(reason.Misconfigured, "more pods of this role than the Gang object wants")
 	case v.lacking().Total() > 0:
 		plan := planner.PlanNeeded(planner.NewSnapshot(nil, nil, nil, 0), v.gang(), nil)
@@ -200,7 +200,7 @@ func (s *State) gate(v *view, uid string) *reason.Reason {
 }
 
 // first is the pod that plans for the gang.
-func (v *view) first() ledger.Pod {
+func (v *view) first() gangstate.Pod {
 	for _, pod := range v.offered {
 		if v.missing[rank(pod.Role)] > 0 {
 			return pod
@@ -212,7 +212,7 @@ func (v *view) first() ledger.Pod {
 // gang without nodes, for verdicts that need none.
 func (v *view) gang() *planner.Gang {
 	g := &planner.Gang{Key: v.key, Needed: v.needed, Mistake: v.mistake, Length: -1}
-	add := func(pod ledger.Pod, to *[]planner.Member, node int) {
+	add := func(pod gangstate.Pod, to *[]planner.Member, node int) {
 		*to = append(*to, planner.Member{Name: pod.Name, Role: pod.Role, Index: pod.Index, Node: node})
 	}
 	for _, pod := range v.bound {
@@ -324,13 +324,13 @@ func (s *State) leaving() []identity.Key {
 }
 
 // podOf reads what the ledger keeps of a pod. ok is false for pods that are not ours or whose role nobody knows.
-func podOf(pod *v1.Pod) (ledger.Pod, bool) {
+func podOf(pod *v1.Pod) (gangstate.Pod, bool) {
 	member, ours, err := identity.Of(pod.Namespace, pod.Labels)
 	if !ours || err != nil {
-		return ledger.Pod{}, false
+		return gangstate.Pod{}, false
 	}
 	index, _ := strconv.Atoi(pod.Labels[identity.IndexLabel]) // absent: 0, and names decide
-	return ledger.Pod{UID: string(pod.UID), Name: pod.Name, Gang: member.Gang, Role: member.Role, Index: index,
+	return gangstate.Pod{UID: string(pod.UID), Name: pod.Name, Gang: member.Gang, Role: member.Role, Index: index,
 		Priority: priority(pod), Node: pod.Spec.NodeName, Leaving: pod.DeletionTimestamp != nil, Request: requestOf(pod)}, true
 }
 
@@ -342,7 +342,7 @@ func priority(pod *v1.Pod) int32 {
 }
 
 // objectsOf gives the API objects of pods, without those that are gone by now.
-func (s *State) objectsOf(pods []ledger.Pod) map[string]*v1.Pod {
+func (s *State) objectsOf(pods []gangstate.Pod) map[string]*v1.Pod {
 	objects := map[string]*v1.Pod{}
 	for _, pod := range pods {
 		object, err := s.pods.Pods(pod.Gang.Namespace).Get(pod.Name)

@@ -7,8 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/ledger"
 	"coach.dev/scheduler-plugins/pkg/order"
 	"coach.dev/scheduler-plugins/pkg/planner"
 	"coach.dev/scheduler-plugins/pkg/reason"
@@ -87,7 +87,7 @@ func (p *Thesis) PreFilter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ [
 func (s *State) typesPresent(member identity.Member) bool {
 	bound, asking, _ := s.ledger.Members(member.Gang)
 	var others []identity.Member
-	for _, list := range [][]ledger.Pod{bound, asking} {
+	for _, list := range [][]gangstate.Pod{bound, asking} {
 		for _, pod := range list {
 			others = append(others, identity.Member{Gang: pod.Gang, Role: pod.Role})
 		}

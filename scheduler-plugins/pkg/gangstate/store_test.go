@@ -1,4 +1,4 @@
-package ledger
+package gangstate
 
 import (
 	"fmt"

@@ -13,8 +13,8 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"coach.dev/scheduler-plugins/pkg/config"
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/ledger"
 	"coach.dev/scheduler-plugins/pkg/planner"
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
@@ -105,7 +105,7 @@ const inTurn = fwk.QueueSkip
 const planKey = "coach.dev/planned"
 
 // planned is in the cycle state of a pod that has a seat.
-type planned struct{ seat ledger.Seat }
+type planned struct{ seat gangstate.Seat }
 
 // Clone of what never changes.
 func (p planned) Clone() fwk.StateData { return p }
@@ -208,7 +208,7 @@ func (g *Gang) Unreserve(ctx context.Context, cycle fwk.CycleState, pod *v1.Pod,
 	if !seated {
 		return
 	}
-	if seat.Wanted || seat.State == ledger.Released {
+	if seat.Wanted || seat.State == gangstate.Released {
 		g.state.ledger.Unseat(string(pod.UID), g.state.clock.Now())
 		g.state.wake.gang(gang, time.Second)
 		g.state.wake.room()

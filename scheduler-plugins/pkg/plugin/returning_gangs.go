@@ -5,8 +5,8 @@ import (
 
 	v1 "k8s.io/api/core/v1"
 
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/ledger"
 	"coach.dev/scheduler-plugins/pkg/order"
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
@@ -15,7 +15,7 @@ import (
 // queue, by the pods that it had, or whoever came later would take the room that is left while its controllers are at work.
 // A scheduler that starts again in this time does not remember it.
 type absence struct {
-	pods    []ledger.Pod
+	pods    []gangstate.Pod
 	objects map[string]*v1.Pod // by namespace/name
 	until   time.Time          // zero: some of the pods still hold their room
 }
@@ -23,7 +23,7 @@ type absence struct {
 func (a *absence) claims(now time.Time) bool { return a != nil && now.Before(a.until) }
 
 // remember the members of a gang whose pods are about to be deleted.
-func (s *State) remember(key identity.Key, bound []ledger.Pod, objects map[string]*v1.Pod) {
+func (s *State) remember(key identity.Key, bound []gangstate.Pod, objects map[string]*v1.Pod) {
 	if s.knobs.ReturnSeconds == 0 || len(bound) == 0 {
 		return
 	}
@@ -69,7 +69,7 @@ func (s *State) returned(key identity.Key, anyhow bool) {
 // recall adds to the view of an absent gang the pods that it needs and has not made again, as they were.
 func (v *view) recall(a *absence) {
 	there := map[string]bool{}
-	for _, list := range [][]ledger.Pod{v.bound, v.asking} {
+	for _, list := range [][]gangstate.Pod{v.bound, v.asking} {
 		for _, pod := range list {
 			there[pod.Name] = true
 		}

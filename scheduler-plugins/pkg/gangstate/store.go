@@ -1,9 +1,9 @@
-// Package ledger keeps who of each gang is there, where they stand, and who is on the way to a node by a plan.
+// Package gangstate keeps who of each gang is there, where they stand, and who is on the way to a node by a plan.
 //
 // It is the only memory that the scheduling decisions have, it holds nothing that the API server could not give again after a
 // restart, and it forgets a gang with its last pod. One lock guards all of it; the plugins call it from the scheduling
 // cycle, from binding goroutines and from informer handlers at once.
-package ledger
+package gangstate
 
 import (
 	"cmp"

@@ -11,8 +11,8 @@ import (
 	"k8s.io/klog/v2"
 
 	"coach.dev/scheduler-plugins/pkg/backfill"
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/ledger"
 	"coach.dev/scheduler-plugins/pkg/order"
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
@@ -96,9 +96,9 @@ func (w *waker) activate(ctx context.Context, key identity.Key) {
 	s := w.state
 	s.returned(key, false)
 	v := s.view(key)
-	var candidates []ledger.Pod
+	var candidates []gangstate.Pod
 	for _, pod := range v.asking {
-		if seat, seated := v.seats[pod.UID]; seated && seat.State == ledger.Planned {
+		if seat, seated := v.seats[pod.UID]; seated && seat.State == gangstate.Planned {
 			candidates = append(candidates, pod)
 		}
 	}
@@ -123,7 +123,7 @@ func (w *waker) activate(ctx context.Context, key identity.Key) {
 }
 
 // profileOf pods: that of the first, since a job's pods name one scheduler.
-func (s *State) profileOf(pods []ledger.Pod) profile {
+func (s *State) profileOf(pods []gangstate.Pod) profile {
 	if len(pods) == 0 {
 		return 0
 	}
@@ -251,7 +251,7 @@ func (s *State) forget(ctx context.Context, pod *v1.Pod) {
 	seat, seated := s.ledger.SeatOf(string(pod.UID))
 	entry, ours := s.ledger.Forget(string(pod.UID), s.clock.Now())
 	if ours {
-		if seated && !seat.Wanted && seat.State != ledger.Released {
+		if seated && !seat.Wanted && seat.State != gangstate.Released {
 			s.drop(ctx, s.handle, entry.Gang, 0)
 		}
 		s.clear(entry.Gang)
