@@ -8,10 +8,10 @@ import "fmt"
 
 // Labels that make a pod a member of a gang. A pod with none of them is not ours.
 const (
-	JobLabel  = "coach/job"
-	RoleLabel = "coach/role"
+	JobLabel  = "coach.dev/job"
+	RoleLabel = "coach.dev/role"
 	// IndexLabel numbers the members of a role: 0, 1 ... It only decides who goes first.
-	IndexLabel = "coach/index"
+	IndexLabel = "coach.dev/index"
 )
 
 // Role is one of the three kinds of process in a parameter-server group (thesis section 3.2).

@@ -333,7 +333,7 @@ func TestMistakesAreToldToThePodsThatTheyHold(t *testing.T) {
 	c.eventually("the misspelt role is named", func() bool {
 		pod, err := shared.Client.CoreV1().Pods("default").Get(c.ctx, "b-worker-0", metav1.GetOptions{})
 		c.must(err)
-		return len(pod.Status.Conditions) == 1 && strings.Contains(pod.Status.Conditions[0].Message, `label coach/role is "wroker"`)
+		return len(pod.Status.Conditions) == 1 && strings.Contains(pod.Status.Conditions[0].Message, `label coach.dev/role is "wroker"`)
 	})
 }
 
