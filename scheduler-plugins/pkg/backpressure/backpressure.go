@@ -1,104 +1,124 @@
-package plugin
+// Package backpressure limits how many pods are between their plan and their binding.
+package backpressure
 
 import (
+	"sync"
 	"time"
 
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
 	"coach.dev/scheduler-plugins/pkg/order"
 )
 
-// maxOnTheWay is how many pods may be on their way to a node before the next gang is planned. A scheduler plans faster than an API
-// server binds: without this bound a backlog of gangs would hold room for seconds before it is used, and each binding under way costs
-// a goroutine and, by the hundred, another connection.
-const maxOnTheWay = 128
+const (
+	// MaxInFlight is how many pods may be between plan and binding when the next gang is planned. A scheduler plans faster than an API
+	// server binds: without a limit a backlog of gangs would reserve capacity for seconds before it is used, and each binding in
+	// progress costs a goroutine and, by the hundred, another connection.
+	MaxInFlight = 128
+	// Timeout is after what time an admitted gang, or a pod in flight, holds the others up no more: it may wait for a volume.
+	Timeout = 5 * time.Second
+)
 
-// turn of a gang that was let into the queue to be planned.
-type turn struct {
-	members int
-	since   time.Time
+// Requeuer is asked for another look at gangs.
+type Requeuer interface {
+	Deferred(after time.Duration) // the next deferred gang may be planned
+	Optional()                    // optional members may be placed
 }
 
-// lateTurn is after what time a gang that was let in, or a pod on its way, holds the others up no more: it waits for a volume, say.
-const lateTurn = 5 * time.Second
+// Limiter admits gangs to planning in queue order.
+type Limiter struct {
+	now     func() time.Time
+	pods    *gangstate.Store
+	requeue Requeuer
 
-// admit a gang to a plan, unless too many pods are on their way already.
-func (s *State) admit(v *view) bool {
-	seats := s.ledger.OnTheWay(s.clock.Now(), lateTurn)
-	at := s.order(v)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if seats+s.expected(v.key) >= maxOnTheWay {
-		s.paced[v.key] = at
-		s.wake.queue.AddAfter(bindingsDone, lateTurn) // at the latest
+	mu       sync.RWMutex
+	admitted map[identity.Key]admission // whose required members are about to be planned
+	deferred map[identity.Key]order.Key
+}
+
+type admission struct {
+	members int
+	at      time.Time
+}
+
+// New limiter by the pods of a store.
+func New(now func() time.Time, pods *gangstate.Store, requeue Requeuer) *Limiter {
+	return &Limiter{now: now, pods: pods, requeue: requeue, admitted: map[identity.Key]admission{}, deferred: map[identity.Key]order.Key{}}
+}
+
+// Admit a gang to planning so many members, or defer it while too many pods are in flight.
+func (l *Limiter) Admit(key identity.Key, at order.Key, members int) bool {
+	inFlight := l.pods.InFlight(l.now(), Timeout)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if inFlight+l.expected(key) >= MaxInFlight {
+		l.deferred[key] = at
+		l.requeue.Deferred(Timeout) // at the latest
 		return false
 	}
-	delete(s.paced, v.key)
-	s.untried[v.key] = turn{v.missing.Total(), s.clock.Now()}
+	delete(l.deferred, key)
+	l.admitted[key] = admission{members, l.now()}
 	return true
 }
 
-// expected is how many pods the gangs that were let in will send on their way; it assumes the lock.
-func (s *State) expected(but identity.Key) int {
+// expected is how many pods the other admitted gangs will add; the caller holds mu.
+func (l *Limiter) expected(except identity.Key) int {
 	members := 0
-	for key, turn := range s.untried {
-		if key != but && s.clock.Since(turn.since) < lateTurn {
-			members += turn.members
+	for key, admission := range l.admitted {
+		if key != except && l.now().Sub(admission.at) < Timeout {
+			members += admission.members
 		}
 	}
 	return members
 }
 
-// next is the first gang in queue order that comes when bindings are through; none while too many are under way. It is no more among
-// those that wait for that: who is not let in now waits for something else.
-func (s *State) next() (identity.Key, bool) {
-	seats := s.ledger.OnTheWay(s.clock.Now(), lateTurn)
-	s.mu.Lock()
-	defer s.mu.Unlock()
+// Next removes and returns the first deferred gang in queue order; false if there is none, or too many pods are in flight. A gang
+// that is not admitted afterwards waits for something else.
+func (l *Limiter) Next() (identity.Key, bool) {
+	inFlight := l.pods.InFlight(l.now(), Timeout)
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	var key identity.Key
 	var first *order.Key
-	for paced, at := range s.paced {
+	for deferred, at := range l.deferred {
 		if first == nil || order.Less(&at, first) {
-			key, first = paced, &at
+			key, first = deferred, &at
 		}
 	}
-	if first == nil || seats+s.expected(key) >= maxOnTheWay {
+	if first == nil || inFlight+l.expected(key) >= MaxInFlight {
 		return identity.Key{}, false
 	}
-	delete(s.paced, key)
+	delete(l.deferred, key)
 	return key, true
 }
 
-// yield the turn of a gang that cannot be planned now.
-func (s *State) yield(key identity.Key) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.tried(key)
-}
-
-// tried takes a gang from those that are on their way to a plan. The next ones may come, and after the last of them the wanted members
-// of others, which were held meanwhile. It assumes the lock.
-func (s *State) tried(key identity.Key) {
-	before := len(s.untried) + len(s.paced)
-	delete(s.untried, key)
-	delete(s.paced, key)
-	switch left := len(s.untried) + len(s.paced); {
-	case left == before:
-	case left == 0:
-		s.wake.wanted()
+// Done with a gang: it was planned, or cannot be planned now. Deferred gangs may follow, and after the last of them the optional members
+// of others, which waited for them.
+func (l *Limiter) Done(key identity.Key) {
+	l.mu.Lock()
+	before := len(l.admitted) + len(l.deferred)
+	delete(l.admitted, key)
+	delete(l.deferred, key)
+	after := len(l.admitted) + len(l.deferred)
+	l.mu.Unlock()
+	switch {
+	case after == before:
+	case after == 0:
+		l.requeue.Optional()
 	default:
-		s.wake.turn()
+		l.requeue.Deferred(0)
 	}
 }
 
-// someoneNeeds reports whether another gang is on its way to a plan for its needed members.
-func (s *State) someoneNeeds(but identity.Key) bool {
-	s.mu.RLock()
-	defer s.mu.RUnlock()
-	others := len(s.untried) + len(s.paced)
-	if _, in := s.untried[but]; in {
+// Others reports whether another gang is admitted or deferred.
+func (l *Limiter) Others(except identity.Key) bool {
+	l.mu.RLock()
+	defer l.mu.RUnlock()
+	others := len(l.admitted) + len(l.deferred)
+	if _, admitted := l.admitted[except]; admitted {
 		others--
 	}
-	if _, waits := s.paced[but]; waits {
+	if _, deferred := l.deferred[except]; deferred {
 		others--
 	}
 	return others > 0

@@ -1,8 +1,8 @@
-// Package gangstate keeps who of each gang is there, where they stand, and who is on the way to a node by a plan.
+// Package gangstate keeps the pods of each gang, the nodes to which they are bound, and the nodes that plans assign to them.
 //
-// It is the only memory that the scheduling decisions have, it holds nothing that the API server could not give again after a
-// restart, and it forgets a gang with its last pod. One lock guards all of it; the plugins call it from the scheduling
-// cycle, from binding goroutines and from informer handlers at once.
+// It is the only memory of the scheduling decisions, holds nothing that could not be read from the API server again after a restart, and
+// forgets a gang with its last pod. One lock guards all of it; the plugins call it concurrently from the scheduling cycle, from binding
+// goroutines and from informer handlers.
 package gangstate
 
 import (
@@ -16,10 +16,10 @@ import (
 	"coach.dev/scheduler-plugins/pkg/identity"
 )
 
-// Amount of resources by name: thousandths of a core for cpu, whole units for everything else.
-type Amount map[string]int64
+// Resources are amounts by name: thousandths of a core for cpu, whole units for everything else.
+type Resources map[string]int64
 
-// Pod is a live pod of a gang.
+// Pod of a gang.
 type Pod struct {
 	UID      string
 	Name     string
@@ -27,427 +27,424 @@ type Pod struct {
 	Role     identity.Role
 	Index    int
 	Priority int32
-	Node     string // where it is bound; empty while it is not
-	Leaving  bool   // being deleted: it holds its room, and is no member any more
-	Request  Amount
+	Node     string // to which it is bound; empty while it is not
+	Deleting bool   // it still holds its capacity, but counts as a member no more
+	Requests Resources
 }
 
-// State of a seat.
-type State int
+// Phase of an assignment.
+type Phase int
 
 const (
-	Planned  State = iota // the room is kept by this ledger
-	Reserved              // the scheduler's cache counts the pod; it waits for its siblings
-	Released              // on its way to the API server; nothing calls it back
+	Planned   Phase = iota // this store reserves the capacity
+	Reserved               // the scheduler's cache counts the pod, which waits for the other members
+	Permitted              // it is being bound, and cannot be dropped any more
 )
 
-// Seat is a place on a node for one pod.
-type Seat struct {
-	Pod      Pod
-	Node     string
-	Wanted   bool // beyond the needed members: it waits for nobody and nobody waits for it
-	Draining bool // victims still hold the room
-	State    State
-	Since    time.Time // of the plan, or of the release
+// Assignment of a pod to a node by a plan.
+type Assignment struct {
+	Pod           Pod
+	Node          string
+	Optional      bool // beyond the required members: it waits for no other member, and none waits for it
+	AwaitsVictims bool // its capacity is still held by gangs that are being preempted
+	Phase         Phase
+	Since         time.Time // of the plan, or of Permit
 }
 
-// Ledger is empty as its zero value is not: use New.
-type Ledger struct {
-	mu      sync.RWMutex
-	pods    map[string]Pod
-	gangs   map[identity.Key]map[string]bool // UIDs of a gang's pods
-	seats   map[string]*Seat                 // by UID
-	planned map[string]map[string]*Seat      // by node, then UID: the seats whose room this ledger keeps
-	jobs    map[string]map[identity.Key]int  // members on each node, bound or seated; inner maps are never changed in place
-	held    float64                          // core-seconds of seats until they were released, or dropped before
-	binding float64                          // core-seconds of seats from their release to their binding
-	kept    atomic.Int64                     // how many seats are planned, readable without the lock
+// Store of all gangs; use New.
+type Store struct {
+	mu           sync.RWMutex
+	pods         map[string]Pod
+	gangs        map[identity.Key]map[string]bool  // UIDs of a gang's pods
+	assignments  map[string]*Assignment            // by UID
+	planned      map[string]map[string]*Assignment // by node, then UID: the assignments whose capacity this store reserves
+	members      map[string]map[identity.Key]int   // on each node, bound or assigned; inner maps are never changed in place
+	held         float64                           // core-seconds of assignments until Permit, or until they were dropped
+	binding      float64                           // core-seconds of assignments from Permit to the binding
+	plannedCount atomic.Int64                      // of assignments in phase Planned, readable without the lock
 }
 
-// New ledger with nothing in it.
-func New() *Ledger {
-	return &Ledger{pods: map[string]Pod{}, gangs: map[identity.Key]map[string]bool{}, seats: map[string]*Seat{},
-		planned: map[string]map[string]*Seat{}, jobs: map[string]map[identity.Key]int{}}
+// New empty store.
+func New() *Store {
+	return &Store{pods: map[string]Pod{}, gangs: map[identity.Key]map[string]bool{}, assignments: map[string]*Assignment{},
+		planned: map[string]map[string]*Assignment{}, members: map[string]map[identity.Key]int{}}
 }
 
-// Observe adds a pod or takes note of how it changed, and reports whether that is news. A pod that got its node needs no seat any
-// more.
-func (l *Ledger) Observe(pod Pod, now time.Time) (news bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	before, known := l.pods[pod.UID]
+// Update adds or changes a pod, and reports whether anything changed that matters here. The assignment of a bound pod is deleted.
+func (s *Store) Update(pod Pod, now time.Time) (changed bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	before, known := s.pods[pod.UID]
 	if known {
-		l.leave(before.Node, before.Gang)
+		s.removeMember(before.Node, before.Gang)
 	}
-	if pod.Node != "" || pod.Leaving {
-		l.unseat(pod.UID, now)
+	if pod.Node != "" || pod.Deleting {
+		s.unassign(pod.UID, now)
 	}
-	l.pods[pod.UID] = pod
-	if l.gangs[pod.Gang] == nil {
-		l.gangs[pod.Gang] = map[string]bool{}
+	s.pods[pod.UID] = pod
+	if s.gangs[pod.Gang] == nil {
+		s.gangs[pod.Gang] = map[string]bool{}
 	}
-	l.gangs[pod.Gang][pod.UID] = true
-	l.join(pod.Node, pod.Gang)
-	return !known || before.Node != pod.Node || before.Leaving != pod.Leaving || !maps.Equal(before.Request, pod.Request)
+	s.gangs[pod.Gang][pod.UID] = true
+	s.addMember(pod.Node, pod.Gang)
+	return !known || before.Node != pod.Node || before.Deleting != pod.Deleting || !maps.Equal(before.Requests, pod.Requests)
 }
 
-// Forget a pod that is gone. It returns what was known of it.
-func (l *Ledger) Forget(uid string, now time.Time) (Pod, bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	pod, known := l.pods[uid]
+// Delete a pod that is gone, and return what was known of it.
+func (s *Store) Delete(uid string, now time.Time) (Pod, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	pod, known := s.pods[uid]
 	if !known {
 		return Pod{}, false
 	}
-	l.unseat(uid, now)
-	l.leave(pod.Node, pod.Gang)
-	delete(l.pods, uid)
-	if delete(l.gangs[pod.Gang], uid); len(l.gangs[pod.Gang]) == 0 {
-		delete(l.gangs, pod.Gang)
+	s.unassign(uid, now)
+	s.removeMember(pod.Node, pod.Gang)
+	delete(s.pods, uid)
+	if delete(s.gangs[pod.Gang], uid); len(s.gangs[pod.Gang]) == 0 {
+		delete(s.gangs, pod.Gang)
 	}
 	return pod, true
 }
 
-// Members of a gang: bound ones, and the others with their seat, where they have one. Pods that are leaving are no members.
-// Both lists are by index, then role, then name.
-func (l *Ledger) Members(gang identity.Key) (bound []Pod, asking []Pod, seats map[string]Seat) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	seats = map[string]Seat{}
-	for uid := range l.gangs[gang] {
-		pod := l.pods[uid]
+// Members of a gang: bound ones, and pending ones with their assignments. Pods that are being deleted are no members. Both lists are
+// sorted by index, then role, then name.
+func (s *Store) Members(gang identity.Key) (bound []Pod, pending []Pod, assignments map[string]Assignment) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	assignments = map[string]Assignment{}
+	for uid := range s.gangs[gang] {
+		pod := s.pods[uid]
 		switch {
-		case pod.Leaving:
+		case pod.Deleting:
 		case pod.Node != "":
 			bound = append(bound, pod)
 		default:
-			asking = append(asking, pod)
-			if seat := l.seats[uid]; seat != nil {
-				seats[uid] = *seat
+			pending = append(pending, pod)
+			if assignment := s.assignments[uid]; assignment != nil {
+				assignments[uid] = *assignment
 			}
 		}
 	}
-	slices.SortFunc(bound, inOrder)
-	slices.SortFunc(asking, inOrder)
-	return bound, asking, seats
+	slices.SortFunc(bound, byIndex)
+	slices.SortFunc(pending, byIndex)
+	return bound, pending, assignments
 }
 
-func inOrder(a, b Pod) int {
+func byIndex(a, b Pod) int {
 	x, _ := a.Role.Rank()
 	y, _ := b.Role.Rank()
 	return cmp.Or(a.Index-b.Index, x-y, cmp.Compare(a.Name, b.Name))
 }
 
-// Gangs that have a pod, by name.
-func (l *Ledger) Gangs() []identity.Key {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return sorted(l.gangs)
+// Gangs that have a pod, sorted.
+func (s *Store) Gangs() []identity.Key {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return sorted(s.gangs)
 }
 
-// Plan keeps room for the pods of one gang that a plan gave nodes.
-func (l *Ledger) Plan(seats []Seat, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for i := range seats {
-		seat := seats[i]
-		if _, alive := l.pods[seat.Pod.UID]; !alive {
-			continue // it went while the plan was made; the plan is dropped when its siblings notice
+// Assign nodes to the pods of one gang, and reserve their capacity.
+func (s *Store) Assign(assignments []Assignment, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i := range assignments {
+		assignment := assignments[i]
+		if _, alive := s.pods[assignment.Pod.UID]; !alive {
+			continue // it was deleted while the plan was made; Permit fails for the others
 		}
-		l.unseat(seat.Pod.UID, now)
-		seat.State, seat.Since = Planned, now
-		l.seats[seat.Pod.UID] = &seat
-		if l.planned[seat.Node] == nil {
-			l.planned[seat.Node] = map[string]*Seat{}
+		s.unassign(assignment.Pod.UID, now)
+		assignment.Phase, assignment.Since = Planned, now
+		s.assignments[assignment.Pod.UID] = &assignment
+		if s.planned[assignment.Node] == nil {
+			s.planned[assignment.Node] = map[string]*Assignment{}
 		}
-		l.planned[seat.Node][seat.Pod.UID] = &seat
-		l.kept.Add(1)
-		l.join(seat.Node, seat.Pod.Gang)
+		s.planned[assignment.Node][assignment.Pod.UID] = &assignment
+		s.plannedCount.Add(1)
+		s.addMember(assignment.Node, assignment.Pod.Gang)
 	}
 }
 
-// SeatOf a pod.
-func (l *Ledger) SeatOf(uid string) (Seat, bool) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	if seat := l.seats[uid]; seat != nil {
-		return *seat, true
+// AssignmentOf a pod.
+func (s *Store) AssignmentOf(uid string) (Assignment, bool) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	if assignment := s.assignments[uid]; assignment != nil {
+		return *assignment, true
 	}
-	return Seat{}, false
+	return Assignment{}, false
 }
 
-// Reserve notes that the scheduler's cache counts the pod from now on. false: its plan was dropped, or named another node.
-func (l *Ledger) Reserve(uid, node string) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	seat := l.seats[uid]
-	if seat == nil || seat.Node != node {
+// Reserve a node for a pod: the scheduler's cache counts it from now on. false: its plan was dropped, or assigned another node.
+func (s *Store) Reserve(uid, node string) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	assignment := s.assignments[uid]
+	if assignment == nil || assignment.Node != node {
 		return false
 	}
-	if seat.State == Planned {
-		l.letGo(seat)
-		seat.State = Reserved
+	if assignment.Phase == Planned {
+		s.unplan(assignment)
+		assignment.Phase = Reserved
 	}
 	return true
 }
 
-// Release the needed seats of a gang once all of them are reserved, and return their UIDs. complete is false, and nothing
-// is released, while a sibling is still on its way.
-func (l *Ledger) Release(gang identity.Key, now time.Time) (released []string, complete bool) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for uid := range l.gangs[gang] {
-		seat := l.seats[uid]
-		if seat == nil || seat.Wanted {
+// Permit the required members of a gang once all of them are reserved, and return their UIDs. complete is false, and none is permitted,
+// while one of them is not reserved.
+func (s *Store) Permit(gang identity.Key, now time.Time) (permitted []string, complete bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid := range s.gangs[gang] {
+		assignment := s.assignments[uid]
+		if assignment == nil || assignment.Optional {
 			continue
 		}
-		if seat.State == Planned {
+		if assignment.Phase == Planned {
 			return nil, false
 		}
-		released = append(released, uid)
+		permitted = append(permitted, uid)
 	}
-	for _, uid := range released {
-		l.release(l.seats[uid], now)
+	for _, uid := range permitted {
+		s.permit(s.assignments[uid], now)
 	}
-	return released, true
+	return permitted, true
 }
 
-// ReleaseOne lets a single wanted pod go.
-func (l *Ledger) ReleaseOne(uid string, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if seat := l.seats[uid]; seat != nil {
-		l.release(seat, now)
-	}
-}
-
-// release assumes the lock.
-func (l *Ledger) release(seat *Seat, now time.Time) {
-	if seat.State != Released {
-		l.account(seat, now)
-		seat.State = Released
+// PermitOne permits a single optional member.
+func (s *Store) PermitOne(uid string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if assignment := s.assignments[uid]; assignment != nil {
+		s.permit(assignment, now)
 	}
 }
 
-// Drop the plan of a gang: the seats that are not released yet. It returns the UIDs of those that were reserved, which
-// somebody has to call back.
-func (l *Ledger) Drop(gang identity.Key, now time.Time) (reserved []string, dropped int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for uid := range l.gangs[gang] {
-		seat := l.seats[uid]
-		if seat == nil || seat.State == Released {
+// permit one assignment; the caller holds mu.
+func (s *Store) permit(assignment *Assignment, now time.Time) {
+	if assignment.Phase != Permitted {
+		s.account(assignment, now)
+		assignment.Phase = Permitted
+	}
+}
+
+// DropPlan deletes the assignments of a gang that are not permitted yet. It returns the UIDs of those that were reserved, which the
+// caller has to reject in Permit.
+func (s *Store) DropPlan(gang identity.Key, now time.Time) (reserved []string, dropped int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for uid := range s.gangs[gang] {
+		assignment := s.assignments[uid]
+		if assignment == nil || assignment.Phase == Permitted {
 			continue
 		}
-		if seat.State == Reserved {
+		if assignment.Phase == Reserved {
 			reserved = append(reserved, uid)
 		}
-		l.unseat(uid, now)
+		s.unassign(uid, now)
 		dropped++
 	}
 	slices.Sort(reserved)
 	return reserved, dropped
 }
 
-// Unseat one pod, whatever the state of its seat.
-func (l *Ledger) Unseat(uid string, now time.Time) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.unseat(uid, now)
+// Unassign one pod, whatever the phase of its assignment.
+func (s *Store) Unassign(uid string, now time.Time) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.unassign(uid, now)
 }
 
-// Arrived notes that the victims of a seat are gone and it is like any other.
-func (l *Ledger) Arrived(uid string) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if seat := l.seats[uid]; seat != nil {
-		seat.Draining = false
+// VictimsGone notes that the capacity of an assignment is free.
+func (s *Store) VictimsGone(uid string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if assignment := s.assignments[uid]; assignment != nil {
+		assignment.AwaitsVictims = false
 	}
 }
 
-// KeepsAny reports, without the lock, whether any room is kept at all.
-func (l *Ledger) KeepsAny() bool { return l.kept.Load() > 0 }
+// ReservesCapacity reports, without the lock, whether any plan reserves capacity.
+func (s *Store) ReservesCapacity() bool { return s.plannedCount.Load() > 0 }
 
-// Kept is the room that plans keep on a node against a pod of a gang (empty for a pod of none) and priority: as for the
-// scheduler's own nominated pods, only plans of at least that priority count. nil for none.
-func (l *Ledger) Kept(node string, gang identity.Key, priority int32) Amount {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	var sum Amount
-	for _, seat := range l.planned[node] {
-		if seat.Pod.Gang == gang || seat.Pod.Priority < priority {
+// PlannedRequests is the capacity on a node that plans reserve from a pod of a gang (empty for a pod of none) and priority: as for
+// the scheduler's nominated pods, only plans of at least that priority count. nil for none.
+func (s *Store) PlannedRequests(node string, gang identity.Key, priority int32) Resources {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	var sum Resources
+	for _, assignment := range s.planned[node] {
+		if assignment.Pod.Gang == gang || assignment.Pod.Priority < priority {
 			continue
 		}
 		if sum == nil {
-			sum = Amount{}
+			sum = Resources{}
 		}
-		for name, amount := range seat.Pod.Request {
+		for name, amount := range assignment.Pod.Requests {
 			sum[name] += amount
 		}
 	}
 	return sum
 }
 
-// Keeping lists the nodes on which plans keep room, by name.
-func (l *Ledger) Keeping() []string {
-	if !l.KeepsAny() {
+// NodesWithPlans lists the nodes on which plans reserve capacity, sorted.
+func (s *Store) NodesWithPlans() []string {
+	if !s.ReservesCapacity() {
 		return nil
 	}
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	return slices.Sorted(maps.Keys(l.planned))
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	return slices.Sorted(maps.Keys(s.planned))
 }
 
-// PlannedOn lists the gangs with a seat on a node that is not released, by name.
-func (l *Ledger) PlannedOn(node string) []identity.Key {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+// GangsPlannedOn lists the gangs with an assignment to a node that is not permitted, sorted.
+func (s *Store) GangsPlannedOn(node string) []identity.Key {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	gangs := map[identity.Key]bool{}
-	for _, seat := range l.seats {
-		if seat.Node == node && seat.State != Released {
-			gangs[seat.Pod.Gang] = true
+	for _, assignment := range s.assignments {
+		if assignment.Node == node && assignment.Phase != Permitted {
+			gangs[assignment.Pod.Gang] = true
 		}
 	}
 	return sorted(gangs)
 }
 
-// Jobs gives for each of the nodes how many members of each job stand there or are on their way. The maps must not be changed.
-func (l *Ledger) Jobs(nodes []string) []map[identity.Key]int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	jobs := make([]map[identity.Key]int, len(nodes))
+// GangsOn gives for each of the nodes how many members of each gang are bound or assigned to it. The maps must not be changed.
+func (s *Store) GangsOn(nodes []string) []map[identity.Key]int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	members := make([]map[identity.Key]int, len(nodes))
 	for i, node := range nodes {
-		jobs[i] = l.jobs[node]
+		members[i] = s.members[node]
 	}
-	return jobs
+	return members
 }
 
-// Holding gives what the pods of a gang hold, bound, leaving or seated, by node.
-func (l *Ledger) Holding(gang identity.Key) map[string][]Amount {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	held := map[string][]Amount{}
-	for uid := range l.gangs[gang] {
-		node := l.pods[uid].Node
-		if seat := l.seats[uid]; node == "" && seat != nil {
-			node = seat.Node
+// RequestsOf the pods of a gang that are bound (also those being deleted) or assigned, by node.
+func (s *Store) RequestsOf(gang identity.Key) map[string][]Resources {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	held := map[string][]Resources{}
+	for uid := range s.gangs[gang] {
+		node := s.pods[uid].Node
+		if assignment := s.assignments[uid]; node == "" && assignment != nil {
+			node = assignment.Node
 		}
 		if node != "" {
-			held[node] = append(held[node], l.pods[uid].Request)
+			held[node] = append(held[node], s.pods[uid].Requests)
 		}
 	}
 	return held
 }
 
-// Unbound is for how many core-seconds room was taken so far by pods that were not bound: held for the plan, until the gang was let
-// go or the plan dropped, and then while the API server was told.
-func (l *Ledger) Unbound(now time.Time) (held, binding float64) {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	held, binding = l.held, l.binding
-	for _, seat := range l.seats {
-		if seat.State == Released {
-			binding += seat.coreSeconds(now)
+// UnboundCoreSeconds is for how many core-seconds capacity was reserved so far for pods that were not bound: held by a plan, until it
+// was permitted or dropped, and then while the binding was in progress.
+func (s *Store) UnboundCoreSeconds(now time.Time) (held, binding float64) {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	held, binding = s.held, s.binding
+	for _, assignment := range s.assignments {
+		if assignment.Phase == Permitted {
+			binding += assignment.coreSeconds(now)
 		} else {
-			held += seat.coreSeconds(now)
+			held += assignment.coreSeconds(now)
 		}
 	}
 	return held, binding
 }
 
-func (s *Seat) coreSeconds(now time.Time) float64 {
-	return float64(s.Pod.Request["cpu"]) / 1000 * now.Sub(s.Since).Seconds()
+func (a *Assignment) coreSeconds(now time.Time) float64 {
+	return float64(a.Pod.Requests["cpu"]) / 1000 * now.Sub(a.Since).Seconds()
 }
 
-// account adds what a seat took since the last time; it assumes the lock.
-func (l *Ledger) account(seat *Seat, now time.Time) {
-	if seat.State == Released {
-		l.binding += seat.coreSeconds(now)
+// account adds the core-seconds of an assignment since the last call; the caller holds mu.
+func (s *Store) account(assignment *Assignment, now time.Time) {
+	if assignment.Phase == Permitted {
+		s.binding += assignment.coreSeconds(now)
 	} else {
-		l.held += seat.coreSeconds(now)
+		s.held += assignment.coreSeconds(now)
 	}
-	seat.Since = now
+	assignment.Since = now
 }
 
-// OnTheWay is how many pods have got a seat, or were let go, within a time and are not bound yet, without those that wait for victims.
-func (l *Ledger) OnTheWay(now time.Time, within time.Duration) int {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+// InFlight is how many pods were assigned or permitted within a time and are not bound yet, without those that wait for victims.
+func (s *Store) InFlight(now time.Time, within time.Duration) int {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	count := 0
-	for _, seat := range l.seats {
-		if !seat.Draining && now.Sub(seat.Since) < within {
+	for _, assignment := range s.assignments {
+		if !assignment.AwaitsVictims && now.Sub(assignment.Since) < within {
 			count++
 		}
 	}
 	return count
 }
 
-// Stale lists gangs with a seat that is older than the limit and not released. A seat whose victims take their time is not stale.
-func (l *Ledger) Stale(now time.Time, limit time.Duration) []identity.Key {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
+// StalePlans lists gangs with an assignment that is older than the limit and not permitted. One that waits for victims is not stale.
+func (s *Store) StalePlans(now time.Time, limit time.Duration) []identity.Key {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
 	stale := map[identity.Key]bool{}
-	for _, seat := range l.seats {
-		if seat.State != Released && !seat.Draining && now.Sub(seat.Since) > limit {
-			stale[seat.Pod.Gang] = true
+	for _, assignment := range s.assignments {
+		if assignment.Phase != Permitted && !assignment.AwaitsVictims && now.Sub(assignment.Since) > limit {
+			stale[assignment.Pod.Gang] = true
 		}
 	}
 	return sorted(stale)
 }
 
-// sorted by name.
+// sorted keys.
 func sorted[V any](gangs map[identity.Key]V) []identity.Key {
-	return slices.SortedFunc(maps.Keys(gangs), func(a, b identity.Key) int {
-		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
-	})
+	return slices.SortedFunc(maps.Keys(gangs), identity.Key.Compare)
 }
 
-// unseat assumes the lock.
-func (l *Ledger) unseat(uid string, now time.Time) {
-	seat := l.seats[uid]
-	if seat == nil {
+// unassign a pod; the caller holds mu.
+func (s *Store) unassign(uid string, now time.Time) {
+	assignment := s.assignments[uid]
+	if assignment == nil {
 		return
 	}
-	l.account(seat, now)
-	if seat.State == Planned {
-		l.letGo(seat)
+	s.account(assignment, now)
+	if assignment.Phase == Planned {
+		s.unplan(assignment)
 	}
-	delete(l.seats, uid)
-	l.leave(seat.Node, seat.Pod.Gang)
+	delete(s.assignments, uid)
+	s.removeMember(assignment.Node, assignment.Pod.Gang)
 }
 
-// letGo of the room that this ledger keeps for a seat; it assumes the lock.
-func (l *Ledger) letGo(seat *Seat) {
-	if delete(l.planned[seat.Node], seat.Pod.UID); len(l.planned[seat.Node]) == 0 {
-		delete(l.planned, seat.Node)
+// unplan ends the reservation for an assignment; the caller holds mu.
+func (s *Store) unplan(assignment *Assignment) {
+	if delete(s.planned[assignment.Node], assignment.Pod.UID); len(s.planned[assignment.Node]) == 0 {
+		delete(s.planned, assignment.Node)
 	}
-	l.kept.Add(-1)
+	s.plannedCount.Add(-1)
 }
 
-func (l *Ledger) join(node string, gang identity.Key)  { l.count(node, gang, 1) }
-func (l *Ledger) leave(node string, gang identity.Key) { l.count(node, gang, -1) }
+func (s *Store) addMember(node string, gang identity.Key)    { s.count(node, gang, 1) }
+func (s *Store) removeMember(node string, gang identity.Key) { s.count(node, gang, -1) }
 
-// count replaces the inner map, since readers hold on to it; it assumes the lock.
-func (l *Ledger) count(node string, gang identity.Key, by int) {
+// count replaces the inner map, since readers keep it; the caller holds mu.
+func (s *Store) count(node string, gang identity.Key, by int) {
 	if node == "" {
 		return
 	}
-	jobs := maps.Clone(l.jobs[node])
-	if jobs == nil {
-		jobs = map[identity.Key]int{}
+	members := maps.Clone(s.members[node])
+	if members == nil {
+		members = map[identity.Key]int{}
 	}
-	if jobs[gang] += by; jobs[gang] <= 0 {
-		delete(jobs, gang)
+	if members[gang] += by; members[gang] <= 0 {
+		delete(members, gang)
 	}
-	if l.jobs[node] = jobs; len(jobs) == 0 {
-		delete(l.jobs, node)
+	if s.members[node] = members; len(members) == 0 {
+		delete(s.members, node)
 	}
 }
 
-// Knows reports whether a pod is known.
-func (l *Ledger) Knows(uid string) bool {
-	l.mu.RLock()
-	defer l.mu.RUnlock()
-	_, known := l.pods[uid]
+// Has reports whether a pod is known.
+func (s *Store) Has(uid string) bool {
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	_, known := s.pods[uid]
 	return known
 }

@@ -2,9 +2,6 @@ package plugin
 
 import (
 	"context"
-	"errors"
-	"net"
-	"net/http"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
@@ -13,18 +10,23 @@ import (
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 	fwk "k8s.io/kube-scheduler/framework"
+	"k8s.io/kubernetes/pkg/scheduler/framework"
 
 	"coach.dev/scheduler-plugins/pkg/api"
 	"coach.dev/scheduler-plugins/pkg/identity"
+	"coach.dev/scheduler-plugins/pkg/plugin/metrics"
 )
 
-// start notes a profile and, for the first one, begins to watch pods and Gang objects.
+// nodeActions are the changes of a node that can add capacity: a new node, one that grew, lost a taint or a cordon, or got a label.
+const nodeActions = fwk.Add | fwk.UpdateNodeAllocatable | fwk.UpdateNodeTaint | fwk.UpdateNodeLabel
+
+// start notes a profile and, for the first one, begins to watch pods, nodes and Gang objects.
 func (s *State) start(ctx context.Context, handle fwk.Handle, kind profile) error {
 	s.mu.Lock()
 	s.profiles[handle.ProfileName()] = kind
-	if kind == coachProfile && !s.serving && s.knobs.DebugAddress != "" && handle.KubeConfig() != nil {
+	if kind == coachProfile && !s.serving && s.args.DebugAddress != "" && handle.KubeConfig() != nil {
 		s.serving = true
-		defer func() { go s.serve(ctx, s.knobs.DebugAddress) }()
+		defer func() { go s.serve(ctx, s.args.DebugAddress) }()
 	}
 	first := !s.started
 	s.started = true
@@ -32,36 +34,36 @@ func (s *State) start(ctx context.Context, handle fwk.Handle, kind profile) erro
 	if !first {
 		return nil
 	}
-	register(func() (held, binding float64) { return s.ledger.Unbound(s.clock.Now()) })
+	metrics.Register(func() (held, binding float64) { return s.gangPods.UnboundCoreSeconds(s.clock.Now()) })
 	s.handle = handle
 	s.pods = handle.SharedInformerFactory().Core().V1().Pods().Lister()
-	watching, err := handle.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc:    func(object any) { s.observe(ctx, object.(*v1.Pod)) },
-		UpdateFunc: func(_, object any) { s.observe(ctx, object.(*v1.Pod)) },
+	pods, err := handle.SharedInformerFactory().Core().V1().Pods().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(object any) { s.podChanged(ctx, object.(*v1.Pod)) },
+		UpdateFunc: func(_, object any) { s.podChanged(ctx, object.(*v1.Pod)) },
 		DeleteFunc: func(object any) {
-			if lost, ok := object.(cache.DeletedFinalStateUnknown); ok {
-				object = lost.Obj
+			if last, ok := object.(cache.DeletedFinalStateUnknown); ok {
+				object = last.Obj
 			}
 			if pod, ok := object.(*v1.Pod); ok {
-				s.forget(ctx, pod)
+				s.podDeleted(pod)
 			}
 		},
 	})
 	if err != nil {
 		return err
 	}
-	if err := s.watchNodes(ctx, handle); err != nil {
+	if err := s.watchNodes(handle); err != nil {
 		return err
 	}
-	seen := []cache.InformerSynced{watching.HasSynced}
+	synced := []cache.InformerSynced{pods.HasSynced}
 	if handle.KubeConfig() != nil {
 		if s.client, err = dynamic.NewForConfig(handle.KubeConfig()); err != nil {
 			return err
 		}
 		factory := dynamicinformer.NewDynamicSharedInformerFactory(s.client, 0)
-		watching, err := factory.ForResource(api.Resource).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(object any) { s.read(ctx, object) },
-			UpdateFunc: func(_, object any) { s.read(ctx, object) },
+		gangs, err := factory.ForResource(api.Resource).Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(object any) { s.gangChanged(ctx, object) },
+			UpdateFunc: func(_, object any) { s.gangChanged(ctx, object) },
 			DeleteFunc: func(object any) {
 				if key, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
 					namespace, name, _ := cache.SplitMetaNamespaceKey(key)
@@ -73,29 +75,52 @@ func (s *State) start(ctx context.Context, handle fwk.Handle, kind profile) erro
 			return err
 		}
 		factory.Start(ctx.Done())
-		seen = append(seen, watching.HasSynced)
+		synced = append(synced, gangs.HasSynced)
 	}
 	go func() {
-		// Before everything that exists was seen, a job's age and its members are guesses: nothing is let into the queue.
-		if !cache.WaitForCacheSync(ctx.Done(), seen...) {
+		// Until all objects that exist are seen, a job's age and its members are unknown: nothing is let into the queue.
+		if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 			return
 		}
-		s.ready.Store(true)
-		for _, key := range s.ledger.Gangs() {
-			s.wake.gang(key, 0)
+		s.synced.Store(true)
+		for _, key := range s.gangPods.Gangs() {
+			s.requeue.Gang(key, 0)
 		}
-		go s.drains.run(ctx)
-		s.wake.run(ctx)
+		go s.preemption.run(ctx)
+		s.requeue.Run(ctx, s)
 	}()
-	go s.heal(ctx)
+	go s.resync(ctx)
 	return nil
 }
 
-// read a Gang object that was added or changed. One that cannot be read counts as not created.
-func (s *State) read(ctx context.Context, object any) {
+// watchNodes for the members that are held before the queue, which get no queueing hints. It also drops the plans that count on a node
+// that is gone, before a member comes to it. They are made again in a moment: the scheduler's snapshot may still contain the node.
+func (s *State) watchNodes(handle fwk.Handle) error {
+	_, err := handle.SharedInformerFactory().Core().V1().Nodes().Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { s.requeue.NodeChanged() },
+		UpdateFunc: func(old, changed any) {
+			for _, event := range framework.NodeSchedulingPropertiesChange(changed.(*v1.Node), old.(*v1.Node)) {
+				if event.ActionType&nodeActions != 0 {
+					s.requeue.NodeChanged()
+				}
+			}
+		},
+		DeleteFunc: func(object any) {
+			if name, err := cache.DeletionHandlingMetaNamespaceKeyFunc(object); err == nil {
+				for _, key := range s.gangPods.GangsPlannedOn(name) {
+					s.dropPlan(key, 100*time.Millisecond)
+				}
+			}
+		},
+	})
+	return err
+}
+
+// gangChanged handles a Gang object that was added or changed. One that cannot be decoded counts as not created.
+func (s *State) gangChanged(ctx context.Context, object any) {
 	gang, err := api.FromObject(object)
 	if err != nil {
-		klog.FromContext(ctx).Error(err, "A Gang object cannot be read")
+		klog.FromContext(ctx).Error(err, "Failed to decode a Gang object")
 		return
 	}
 	s.setGang(gang)
@@ -105,9 +130,9 @@ func (s *State) setGang(gang *api.Gang) {
 	s.mu.Lock()
 	s.gangs[gang.Key()] = gang
 	s.mu.Unlock()
-	s.wake.gang(gang.Key(), 0)
+	s.requeue.Gang(gang.Key(), 0)
 	if gang.Status.Draining != nil {
-		s.drains.look(gang.Key(), 0)
+		s.preemption.queue.AddAfter(gang.Key(), 0)
 	}
 }
 
@@ -122,27 +147,6 @@ func (s *State) removeGang(key identity.Key) {
 	s.mu.Lock()
 	delete(s.gangs, key)
 	s.mu.Unlock()
-	s.returned(key, true)
-	s.wake.gang(key, 0)
-}
-
-// serve /debug/gangs until the scheduler ends.
-func (s *State) serve(ctx context.Context, address string) {
-	logger := klog.FromContext(ctx)
-	mux := http.NewServeMux()
-	mux.Handle("GET /debug/gangs", s)
-	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	listener, err := net.Listen("tcp", address)
-	if err != nil {
-		logger.Error(err, "No /debug/gangs; set debugAddress of CoachGang to a free address, or to nothing")
-		return
-	}
-	go func() {
-		<-ctx.Done()
-		_ = server.Close()
-	}()
-	logger.Info("Serving /debug/gangs", "address", listener.Addr())
-	if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		logger.Error(err, "No /debug/gangs any more")
-	}
+	s.endReturn(key, true)
+	s.requeue.Gang(key, 0)
 }

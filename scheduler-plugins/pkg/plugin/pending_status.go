@@ -3,7 +3,9 @@ package plugin
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -16,167 +18,168 @@ import (
 
 	"coach.dev/scheduler-plugins/pkg/identity"
 	"coach.dev/scheduler-plugins/pkg/order"
+	"coach.dev/scheduler-plugins/pkg/plugin/metrics"
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
 
-// settle the verdict on a gang. pod is told about a new one by an event; who waits for the gang is woken when it stops claiming
-// room. It returns whether the verdict is news.
-func (s *State) settle(key identity.Key, at order.Key, verdict reason.Reason, pod *v1.Pod) bool {
+// setStatus of a gang: why it waits, or that it is being placed. A change becomes an event on the pod, and gangs that wait for this one
+// are tried again when it stops claiming capacity. It returns whether the status changed.
+func (s *State) setStatus(key identity.Key, at order.Key, status reason.Reason, pod *v1.Pod) bool {
 	s.mu.Lock()
 	r := s.record(key)
-	before := r.verdict
-	r.verdict, r.order = verdict, at
+	before := r.status
+	r.status, r.order = status, at
 	switch {
-	case !verdict.Token.Claims():
+	case !status.Token.ClaimsCapacity():
 		r.bypassed = 0
-	case !before.Token.Claims():
-		r.since = s.clock.Now()
+	case !before.Token.ClaimsCapacity():
+		r.pendingSince = s.clock.Now()
 	}
-	s.tried(key)
-	if verdict.Token != reason.WaitingMembers && verdict.Token != reason.Draining {
-		r.absent = nil // its pods are there again
+	s.limiter.Done(key)
+	if status.Token != reason.WaitingMembers && status.Token != reason.Draining {
+		r.returning = nil // its pods are recreated
 	}
-	// Who starts without having waited needs no word beside Kubernetes's own on each pod.
-	quiet := verdict.Token == reason.Placing && (r.told.Token == "" || r.told.Token == reason.Placing)
-	news := !verdict.Same(r.told)
-	if news {
-		r.told = verdict
+	// A gang that starts without having waited needs no event in addition to Kubernetes's own on each pod.
+	quiet := status.Token == reason.Placing && (r.reported.Token == "" || r.reported.Token == reason.Placing)
+	changed := !status.Same(r.reported)
+	if changed {
+		r.reported = status
 	}
 	s.mu.Unlock()
 
-	// Others are looked at when this gang takes its place in the queue or leaves it; not when it is merely told the same again, or
-	// two that wait would wake each other for ever.
-	queued := func(token reason.Token) bool { return token.Claims() || token == reason.ShadowReserved }
-	if before.Token.Claims() != verdict.Token.Claims() || queued(before.Token) != queued(verdict.Token) || verdict.Token == reason.Placing {
-		s.wake.others()
+	// Others are tried again when this gang begins or ends to wait for capacity; not when its status is only repeated, or two pending
+	// gangs would requeue each other for ever.
+	queued := func(token reason.Token) bool { return token.ClaimsCapacity() || token == reason.ShadowReserved }
+	if before.Token.ClaimsCapacity() != status.Token.ClaimsCapacity() || queued(before.Token) != queued(status.Token) || status.Token == reason.Placing {
+		s.requeue.Pending()
 	}
-	if news {
-		metrics.verdicts.WithLabelValues(string(verdict.Token)).Inc()
+	if changed {
+		metrics.StatusChanges.WithLabelValues(string(status.Token)).Inc()
 		kind := v1.EventTypeNormal
-		if verdict.Token == reason.Misconfigured || verdict.Token == reason.NeverFits {
+		if status.Token == reason.Misconfigured || status.Token == reason.NeverFits {
 			kind = v1.EventTypeWarning
 		}
 		if recorder := s.handle.EventRecorder(); recorder != nil && pod != nil && !quiet {
-			recorder.Eventf(pod, nil, kind, string(verdict.Token), "Scheduling", "gang %s: %s", key, verdict.Message())
+			recorder.Eventf(pod, nil, kind, string(status.Token), "Scheduling", "gang %s: %s", key, status.Message())
 		}
 	}
-	return news
+	return changed
 }
 
-// settled notes that a gang waits for room no more, if it did: it has places for all needed members.
-func (s *State) settled(key identity.Key, pod *v1.Pod) {
+// clearPending notes that a gang no longer waits for capacity, if it did: all its required members have nodes.
+func (s *State) clearPending(key identity.Key, pod *v1.Pod) {
 	s.mu.RLock()
 	r := s.records[key]
-	waited := r != nil && (r.verdict.Token.Claims() || r.verdict.Token == reason.ShadowReserved) && len(r.victims) == 0
+	waited := r != nil && (r.status.Token.ClaimsCapacity() || r.status.Token == reason.ShadowReserved) && len(r.victims) == 0
 	s.mu.RUnlock()
 	if waited {
 		v := s.view(key)
-		s.settle(key, s.order(&v), reason.Reason{Token: reason.Placing, Text: fmt.Sprintf("%d members planned, %d bound", len(v.seats), len(v.bound))}, pod)
+		s.setStatus(key, s.order(&v), reason.Reason{Token: reason.Placing, Text: fmt.Sprintf("%d members planned, %d bound", len(v.assignments), len(v.bound))}, pod)
 	}
 }
 
-// explainGate tells the first pod of a gang that is held before the queue why, since the scheduler itself writes no condition for
-// such a pod. One event and one write for each change of the verdict.
-func (s *State) explainGate(ctx context.Context, v *view) {
-	if len(v.asking) == 0 || s.profileOf(v.asking) != coachProfile || len(v.offered)+len(v.surplus) == 0 {
+// reportHeld writes into the condition of the first pod of a gang why it is held before the queue, since the scheduler itself writes no
+// condition for such a pod: one event and one write for each change of the status.
+func (s *State) reportHeld(ctx context.Context, v *view) {
+	if len(v.pending) == 0 || s.profileOf(v.pending) != coachProfile || len(v.schedulable)+len(v.excess) == 0 {
 		return
 	}
-	first := slices.Concat(v.offered, v.surplus)[0]
-	why := s.gate(v, first.UID)
+	first := slices.Concat(v.schedulable, v.excess)[0]
+	why := s.holdReason(v, first.UID)
 	if why == nil || (why.Token != reason.WaitingMembers && why.Token != reason.Misconfigured && why.Token != reason.Draining) {
 		return
 	}
-	if why.Token == reason.WaitingMembers && s.stillArriving(v) {
+	if why.Token == reason.WaitingMembers && s.membersArriving(v) {
 		return
 	}
 	pod, err := s.pods.Pods(first.Gang.Namespace).Get(first.Name)
 	if err != nil || string(pod.UID) != first.UID {
 		return
 	}
-	news := s.settle(v.key, s.order(v), *why, pod)
-	// A pod that was tried a moment before its mistake was seen has the scheduler's own word written over ours.
+	changed := s.setStatus(v.key, s.order(v), *why, pod)
+	// For a pod that was tried a moment before it became misconfigured, the scheduler has overwritten this condition with its own.
 	_, condition := podutil.GetPodCondition(&pod.Status, v1.PodScheduled)
 	overwritten := why.Token == reason.Misconfigured && condition != nil && condition.Message != why.Message()
-	if news || overwritten {
-		s.tell(ctx, pod, why.Message())
+	if changed || overwritten {
+		s.writeCondition(ctx, pod, why.Message())
 	}
 }
 
-// tell a pod that never comes into the queue why, in its condition.
-func (s *State) tell(ctx context.Context, pod *v1.Pod, message string) {
+// writeCondition of a pod that never enters the queue.
+func (s *State) writeCondition(ctx context.Context, pod *v1.Pod, message string) {
 	status := pod.Status.DeepCopy()
 	podutil.UpdatePodCondition(status, &v1.PodCondition{Type: v1.PodScheduled, Status: v1.ConditionFalse, Reason: v1.PodReasonUnschedulable,
 		Message: message})
 	if err := util.PatchPodStatus(ctx, s.handle.ClientSet(), pod.Name, pod.Namespace, &pod.Status, status); err != nil {
-		klog.FromContext(ctx).Error(err, "Could not write why a pod waits", "pod", klog.KObj(pod))
+		klog.FromContext(ctx).Error(err, "Failed to write the condition of a pending pod", "pod", klog.KObj(pod))
 	}
 }
 
-// explainLabels tells a pod whose labels name no member of a gang that it is held, once. It counts for no gang.
-func (s *State) explainLabels(ctx context.Context, pod *v1.Pod, mistake error) {
-	why := reason.Reason{Token: reason.Misconfigured, Text: mistake.Error()}
+// reportInvalidLabels writes, once, that a pod is held because its labels name no member of a gang. It belongs to no gang.
+func (s *State) reportInvalidLabels(ctx context.Context, pod *v1.Pod, invalid error) {
+	why := reason.Reason{Token: reason.Misconfigured, Text: invalid.Error()}
 	if _, condition := podutil.GetPodCondition(&pod.Status, v1.PodScheduled); condition != nil && condition.Message == why.Message() {
 		return
 	}
-	metrics.verdicts.WithLabelValues(string(why.Token)).Inc()
+	metrics.StatusChanges.WithLabelValues(string(why.Token)).Inc()
 	if recorder := s.handle.EventRecorder(); recorder != nil {
 		recorder.Eventf(pod, nil, v1.EventTypeWarning, string(why.Token), "Scheduling", "%s", why.Message())
 	}
-	s.tell(ctx, pod, why.Message())
+	s.writeCondition(ctx, pod, why.Message())
 }
 
-// arrival is for how long members may arrive one after the other before anybody is told that some are missing: an event and a write
-// for every gang that is just being created would tell nobody anything.
-const arrival = 500 * time.Millisecond
+// arrivalPeriod is for how long members may be created one after the other before the missing ones are reported: an event and a write
+// for every gang that is just being created would have no use.
+const arrivalPeriod = 500 * time.Millisecond
 
-// stillArriving reports whether a gang has lacked members for a moment only, and looks again when that is over.
-func (s *State) stillArriving(v *view) bool {
+// membersArriving reports whether a member of a gang was created a moment ago; the gang is tried again when that is over.
+func (s *State) membersArriving(v *view) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	r := s.record(v.key)
-	if present := len(v.bound) + len(v.asking); present != r.present {
-		r.present, r.arrived = present, s.clock.Now()
+	if present := len(v.bound) + len(v.pending); present != r.present {
+		r.present, r.presentChanged = present, s.clock.Now()
 	}
-	left := arrival - s.clock.Since(r.arrived)
+	left := arrivalPeriod - s.clock.Since(r.presentChanged)
 	if left > 0 {
-		s.wake.gang(v.key, left)
+		s.requeue.Gang(v.key, left)
 	}
 	return left > 0
 }
 
 // Report is one gang on /debug/gangs.
 type Report struct {
-	Gang    string            `json:"gang"`
-	Reason  reason.Token      `json:"reason,omitempty"`
-	Message string            `json:"message,omitempty"`
-	Waiting float64           `json:"waitingSeconds,omitempty"`
-	Passed  int               `json:"bypasses,omitempty"`
-	Bound   map[string]string `json:"bound,omitempty"`   // pod to node
-	Planned map[string]string `json:"planned,omitempty"` // pod to node
-	Asking  []string          `json:"asking,omitempty"`  // pods without a node
+	Gang     string            `json:"gang"`
+	Reason   reason.Token      `json:"reason,omitempty"`
+	Message  string            `json:"message,omitempty"`
+	Waiting  float64           `json:"waitingSeconds,omitempty"`
+	Bypasses int               `json:"bypasses,omitempty"`
+	Bound    map[string]string `json:"bound,omitempty"`   // pod to node
+	Planned  map[string]string `json:"planned,omitempty"` // pod to node
+	Pending  []string          `json:"pending,omitempty"` // pods with neither
 }
 
 // Reports of all gangs that have a pod, by name.
 func (s *State) Reports() []Report {
 	var reports []Report
-	for _, key := range s.ledger.Gangs() {
+	for _, key := range s.gangPods.Gangs() {
 		v := s.view(key)
 		report := Report{Gang: key.String(), Bound: map[string]string{}, Planned: map[string]string{}}
 		for _, pod := range v.bound {
 			report.Bound[pod.Name] = pod.Node
 		}
-		for _, pod := range v.asking {
-			if seat, seated := v.seats[pod.UID]; seated {
-				report.Planned[pod.Name] = seat.Node
+		for _, pod := range v.pending {
+			if assignment, assigned := v.assignments[pod.UID]; assigned {
+				report.Planned[pod.Name] = assignment.Node
 			} else {
-				report.Asking = append(report.Asking, pod.Name)
+				report.Pending = append(report.Pending, pod.Name)
 			}
 		}
 		s.mu.RLock()
-		if r := s.records[key]; r != nil && len(report.Asking)+len(report.Planned) > 0 && r.verdict.Token != "" {
-			report.Reason, report.Message, report.Passed = r.verdict.Token, r.verdict.Message(), r.bypassed
-			if r.verdict.Token.Claims() {
-				report.Waiting = s.clock.Since(r.since).Seconds()
+		if r := s.records[key]; r != nil && len(report.Pending)+len(report.Planned) > 0 && r.status.Token != "" {
+			report.Reason, report.Message, report.Bypasses = r.status.Token, r.status.Message(), r.bypassed
+			if r.status.Token.ClaimsCapacity() {
+				report.Waiting = s.clock.Since(r.pendingSince).Seconds()
 			}
 		}
 		s.mu.RUnlock()
@@ -188,10 +191,10 @@ func (s *State) Reports() []Report {
 // ServeHTTP answers /debug/gangs; ?gang=namespace/job asks for one.
 func (s *State) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	reports := s.Reports()
-	if asked := request.URL.Query().Get("gang"); asked != "" {
-		reports = slices.DeleteFunc(reports, func(r Report) bool { return r.Gang != asked })
+	if key := request.URL.Query().Get("gang"); key != "" {
+		reports = slices.DeleteFunc(reports, func(r Report) bool { return r.Gang != key })
 		if len(reports) == 0 {
-			http.Error(w, fmt.Sprintf("no gang %s has a pod; /debug/gangs lists all", strings.ToValidUTF8(asked, "?")), http.StatusNotFound)
+			http.Error(w, fmt.Sprintf("no gang %s has a pod; /debug/gangs lists all", strings.ToValidUTF8(key, "?")), http.StatusNotFound)
 			return
 		}
 	}
@@ -199,4 +202,25 @@ func (s *State) ServeHTTP(w http.ResponseWriter, request *http.Request) {
 	encoder := json.NewEncoder(w)
 	encoder.SetIndent("", "  ")
 	_ = encoder.Encode(reports)
+}
+
+// serve /debug/gangs until the scheduler ends.
+func (s *State) serve(ctx context.Context, address string) {
+	logger := klog.FromContext(ctx)
+	mux := http.NewServeMux()
+	mux.Handle("GET /debug/gangs", s)
+	server := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	listener, err := net.Listen("tcp", address)
+	if err != nil {
+		logger.Error(err, "Failed to serve /debug/gangs; set debugAddress of CoachGang to a free address, or to the empty string")
+		return
+	}
+	go func() {
+		<-ctx.Done()
+		_ = server.Close()
+	}()
+	logger.Info("Serving /debug/gangs", "address", listener.Addr())
+	if err := server.Serve(listener); err != nil && !errors.Is(err, http.ErrServerClosed) {
+		logger.Error(err, "Stopped serving /debug/gangs")
+	}
 }

@@ -3,121 +3,47 @@ package plugin
 import (
 	"context"
 	"slices"
-	"sync/atomic"
 	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
 
 	"coach.dev/scheduler-plugins/pkg/backfill"
 	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
 	"coach.dev/scheduler-plugins/pkg/order"
+	"coach.dev/scheduler-plugins/pkg/plugin/requeue"
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
 
-// waker brings pods back to the scheduling queue. Informer handlers, hints and plans only say which gang may have become
-// schedulable; one goroutine works that off, so nobody calls the queue from inside it, and many calls for one gang are one.
-type waker struct {
-	state *State
-	queue workqueue.TypedDelayingInterface[identity.Key]
-	news  atomic.Int64 // how often room came free, or the nodes changed
-}
+var _ requeue.Handler = &State{}
 
-// Keys for news that is about no gang in particular; no namespace is named like this.
-var (
-	roomCameFree = identity.Key{Job: "room"}
-	nodeChanged  = identity.Key{Job: "node"} // even a gang that no node could hold may have a place now
-	bindingsDone = identity.Key{Job: "turn"} // the next gang may be planned
-	allTried     = identity.Key{Job: "all"}  // no needed member is on its way to a plan
-)
-
-func newWaker(s *State) *waker {
-	return &waker{state: s, queue: workqueue.NewTypedDelayingQueue[identity.Key]()}
-}
-
-func (w *waker) gang(key identity.Key, after time.Duration) { w.queue.AddAfter(key, after) }
-
-// room came free somewhere, or a claim on it ended.
-func (w *waker) room() {
-	w.news.Add(1)
-	w.others()
-}
-
-func (w *waker) node() {
-	w.news.Add(1)
-	w.queue.AddAfter(nodeChanged, burst)
-}
-
-// others that wait for room are looked at. Events come in bursts, and one look after the burst is enough.
-func (w *waker) others() { w.queue.AddAfter(roomCameFree, burst) }
-
-// turn comes to the next gang when pods are bound or plans are given up.
-func (w *waker) turn() { w.queue.AddAfter(bindingsDone, burst) }
-
-// wanted members may be placed.
-func (w *waker) wanted() { w.queue.AddAfter(allTried, burst) }
-
-const burst = 10 * time.Millisecond
-
-func (w *waker) run(ctx context.Context) {
-	go func() {
-		<-ctx.Done()
-		w.queue.ShutDown()
-	}()
-	for {
-		key, shutdown := w.queue.Get()
-		if shutdown {
-			return
-		}
-		switch key {
-		case roomCameFree, nodeChanged:
-			for _, waiting := range w.state.waiters(key == nodeChanged) {
-				w.activate(ctx, waiting)
-			}
-		case allTried:
-			for _, hungry := range w.state.hungry() {
-				w.activate(ctx, hungry)
-			}
-		case bindingsDone:
-			for next, waits := w.state.next(); waits; next, waits = w.state.next() {
-				w.activate(ctx, next)
-			}
-		default:
-			w.activate(ctx, key)
-		}
-		w.queue.Done(key)
-	}
-}
-
-// activate the pods of a gang that can do something: those with a seat, or the one that plans, or the wanted ones.
-func (w *waker) activate(ctx context.Context, key identity.Key) {
-	s := w.state
-	s.returned(key, false)
+// Activate the pods of a gang that can proceed: those with an assignment, or the one that plans, or the optional ones.
+func (s *State) Activate(ctx context.Context, key identity.Key) {
+	s.endReturn(key, false)
 	v := s.view(key)
 	var candidates []gangstate.Pod
-	for _, pod := range v.asking {
-		if seat, seated := v.seats[pod.UID]; seated && seat.State == gangstate.Planned {
+	for _, pod := range v.pending {
+		if assignment, assigned := v.assignments[pod.UID]; assigned && assignment.Phase == gangstate.Planned {
 			candidates = append(candidates, pod)
 		}
 	}
-	if s.profileOf(v.asking) == thesisProfile {
-		if candidates = nil; s.typesPresent(identity.Member{Gang: key, Role: v.asking[0].Role}) {
-			candidates = v.asking
+	if s.profileOf(v.pending) == thesisProfile {
+		if candidates = nil; s.thesis.AllTypesPresent(identity.Member{Gang: key, Role: v.pending[0].Role}) {
+			candidates = v.pending
 		}
-	} else if v.object != nil && len(v.offered) > 0 {
+	} else if v.object != nil && len(v.schedulable) > 0 {
 		if v.missing.Total() > 0 {
 			candidates = append(candidates, v.first())
 		} else {
-			candidates = append(candidates, v.offered...)
+			candidates = append(candidates, v.schedulable...)
 		}
 	}
-	if v.object != nil && v.mistake == "" && v.missing.Total() == 0 {
-		s.settled(key, nil) // it may have waited for members that are not needed any more
+	if v.object != nil && v.invalid == "" && v.missing.Total() == 0 {
+		s.clearPending(key, nil) // it may have waited for members that are not required any more
 	}
-	s.explainGate(ctx, &v)
-	if objects := s.objectsOf(candidates); len(objects) > 0 {
+	s.reportHeld(ctx, &v)
+	if objects := s.podObjects(candidates); len(objects) > 0 {
 		s.handle.Activate(klog.FromContext(ctx), objects)
 	}
 }
@@ -136,22 +62,22 @@ func (s *State) profileOf(pods []gangstate.Pod) profile {
 	return s.profiles[object.Spec.SchedulerName]
 }
 
-// waiters are the gangs to wake when room came free, in queue order. Under the strict policy that is the first alone: when it
-// has started, or turned out not to wait for room, it wakes the next; so a free core costs one plan and not one for each. hopeless
-// adds the gangs that no cluster of these nodes could hold.
-func (s *State) waiters(hopeless bool) []identity.Key {
+// PendingGangs gives the gangs to try again when capacity was freed, in queue order. Under the strict policy that is the first alone:
+// when it has started, or does not wait for capacity, the next one is tried; so freed capacity costs one plan and not one for
+// each gang. withNeverFits adds the gangs that no cluster of these nodes could hold.
+func (s *State) PendingGangs(withNeverFits bool) []identity.Key {
 	type waiter struct {
 		key   identity.Key
 		order order.Key
 	}
 	var waiting []waiter
-	var hungry []identity.Key
+	var others []identity.Key
 	s.mu.RLock()
 	for key, r := range s.records {
-		if token := r.verdict.Token; token.Claims() || token == reason.ShadowReserved {
+		if token := r.status.Token; token.ClaimsCapacity() || token == reason.ShadowReserved {
 			waiting = append(waiting, waiter{key, r.order})
-		} else if r.hungry || (hopeless && token == reason.NeverFits) {
-			hungry = append(hungry, key)
+		} else if r.lacksOptional || (withNeverFits && token == reason.NeverFits) {
+			others = append(others, key)
 		}
 	}
 	s.mu.RUnlock()
@@ -161,121 +87,105 @@ func (s *State) waiters(hopeless bool) []identity.Key {
 		}
 		return 1
 	})
-	if s.knobs.Backfill == backfill.Strict && len(waiting) > 1 {
+	if s.args.Backfill == backfill.Strict && len(waiting) > 1 {
 		waiting = waiting[:1]
 	}
-	keys := make([]identity.Key, 0, len(waiting)+len(hungry))
+	keys := make([]identity.Key, 0, len(waiting)+len(others))
 	for _, w := range waiting {
 		keys = append(keys, w.key)
 	}
-	return append(keys, hungry...)
+	return append(keys, others...)
 }
 
-// hungry gangs have wanted members without a place.
-func (s *State) hungry() []identity.Key {
+// GangsLackingOptional gives the gangs that have optional members without a node and wait for nothing else.
+func (s *State) GangsLackingOptional() []identity.Key {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	var hungry []identity.Key
+	var gangs []identity.Key
 	for key, r := range s.records {
-		if r.hungry && !r.verdict.Token.Claims() {
-			hungry = append(hungry, key)
+		if r.lacksOptional && !r.status.Token.ClaimsCapacity() {
+			gangs = append(gangs, key)
 		}
 	}
-	return hungry
+	return gangs
 }
 
-// heal looks again at everybody who waits, however it came about that nothing woke them, and drops plans that never came to an
-// end. It also forgets the queue keys of pods that are gone; a key outlives its pod by a round, since the queue may hold it longer.
-func (s *State) heal(ctx context.Context) {
-	every := time.Duration(s.knobs.HealSeconds * float64(time.Second))
-	ticker := s.clock.NewTicker(every)
+// NextDeferred is the next gang that backpressure lets through.
+func (s *State) NextDeferred() (identity.Key, bool) { return s.limiter.Next() }
+
+// resync tries all pending gangs again from time to time, in case an event was missed, and drops plans that never ended.
+func (s *State) resync(ctx context.Context) {
+	period := time.Duration(s.args.ResyncSeconds * float64(time.Second))
+	ticker := s.clock.NewTicker(period)
 	defer ticker.Stop()
-	gone := map[string]bool{}
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C():
 		}
-		for _, key := range s.ledger.Stale(s.clock.Now(), every+2*time.Duration(s.knobs.PermitSeconds*float64(time.Second))) {
-			s.drop(ctx, s.handle, key, 0)
+		for _, key := range s.gangPods.StalePlans(s.clock.Now(), period+2*time.Duration(s.args.PermitSeconds*float64(time.Second))) {
+			s.dropPlan(key, 0)
 		}
-		for _, key := range s.ledger.Gangs() {
-			s.wake.gang(key, 0)
+		for _, key := range s.gangPods.Gangs() {
+			s.requeue.Gang(key, 0)
 		}
-		s.wake.turn()
-		gone = s.sweep(gone)
+		s.requeue.Deferred(0)
+		s.queue.Prune(s.gangPods.Has)
 	}
 }
 
-// sweep forgets the keys of pods that were gone in the last round already, and returns those that are gone now.
-func (s *State) sweep(before map[string]bool) map[string]bool {
-	gone := map[string]bool{}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for uid := range s.keys {
-		switch {
-		case s.ledger.Knows(string(uid)):
-		case before[string(uid)]:
-			delete(s.keys, uid)
-		default:
-			gone[string(uid)] = true
-		}
-	}
-	return gone
-}
-
-// observe a pod that was added or changed.
-func (s *State) observe(ctx context.Context, pod *v1.Pod) {
+// podChanged handles a pod that was added or changed.
+func (s *State) podChanged(ctx context.Context, object *v1.Pod) {
 	s.mu.RLock()
-	kind, scheduled := s.profiles[pod.Spec.SchedulerName]
+	kind, scheduled := s.profiles[object.Spec.SchedulerName]
 	s.mu.RUnlock()
-	entry, ours := podOf(pod)
+	pod, ours := gangPod(object)
 	if !ours {
-		if _, meant, mistake := identity.Of(pod.Namespace, pod.Labels); meant && mistake != nil && kind == coachProfile && pod.Spec.NodeName == "" {
-			go s.explainLabels(ctx, pod, mistake)
+		if _, labelled, err := identity.Of(object.Namespace, object.Labels); labelled && err != nil && kind == coachProfile && object.Spec.NodeName == "" {
+			go s.reportInvalidLabels(ctx, object, err)
 		}
 		return
 	}
-	if entry.Node == "" && (!scheduled || len(pod.Spec.SchedulingGates) > 0) {
-		return // somebody else will place it, or open its gates; until then it is nobody here
+	if pod.Node == "" && (!scheduled || len(object.Spec.SchedulingGates) > 0) {
+		return // for another scheduler, or behind a scheduling gate: no member until it is bound or the gate is removed
 	}
-	if s.ledger.Observe(entry, s.clock.Now()) { // a change of its status alone, such as our own verdict, is no news
-		s.wake.gang(entry.Gang, 0)
-		s.wake.turn()
+	if s.gangPods.Update(pod, s.clock.Now()) { // not if only its status changed, as by this scheduler's own conditions
+		s.requeue.Gang(pod.Gang, 0)
+		s.requeue.Deferred(0)
 	}
 }
 
-// forget a pod that is gone. A plan that counted on it is void.
-func (s *State) forget(ctx context.Context, pod *v1.Pod) {
-	seat, seated := s.ledger.SeatOf(string(pod.UID))
-	entry, ours := s.ledger.Forget(string(pod.UID), s.clock.Now())
+// podDeleted handles a pod that is gone. A plan that counted on it is dropped.
+func (s *State) podDeleted(object *v1.Pod) {
+	assignment, assigned := s.gangPods.AssignmentOf(string(object.UID))
+	pod, ours := s.gangPods.Delete(string(object.UID), s.clock.Now())
 	if ours {
-		if seated && !seat.Wanted && seat.State != gangstate.Released {
-			s.drop(ctx, s.handle, entry.Gang, 0)
+		if assigned && !assignment.Optional && assignment.Phase != gangstate.Permitted {
+			s.dropPlan(pod.Gang, 0)
 		}
-		s.clear(entry.Gang)
-		s.wake.gang(entry.Gang, 0)
-		s.drains.look(entry.Gang, 0)
+		s.forgetGang(pod.Gang)
+		s.requeue.Gang(pod.Gang, 0)
+		s.preemption.queue.AddAfter(pod.Gang, 0)
 	}
-	if pod.Spec.NodeName != "" || ours {
-		s.wake.room()
-		s.wake.turn()
+	if object.Spec.NodeName != "" || ours {
+		s.requeue.CapacityFreed()
+		s.requeue.Deferred(0)
 	}
 }
 
-// clear what is remembered of a gang without pods.
-func (s *State) clear(key identity.Key) {
-	if bound, asking, _ := s.ledger.Members(key); len(bound)+len(asking) > 0 {
+// forgetGang deletes the record of a gang without pods.
+func (s *State) forgetGang(key identity.Key) {
+	if bound, pending, _ := s.gangPods.Members(key); len(bound)+len(pending) > 0 {
 		return
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if r := s.records[key]; r != nil && r.absent != nil {
-		s.records[key] = &record{absent: r.absent, order: r.order, since: r.since}
+	if r := s.records[key]; r != nil && r.returning != nil {
+		s.records[key] = &record{returning: r.returning, order: r.order, pendingSince: r.pendingSince}
 	} else {
 		delete(s.records, key)
 	}
-	delete(s.since, key)
-	s.tried(key)
+	s.mu.Unlock()
+	s.thesis.Forget(key)
+	s.limiter.Done(key)
 }

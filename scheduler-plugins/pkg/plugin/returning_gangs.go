@@ -7,90 +7,89 @@ import (
 
 	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/order"
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
 
-// absence of a preempted gang: its pods are deleted, and its functions have not made them again. For a while it keeps its place in the
-// queue, by the pods that it had, or whoever came later would take the room that is left while its controllers are at work.
-// A scheduler that starts again in this time does not remember it.
-type absence struct {
+// returningGang is a preempted gang whose pods are deleted and not recreated yet. For a while it keeps its place in the queue, with the
+// pods that it had; without that, younger gangs would take the remaining capacity while its controllers recreate the pods. A scheduler
+// that restarts in this time does not remember it.
+type returningGang struct {
 	pods    []gangstate.Pod
 	objects map[string]*v1.Pod // by namespace/name
-	until   time.Time          // zero: some of the pods still hold their room
+	until   time.Time          // zero: some of the pods still hold their capacity
 }
 
-func (a *absence) claims(now time.Time) bool { return a != nil && now.Before(a.until) }
+func (r *returningGang) claimsCapacity(now time.Time) bool { return r != nil && now.Before(r.until) }
 
-// remember the members of a gang whose pods are about to be deleted.
-func (s *State) remember(key identity.Key, bound []gangstate.Pod, objects map[string]*v1.Pod) {
-	if s.knobs.ReturnSeconds == 0 || len(bound) == 0 {
+// claimsCapacity reports whether the gang claims capacity that gangs behind it could use.
+func (r *record) claimsCapacity(now time.Time) bool {
+	return r.status.Token.ClaimsCapacity() || r.returning.claimsCapacity(now)
+}
+
+// keepPlace of a gang whose pods are about to be deleted.
+func (s *State) keepPlace(key identity.Key, bound []gangstate.Pod, objects map[string]*v1.Pod) {
+	if s.args.ReturnSeconds == 0 || len(bound) == 0 {
 		return
 	}
 	v := s.view(key)
 	at := s.order(&v)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.record(key); r.absent == nil { // else this is the second try, and some are gone
-		r.absent, r.order = &absence{pods: bound, objects: objects}, at
+	if r := s.record(key); r.returning == nil { // else this is a retry, and some pods are gone
+		r.returning, r.order = &returningGang{pods: bound, objects: objects}, at
 	}
 }
 
-// left begins the time in which a gang may come back: its last pod is gone.
-func (s *State) left(key identity.Key) {
-	limit := time.Duration(s.knobs.ReturnSeconds * float64(time.Second))
+// startReturn begins the time in which a gang may come back: its last pod is gone.
+func (s *State) startReturn(key identity.Key) {
+	limit := time.Duration(s.args.ReturnSeconds * float64(time.Second))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if r := s.records[key]; r != nil && r.absent != nil && r.absent.until.IsZero() {
-		r.since = s.clock.Now()
-		r.absent.until = r.since.Add(limit)
-		s.wake.gang(key, limit)
+	if r := s.records[key]; r != nil && r.returning != nil && r.returning.until.IsZero() {
+		r.pendingSince = s.clock.Now()
+		r.returning.until = r.pendingSince.Add(limit)
+		s.requeue.Gang(key, limit)
 	}
 }
 
-// returned ends an absence whose time is over, or in any case; those that it kept waiting are looked at.
-func (s *State) returned(key identity.Key, anyhow bool) {
+// endReturn of a gang whose time is over, or, with force, of any; gangs that waited for it are tried again.
+func (s *State) endReturn(key identity.Key, force bool) {
 	now := s.clock.Now()
 	s.mu.Lock()
 	r := s.records[key]
-	over := r != nil && r.absent != nil && (anyhow || (!r.absent.until.IsZero() && !r.absent.claims(now)))
+	over := r != nil && r.returning != nil && (force || (!r.returning.until.IsZero() && !r.returning.claimsCapacity(now)))
 	if over {
-		r.absent = nil
-	} else if r != nil && r.absent.claims(now) {
-		s.wake.gang(key, r.absent.until.Sub(now)) // of two calls to wake one gang later the queue keeps the earlier
+		r.returning = nil
+	} else if r != nil && r.returning.claimsCapacity(now) {
+		s.requeue.Gang(key, r.returning.until.Sub(now)) // of two times for one gang the queue keeps the earlier
 	}
 	s.mu.Unlock()
 	if over {
-		s.clear(key)
-		s.wake.room()
+		s.forgetGang(key)
+		s.requeue.CapacityFreed()
 	}
 }
 
-// recall adds to the view of an absent gang the pods that it needs and has not made again, as they were.
-func (v *view) recall(a *absence) {
-	there := map[string]bool{}
-	for _, list := range [][]gangstate.Pod{v.bound, v.asking} {
+// addReturning adds to a view the deleted pods that the gang requires and has not recreated yet.
+func (v *view) addReturning(returning *returningGang) {
+	exists := map[string]bool{}
+	for _, list := range [][]gangstate.Pod{v.bound, v.pending} {
 		for _, pod := range list {
-			there[pod.Name] = true
+			exists[pod.Name] = true
 		}
 	}
-	lacking := v.lacking()
-	for _, pod := range a.pods {
-		if i := rank(pod.Role); lacking[i] > 0 && !there[pod.Name] {
-			lacking[i]--
+	uncreated := v.uncreated()
+	for _, pod := range returning.pods {
+		if i := rank(pod.Role); uncreated[i] > 0 && !exists[pod.Name] {
+			uncreated[i]--
 			pod.Node = ""
-			v.asking, v.offered = append(v.asking, pod), append(v.offered, pod)
+			v.pending, v.schedulable = append(v.pending, pod), append(v.schedulable, pod)
 		}
 	}
-	v.recalled = a.objects
+	v.returningPods = returning.objects
 }
 
-// awaited is the wait of a gang that keeps its place although its pods are not there.
-func (v *view) awaited() reason.Reason {
+// returningReason is why a gang that keeps its place waits.
+func (v *view) returningReason() reason.Reason {
 	return reason.Reason{Token: reason.WaitingMembers, Missing: v.missing.Short(), Text: "was preempted, waits for its pods"}
-}
-
-// claim gives the place in the queue of a gang that has a claim on room that those behind it could take.
-func (r *record) claim(now time.Time) (order.Key, bool) {
-	return r.order, r.verdict.Token.Claims() || r.absent.claims(now)
 }

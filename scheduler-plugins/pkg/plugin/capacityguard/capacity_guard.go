@@ -1,86 +1,67 @@
-package plugin
+// Package capacityguard keeps pods off capacity that a plan reserves for a gang.
+package capacityguard
 
 import (
 	"context"
 	"fmt"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
+	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
+	"coach.dev/scheduler-plugins/pkg/plugin/snapshot"
 )
 
-// RoomName is the plugin for the other profiles of the same scheduler.
-const RoomName = "CoachRoom"
+// Name of the plugin, which is for profiles without gangs: the plugin of the coach profile filters by the same rule.
+const Name = "CoachCapacityGuard"
 
-// Room makes the other profiles of a scheduler respect the plans of its coach profile, for the milliseconds for which a plan keeps
-// room. It does nothing else: their pods are scheduled as if the other plugins were not there.
-type Room struct{ state *State }
+// Plugin makes the other profiles of a scheduler respect the plans of its coach profile, for the milliseconds for which a plan reserves
+// capacity. It does nothing else: their pods are scheduled as if Coach's plugins were not there.
+type Plugin struct{ gangPods *gangstate.Store }
 
 var (
-	_ fwk.FilterPlugin      = &Room{}
-	_ fwk.EnqueueExtensions = &Room{}
-	_ fwk.SignPlugin        = &Room{}
+	_ fwk.FilterPlugin      = &Plugin{}
+	_ fwk.EnqueueExtensions = &Plugin{}
+	_ fwk.SignPlugin        = &Plugin{}
 )
 
-// NewRoom makes the factory of the plugin.
-func (s *State) NewRoom(context.Context, runtime.Object, fwk.Handle) (fwk.Plugin, error) {
-	return &Room{state: s}, nil
-}
+// New guard of the plans in a store.
+func New(gangPods *gangstate.Store) *Plugin { return &Plugin{gangPods} }
 
 // Name of the plugin.
-func (r *Room) Name() string { return RoomName }
+func (p *Plugin) Name() string { return Name }
 
-// EventsToRegister: kept room ends as a bound pod of the gang, or by a pod that is called back, which counts as deleted.
-func (r *Room) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+// EventsToRegister: a reservation ends when the gang's pod is bound, or when its plan is dropped, which counts as a deleted pod.
+func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Add | fwk.Delete}}}, nil
 }
 
-// Filter keeps the room of plans.
-func (r *Room) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
-	return r.state.keepRoom(pod, info)
-}
-
-// SignPod lets the scheduler batch pods while no plan keeps room from them.
-func (r *Room) SignPod(context.Context, *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
-	if r.state.ledger.KeepsAny() {
-		return nil, fwk.NewStatus(fwk.Unschedulable, "a gang is being placed")
-	}
-	return nil, nil
-}
-
-// keepRoom of plans from a pod that is not of the gang: as for the scheduler's nominated pods, from those of the same priority and
-// below. For a pod with a seat it has nothing to say of its own gang.
-func (s *State) keepRoom(pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
-	if !s.ledger.KeepsAny() {
+// Filter rejects a node whose free capacity is reserved for another gang. As for the scheduler's nominated pods, a plan of lower
+// priority than the pod does not count.
+func (p *Plugin) Filter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) *fwk.Status {
+	if !p.gangPods.ReservesCapacity() {
 		return nil
 	}
 	member, _, _ := identity.Of(pod.Namespace, pod.Labels)
-	kept := s.ledger.Kept(info.Node().Name, member.Gang, priority(pod))
-	if kept == nil {
+	reserved := p.gangPods.PlannedRequests(info.Node().Name, member.Gang, corev1.PodPriority(pod))
+	if reserved == nil {
 		return nil
 	}
-	request := requestOf(pod)
-	for name, amount := range kept {
-		if need := request[name]; need > 0 && freeOf(info, name)-amount < need {
-			return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("room kept for a gang that is being placed: %d %s", amount, name))
+	requests := snapshot.Requests(pod)
+	for name, amount := range reserved {
+		if request := requests[name]; request > 0 && snapshot.Free(info, name)-amount < request {
+			return fwk.NewStatus(fwk.Unschedulable, fmt.Sprintf("capacity reserved for a gang that is being placed: %d %s", amount, name))
 		}
 	}
 	return nil
 }
 
-func freeOf(info fwk.NodeInfo, name string) int64 {
-	whole, used := info.GetAllocatable(), info.GetRequested()
-	switch name {
-	case cpu:
-		return whole.GetMilliCPU() - used.GetMilliCPU()
-	case memory:
-		return whole.GetMemory() - used.GetMemory()
-	case storage:
-		return whole.GetEphemeralStorage() - used.GetEphemeralStorage()
-	case pods:
-		return int64(whole.GetAllowedPodNumber() - len(info.GetPods()))
+// SignPod lets the scheduler batch pods while no plan reserves capacity.
+func (p *Plugin) SignPod(context.Context, *v1.Pod) ([]fwk.SignFragment, *fwk.Status) {
+	if p.gangPods.ReservesCapacity() {
+		return nil, fwk.NewStatus(fwk.Unschedulable, "a gang is being placed")
 	}
-	return whole.GetScalarResources()[v1.ResourceName(name)] - used.GetScalarResources()[v1.ResourceName(name)]
+	return nil, nil
 }

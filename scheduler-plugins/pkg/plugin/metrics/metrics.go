@@ -1,4 +1,5 @@
-package plugin
+// Package metrics has the metrics of the plugins, on the scheduler's own /metrics page.
+package metrics
 
 import (
 	"sync"
@@ -9,37 +10,29 @@ import (
 
 const subsystem = "coach"
 
-// metrics of the plugins, on the scheduler's own /metrics page.
-var metrics = struct {
-	verdicts  *basemetrics.CounterVec
-	planning  *basemetrics.Histogram
-	placed    *basemetrics.Counter
-	bypasses  *basemetrics.Counter
-	preempted *basemetrics.CounterVec
-	dropped   *basemetrics.Counter
-}{
-	verdicts: basemetrics.NewCounterVec(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "gang_verdicts_total",
-		Help: "Verdicts on gangs that changed, by reason."}, []string{"reason"}),
-	planning: basemetrics.NewHistogram(&basemetrics.HistogramOpts{Subsystem: subsystem, Name: "gang_plan_seconds",
-		Help: "Time to plan one gang on one snapshot.", Buckets: basemetrics.ExponentialBuckets(0.0001, 2, 14)}),
-	placed: basemetrics.NewCounter(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "gang_plans_total",
-		Help: "Plans that gave every needed member of a gang a node."}),
-	bypasses: basemetrics.NewCounter(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "backfill_bypasses_total",
-		Help: "Gangs that passed another one waiting for room."}),
-	preempted: basemetrics.NewCounterVec(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "preempted_gangs_total",
-		Help: "Gangs that gave way to another one, by policy."}, []string{"policy"}),
-	dropped: basemetrics.NewCounter(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "dropped_plans_total",
-		Help: "Plans that were given up before all needed members were on their nodes."}),
-}
+var (
+	StatusChanges = basemetrics.NewCounterVec(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "gang_status_changes_total",
+		Help: "Changes of a gang's scheduling status, by reason."}, []string{"reason"})
+	PlanSeconds = basemetrics.NewHistogram(&basemetrics.HistogramOpts{Subsystem: subsystem, Name: "gang_plan_seconds",
+		Help: "Time to plan one gang on one snapshot.", Buckets: basemetrics.ExponentialBuckets(0.0001, 2, 14)})
+	Plans = basemetrics.NewCounter(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "gang_plans_total",
+		Help: "Plans that gave every required member of a gang a node."})
+	DroppedPlans = basemetrics.NewCounter(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "dropped_plans_total",
+		Help: "Plans dropped before all required members were reserved."})
+	Bypasses = basemetrics.NewCounter(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "backfill_bypasses_total",
+		Help: "Gangs that started before an earlier one that waits for capacity."})
+	PreemptedGangs = basemetrics.NewCounterVec(&basemetrics.CounterOpts{Subsystem: subsystem, Name: "preempted_gangs_total",
+		Help: "Gangs preempted for another one, by policy."}, []string{"policy"})
+)
 
 var registerOnce sync.Once
 
-// register the metrics; unbound gives the core-seconds for which room was taken by pods that were not bound.
-func register(unbound func() (held, binding float64)) {
+// Register the metrics; unbound gives the core-seconds for which capacity was reserved for pods that were not bound.
+func Register(unbound func() (held, binding float64)) {
 	registerOnce.Do(func() {
-		legacyregistry.MustRegister(metrics.verdicts, metrics.planning, metrics.placed, metrics.bypasses, metrics.preempted, metrics.dropped)
+		legacyregistry.MustRegister(StatusChanges, PlanSeconds, Plans, DroppedPlans, Bypasses, PreemptedGangs)
 		legacyregistry.CustomMustRegister(&unboundCollector{desc: basemetrics.NewDesc("coach_reserved_unbound_core_seconds_total",
-			"Core-seconds of room taken by pods that were not bound: held for the plan, or while the API server was told of the binding.",
+			"Core-seconds of capacity reserved for pods that were not bound: held by a plan, or while the binding was in progress.",
 			[]string{"phase"}, nil, basemetrics.ALPHA, ""), read: unbound})
 	})
 }

@@ -1,4 +1,4 @@
-package plugin
+package snapshot
 
 import (
 	"maps"
@@ -9,84 +9,77 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// picture keeps what the nodes looked like at the last plan, so that the next one reads only those that changed: of 5,000 nodes a few. Only
-// the scheduling cycle uses it, which is one goroutine.
-type picture struct {
-	given      []fwk.NodeInfo // in the order of the scheduler's snapshot, with
-	objects    []*v1.Node     // the object that each had
-	names      []string       // from here on by name
-	infos      []fwk.NodeInfo
-	dimensions []string
-	capacity   [][]int64
-	free       []int64 // capacity less what all pods request, node by node
-	read       []int64 // the generation of each node that free is about
+// NodeCache keeps capacity and requests of the nodes from one plan to the next, so that a plan reads only the nodes that changed: a few
+// of 5,000. Only the scheduling cycle uses it, which is one goroutine.
+type NodeCache struct {
+	given       []fwk.NodeInfo // in the order of the scheduler's snapshot
+	objects     []*v1.Node     // the object that each of them had
+	names       []string       // this and what follows is sorted by node name
+	infos       []fwk.NodeInfo
+	dimensions  []string
+	capacity    [][]int64
+	free        []int64 // capacity less what all pods request, node by node
+	generations []int64 // of each node, when its part of free was computed
 }
 
-// of the nodes as they are now.
-func (p *picture) of(nodes []fwk.NodeInfo) *picture {
-	same := len(nodes) == len(p.given)
+// update the cache to the nodes of a scheduling cycle.
+func (c *NodeCache) update(nodes []fwk.NodeInfo) *NodeCache {
+	same := len(nodes) == len(c.given)
 	for i := 0; same && i < len(nodes); i++ {
-		same = nodes[i] == p.given[i] && nodes[i].Node() == p.objects[i]
+		same = nodes[i] == c.given[i] && nodes[i].Node() == c.objects[i]
 	}
 	if !same {
-		p.draw(nodes)
+		c.rebuild(nodes)
 	}
-	for i, info := range p.infos {
-		if generation := info.GetGeneration(); p.read[i] != generation {
-			p.look(i)
-			p.read[i] = generation
+	for i, info := range c.infos {
+		if generation := info.GetGeneration(); c.generations[i] != generation {
+			c.updateFree(i)
+			c.generations[i] = generation
 		}
 	}
-	return p
+	return c
 }
 
-// draw anew: a node came, went, or changed its object.
-func (p *picture) draw(nodes []fwk.NodeInfo) {
-	*p = picture{given: slices.Clone(nodes), infos: slices.Clone(nodes), objects: make([]*v1.Node, len(nodes))}
+// rebuild the cache when a node was added, removed, or has another object.
+func (c *NodeCache) rebuild(nodes []fwk.NodeInfo) {
+	*c = NodeCache{given: slices.Clone(nodes), infos: slices.Clone(nodes), objects: make([]*v1.Node, len(nodes))}
 	for i, info := range nodes {
-		p.objects[i] = info.Node()
+		c.objects[i] = info.Node()
 	}
-	slices.SortFunc(p.infos, func(a, b fwk.NodeInfo) int { return strings.Compare(a.Node().Name, b.Node().Name) })
+	slices.SortFunc(c.infos, func(a, b fwk.NodeInfo) int { return strings.Compare(a.Node().Name, b.Node().Name) })
 	extended := map[string]bool{}
-	for _, info := range p.infos {
+	for _, info := range c.infos {
 		for name := range info.GetAllocatable().GetScalarResources() {
 			extended[string(name)] = true
 		}
 	}
-	p.dimensions = slices.Concat([]string{cpu, memory}, slices.Sorted(maps.Keys(extended)), []string{storage, pods})
-	width := len(p.dimensions)
-	p.free, p.read = make([]int64, width*len(nodes)), make([]int64, len(nodes))
+	c.dimensions = slices.Concat([]string{cpu, memory}, slices.Sorted(maps.Keys(extended)), []string{storage, pods})
+	width := len(c.dimensions)
+	c.free, c.generations = make([]int64, width*len(nodes)), make([]int64, len(nodes))
 	slab := make([]int64, width*len(nodes))
-	for i, info := range p.infos {
-		whole := slab[i*width : (i+1)*width : (i+1)*width]
-		allocatable := info.GetAllocatable()
-		whole[0], whole[1] = allocatable.GetMilliCPU(), allocatable.GetMemory()
-		for d := 2; d < width-2; d++ {
-			whole[d] = allocatable.GetScalarResources()[v1.ResourceName(p.dimensions[d])]
+	for i, info := range c.infos {
+		capacity := slab[i*width : (i+1)*width : (i+1)*width]
+		for d, name := range c.dimensions {
+			capacity[d] = allocatable(info, name)
 		}
-		whole[width-2], whole[width-1] = allocatable.GetEphemeralStorage(), int64(allocatable.GetAllowedPodNumber())
-		p.names, p.capacity = append(p.names, info.Node().Name), append(p.capacity, whole)
-		p.read[i] = -1
+		c.names, c.capacity = append(c.names, info.Node().Name), append(c.capacity, capacity)
+		c.generations[i] = -1
 	}
 }
 
-// look at what is free on one node.
-func (p *picture) look(i int) {
-	width := len(p.dimensions)
-	free, whole, requested := p.free[i*width:(i+1)*width], p.capacity[i], p.infos[i].GetRequested()
-	free[0], free[1] = whole[0]-requested.GetMilliCPU(), whole[1]-requested.GetMemory()
-	for d := 2; d < width-2; d++ {
-		free[d] = whole[d] - requested.GetScalarResources()[v1.ResourceName(p.dimensions[d])]
+// updateFree computes what is free on one node.
+func (c *NodeCache) updateFree(i int) {
+	width := len(c.dimensions)
+	for d, name := range c.dimensions {
+		c.free[i*width+d] = c.capacity[i][d] - requested(c.infos[i], name)
 	}
-	free[width-2] = whole[width-2] - requested.GetEphemeralStorage()
-	free[width-1] = whole[width-1] - int64(len(p.infos[i].GetPods()))
 }
 
-// vectors of what is free, to be changed by whoever asked.
-func (p *picture) vectors() [][]int64 {
-	width := len(p.dimensions)
-	slab := slices.Clone(p.free)
-	vectors := make([][]int64, len(p.infos))
+// vectors of what is free, for the caller to change.
+func (c *NodeCache) vectors() [][]int64 {
+	width := len(c.dimensions)
+	slab := slices.Clone(c.free)
+	vectors := make([][]int64, len(c.infos))
 	for i := range vectors {
 		vectors[i] = slab[i*width : (i+1)*width : (i+1)*width]
 	}

@@ -1,111 +1,132 @@
-package plugin
+// Package thesisprofile is the plugin of the coach-thesis profile.
+package thesisprofile
 
 import (
 	"context"
+	"sync"
+	"time"
 
 	v1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/component-helpers/scheduling/corev1"
 	fwk "k8s.io/kube-scheduler/framework"
 
 	"coach.dev/scheduler-plugins/pkg/gangstate"
 	"coach.dev/scheduler-plugins/pkg/identity"
 	"coach.dev/scheduler-plugins/pkg/order"
 	"coach.dev/scheduler-plugins/pkg/planner"
+	"coach.dev/scheduler-plugins/pkg/plugin/queuesort"
+	"coach.dev/scheduler-plugins/pkg/plugin/snapshot"
 	"coach.dev/scheduler-plugins/pkg/reason"
 	"coach.dev/scheduler-plugins/pkg/thesis"
 )
 
-// ThesisName is the plugin of the coach-thesis profile.
-const ThesisName = "CoachThesis"
+// Name of the plugin.
+const Name = "CoachThesis"
 
-// Thesis carries out algorithms 1 to 3 of the thesis (section 4.5) as they are printed: counts are ignored and nothing is
-// reserved. What it does not repeat are the faults of the thesis's program: state is read from the pods that exist, so it is gone
-// with them, and nothing is written while nodes are filtered in parallel.
-type Thesis struct{ state *State }
+// Plugin implements algorithms 1 to 3 of the thesis (section 4.5) as they are printed: counts are ignored and nothing is
+// reserved. It does not repeat the faults of the thesis's program: its state comes from the pods that exist, so it goes with them, and
+// nothing is written while nodes are filtered in parallel.
+type Plugin struct {
+	gangPods *gangstate.Store
+	queue    *queuesort.Plugin
+	synced   func() bool
+
+	mu      sync.Mutex
+	created map[identity.Key]time.Time // of the first pod of each job
+}
 
 var (
-	_ fwk.PreEnqueuePlugin  = &Thesis{}
-	_ fwk.PreFilterPlugin   = &Thesis{}
-	_ fwk.ScorePlugin       = &Thesis{}
-	_ fwk.EnqueueExtensions = &Thesis{}
+	_ fwk.PreEnqueuePlugin  = &Plugin{}
+	_ fwk.PreFilterPlugin   = &Plugin{}
+	_ fwk.ScorePlugin       = &Plugin{}
+	_ fwk.EnqueueExtensions = &Plugin{}
 )
 
-// NewThesis makes the factory of the plugin.
-func (s *State) NewThesis(ctx context.Context, _ runtime.Object, handle fwk.Handle) (fwk.Plugin, error) {
-	return &Thesis{state: s}, s.start(ctx, handle, thesisProfile)
+// New plugin; synced reports whether all pods that exist have been seen.
+func New(gangPods *gangstate.Store, queue *queuesort.Plugin, synced func() bool) *Plugin {
+	return &Plugin{gangPods: gangPods, queue: queue, synced: synced, created: map[identity.Key]time.Time{}}
 }
 
 // Name of the plugin.
-func (p *Thesis) Name() string { return ThesisName }
+func (p *Plugin) Name() string { return Name }
 
-// PreEnqueue holds nothing back. It freezes the pod's place in the queue: the job's time is that of the first of its pods, and is
-// kept until the job has none left.
-func (p *Thesis) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
+// PreEnqueue holds nothing back. It sets the pod's key in the queue: the job's time is that of its first pod, until the job has no
+// pods.
+func (p *Plugin) PreEnqueue(_ context.Context, pod *v1.Pod) *fwk.Status {
 	member, ours, err := identity.Of(pod.Namespace, pod.Labels)
 	if !ours {
 		return nil
 	}
 	if err != nil {
-		return reject(reason.Reason{Token: reason.Misconfigured, Text: err.Error()})
+		return reject(reason.Misconfigured, err.Error())
 	}
-	s := p.state
-	if !s.ready.Load() {
-		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, starting)
+	if !p.synced() {
+		return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason.Starting)
 	}
-	s.mu.Lock()
-	since, known := s.since[member.Gang]
+	p.mu.Lock()
+	created, known := p.created[member.Gang]
 	if !known {
-		since = pod.CreationTimestamp.Time
-		s.since[member.Gang] = since
+		created = pod.CreationTimestamp.Time
+		p.created[member.Gang] = created
 	}
-	s.mu.Unlock()
-	s.freeze(pod, order.Key{Priority: priority(pod), Since: since.UnixNano(), Name: pod.Name})
+	p.mu.Unlock()
+	p.queue.SetKey(pod, order.Key{Priority: corev1.PodPriority(pod), Since: created.UnixNano(), Name: pod.Name})
 	return nil
 }
 
-// EventsToRegister: a filter that waits for types is ended by pods that are created, which no hint is told of; the waker sees to it.
-// A member that is bound by somebody else is told.
-func (p *Thesis) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
+// Forget a job without pods.
+func (p *Plugin) Forget(gang identity.Key) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	delete(p.created, gang)
+}
+
+func reject(token reason.Token, text string) *fwk.Status {
+	return fwk.NewStatus(fwk.UnschedulableAndUnresolvable, reason.Reason{Token: token, Text: text}.Message())
+}
+
+// EventsToRegister: pods that are created end the wait for types, and queueing hints do not get these events; the requeue queue handles
+// them. A member that another scheduler binds is an event.
+func (p *Plugin) EventsToRegister(context.Context) ([]fwk.ClusterEventWithHint, error) {
 	return []fwk.ClusterEventWithHint{{Event: fwk.ClusterEvent{Resource: fwk.Pod, ActionType: fwk.Add}}}, nil
 }
 
-// PreFilter is algorithm 2. The thesis asks it for each node; the answer does not depend on the node, so it is asked once.
-func (p *Thesis) PreFilter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
+// PreFilter is algorithm 2. The thesis evaluates it for each node; the answer does not depend on the node.
+func (p *Plugin) PreFilter(_ context.Context, _ fwk.CycleState, pod *v1.Pod, _ []fwk.NodeInfo) (*fwk.PreFilterResult, *fwk.Status) {
 	member, ours, err := identity.Of(pod.Namespace, pod.Labels)
 	if !ours {
 		return nil, fwk.NewStatus(fwk.Skip)
 	}
 	if err != nil {
-		return nil, reject(reason.Reason{Token: reason.Misconfigured, Text: err.Error()})
+		return nil, reject(reason.Misconfigured, err.Error())
 	}
-	if !p.state.typesPresent(member) {
-		return nil, reject(reason.Reason{Token: reason.WaitingMembers, Text: "not all of scheduler, server and worker are created"})
+	if !p.AllTypesPresent(member) {
+		return nil, reject(reason.WaitingMembers, "not all of scheduler, server and worker are created")
 	}
 	return nil, nil
 }
 
-func (s *State) typesPresent(member identity.Member) bool {
-	bound, asking, _ := s.ledger.Members(member.Gang)
+// AllTypesPresent reports whether the job of a member has pods of all roles.
+func (p *Plugin) AllTypesPresent(member identity.Member) bool {
+	bound, pending, _ := p.gangPods.Members(member.Gang)
 	var others []identity.Member
-	for _, list := range [][]gangstate.Pod{bound, asking} {
-		for _, pod := range list {
-			others = append(others, identity.Member{Gang: pod.Gang, Role: pod.Role})
-		}
+	for _, pod := range append(bound, pending...) {
+		others = append(others, identity.Member{Gang: pod.Gang, Role: pod.Role})
 	}
 	return thesis.AllTypesPresent(member, others)
 }
 
 // PreFilterExtensions are not needed.
-func (p *Thesis) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
+func (p *Plugin) PreFilterExtensions() fwk.PreFilterExtensions { return nil }
 
 // Score is algorithm 3.
-func (p *Thesis) Score(_ context.Context, _ fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
+func (p *Plugin) Score(_ context.Context, _ fwk.CycleState, pod *v1.Pod, info fwk.NodeInfo) (int64, *fwk.Status) {
 	member, ours, _ := identity.Of(pod.Namespace, pod.Labels)
 	if !ours {
 		return planner.BestScore, nil
 	}
-	return planner.ThesisScore(p.state.standingOn(info, member.Gang)), nil
+	return planner.ThesisScore(snapshot.Preference(info, member.Gang)), nil
 }
 
 // ScoreExtensions are not needed: the thesis's program divided its scores by 100 here, and its rule with them.
-func (p *Thesis) ScoreExtensions() fwk.ScoreExtensions { return nil }
+func (p *Plugin) ScoreExtensions() fwk.ScoreExtensions { return nil }
