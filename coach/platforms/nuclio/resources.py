@@ -20,7 +20,7 @@ from coach.core.spec.job import TrainingJob
 PROJECT = "coach"
 DEFAULT_IMAGE = "coach-functions:0.1.0"
 #: Pods with this label are placed by Coach's kube-scheduler.
-SCHEDULED = "coach/scheduler"
+SCHEDULED = "coach.dev/scheduler"
 
 
 def platform_config() -> dict[str, Any]:
@@ -72,9 +72,9 @@ def functions(job: TrainingJob, folder: Path, namespace: str, image: str | None)
                 "namespace": namespace,
                 "labels": {
                     "nuclio.io/project-name": PROJECT,
-                    "coach/job": job.name,
-                    "coach/role": role.value,
-                    "coach/index": str(index),
+                    "coach.dev/job": job.name,
+                    "coach.dev/role": role.value,
+                    "coach.dev/index": str(index),
                     SCHEDULED: "yes",
                 },
             },

@@ -1,5 +1,5 @@
 // Command coach-scheduler is kube-scheduler with Coach's plugins: CoachQueue (all profiles), CoachGate and CoachGang (profile
-// coach), CoachThesis (profile coach-thesis) and CoachRoom (any other profile). All flags are kube-scheduler's own.
+// coach), CoachThesis (profile coach-thesis) and CoachCapacityGuard (any other profile). All flags are kube-scheduler's own.
 package main
 
 import (
@@ -13,12 +13,9 @@ import (
 )
 
 func main() {
-	state := plugin.NewState(clock.RealClock{})
-	os.Exit(cli.Run(app.NewSchedulerCommand(
-		app.WithPlugin(plugin.QueueName, state.NewQueue),
-		app.WithPlugin(plugin.GateName, state.NewGate),
-		app.WithPlugin(plugin.GangName, state.NewGang),
-		app.WithPlugin(plugin.ThesisName, state.NewThesis),
-		app.WithPlugin(plugin.RoomName, state.NewRoom),
-	)))
+	var options []app.Option
+	for name, factory := range plugin.NewState(clock.RealClock{}).Registry() {
+		options = append(options, app.WithPlugin(name, factory))
+	}
+	os.Exit(cli.Run(app.NewSchedulerCommand(options...)))
 }

@@ -1,6 +1,6 @@
-// Package api is the Gang object: what a job needs, said beside its pods. The functions of a job stay warm from epoch to epoch
-// and a pod's labels cannot change, so the numbers that change live here. It maps onto Kubernetes's own PodGroup: each role
-// is one pod group of a Workload, needed its gang policy's minCount.
+// Package api is the Gang object: what a job requires. The functions of a job stay warm from epoch to epoch
+// and a pod's labels are not changed, so the numbers that change are in this object. It maps onto Kubernetes's own PodGroup: each role
+// is one pod group of a Workload, required its gang policy's minCount.
 package api
 
 import (
@@ -27,16 +27,16 @@ type Gang struct {
 	Status            Status `json:"status,omitempty"`
 }
 
-// Spec is written by whoever runs the job.
+// Spec is written by the job's controller.
 type Spec struct {
 	Roles []Role `json:"roles"`
 	// TrialAndError gangs may preempt the others, which are best-effort (FitGpp).
 	TrialAndError bool `json:"trialAndError,omitempty"`
-	// GracePeriodSeconds is what the gang needs to end its epoch when it is preempted.
+	// GracePeriodSeconds is the time that the gang needs to end its epoch when it is preempted.
 	GracePeriodSeconds int64 `json:"gracePeriodSeconds,omitempty"`
-	// PredictedSeconds is for how long the gang will hold its room if it starts now; absent where nobody can say.
+	// PredictedSeconds is for how long the gang will hold its capacity if it starts now; absent if unknown.
 	PredictedSeconds *float64 `json:"predictedSeconds,omitempty"`
-	// PredictedEnd is when it will give back the room that it holds; absent where it holds none or nobody can say.
+	// PredictedEnd is when it will release the capacity that it holds; absent if it holds none, or if unknown.
 	PredictedEnd *metav1.Time `json:"predictedEnd,omitempty"`
 	// BetweenEpochs is true while no epoch runs: stopping the gang then loses nothing.
 	BetweenEpochs bool `json:"betweenEpochs,omitempty"`
@@ -44,26 +44,26 @@ type Spec struct {
 
 // Role of a gang.
 type Role struct {
-	Name   identity.Role `json:"name"`
-	Needed int           `json:"needed"` // members that must be there for the gang to run: all or nothing on these
-	Wanted int           `json:"wanted"` // members that it would like to have, the needed ones included
+	Name     identity.Role `json:"name"`
+	Required int           `json:"required"` // members without which the gang does not run: all of them start together, or none
+	Desired  int           `json:"desired"`  // members that it can use, the required ones included
 }
 
 // Status is written by the scheduler.
 type Status struct {
-	Preemptions int       `json:"preemptions,omitempty"` // in the gang's life
-	Draining    *Draining `json:"draining,omitempty"`    // it has to give back its room
+	Preemptions int       `json:"preemptions,omitempty"` // since the object was created
+	Draining    *Draining `json:"draining,omitempty"`    // it has to release its capacity
 }
 
-// Draining tells a gang that it is preempted. Its handler ends the epoch and then says betweenEpochs; at Until its pods are deleted
-// in any case. It is there until the last pod is gone.
+// Draining is there while a gang is preempted. Its handler ends the epoch and then sets betweenEpochs; at Until its pods are deleted
+// in any case. It is set until the last pod is gone.
 type Draining struct {
-	By    string      `json:"by"` // namespace/job of the gang that needs the room
+	By    string      `json:"by"` // namespace/job of the gang that needs the capacity
 	Since metav1.Time `json:"since"`
 	Until metav1.Time `json:"until"`
 }
 
-// Gang that needs the room.
+// Gang that needs the capacity.
 func (d *Draining) Gang() identity.Key {
 	namespace, job, _ := strings.Cut(d.By, "/")
 	return identity.Key{Namespace: namespace, Job: job}
@@ -85,31 +85,31 @@ func FromObject(object any) (*Gang, error) {
 // Key of the gang that the object is about.
 func (g *Gang) Key() identity.Key { return identity.Key{Namespace: g.Namespace, Job: g.Name} }
 
-// Counts gives the needed and the wanted members of each role, and what contradicts itself, if anything.
-func (g *Gang) Counts() (needed, wanted planner.Counts, mistake string) {
+// Counts gives the required and the desired members of each role, and what contradicts itself, if anything.
+func (g *Gang) Counts() (required, desired planner.Counts, invalid string) {
 	for _, role := range g.Spec.Roles {
 		rank, known := role.Name.Rank()
 		if !known {
-			return needed, wanted, fmt.Sprintf("role %q of the Gang object is not one of %v", role.Name, identity.Roles)
+			return required, desired, fmt.Sprintf("role %q of the Gang object is not one of %v", role.Name, identity.Roles)
 		}
-		if needed[rank] > 0 {
-			return needed, wanted, fmt.Sprintf("the Gang object names role %s twice", role.Name)
+		if required[rank] > 0 {
+			return required, desired, fmt.Sprintf("the Gang object names role %s twice", role.Name)
 		}
-		needed[rank], wanted[rank] = role.Needed, max(role.Wanted, role.Needed)
+		required[rank], desired[rank] = role.Required, max(role.Desired, role.Required)
 	}
-	return needed, wanted, ""
+	return required, desired, ""
 }
 
-// Ends gives in how many seconds the gang is predicted to give its room back.
-func (g *Gang) Ends(now time.Time) (float64, bool) {
+// EndsIn gives in how many seconds the gang is predicted to release its capacity.
+func (g *Gang) EndsIn(now time.Time) (float64, bool) {
 	if g.Spec.PredictedEnd == nil {
 		return 0, false
 	}
 	return max(g.Spec.PredictedEnd.Sub(now).Seconds(), 0), true
 }
 
-// Length gives for how many seconds the gang will hold its room if it starts now; negative where nobody can say.
-func (g *Gang) Length() float64 {
+// Duration gives for how many seconds the gang will hold its capacity if it starts now; negative if unknown.
+func (g *Gang) Duration() float64 {
 	if g.Spec.PredictedSeconds == nil {
 		return -1
 	}

@@ -1,4 +1,4 @@
-// Package backfill decides who may take room while a gang ahead in the queue waits for it, and plans several gangs in queue
+// Package backfill decides which gangs may start while a gang ahead in the queue waits for it, and plans several gangs in queue
 // order over one snapshot. It is pure, like package planner.
 package backfill
 
@@ -14,14 +14,14 @@ import (
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
 
-// Policy is the one knob: who may pass the head, which is the first gang in queue order that waits for room.
+// Policy is which gangs may pass the head, which is the first gang in queue order that waits for capacity.
 type Policy string
 
 const (
-	Strict Policy = "strict" // nobody
-	Pool   Policy = "pool"   // who uses only nodes that the largest members of the head could not use even if they were empty
-	Easy   Policy = "easy"   // who ends before the head can start, or leaves it room at its start; without predicted ends, nobody
-	Any    Policy = "any"    // everybody who fits: nothing idles, and a large gang may wait for ever
+	Strict Policy = "strict" // no gang
+	Pool   Policy = "pool"   // a gang that uses only nodes that the largest members of the head could not use even if they were empty
+	Easy   Policy = "easy"   // a gang that ends before the head can start, or leaves it capacity at its start; without predicted ends, none
+	Any    Policy = "any"    // every gang that fits: no capacity is idle, and a large gang may wait for ever
 )
 
 // Policies in the order of docs and errors.
@@ -30,7 +30,7 @@ var Policies = [...]Policy{Strict, Pool, Easy, Any}
 // Limits bound how long a head can be passed; beyond either it is treated strictly. Negative: no bound.
 type Limits struct {
 	Bypasses int     // gangs that passed it
-	Age      float64 // seconds that it has waited for room
+	Age      float64 // seconds that it has waited for capacity
 }
 
 // NoLimits bounds nothing.
@@ -41,103 +41,103 @@ func (l Limits) reached(bypassed int, waited float64) bool {
 }
 
 // Knob is the policy with its limits, and how far the head has come towards them.
-type Knob struct {
+type Settings struct {
 	Policy   Policy
 	Limits   Limits
 	Bypassed int     // gangs that passed the head so far
-	Waited   float64 // seconds for which the head has waited for room
+	Waited   float64 // seconds for which the head has waited for capacity
 }
 
-// Head is the first gang that waits for room.
+// Head is the first gang that waits for capacity.
 type Head struct {
-	Gang *planner.Gang
-	Wait reason.Reason
+	Gang    *planner.Gang
+	Pending reason.Reason
 
-	start   float64           // seconds until it fits; infinite where no predicted end makes room for it
-	shadow  *planner.Snapshot // the cluster at that instant (Easy)
-	outside []bool            // the nodes that it could not use (Pool)
-	policy  Policy
-	closed  bool // a limit is reached
+	start        float64           // seconds until it fits; infinite where no predicted end frees enough capacity for it
+	shadow       *planner.Snapshot // the cluster at that instant (Easy)
+	unusable     []bool            // the nodes that it could not use (Pool)
+	policy       Policy
+	limitReached bool // a limit is reached
 }
 
-// NewHead works out what the head is promised. ends says in how many seconds each job that holds room gives it back.
-func NewHead(s *planner.Snapshot, gang *planner.Gang, wait reason.Reason, knob Knob, ends map[identity.Key]float64) *Head {
-	h := &Head{Gang: gang, Wait: wait, start: math.Inf(1), policy: knob.Policy}
-	h.closed = knob.Limits.reached(knob.Bypassed, knob.Waited)
+// NewHead computes when and where the head can start. ends says in how many seconds each job that holds capacity releases it.
+func NewHead(s *planner.Snapshot, gang *planner.Gang, pending reason.Reason, settings Settings, ends map[identity.Key]float64) *Head {
+	h := &Head{Gang: gang, Pending: pending, start: math.Inf(1), policy: settings.Policy}
+	h.limitReached = settings.Limits.reached(settings.Bypassed, settings.Waited)
 	switch {
-	case h.closed:
-	case knob.Policy == Pool:
-		h.outside = planner.Unusable(s, gang, wait.Missing)
-	case knob.Policy == Easy:
-		h.promise(s.Copy(), ends)
+	case h.limitReached:
+	case settings.Policy == Pool:
+		h.unusable = planner.Unusable(s, gang, pending.Missing)
+	case settings.Policy == Easy:
+		h.computeStart(s.Copy(), ends)
 	}
 	return h
 }
 
-// promise lets the jobs end one after the other until the head fits.
-func (h *Head) promise(shadow *planner.Snapshot, ends map[identity.Key]float64) {
+// computeStart lets the jobs end one after the other until the head fits.
+func (h *Head) computeStart(shadow *planner.Snapshot, ends map[identity.Key]float64) {
 	jobs := slices.SortedFunc(maps.Keys(ends), func(a, b identity.Key) int {
-		return cmp.Or(cmp.Compare(ends[a], ends[b]), cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Job, b.Job))
+		return cmp.Or(cmp.Compare(ends[a], ends[b]), a.Compare(b))
 	})
 	start := 0.0
 	for i := 0; ; i++ {
-		if planner.FitsMissing(shadow, h.Gang, h.Wait.Missing) {
+		if planner.FitsMissing(shadow, h.Gang, h.Pending.Missing) {
 			h.start, h.shadow = start, shadow
 			return
 		}
 		if i == len(jobs) {
 			return
 		}
-		shadow.GiveBack(jobs[i])
+		shadow.Release(jobs[i])
 		start = ends[jobs[i]]
 	}
 }
 
-// Start is in how many seconds the head can start by the predictions; infinite where they promise nothing.
+// Start is in how many seconds the head can start by the predictions; infinite if unknown.
 func (h *Head) Start() float64 { return h.start }
 
-// Plan is planner.PlanNeeded for a gang behind the head: the plan is carried out on the snapshot only if it does not delay the
-// head, else the gang waits. A pass is remembered: its room is gone from what the head was promised.
+// Plan is planner.PlanRequired for a gang behind the head: the plan is carried out on the snapshot only if it does not delay the
+// head, else the gang waits. The capacity of a gang that passes is no longer counted for the head.
 func (h *Head) Plan(s *planner.Snapshot, gang *planner.Gang, draining []identity.Key) planner.Plan {
 	after := s.Copy()
-	plan := planner.PlanNeeded(after, h.restrict(gang), draining)
-	if plan.Wait == nil && h.mayPass(gang, &plan, gang.Placed(&plan)) {
+	plan := planner.PlanRequired(after, h.avoidHead(gang), draining)
+	if plan.Pending == nil && h.canBypass(gang, &plan, gang.Placed(&plan)) {
 		*s = *after
 		return plan
 	}
-	if plan.Wait != nil && h.outside != nil {
-		plan = planner.PlanNeeded(s.Copy(), gang, draining) // what would it be without the head?
+	if plan.Pending != nil && h.unusable != nil {
+		plan = planner.PlanRequired(s.Copy(), gang, draining) // the reason that it had without the head
 	}
-	if plan.Wait != nil {
+	if plan.Pending != nil {
 		return plan
 	}
-	why := h.reserved(gang, &plan)
+	why := h.shadowReserved(gang, &plan)
 	for i := range plan.Nodes {
 		plan.Nodes[i] = planner.NoNode
 	}
-	plan.Wait = &why
+	plan.Pending = &why
 	return plan
 }
 
-// AddWanted is planner.AddWanted for any gang while the head waits; it adds nothing where that delayed the head.
-func (h *Head) AddWanted(s *planner.Snapshot, gang *planner.Gang, plan *planner.Plan) {
+// AddOptional is planner.AddOptional for any gang while the head waits; it adds nothing where that delayed the head.
+func (h *Head) AddOptional(s *planner.Snapshot, gang *planner.Gang, plan *planner.Plan) {
 	after, grown := s.Copy(), planner.Plan{Nodes: slices.Clone(plan.Nodes)}
-	joining := planner.AddWanted(after, h.restrict(gang), &grown)
-	if h.mayPass(gang, &grown, joining) {
+	joining := planner.AddOptional(after, h.avoidHead(gang), &grown)
+	if h.canBypass(gang, &grown, joining) {
 		*s, *plan = *after, grown
 	}
 }
 
-// restrict bars a gang from the head's nodes.
-func (h *Head) restrict(gang *planner.Gang) *planner.Gang {
-	if h.outside == nil {
+// avoidHead makes the nodes of the head ineligible for a gang.
+func (h *Head) avoidHead(gang *planner.Gang) *planner.Gang {
+	if h.unusable == nil {
 		return gang
 	}
 	restricted := *gang
 	restricted.Members = slices.Clone(gang.Members)
 	for i := range restricted.Members {
 		member := &restricted.Members[i]
-		eligible := slices.Clone(h.outside)
+		eligible := slices.Clone(h.unusable)
 		for n := range eligible {
 			eligible[n] = eligible[n] && (member.Eligible == nil || member.Eligible[n])
 		}
@@ -146,37 +146,37 @@ func (h *Head) restrict(gang *planner.Gang) *planner.Gang {
 	return &restricted
 }
 
-// mayPass reports whether members of a gang may go to their nodes in plan without delaying the head.
-func (h *Head) mayPass(gang *planner.Gang, plan *planner.Plan, members []int) bool {
-	if len(members) == 0 || (h.policy == Any && !h.closed) {
+// canBypass reports whether members of a gang may go to their nodes in plan without delaying the head.
+func (h *Head) canBypass(gang *planner.Gang, plan *planner.Plan, members []int) bool {
+	if len(members) == 0 || (h.policy == Any && !h.limitReached) {
 		return true
 	}
-	if h.outside != nil {
-		return !slices.ContainsFunc(members, func(m int) bool { return !h.outside[plan.Nodes[m]] })
+	if h.unusable != nil {
+		return !slices.ContainsFunc(members, func(m int) bool { return !h.unusable[plan.Nodes[m]] })
 	}
 	if h.shadow == nil {
 		return false
 	}
-	if gang.Length >= 0 && gang.Length <= h.start {
+	if gang.Duration >= 0 && gang.Duration <= h.start {
 		return true
 	}
 	after := h.shadow.Copy()
 	for _, m := range members {
-		after.Take(plan.Nodes[m], gang.Members[m].Request, gang.Key)
+		after.Allocate(plan.Nodes[m], gang.Members[m].Request, gang.Key)
 	}
-	if !planner.FitsMissing(after, h.Gang, h.Wait.Missing) {
+	if !planner.FitsMissing(after, h.Gang, h.Pending.Missing) {
 		return false
 	}
 	h.shadow = after
 	return true
 }
 
-func (h *Head) reserved(gang *planner.Gang, plan *planner.Plan) reason.Reason {
+func (h *Head) shadowReserved(gang *planner.Gang, plan *planner.Plan) reason.Reason {
 	start := "when others make room"
 	if !math.IsInf(h.start, 1) {
 		start = fmt.Sprintf("in about %.0f s", h.start)
 	}
-	if h.closed {
+	if h.limitReached {
 		start += ", and no more gangs may pass it"
 	}
 	var missing planner.Counts
@@ -186,5 +186,5 @@ func (h *Head) reserved(gang *planner.Gang, plan *planner.Plan) reason.Reason {
 	}
 	return reason.Reason{Token: reason.ShadowReserved, Missing: missing.Short(), Partial: missing.Total(),
 		BlockedBy: []identity.Key{h.Gang.Key},
-		Text:      fmt.Sprintf("fits, but job %s is ahead: it %s and starts %s", h.Gang.Key.Job, h.Wait.Text, start)}
+		Text:      fmt.Sprintf("fits, but job %s is ahead: it %s and starts %s", h.Gang.Key.Job, h.Pending.Text, start)}
 }

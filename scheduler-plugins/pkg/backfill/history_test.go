@@ -22,7 +22,7 @@ type history struct {
 	random   *rand.Rand
 	capacity [][]int64
 	names    []string
-	knob     Knob
+	settings Settings
 	now      float64
 	jobs     []*job
 	order    []string // jobs in the order of their start
@@ -39,7 +39,7 @@ type job struct {
 	ended    bool
 	nodes    []int // of each member
 	bypassed int
-	waiting  float64 // since when for room; below zero: not waiting
+	waiting  float64 // since when for capacity; below zero: not waiting
 	promised float64 // the earliest start that it was ever promised; below zero: none
 }
 
@@ -58,19 +58,19 @@ func newHistory(t *testing.T, seed int64) *history {
 		h.names = append(h.names, fmt.Sprintf("n%d", i))
 		h.capacity = append(h.capacity, vector(2, 9))
 	}
-	h.knob = Knob{Policy: Policies[random.Intn(len(Policies))], Limits: NoLimits}
+	h.settings = Settings{Policy: Policies[random.Intn(len(Policies))], Limits: NoLimits}
 	if random.Intn(2) == 0 {
-		h.knob.Limits = Limits{Bypasses: random.Intn(3), Age: float64(random.Intn(50))}
+		h.settings.Limits = Limits{Bypasses: random.Intn(3), Age: float64(random.Intn(50))}
 	}
 	for i := range 1 + random.Intn(8) {
 		name := string(rune('a' + i))
 		j := &job{started: -1, waiting: -1, promised: -1, arrives: float64(random.Intn(40))}
-		j.gang = planner.Gang{Key: key(name), Length: float64(1 + random.Intn(30)),
+		j.gang = planner.Gang{Key: key(name), Duration: float64(1 + random.Intn(30)),
 			Order: order.Key{Priority: int32(random.Intn(2)), Since: int64(j.arrives), Gang: name}}
 		for rank, role := range identity.Roles {
 			request := vector(0, 4)
 			members := 1 + random.Intn(2)
-			j.gang.Needed[rank] = 1 + random.Intn(members)
+			j.gang.Required[rank] = 1 + random.Intn(members)
 			for index := range members {
 				j.gang.Members = append(j.gang.Members, planner.Member{Name: fmt.Sprint(name, role, index), Role: role, Index: index,
 					Request: request, Node: planner.NoNode})
@@ -92,7 +92,7 @@ func (h *history) snapshot() *planner.Snapshot {
 	for _, j := range h.jobs {
 		for m, node := range j.nodes {
 			if node != planner.NoNode && !j.ended {
-				s.Take(node, j.gang.Members[m].Request, j.gang.Key)
+				s.Allocate(node, j.gang.Members[m].Request, j.gang.Key)
 			}
 		}
 	}
@@ -102,23 +102,23 @@ func (h *history) snapshot() *planner.Snapshot {
 // ask gives a job as the scheduler sees it: bound members settled, the others asking.
 func (j *job) ask() (*planner.Gang, []int) {
 	gang := j.gang
-	gang.Members, gang.Settled = nil, nil
-	var asking []int
+	gang.Members, gang.Bound = nil, nil
+	var preemptor []int
 	for m := range j.nodes {
 		if j.nodes[m] != planner.NoNode {
-			gang.Settled = append(gang.Settled, j.gang.Members[m])
+			gang.Bound = append(gang.Bound, j.gang.Members[m])
 		} else {
 			gang.Members = append(gang.Members, j.gang.Members[m])
-			asking = append(asking, m)
+			preemptor = append(preemptor, m)
 		}
 	}
-	return &gang, asking
+	return &gang, preemptor
 }
 
 // round plans all jobs that are there and carries the plans out.
 func (h *history) round() {
 	var gangs []*planner.Gang
-	var asking [][]int
+	var preemptor [][]int
 	var there []*job
 	ends := map[identity.Key]float64{}
 	for _, j := range h.jobs {
@@ -126,32 +126,32 @@ func (h *history) round() {
 			continue
 		}
 		gang, members := j.ask()
-		gangs, asking, there = append(gangs, gang), append(asking, members), append(there, j)
+		gangs, preemptor, there = append(gangs, gang), append(preemptor, members), append(there, j)
 		if j.started >= 0 {
-			ends[j.gang.Key] = j.started + j.gang.Length - h.now
+			ends[j.gang.Key] = j.started + j.gang.Duration - h.now
 		}
 	}
-	knob := h.knob
+	settings := h.settings
 	head := h.head(there)
 	if head != nil {
-		knob.Bypassed, knob.Waited = head.bypassed, h.now-head.waiting
+		settings.Bypassed, settings.Waited = head.bypassed, h.now-head.waiting
 	}
-	closed := head != nil && knob.Limits.reached(knob.Bypassed, knob.Waited)
-	plans := Queue(h.snapshot(), gangs, knob, ends, nil)
+	limitReached := head != nil && settings.Limits.reached(settings.Bypassed, settings.Waited)
+	plans := Queue(h.snapshot(), gangs, settings, ends, nil)
 	h.oracle(gangs, plans)
 	passed := 0
 	for i, plan := range plans {
 		j := there[i]
-		j.waiting = waitingSince(j.waiting, h.now, plan.Wait)
+		j.waiting = waitingSince(j.waiting, h.now, plan.Pending)
 		placed := gangs[i].Placed(&plan)
 		if len(placed) == 0 {
 			continue
 		}
-		if plan.Wait != nil {
-			h.t.Fatalf("%s waits for %s and has places", j.gang.Key, plan.Wait.Token)
+		if plan.Pending != nil {
+			h.t.Fatalf("%s waits for %s and has places", j.gang.Key, plan.Pending.Token)
 		}
 		for _, m := range placed {
-			j.nodes[asking[i][m]] = plan.Nodes[m]
+			j.nodes[preemptor[i][m]] = plan.Nodes[m]
 		}
 		if j.started < 0 {
 			j.started = h.now
@@ -162,28 +162,28 @@ func (h *history) round() {
 		}
 	}
 	if head != nil && head.started < 0 {
-		if passed > 0 && (closed || knob.Policy == Strict) {
-			h.t.Fatalf("%d gangs passed %s under %+v", passed, head.gang.Key, knob)
+		if passed > 0 && (limitReached || settings.Policy == Strict) {
+			h.t.Fatalf("%d gangs passed %s under %+v", passed, head.gang.Key, settings)
 		}
 		head.bypassed += passed
 		h.seen.passed += passed
 	}
 }
 
-// oracle tries every node for every member where a verdict can be told from the cluster alone: a gang that is said never to fit, on
+// oracle tries every node for every member where a reason can be told from the cluster alone: a gang that is said never to fit, on
 // the empty cluster; and the head, in a round in which nobody was placed, on what is free.
 func (h *history) oracle(gangs []*planner.Gang, plans []planner.Plan) {
 	nobody := true
 	var head *planner.Gang
 	for i, plan := range plans {
 		nobody = nobody && len(gangs[i].Placed(&plan)) == 0
-		if plan.Wait == nil {
+		if plan.Pending == nil {
 			continue
 		}
-		if plan.Wait.Token.Claims() && (head == nil || order.Less(&gangs[i].Order, &head.Order)) {
+		if plan.Pending.Token.ClaimsCapacity() && (head == nil || order.Less(&gangs[i].Order, &head.Order)) {
 			head = gangs[i]
 		}
-		if plan.Wait.Token == reason.NeverFits {
+		if plan.Pending.Token == reason.NeverFits {
 			h.deny(gangs[i], h.capacity, "never fits")
 		}
 	}
@@ -192,12 +192,12 @@ func (h *history) oracle(gangs []*planner.Gang, plans []planner.Plan) {
 	}
 }
 
-// deny fails if a gang's needed members, the first of each role, fit into free in any way.
-func (h *history) deny(gang *planner.Gang, free [][]int64, verdict string) {
+// deny fails if a gang's required members, the first of each role, fit into free in any way.
+func (h *history) deny(gang *planner.Gang, before [][]int64, verdict string) {
 	h.seen.verdicts++
-	left := gang.Needed
+	left := gang.Required
 	var requests [][]int64
-	for _, member := range gang.Settled {
+	for _, member := range gang.Bound {
 		rank, _ := member.Role.Rank()
 		left[rank]--
 	}
@@ -207,33 +207,33 @@ func (h *history) deny(gang *planner.Gang, free [][]int64, verdict string) {
 			requests = append(requests, member.Request)
 		}
 	}
-	room := make([][]int64, len(free))
-	for n := range free {
-		room[n] = slices.Clone(free[n])
+	free := make([][]int64, len(before))
+	for n := range before {
+		free[n] = slices.Clone(before[n])
 	}
 	var place func(at int) bool
 	place = func(at int) bool {
 		if at == len(requests) {
 			return true
 		}
-		for n := range room {
-			if slices.ContainsFunc(dimensions(room[n]), func(d int) bool { return requests[at][d] > 0 && requests[at][d] > room[n][d] }) {
+		for n := range free {
+			if slices.ContainsFunc(dimensions(free[n]), func(d int) bool { return requests[at][d] > 0 && requests[at][d] > free[n][d] }) {
 				continue
 			}
 			for d, amount := range requests[at] {
-				room[n][d] -= amount
+				free[n][d] -= amount
 			}
 			if place(at + 1) {
 				return true
 			}
 			for d, amount := range requests[at] {
-				room[n][d] += amount
+				free[n][d] += amount
 			}
 		}
 		return false
 	}
 	if place(0) {
-		h.t.Fatalf("%s %s by the verdict, and has a place: needs %v of %v, free %v", gang.Key, verdict, gang.Needed, requests, free)
+		h.t.Fatalf("%s %s by the verdict, and has a place: needs %v of %v, free %v", gang.Key, verdict, gang.Required, requests, free)
 	}
 }
 
@@ -245,7 +245,7 @@ func dimensions(vector []int64) []int {
 	return indices
 }
 
-// head is the first job in queue order that was waiting for room.
+// head is the first job in queue order that was waiting for capacity.
 func (h *history) head(there []*job) *job {
 	var head *job
 	for _, j := range there {
@@ -258,7 +258,7 @@ func (h *history) head(there []*job) *job {
 
 func waitingSince(since, now float64, wait *reason.Reason) float64 {
 	switch {
-	case wait == nil || !wait.Token.Claims():
+	case wait == nil || !wait.Token.ClaimsCapacity():
 		return -1
 	case since < 0:
 		return now
@@ -284,9 +284,9 @@ func (h *history) invariants() {
 				have[rank]++
 			}
 		}
-		for rank, needed := range j.gang.Needed {
-			if have.Total() > 0 && have[rank] < needed {
-				h.t.Fatalf("%s is partly placed: %v of %v", j.gang.Key, have, j.gang.Needed)
+		for rank, required := range j.gang.Required {
+			if have.Total() > 0 && have[rank] < required {
+				h.t.Fatalf("%s is partly placed: %v of %v", j.gang.Key, have, j.gang.Required)
 			}
 		}
 	}
@@ -296,7 +296,7 @@ func (h *history) invariants() {
 func (h *history) tick() bool {
 	going := h.now <= 41 // the last arrival, and the round after it
 	for _, j := range h.jobs {
-		if j.started >= 0 && !j.ended && h.now >= j.started+j.gang.Length {
+		if j.started >= 0 && !j.ended && h.now >= j.started+j.gang.Duration {
 			j.ended, going = true, true
 		}
 		going = going || (j.started >= 0 && !j.ended)
@@ -318,9 +318,9 @@ func (h *history) run() {
 		if j.started > j.arrives {
 			h.seen.waited++
 		}
-		fits := planner.FitsMissing(h.empty(), &j.gang, j.gang.Needed.Short())
+		fits := planner.FitsMissing(h.empty(), &j.gang, j.gang.Required.Short())
 		if fits != j.ended {
-			h.t.Fatalf("%s: fits the empty cluster %v, ended %v (policy %s)", j.gang.Key, fits, j.ended, h.knob.Policy)
+			h.t.Fatalf("%s: fits the empty cluster %v, ended %v (policy %s)", j.gang.Key, fits, j.ended, h.settings.Policy)
 		}
 	}
 }
@@ -373,7 +373,7 @@ func TestEasyNeverDelaysTheHead(t *testing.T) {
 	waited := 0
 	for seed := range int64(300) {
 		h := newHistory(t, seed)
-		h.knob = Knob{Policy: Easy, Limits: NoLimits}
+		h.settings = Settings{Policy: Easy, Limits: NoLimits}
 		for _, j := range h.jobs {
 			j.gang.Order.Priority = 0 // a later job of a higher priority may delay anybody
 		}
@@ -386,12 +386,12 @@ func TestEasyNeverDelaysTheHead(t *testing.T) {
 			ends := map[identity.Key]float64{}
 			for _, j := range h.jobs {
 				if j.started >= 0 && !j.ended {
-					ends[j.gang.Key] = j.started + j.gang.Length - h.now
+					ends[j.gang.Key] = j.started + j.gang.Duration - h.now
 				}
 			}
 			gang, _ := head.ask()
-			why := reason.Reason{Missing: gang.Needed.Short()}
-			head.promised = h.now + NewHead(h.snapshot(), gang, why, h.knob, ends).Start()
+			why := reason.Reason{Missing: gang.Required.Short()}
+			head.promised = h.now + NewHead(h.snapshot(), gang, why, h.settings, ends).Start()
 		}
 		for _, j := range h.jobs {
 			if j.promised < 0 {

@@ -9,9 +9,9 @@ import (
 )
 
 // Queue plans gangs on one snapshot; the result is in the order of the input. Needed members come first, gang by gang in
-// queue order; wanted members come after all needed ones, so that no job grows into the room in which the next one could
+// queue order; optional members come after all required ones, so that no job grows into the capacity in which the next one could
 // start. The snapshot takes all that is placed.
-func Queue(s *planner.Snapshot, gangs []*planner.Gang, knob Knob, ends map[identity.Key]float64, draining []identity.Key) []planner.Plan {
+func Queue(s *planner.Snapshot, gangs []*planner.Gang, settings Settings, ends map[identity.Key]float64, draining []identity.Key) []planner.Plan {
 	sequence := make([]int, len(gangs))
 	for i := range sequence {
 		sequence[i] = i
@@ -28,7 +28,7 @@ func Queue(s *planner.Snapshot, gangs []*planner.Gang, knob Knob, ends map[ident
 	for _, gang := range gangs {
 		for i := range gang.Members {
 			if node := gang.Members[i].Node; node != planner.NoNode {
-				s.Take(node, gang.Members[i].Request, gang.Key)
+				s.Allocate(node, gang.Members[i].Request, gang.Key)
 			}
 		}
 	}
@@ -45,20 +45,20 @@ func Queue(s *planner.Snapshot, gangs []*planner.Gang, knob Knob, ends map[ident
 			plans[i] = head.Plan(s, gang, draining)
 			continue
 		}
-		plans[i] = planner.PlanNeeded(s, gang, draining)
-		if wait := plans[i].Wait; wait != nil && wait.Token.Claims() {
-			head = NewHead(s, gang, *wait, knob, known)
-		} else if _, stands := known[gang.Key]; wait == nil && gang.Length >= 0 && !stands {
-			known[gang.Key] = gang.Length // it holds room from now on
+		plans[i] = planner.PlanRequired(s, gang, draining)
+		if pending := plans[i].Pending; pending != nil && pending.Token.ClaimsCapacity() {
+			head = NewHead(s, gang, *pending, settings, known)
+		} else if _, running := known[gang.Key]; pending == nil && gang.Duration >= 0 && !running {
+			known[gang.Key] = gang.Duration // it holds capacity from now on
 		}
 	}
 	for _, i := range sequence {
 		switch {
-		case plans[i].Wait != nil:
+		case plans[i].Pending != nil:
 		case head != nil:
-			head.AddWanted(s, gangs[i], &plans[i])
+			head.AddOptional(s, gangs[i], &plans[i])
 		default:
-			planner.AddWanted(s, gangs[i], &plans[i])
+			planner.AddOptional(s, gangs[i], &plans[i])
 		}
 	}
 	return plans

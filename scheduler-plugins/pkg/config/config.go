@@ -1,4 +1,4 @@
-// Package config holds the arguments of the plugins, as they stand under pluginConfig in a KubeSchedulerConfiguration.
+// Package config holds the arguments of the plugins, as under pluginConfig in a KubeSchedulerConfiguration.
 package config
 
 import (
@@ -15,24 +15,24 @@ import (
 
 // Gang holds the arguments of the plugin CoachGang.
 type Gang struct {
-	// Backfill is who may pass the first gang that waits for room: strict, pool, easy or any.
+	// Backfill is which gangs may pass the first gang that waits for capacity: strict, pool, easy or any.
 	Backfill backfill.Policy `json:"backfill"`
 	// MaxBypasses is how many gangs may pass one head; -1 for any number.
 	MaxBypasses int `json:"maxBypasses"`
 	// MaxHeadSeconds is for how long a head can be passed; -1 for ever.
 	MaxHeadSeconds float64 `json:"maxHeadSeconds"`
-	// Preemption is which best-effort gangs give way to a trial-and-error one: never, fitgpp, lrtp or random.
+	// Preemption is which best-effort gangs are preempted for a trial-and-error one: never, fitgpp, lrtp or random.
 	Preemption preempt.Policy `json:"preemption"`
-	// GraceWeight is FitGpp's s: the importance of the grace period beside the size.
+	// GraceWeight is FitGpp's s: the weight of the grace period relative to the size.
 	GraceWeight float64 `json:"graceWeight"`
-	// MaxPreemptions is FitGpp's P: how often one gang may be preempted in its life.
+	// MaxPreemptions is FitGpp's P: how often one gang may be preempted at all.
 	MaxPreemptions int `json:"maxPreemptions"`
-	// ReturnSeconds is for how long a preempted gang keeps its place in the queue although its pods are not made again; 0: not at all.
+	// ReturnSeconds is for how long a preempted gang keeps its place in the queue although its pods are not recreated; 0: not at all.
 	ReturnSeconds float64 `json:"returnSeconds"`
-	// PermitSeconds is how long a planned member waits for its siblings before the plan is dropped. A fuse: siblings take milliseconds.
+	// PermitSeconds is how long a planned member waits for the other members before the plan is dropped. A safety timeout: they take milliseconds.
 	PermitSeconds float64 `json:"permitSeconds"`
-	// HealSeconds is how often gangs that wait are looked at again although nothing happened.
-	HealSeconds float64 `json:"healSeconds"`
+	// ResyncSeconds is how often pending gangs are tried again without an event.
+	ResyncSeconds float64 `json:"resyncSeconds"`
 	// DebugAddress serves /debug/gangs; empty for none.
 	DebugAddress string `json:"debugAddress"`
 }
@@ -40,10 +40,10 @@ type Gang struct {
 // Default arguments: the paper's s and P, no preemption unless asked for.
 func Default() Gang {
 	return Gang{Backfill: backfill.Strict, MaxBypasses: 10, MaxHeadSeconds: 600, Preemption: preempt.Never, GraceWeight: 4, MaxPreemptions: 1,
-		ReturnSeconds: 30, PermitSeconds: 30, HealSeconds: 30, DebugAddress: "127.0.0.1:10269"}
+		ReturnSeconds: 30, PermitSeconds: 30, ResyncSeconds: 30, DebugAddress: "127.0.0.1:10269"}
 }
 
-// Decode the arguments that the scheduler hands to a plugin's factory. What is not given has its default; what nobody knows is
+// Decode the arguments that the scheduler hands to a plugin's factory. What is not given has its default; an unknown one is
 // an error, and so is every value out of range, all of them at once.
 func Decode(object runtime.Object) (Gang, error) {
 	args := Default()
@@ -59,7 +59,7 @@ func Decode(object runtime.Object) (Gang, error) {
 	return args, args.Validate()
 }
 
-// Validate tells every argument that is out of range.
+// Validate reports every argument that is out of range.
 func (g Gang) Validate() error {
 	var problems []error
 	check := func(ok bool, format string, values ...any) {
@@ -75,7 +75,7 @@ func (g Gang) Validate() error {
 	check(g.MaxPreemptions >= 0, "maxPreemptions is %d, below 0", g.MaxPreemptions)
 	check(g.ReturnSeconds >= 0, "returnSeconds is %v, below 0", g.ReturnSeconds)
 	check(g.PermitSeconds > 0, "permitSeconds is %v, not above 0", g.PermitSeconds)
-	check(g.HealSeconds > 0, "healSeconds is %v, not above 0", g.HealSeconds)
+	check(g.ResyncSeconds > 0, "resyncSeconds is %v, not above 0", g.ResyncSeconds)
 	if len(problems) > 0 {
 		return fmt.Errorf("arguments of CoachGang: %w", errors.Join(problems...))
 	}

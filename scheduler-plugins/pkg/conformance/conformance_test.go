@@ -26,12 +26,12 @@ import (
 var folder = cmp.Or(os.Getenv("COACH_CONFORMANCE"), "../../../tests/conformance")
 
 type file struct {
-	Section string `json:"section"`
-	About   string `json:"about"`
-	Cases   []kase `json:"cases"`
+	Section string     `json:"section"`
+	About   string     `json:"about"`
+	Cases   []testCase `json:"cases"`
 }
 
-type kase struct {
+type testCase struct {
 	Name     string             `json:"name"`
 	About    string             `json:"about"`
 	Pods     []pod              `json:"pods"`
@@ -52,17 +52,17 @@ type kase struct {
 }
 
 type pod struct {
-	Foreign  string  `json:"foreign"`
-	Job      string  `json:"job"`
-	Role     string  `json:"role"`
-	Index    int     `json:"index"`
-	Count    int     `json:"count"`
-	CPU      float64 `json:"cpu"`
-	Memory   float64 `json:"memory"`
-	GPU      float64 `json:"gpu"`
-	Priority int32   `json:"priority"`
-	Created  float64 `json:"created"`
-	Node     string  `json:"node"`
+	OtherJobs string  `json:"foreign"`
+	Job       string  `json:"job"`
+	Role      string  `json:"role"`
+	Index     int     `json:"index"`
+	Count     int     `json:"count"`
+	CPU       float64 `json:"cpu"`
+	Memory    float64 `json:"memory"`
+	GPU       float64 `json:"gpu"`
+	Priority  int32   `json:"priority"`
+	Created   float64 `json:"created"`
+	Node      string  `json:"node"`
 }
 
 type node struct {
@@ -76,16 +76,16 @@ type gang struct {
 	Job      string         `json:"job"`
 	Priority int32          `json:"priority"`
 	Created  float64        `json:"created"`
-	Needed   map[string]int `json:"needed"`
+	Required map[string]int `json:"needed"`
 	Queued   []pod          `json:"queued"`
-	Length   *float64       `json:"length"`
+	Duration *float64       `json:"length"`
 }
 
 func key(job string) identity.Key { return identity.Key{Namespace: "default", Job: job} }
 
 func (p pod) name() string {
-	if p.Foreign != "" {
-		return p.Foreign
+	if p.OtherJobs != "" {
+		return p.OtherJobs
 	}
 	return fmt.Sprintf("%s-%s-%d", p.Job, p.Role, p.Index)
 }
@@ -125,7 +125,7 @@ func TestConformance(t *testing.T) {
 	if err != nil || len(paths) == 0 {
 		t.Fatalf("no cases in %s: %v", folder, err)
 	}
-	sections := map[string]func(*testing.T, kase){
+	sections := map[string]func(*testing.T, testCase){
 		"queue-order": checkOrder, "filter": checkFilter, "score": checkScore, "plan": checkPlan, "queue": checkQueue, "preempt": checkPreempt,
 	}
 	for _, path := range paths {
@@ -151,21 +151,21 @@ func TestConformance(t *testing.T) {
 	}
 }
 
-func checkOrder(t *testing.T, c kase) {
+func checkOrder(t *testing.T, c testCase) {
 	pods := spread(c.Pods)
 	keyOf := func(p pod) *order.Key {
 		return &order.Key{Priority: p.Priority, Since: int64(math.Round(p.Created * 1e9)), Name: p.name()}
 	}
-	for turn := range pods {
-		turned := append(slices.Clone(pods[turn:]), pods[:turn]...)
-		slices.SortFunc(turned, func(a, b pod) int {
+	for shift := range pods {
+		rotated := append(slices.Clone(pods[shift:]), pods[:shift]...)
+		slices.SortFunc(rotated, func(a, b pod) int {
 			if order.Less(keyOf(a), keyOf(b)) {
 				return -1
 			}
 			return 1
 		})
 		var got []string
-		for _, p := range turned {
+		for _, p := range rotated {
 			got = append(got, p.name())
 		}
 		if !reflect.DeepEqual(got, c.Order) {
@@ -177,16 +177,16 @@ func checkOrder(t *testing.T, c kase) {
 func members(pods []pod) []identity.Member {
 	var members []identity.Member
 	for _, p := range spread(pods) {
-		if p.Foreign == "" {
+		if p.OtherJobs == "" {
 			members = append(members, identity.Member{Gang: key(p.Job), Role: identity.Role(p.Role)})
 		}
 	}
 	return members
 }
 
-func checkFilter(t *testing.T, c kase) {
+func checkFilter(t *testing.T, c testCase) {
 	passes := true // the rule is not asked about a pod that is not ours
-	if c.Pod.Foreign == "" {
+	if c.Pod.OtherJobs == "" {
 		passes = thesis.AllTypesPresent(members([]pod{c.Pod})[0], slices.Concat(members(c.Queued), members(c.Bound)))
 	}
 	if passes != *c.Passes {
@@ -194,17 +194,17 @@ func checkFilter(t *testing.T, c kase) {
 	}
 }
 
-func checkScore(t *testing.T, c kase) {
+func checkScore(t *testing.T, c testCase) {
 	for name, want := range c.Scores {
 		own, others := false, false
 		for _, p := range spread(c.Bound) {
-			if p.Node == name && p.Foreign == "" {
+			if p.Node == name && p.OtherJobs == "" {
 				own, others = own || p.Job == c.Pod.Job, others || p.Job != c.Pod.Job
 			}
 		}
 		got := int64(planner.BestScore)
-		if c.Pod.Foreign == "" {
-			got = planner.ThesisScore(planner.Stand(own, others))
+		if c.Pod.OtherJobs == "" {
+			got = planner.ThesisScore(planner.Preference(own, others))
 		}
 		if got != want {
 			t.Errorf("%s: got %d, want %d", name, got, want)
@@ -213,7 +213,7 @@ func checkScore(t *testing.T, c kase) {
 }
 
 // scene builds the snapshot and the gangs of a case.
-func scene(t *testing.T, c kase, gangs []gang) (*planner.Snapshot, []*planner.Gang) {
+func buildCase(t *testing.T, c testCase, gangs []gang) (*planner.Snapshot, []*planner.Gang) {
 	nodes := slices.Clone(c.Nodes)
 	slices.SortFunc(nodes, func(a, b node) int { return strings.Compare(a.Name, b.Name) })
 	names, capacity, free := make([]string, len(nodes)), make([][]int64, len(nodes)), make([][]int64, len(nodes))
@@ -228,34 +228,34 @@ func scene(t *testing.T, c kase, gangs []gang) (*planner.Snapshot, []*planner.Ga
 		free[i] = slices.Clone(capacity[i])
 	}
 	s := planner.NewSnapshot(names, capacity, free, 3)
-	s.Words, s.Strangers = words, make([]int, len(nodes))
-	settled := map[string][]planner.Member{}
+	s.Format, s.OtherPods = words, make([]int, len(nodes))
+	bound := map[string][]planner.Member{}
 	for _, p := range spread(c.Bound) {
 		n, there := at[p.Node]
 		switch {
 		case !there:
-		case p.Foreign != "":
-			s.Strangers[n]++
+		case p.OtherJobs != "":
+			s.OtherPods[n]++
 			for d, amount := range p.request() {
 				s.Free[n][d] -= amount
 			}
 		default:
-			s.Take(n, p.request(), key(p.Job))
-			settled[p.Job] = append(settled[p.Job], planner.Member{Name: p.name(), Role: identity.Role(p.Role), Index: p.Index,
+			s.Allocate(n, p.request(), key(p.Job))
+			bound[p.Job] = append(bound[p.Job], planner.Member{Name: p.name(), Role: identity.Role(p.Role), Index: p.Index,
 				Request: p.request(), Node: n})
 		}
 	}
 	var asked []*planner.Gang
 	for _, g := range gangs {
-		one := &planner.Gang{Key: key(g.Job), Needed: planner.Counts{1, 1, 1}, Settled: settled[g.Job], Length: -1,
+		one := &planner.Gang{Key: key(g.Job), Required: planner.Counts{1, 1, 1}, Bound: bound[g.Job], Duration: -1,
 			Order: order.Key{Priority: g.Priority, Since: int64(math.Round(g.Created * 1e9)), Gang: g.Job}}
-		if g.Needed != nil {
+		if g.Required != nil {
 			for rank, role := range identity.Roles {
-				one.Needed[rank] = g.Needed[string(role)]
+				one.Required[rank] = g.Required[string(role)]
 			}
 		}
-		if g.Length != nil {
-			one.Length = *g.Length
+		if g.Duration != nil {
+			one.Duration = *g.Duration
 		}
 		for _, p := range spread(g.Queued) {
 			p.Job = g.Job
@@ -270,25 +270,25 @@ func scene(t *testing.T, c kase, gangs []gang) (*planner.Snapshot, []*planner.Ga
 	return s, asked
 }
 
-func checkPlan(t *testing.T, c kase) {
-	s, gangs := scene(t, c, []gang{*c.Gang})
-	compare(t, s, gangs[0], backfill.Queue(s, gangs, backfill.Knob{Policy: backfill.Strict, Limits: backfill.NoLimits}, nil, keys(c.Draining))[0], c.Expect)
+func checkPlan(t *testing.T, c testCase) {
+	s, gangs := buildCase(t, c, []gang{*c.Gang})
+	compare(t, s, gangs[0], backfill.Queue(s, gangs, backfill.Settings{Policy: backfill.Strict, Limits: backfill.NoLimits}, nil, keys(c.Draining))[0], c.Expect)
 }
 
-func checkQueue(t *testing.T, c kase) {
-	knob := backfill.Knob{Policy: backfill.Strict, Limits: backfill.NoLimits}
+func checkQueue(t *testing.T, c testCase) {
+	settings := backfill.Settings{Policy: backfill.Strict, Limits: backfill.NoLimits}
 	if c.Backfill != "" {
-		knob.Policy = backfill.Policy(c.Backfill)
+		settings.Policy = backfill.Policy(c.Backfill)
 	}
-	if !slices.Contains(backfill.Policies[:], knob.Policy) {
+	if !slices.Contains(backfill.Policies[:], settings.Policy) {
 		t.Fatalf("unknown backfill policy %q", c.Backfill)
 	}
 	ends := map[identity.Key]float64{}
 	for job, end := range c.Ends {
 		ends[key(job)] = end
 	}
-	s, gangs := scene(t, c, c.Gangs)
-	plans := backfill.Queue(s, gangs, knob, ends, keys(c.Draining))
+	s, gangs := buildCase(t, c, c.Gangs)
+	plans := backfill.Queue(s, gangs, settings, ends, keys(c.Draining))
 	if len(c.Expect) != len(gangs) {
 		t.Errorf("%d gangs, %d outcomes expected", len(gangs), len(c.Expect))
 	}
@@ -309,7 +309,7 @@ func keys(jobs []string) []identity.Key {
 func compare(t *testing.T, s *planner.Snapshot, g *planner.Gang, plan planner.Plan, expect map[string]any) {
 	t.Helper()
 	var got map[string]any
-	if wait := plan.Wait; wait != nil {
+	if wait := plan.Pending; wait != nil {
 		missing, blockers := map[string]any{}, []any{}
 		for _, count := range wait.Missing {
 			missing[string(count.Role)] = float64(count.Members)
@@ -334,11 +334,11 @@ func compare(t *testing.T, s *planner.Snapshot, g *planner.Gang, plan planner.Pl
 		got = map[string]any{"placements": placements, "counts": counts, "unplaced": unplaced}
 	}
 	for field, want := range expect {
-		value, told := got[field]
+		value, given := got[field]
 		if names, list := value.([]any); list {
 			slices.SortFunc(names, func(a, b any) int { return strings.Compare(a.(string), b.(string)) })
 		}
-		if !told || !reflect.DeepEqual(value, want) {
+		if !given || !reflect.DeepEqual(value, want) {
 			t.Errorf("job %s, %s: got %v, want %v (all: %v)", g.Key.Job, field, value, want, got)
 		}
 	}

@@ -15,39 +15,39 @@ import (
 // preemption is what a case of section preempt gives beside nodes and bound.
 type preemption struct {
 	Running []running      `json:"running"`
-	Asks    *asks          `json:"asks"`
+	Asks    *preemptorCase `json:"asks"`
 	Policy  preempt.Policy `json:"policy"`
 	S       *float64       `json:"s"`
 	P       *int           `json:"P"`
 }
 
 type running struct {
-	Job       string   `json:"job"`
-	Pods      []pod    `json:"pods"`
-	Trial     bool     `json:"trial"`
-	Priority  int32    `json:"priority"`
-	Grace     float64  `json:"grace"`
-	Preempted int      `json:"preempted"`
-	Remaining *float64 `json:"remaining"`
-	Boundary  bool     `json:"boundary"`
-	Lot       float64  `json:"lot"`
+	Job           string   `json:"job"`
+	Pods          []pod    `json:"pods"`
+	TrialAndError bool     `json:"trial"`
+	Priority      int32    `json:"priority"`
+	GracePeriod   float64  `json:"grace"`
+	Preempted     int      `json:"preempted"`
+	Remaining     *float64 `json:"remaining"`
+	Boundary      bool     `json:"boundary"`
+	Draw          float64  `json:"lot"`
 }
 
-type asks struct {
-	Pods     []pod `json:"pods"`
-	Trial    *bool `json:"trial"`
-	Priority int32 `json:"priority"`
+type preemptorCase struct {
+	Pods          []pod `json:"pods"`
+	TrialAndError *bool `json:"trial"`
+	Priority      int32 `json:"priority"`
 }
 
-func checkPreempt(t *testing.T, c kase) {
+func checkPreempt(t *testing.T, c testCase) {
 	if !slices.Contains(preempt.Policies[:], c.Policy) {
 		t.Fatalf("unknown policy %q", c.Policy)
 	}
-	s, _ := scene(t, c, nil)
+	s, _ := buildCase(t, c, nil)
 	var jobs []preempt.Running
 	for _, r := range c.Running {
-		job := preempt.Running{Gang: key(r.Job), Trial: r.Trial, Priority: r.Priority, Grace: r.Grace, Preempted: r.Preempted,
-			Remaining: preempt.Forever, AtBoundary: r.Boundary, Lot: r.Lot, Demand: make([]int64, 3)}
+		job := preempt.Running{Gang: key(r.Job), TrialAndError: r.TrialAndError, Priority: r.Priority, GracePeriod: r.GracePeriod, Preempted: r.Preempted,
+			Remaining: preempt.Forever, BetweenEpochs: r.Boundary, Draw: r.Draw, Requests: make([]int64, 3)}
 		if r.Remaining != nil {
 			job.Remaining = *r.Remaining
 		}
@@ -56,9 +56,9 @@ func checkPreempt(t *testing.T, c kase) {
 			if n < 0 {
 				t.Fatalf("job %s has a pod on node %q, which is not there", r.Job, p.Node)
 			}
-			s.Take(n, p.request(), job.Gang)
+			s.Allocate(n, p.request(), job.Gang)
 			for d, amount := range p.request() {
-				job.Demand[d] += amount
+				job.Requests[d] += amount
 			}
 		}
 		jobs = append(jobs, job)
@@ -68,8 +68,8 @@ func checkPreempt(t *testing.T, c kase) {
 		gang.Members = append(gang.Members, planner.Member{Role: identity.Worker, Index: i, Request: p.request(), Node: planner.NoNode})
 	}
 	rank, _ := identity.Worker.Rank()
-	gang.Needed[rank] = len(gang.Members)
-	asking := preempt.Asking{Gang: gang, Missing: gang.Needed.Short(), Trial: c.Asks.Trial == nil || *c.Asks.Trial}
+	gang.Required[rank] = len(gang.Members)
+	preemptor := preempt.Preemptor{Gang: gang, Missing: gang.Required.Short(), TrialAndError: c.Asks.TrialAndError == nil || *c.Asks.TrialAndError}
 	settings := preempt.Settings{Policy: c.Policy, GraceWeight: 4, MaxPreemptions: 1}
 	if c.S != nil {
 		settings.GraceWeight = *c.S
@@ -79,15 +79,15 @@ func checkPreempt(t *testing.T, c kase) {
 	}
 
 	victims := []any{}
-	for _, victim := range preempt.Choose(s, asking, jobs, settings) {
+	for _, victim := range preempt.Choose(s, preemptor, jobs, settings) {
 		victims = append(victims, victim.Job)
 	}
 	if want := c.Expect["victims"]; !reflect.DeepEqual(victims, want) {
 		t.Errorf("victims %v, want %v", victims, want)
 	}
 	scores := preempt.Scores(s, jobs, settings.GraceWeight)
-	want, told := c.Expect["scores"].(map[string]any)
-	if told && len(want) != len(scores) {
+	want, given := c.Expect["scores"].(map[string]any)
+	if given && len(want) != len(scores) {
 		t.Errorf("scores %v, want %v", scores, want)
 	}
 	for job, score := range want {

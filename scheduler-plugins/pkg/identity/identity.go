@@ -1,17 +1,20 @@
 // Package identity says which gang a pod belongs to and which role it plays there.
 //
 // A gang is (namespace, job). Both come from labels, never from parts of a pod's name: the functions of a job stay warm
-// from epoch to epoch, so the identity must outlive every pod and hold no epoch.
+// from epoch to epoch, so the identity must outlive every pod and contain no epoch.
 package identity
 
-import "fmt"
+import (
+	"cmp"
+	"fmt"
+)
 
 // Labels that make a pod a member of a gang. A pod with none of them is not ours.
 const (
-	JobLabel  = "coach/job"
-	RoleLabel = "coach/role"
-	// IndexLabel numbers the members of a role: 0, 1 ... It only decides who goes first.
-	IndexLabel = "coach/index"
+	JobLabel  = "coach.dev/job"
+	RoleLabel = "coach.dev/role"
+	// IndexLabel numbers the members of a role: 0, 1 ... It only decides their order.
+	IndexLabel = "coach.dev/index"
 )
 
 // Role is one of the three kinds of process in a parameter-server group (thesis section 3.2).
@@ -44,12 +47,9 @@ type Key struct {
 
 func (k Key) String() string { return k.Namespace + "/" + k.Job }
 
-// Less orders keys by namespace, then job: the tie-break of every list that a person reads.
-func (k Key) Less(other Key) bool {
-	if k.Namespace != other.Namespace {
-		return k.Namespace < other.Namespace
-	}
-	return k.Job < other.Job
+// Compare orders keys by namespace, then job.
+func (k Key) Compare(other Key) int {
+	return cmp.Or(cmp.Compare(k.Namespace, other.Namespace), cmp.Compare(k.Job, other.Job))
 }
 
 // Member is what the labels of a pod say.
@@ -59,7 +59,7 @@ type Member struct {
 }
 
 // Of reads a pod's labels. ours is false for a pod without a job label: such a pod is scheduled as if the plugins were
-// not there. A pod of ours whose role is missing or unknown gives an error: it is held, not guessed at.
+// not there. A pod of ours whose role is missing or unknown gives an error: it is held.
 func Of(namespace string, labels map[string]string) (member Member, ours bool, err error) {
 	job, ours := labels[JobLabel]
 	if !ours {

@@ -35,7 +35,7 @@ func TestJobsOfOneNameInTwoNamespacesAreTwoGangs(t *testing.T) {
 	labels := map[string]string{JobLabel: "lenet", RoleLabel: "server"}
 	a, _, _ := Of("team-a", labels)
 	b, _, _ := Of("team-b", labels)
-	if a.Gang == b.Gang || !a.Gang.Less(b.Gang) || b.Gang.Less(a.Gang) {
+	if a.Gang == b.Gang || a.Gang.Compare(b.Gang) >= 0 || b.Gang.Compare(a.Gang) <= 0 {
 		t.Errorf("%v and %v", a.Gang, b.Gang)
 	}
 }

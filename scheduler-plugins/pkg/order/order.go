@@ -1,4 +1,4 @@
-// Package order decides who comes first in the scheduling queue (thesis algorithm 1: priority, then the job's creation
+// Package order orders the scheduling queue (thesis algorithm 1: priority, then the job's creation
 // time, then the pod's name), as a pure function of fields that never change while a pod waits.
 //
 // The thesis's plugin wrote maps inside its comparison and let a job's time move while its pods were queued; a heap whose
@@ -8,7 +8,7 @@ package order
 // Key is the frozen place of a pod in the queue.
 type Key struct {
 	Priority int32 // of the pod; higher goes first
-	// BestEffort gangs stand behind trial-and-error ones where these may preempt them; never set on a pod's key.
+	// BestEffort gangs come after trial-and-error ones where these may preempt them; never set on a pod's key.
 	BestEffort bool
 	Since      int64  // the job's creation, nanoseconds since 1970; earlier goes first
 	Gang       string // keeps a gang's pods together when two jobs were made in the same second; empty under the thesis's rules

@@ -9,75 +9,75 @@ import (
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
 
-// waitMembers says which needed members do not exist yet.
-func waitMembers(gang *Gang, present, created Counts) reason.Reason {
+// pendingMembers says which required members do not exist yet.
+func pendingMembers(gang *Gang, present, created Counts) reason.Reason {
 	var missing Counts
 	var parts []string
-	for rank, needed := range gang.Needed {
+	for rank, required := range gang.Required {
 		have := present[rank] + created[rank]
-		if missing[rank] = max(needed-have, 0); missing[rank] > 0 {
-			parts = append(parts, fmt.Sprintf("%d of %d %ss", have, needed, identity.Roles[rank]))
+		if missing[rank] = max(required-have, 0); missing[rank] > 0 {
+			parts = append(parts, fmt.Sprintf("%d of %d %ss", have, required, identity.Roles[rank]))
 		}
 	}
 	return reason.Reason{Token: reason.WaitingMembers, Missing: missing.Short(), Text: strings.Join(parts, ", ") + " created"}
 }
 
-// explain says why the members in must have no places: not even without any other pod, or who has to leave first.
-func explain(s *Snapshot, gang *Gang, must []int, missing Counts, packing Packing, draining []identity.Key) reason.Reason {
-	why := reason.Reason{Missing: missing.Short(), Partial: packing.Places.total()}
-	tell := func(token reason.Token, hindrance string, blockers []identity.Key) reason.Reason {
+// explain says why the unplaced members have no nodes: they do not fit the empty cluster, or other pods hold the capacity.
+func explain(s *Snapshot, gang *Gang, unplaced []int, missing Counts, packing Packing, draining []identity.Key) reason.Reason {
+	why := reason.Reason{Missing: missing.Short(), Partial: packing.Placement.total()}
+	pending := func(token reason.Token, obstacle string, blockers []identity.Key) reason.Reason {
 		why.Token, why.BlockedBy = token, blockers
-		why.Text = fmt.Sprintf("needs %s, best partial fit %d, %s", gang.words(s, must), why.Partial, hindrance)
+		why.Text = fmt.Sprintf("needs %s, best partial fit %d, %s", gang.words(s, unplaced), why.Partial, obstacle)
 		return why
 	}
 
-	// Alone on the empty cluster the needed members that stand already could stand elsewhere too.
-	alone := allNeeded(gang, must, missing)
+	// On the empty cluster the required members that have nodes could have others too.
+	alone := allRequired(gang, unplaced, missing)
 	if packing := Pack(s.Without(), gang.Key, alone.groups(alone.all())); !packing.Complete && packing.Exhaustive {
-		return tell(reason.NeverFits, "and the largest node has "+s.Words(s.largest), nil)
+		return pending(reason.NeverFits, "and the largest node has "+s.Format(s.largest), nil)
 	}
 
 	var leaving []identity.Key
 	freed := s.Copy()
 	for _, job := range draining {
-		if job != gang.Key && s.Holding(job) {
+		if job != gang.Key && s.UsesAny(job) {
 			leaving = append(leaving, job)
-			freed.GiveBack(job)
+			freed.Release(job)
 		}
 	}
-	slices.SortFunc(leaving, compareKeys)
-	if len(leaving) > 0 && Pack(freed, gang.Key, gang.groups(must)).Complete {
-		return tell(reason.Draining, "until "+reason.Jobs(leaving)+" gave back what is draining", leaving)
+	slices.SortFunc(leaving, identity.Key.Compare)
+	if len(leaving) > 0 && Pack(freed, gang.Key, gang.groups(unplaced)).Complete {
+		return pending(reason.Draining, "until "+reason.Jobs(leaving)+" gave back what is draining", leaving)
 	}
 
-	jobs, strangers := inTheWay(s, gang, must)
+	jobs, otherPods := blockers(s, gang, unplaced)
 	var who []string
 	if len(jobs) > 0 {
 		who = append(who, reason.Jobs(jobs))
 	}
-	if strangers > 0 {
-		who = append(who, fmt.Sprintf("%d pods that are not ours", strangers))
+	if otherPods > 0 {
+		who = append(who, fmt.Sprintf("%d pods that are not ours", otherPods))
 	}
-	hindrance := "no placement found in the time allowed"
+	obstacle := "no placement found in the time allowed"
 	if len(who) > 0 {
-		hindrance = "blocked by " + strings.Join(who, " and ")
+		obstacle = "blocked by " + strings.Join(who, " and ")
 	}
-	return tell(reason.WaitingCapacity, hindrance, jobs)
+	return pending(reason.WaitingCapacity, obstacle, jobs)
 }
 
-// inTheWay lists the jobs, and counts the pods of nobody, on nodes that could hold a member if they were empty.
-func inTheWay(s *Snapshot, gang *Gang, must []int) (jobs []identity.Key, strangers int) {
+// blockers lists the jobs, and counts the pods of no job, on nodes that could hold a member if they were empty.
+func blockers(s *Snapshot, gang *Gang, unplaced []int) (jobs []identity.Key, otherPods int) {
 	seen := map[identity.Key]bool{gang.Key: true}
 	for n := range s.Names {
-		useful := slices.ContainsFunc(must, func(m int) bool {
+		useful := slices.ContainsFunc(unplaced, func(m int) bool {
 			member := &gang.Members[m]
 			return (member.Eligible == nil || member.Eligible[n]) && fits(member.Request, s.Capacity[n])
 		})
 		if !useful {
 			continue
 		}
-		if s.Strangers != nil {
-			strangers += s.Strangers[n]
+		if s.OtherPods != nil {
+			otherPods += s.OtherPods[n]
 		}
 		for job := range s.Jobs[n] {
 			if !seen[job] {
@@ -86,39 +86,29 @@ func inTheWay(s *Snapshot, gang *Gang, must []int) (jobs []identity.Key, strange
 			}
 		}
 	}
-	slices.SortFunc(jobs, compareKeys)
-	return jobs, strangers
+	slices.SortFunc(jobs, identity.Key.Compare)
+	return jobs, otherPods
 }
 
-func compareKeys(a, b identity.Key) int {
-	switch {
-	case a == b:
-		return 0
-	case a.Less(b):
-		return -1
-	}
-	return 1
-}
-
-// allNeeded is the gang as it would start on an empty cluster: the members to place, and beside them as many of those that
-// stand or are on their way as it needs.
-func allNeeded(gang *Gang, must []int, missing Counts) *Gang {
+// allRequired is the gang as it would start on an empty cluster: the unplaced members, and as many of those that are bound or assigned
+// as it requires in addition.
+func allRequired(gang *Gang, unplaced []int, missing Counts) *Gang {
 	alone := &Gang{Key: gang.Key}
-	for _, m := range must {
+	for _, m := range unplaced {
 		alone.Members = append(alone.Members, gang.Members[m])
 	}
-	standing := slices.Clone(gang.Settled)
+	placed := slices.Clone(gang.Bound)
 	for i := range gang.Members {
 		if gang.Members[i].Node != NoNode {
-			standing = append(standing, gang.Members[i])
+			placed = append(placed, gang.Members[i])
 		}
 	}
-	slices.SortStableFunc(standing, func(a, b Member) int { return a.Index - b.Index })
-	for rank, needed := range gang.Needed {
-		spare := needed - missing[rank]
-		for i := range standing {
-			if spare > 0 && standing[i].rank() == rank {
-				alone.Members = append(alone.Members, standing[i])
+	slices.SortStableFunc(placed, func(a, b Member) int { return a.Index - b.Index })
+	for rank, required := range gang.Required {
+		spare := required - missing[rank]
+		for i := range placed {
+			if spare > 0 && placed[i].rank() == rank {
+				alone.Members = append(alone.Members, placed[i])
 				spare--
 			}
 		}
@@ -138,7 +128,7 @@ func (g *Gang) all() []int {
 func (g *Gang) words(s *Snapshot, members []int) string {
 	var parts []string
 	for _, group := range g.groups(members) {
-		parts = append(parts, reason.Count{Role: group.Role, Members: group.Count}.Words()+" x "+s.Words(group.Request))
+		parts = append(parts, reason.Count{Role: group.Role, Members: group.Count}.String()+" x "+s.Format(group.Request))
 	}
 	return strings.Join(parts, ", ")
 }

@@ -52,21 +52,21 @@ func (m *Member) rank() int {
 	return rank
 }
 
-// Gang is a job's pods that ask for nodes, and how many of each role must be there for it to run at all.
+// Gang is a job's pods that ask for nodes, and how many of each role it requires to run.
 type Gang struct {
-	Key     identity.Key
-	Order   order.Key // Name is empty
-	Needed  Counts
-	Members []Member // not yet bound; those with a Node are on their way and hold its room in the snapshot already
-	Settled []Member // bound, on a node that is still there
-	Length  float64  // seconds for which it will hold its room if it starts now; negative where nobody can say
-	Mistake string   // what contradicts itself in its objects, found by whoever read them
+	Key      identity.Key
+	Order    order.Key // Name is empty
+	Required Counts
+	Members  []Member // not yet bound; those with a Node hold its capacity in the snapshot already
+	Bound    []Member // on a node that still exists
+	Duration float64  // seconds for which it will hold its capacity if it starts now; negative if unknown
+	Invalid  string   // what contradicts itself in its objects, found by the caller
 }
 
-// Plan gives a node for every needed member that had none, or the reason why not; then for wanted members.
+// Plan gives a node for every required member that had none, or the reason why not; then for optional ones.
 type Plan struct {
-	Nodes []int // for each of Gang.Members; NoNode where this plan gives none
-	Wait  *reason.Reason
+	Nodes   []int // for each of Gang.Members; NoNode where this plan gives none
+	Pending *reason.Reason
 }
 
 // Placed lists the members to which a plan gives a node.
@@ -80,19 +80,19 @@ func (g *Gang) Placed(plan *Plan) []int {
 	return placed
 }
 
-// PlanNeeded finds nodes for the needed members and takes their room from the snapshot; or says why there are none, and takes
-// nothing. Members that are bound or on their way count as present. Where everything fits, the needed members get the
-// nodes that they would have among all members, so that the wanted ones can join them. draining names jobs that are leaving.
-func PlanNeeded(s *Snapshot, gang *Gang, draining []identity.Key) Plan {
-	if mistake := gang.mistake(); mistake != "" {
-		return gang.wait(reason.Reason{Token: reason.Misconfigured, Text: mistake})
+// PlanRequired finds nodes for the required members and allocates their capacity in the snapshot; or says why there are none, and allocates
+// nothing. Members that are bound or on their way count as present. Where everything fits, the required members get the
+// nodes that they would have among all members, so that the optional ones can join them. draining names jobs that are leaving.
+func PlanRequired(s *Snapshot, gang *Gang, draining []identity.Key) Plan {
+	if invalid := gang.invalid(); invalid != "" {
+		return gang.pending(reason.Reason{Token: reason.Misconfigured, Text: invalid})
 	}
-	var settled, present, created, missing Counts
+	var bound, present, created, missing Counts
 	onTheWay := 0
-	for i := range gang.Settled {
-		settled[gang.Settled[i].rank()]++
+	for i := range gang.Bound {
+		bound[gang.Bound[i].rank()]++
 	}
-	present = settled
+	present = bound
 	waiting := gang.waiting()
 	for _, m := range waiting {
 		created[gang.Members[m].rank()]++
@@ -103,67 +103,67 @@ func PlanNeeded(s *Snapshot, gang *Gang, draining []identity.Key) Plan {
 			onTheWay++
 		}
 	}
-	lacks := false
-	for rank, needed := range gang.Needed {
-		missing[rank] = max(needed-present[rank], 0)
-		lacks = lacks || created[rank] < missing[rank]
+	incomplete := false
+	for rank, required := range gang.Required {
+		missing[rank] = max(required-present[rank], 0)
+		incomplete = incomplete || created[rank] < missing[rank]
 	}
-	if lacks {
-		return gang.wait(waitMembers(gang, present, created))
+	if incomplete {
+		return gang.pending(pendingMembers(gang, present, created))
 	}
 	if len(waiting) == 0 && onTheWay > 0 {
-		return gang.wait(reason.Reason{Token: reason.Placing,
-			Text: fmt.Sprintf("%d members bound, %d on their way to their nodes", settled.Total(), onTheWay)})
+		return gang.pending(reason.Reason{Token: reason.Placing,
+			Text: fmt.Sprintf("%d members bound, %d on their way to their nodes", bound.Total(), onTheWay)})
 	}
-	must := gang.first(waiting, missing)
-	packing := Pack(s, gang.Key, gang.groups(must))
+	unplaced := gang.first(waiting, missing)
+	packing := Pack(s, gang.Key, gang.groups(unplaced))
 	if !packing.Complete {
-		return gang.wait(explain(s, gang, must, missing, packing, draining))
+		return gang.pending(explain(s, gang, unplaced, missing, packing, draining))
 	}
 	plan := gang.none()
-	if len(must) < len(waiting) {
+	if len(unplaced) < len(waiting) {
 		if whole := Pack(s, gang.Key, gang.groups(waiting)); whole.Complete {
-			gang.assign(&plan, waiting, whole.Places)
+			gang.assign(&plan, waiting, whole.Placement)
 			mine := gang.none()
-			for _, m := range must {
+			for _, m := range unplaced {
 				mine.Nodes[m] = plan.Nodes[m]
 			}
-			gang.take(s, &mine, must)
+			gang.allocate(s, &mine, unplaced)
 			return mine
 		}
 	}
-	gang.assign(&plan, must, packing.Places)
-	gang.take(s, &plan, must)
+	gang.assign(&plan, unplaced, packing.Placement)
+	gang.allocate(s, &plan, unplaced)
 	return plan
 }
 
-// AddWanted gives nodes to the members beyond the needed ones as far as there is room and takes it from the snapshot: all of
+// AddOptional gives nodes to the members beyond the required ones as far as there is capacity and allocates it in the snapshot: all of
 // them together where they fit, else one by one by index, so that the roles grow evenly. It returns those that it placed.
-func AddWanted(s *Snapshot, gang *Gang, plan *Plan) []int {
-	var wanted []int
+func AddOptional(s *Snapshot, gang *Gang, plan *Plan) []int {
+	var optional []int
 	for _, m := range gang.waiting() {
 		if plan.Nodes[m] == NoNode {
-			wanted = append(wanted, m)
+			optional = append(optional, m)
 		}
 	}
-	if len(wanted) == 0 {
+	if len(optional) == 0 {
 		return nil
 	}
-	groups := gang.groups(wanted)
+	groups := gang.groups(optional)
 	if packing := Pack(s, gang.Key, groups); packing.Complete {
-		gang.assign(plan, wanted, packing.Places)
-		gang.take(s, plan, wanted)
-		return wanted
+		gang.assign(plan, optional, packing.Placement)
+		gang.allocate(s, plan, optional)
+		return optional
 	}
-	sequence := make([]int, len(wanted))
-	for i, m := range wanted {
+	sequence := make([]int, len(optional))
+	for i, m := range optional {
 		sequence[i] = gang.groupOf(groups, m)
 	}
 	var placed []int
 	for i, node := range PlaceEach(s, gang.Key, groups, sequence) {
 		if node >= 0 {
-			plan.Nodes[wanted[i]] = node
-			placed = append(placed, wanted[i])
+			plan.Nodes[optional[i]] = node
+			placed = append(placed, optional[i])
 		}
 	}
 	return placed
@@ -183,13 +183,13 @@ func Unusable(s *Snapshot, gang *Gang, missing []reason.Count) []bool {
 		unusable[n] = true
 		if len(groups) > 0 {
 			largest := &groups[bySize(s, groups)[0]]
-			unusable[n] = !largest.mayUse(n) || !fits(largest.Request, s.Capacity[n])
+			unusable[n] = !largest.eligible(n) || !fits(largest.Request, s.Capacity[n])
 		}
 	}
 	return unusable
 }
 
-// short gives the members that a verdict found without a node.
+// short gives the members that a reason names as missing.
 func (g *Gang) short(missing []reason.Count) []int {
 	var counts Counts
 	for _, count := range missing {
@@ -207,9 +207,9 @@ func (g *Gang) none() Plan {
 	return Plan{Nodes: nodes}
 }
 
-func (g *Gang) wait(why reason.Reason) Plan {
+func (g *Gang) pending(why reason.Reason) Plan {
 	plan := g.none()
-	plan.Wait = &why
+	plan.Pending = &why
 	return plan
 }
 
@@ -264,7 +264,7 @@ func (g *Gang) groupOf(groups []Group, m int) int {
 	})
 }
 
-func (g *Gang) assign(plan *Plan, members []int, places Places) {
+func (g *Gang) assign(plan *Plan, members []int, places Placement) {
 	groups := g.groups(members)
 	used := make([]int, len(groups))
 	for _, m := range members {
@@ -274,23 +274,23 @@ func (g *Gang) assign(plan *Plan, members []int, places Places) {
 	}
 }
 
-func (g *Gang) take(s *Snapshot, plan *Plan, members []int) {
+func (g *Gang) allocate(s *Snapshot, plan *Plan, members []int) {
 	for _, m := range members {
-		s.Take(plan.Nodes[m], g.Members[m].Request, g.Key)
+		s.Allocate(plan.Nodes[m], g.Members[m].Request, g.Key)
 	}
 }
 
-func (g *Gang) mistake() string {
-	if g.Mistake != "" {
-		return g.Mistake
+func (g *Gang) invalid() string {
+	if g.Invalid != "" {
+		return g.Invalid
 	}
-	for rank, needed := range g.Needed {
-		if needed < 1 {
-			return fmt.Sprintf("needs %d %ss, but at least 1 of each role runs an epoch", needed, identity.Roles[rank])
+	for rank, required := range g.Required {
+		if required < 1 {
+			return fmt.Sprintf("needs %d %ss, but at least 1 of each role runs an epoch", required, identity.Roles[rank])
 		}
 	}
 	names := map[string]int{}
-	for _, member := range slices.Concat(g.Members, g.Settled) {
+	for _, member := range slices.Concat(g.Members, g.Bound) {
 		if names[member.Name]++; names[member.Name] > 1 {
 			return fmt.Sprintf("pod %s is there twice", member.Name)
 		}

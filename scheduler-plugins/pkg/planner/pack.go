@@ -14,12 +14,12 @@ type Group struct {
 	Eligible []bool // for each node, whether a member may go there at all; nil: everywhere
 }
 
-func (g *Group) mayUse(node int) bool { return g.Eligible == nil || g.Eligible[node] }
+func (g *Group) eligible(node int) bool { return g.Eligible == nil || g.Eligible[node] }
 
 // Places gives for each group the nodes of its members, in the order of the members.
-type Places [][]int
+type Placement [][]int
 
-func (p Places) total() int {
+func (p Placement) total() int {
 	n := 0
 	for _, group := range p {
 		n += len(group)
@@ -29,17 +29,17 @@ func (p Places) total() int {
 
 // Packing is what Pack found: a place for every member, or the largest part it met, and whether no other way is left.
 type Packing struct {
-	Places     Places
+	Placement  Placement
 	Complete   bool
 	Exhaustive bool
 }
 
 // Pack looks for a place for every member of all groups, without touching the snapshot. Goals, in this order: all members
-// placed; as few as possible beside another job; as few nodes as possible; the tightest fit; the node's name. Packing
+// placed; as few as possible on nodes of other jobs; as few nodes as possible; the tightest fit; the node's name. Packing
 // vectors is NP-hard, so the goals are met by a greedy, and only the first is certain:
 //
-//  1. fill: take the node of the best standing that holds the most members, fill it largest member first, and go on;
-//  2. best fit decreasing: each member, largest first, to the node of the best standing with the tightest fit;
+//  1. fill: take the node of the best preference that holds the most members, fill it largest member first, and go on;
+//  2. best fit decreasing: each member, largest first, to the node of the best preference with the tightest fit;
 //  3. count: give up where the nodes, one by one, cannot hold that many members of some size;
 //  4. search: depth first, at most searchSteps trials; then exact, which enumerates counts instead of members;
 //  5. improve: for a small gang on few nodes, go on searching for a placement that keeps more members apart from other jobs, or
@@ -50,8 +50,8 @@ func Pack(s *Snapshot, job identity.Key, groups []Group) Packing {
 	for i := range groups {
 		members += groups[i].Count
 	}
-	best := make(Places, len(groups))
-	for _, way := range []func(*Snapshot, identity.Key, []Group, []int) Places{fill, bestFit} {
+	best := make(Placement, len(groups))
+	for _, way := range []func(*Snapshot, identity.Key, []Group, []int) Placement{fill, bestFit} {
 		places := way(s, job, groups, order)
 		if places.total() == members {
 			return Packing{improve(s, job, groups, order, places), true, true}
@@ -84,33 +84,33 @@ func Pack(s *Snapshot, job identity.Key, groups []Group) Packing {
 	return Packing{best, false, false}
 }
 
-// PlaceEach places those members that fit, one after the other, and takes their room. sequence names a group for each.
+// PlaceEach places those members that fit, one after the other, and allocates their capacity. sequence names a group for each.
 // The result has a node for each of the sequence, or -1.
 func PlaceEach(s *Snapshot, job identity.Key, groups []Group, sequence []int) []int {
 	placed := make([]int, len(sequence))
-	room := make([]int64, 0, 8)
+	free := make([]int64, 0, 8)
 	for i, g := range sequence {
 		group := &groups[g]
 		chosen := -1
-		var standing Standing
+		var preference NodePreference
 		var left int64
 		for n := range s.Names {
-			if !group.mayUse(n) || holds(s.Free[n], group.Request, 1) == 0 {
+			if !group.eligible(n) || fitCount(s.Free[n], group.Request, 1) == 0 {
 				continue
 			}
-			here := s.StandingOf(n, job)
-			if chosen >= 0 && here > standing {
+			here := s.PreferenceOf(n, job)
+			if chosen >= 0 && here > preference {
 				continue
 			}
-			room = append(room[:0], s.Free[n]...)
-			take(room, group.Request, 1)
-			if slack := s.slack(room); chosen < 0 || here < standing || slack < left {
-				chosen, standing, left = n, here, slack
+			free = append(free[:0], s.Free[n]...)
+			subtract(free, group.Request, 1)
+			if slack := s.slack(free); chosen < 0 || here < preference || slack < left {
+				chosen, preference, left = n, here, slack
 			}
 		}
 		placed[i] = chosen
 		if chosen >= 0 {
-			s.Take(chosen, group.Request, job)
+			s.Allocate(chosen, group.Request, job)
 		}
 	}
 	return placed
@@ -136,14 +136,14 @@ func bySize(s *Snapshot, groups []Group) []int {
 	return order
 }
 
-func bestFit(s *Snapshot, job identity.Key, groups []Group, order []int) Places {
+func bestFit(s *Snapshot, job identity.Key, groups []Group, order []int) Placement {
 	var sequence []int
 	for _, g := range order {
 		for range groups[g].Count {
 			sequence = append(sequence, g)
 		}
 	}
-	places := make(Places, len(groups))
+	places := make(Placement, len(groups))
 	for i, node := range PlaceEach(s.Copy(), job, groups, sequence) {
 		if node >= 0 {
 			places[sequence[i]] = append(places[sequence[i]], node)
@@ -152,8 +152,8 @@ func bestFit(s *Snapshot, job identity.Key, groups []Group, order []int) Places 
 	return places
 }
 
-func fill(s *Snapshot, job identity.Key, groups []Group, order []int) Places {
-	places := make(Places, len(groups))
+func fill(s *Snapshot, job identity.Key, groups []Group, order []int) Placement {
+	places := make(Placement, len(groups))
 	left := make([]int, len(groups))
 	remaining := 0
 	for i := range groups {
@@ -163,36 +163,36 @@ func fill(s *Snapshot, job identity.Key, groups []Group, order []int) Places {
 	if remaining == 0 || len(s.Names) == 0 {
 		return places
 	}
-	room := make([]int64, len(s.Free[0]))
+	free := make([]int64, len(s.Free[0]))
 	takes, best := make([]int, len(groups)), make([]int, len(groups))
 	used := make([]bool, len(s.Names))
 	for remaining > 0 {
 		chosen, most := -1, 0
-		var standing Standing
+		var preference NodePreference
 		var tightest int64
 		for n := range s.Names {
 			if used[n] {
 				continue
 			}
-			here := s.StandingOf(n, job)
-			if chosen >= 0 && here > standing {
+			here := s.PreferenceOf(n, job)
+			if chosen >= 0 && here > preference {
 				continue
 			}
-			copy(room, s.Free[n])
+			copy(free, s.Free[n])
 			count := 0
 			for _, g := range order {
 				takes[g] = 0
-				if left[g] > 0 && groups[g].mayUse(n) {
-					takes[g] = holds(room, groups[g].Request, left[g])
-					take(room, groups[g].Request, takes[g])
+				if left[g] > 0 && groups[g].eligible(n) {
+					takes[g] = fitCount(free, groups[g].Request, left[g])
+					subtract(free, groups[g].Request, takes[g])
 					count += takes[g]
 				}
 			}
-			if count == 0 || (chosen >= 0 && here == standing && count < most) {
+			if count == 0 || (chosen >= 0 && here == preference && count < most) {
 				continue
 			}
-			if slack := s.slack(room); chosen < 0 || here < standing || count > most || slack < tightest {
-				chosen, standing, most, tightest = n, here, count, slack
+			if slack := s.slack(free); chosen < 0 || here < preference || count > most || slack < tightest {
+				chosen, preference, most, tightest = n, here, count, slack
 				copy(best, takes)
 			}
 		}
@@ -237,7 +237,7 @@ func tooMany(s *Snapshot, groups []Group) bool {
 		}
 		places := 0
 		for n := range s.Names {
-			if places += holds(s.Free[n], groups[i].Request, count); places >= count {
+			if places += fitCount(s.Free[n], groups[i].Request, count); places >= count {
 				break
 			}
 		}

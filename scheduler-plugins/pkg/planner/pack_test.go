@@ -23,7 +23,7 @@ func cores(amounts ...int64) *Snapshot {
 // with puts members of a job, which ask for nothing, on nodes.
 func with(s *Snapshot, job identity.Key, nodes ...int) *Snapshot {
 	for _, node := range nodes {
-		s.Take(node, []int64{0}, job)
+		s.Allocate(node, []int64{0}, job)
 	}
 	return s
 }
@@ -58,7 +58,7 @@ func TestPack(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			got := "none"
 			if packing := Pack(test.snapshot, me, test.groups); packing.Complete {
-				got = fmt.Sprint([][]int(packing.Places))
+				got = fmt.Sprint([][]int(packing.Placement))
 			}
 			if got != test.want {
 				t.Errorf("got %s, want %s", got, test.want)
@@ -85,8 +85,8 @@ func TestWhatTheTwoScoresTellApart(t *testing.T) {
 		{"holds the job and another", true, true, 0, 33},
 		{"holds another job", false, true, 0, 0},
 	} {
-		standing := Stand(test.own, test.others)
-		if thesis, coach := ThesisScore(standing), Score(standing); thesis != test.thesis || coach != test.coach {
+		preference := Preference(test.own, test.others)
+		if thesis, coach := ThesisScore(preference), Score(preference); thesis != test.thesis || coach != test.coach {
 			t.Errorf("%s: thesis %d, coach %d", test.node, thesis, coach)
 		}
 	}
@@ -94,20 +94,20 @@ func TestWhatTheTwoScoresTellApart(t *testing.T) {
 
 func TestAWhatIfLeavesTheSnapshotAlone(t *testing.T) {
 	s := with(cores(4), other, 0)
-	s.Holds = func(job identity.Key) []Hold {
+	s.UsageOf = func(job identity.Key) []Usage {
 		if job == other {
-			return []Hold{{0, []int64{2}}}
+			return []Usage{{0, []int64{2}}}
 		}
 		return nil
 	}
 	s.Free[0][0] = 2
 	what := s.Copy()
-	what.GiveBack(other)
-	what.Take(0, []int64{3}, me)
-	if s.Free[0][0] != 2 || s.StandingOf(0, me) != Foreign || !s.Holding(other) || s.Holding(me) {
+	what.Release(other)
+	what.Allocate(0, []int64{3}, me)
+	if s.Free[0][0] != 2 || s.PreferenceOf(0, me) != OtherJobs || !s.UsesAny(other) || s.UsesAny(me) {
 		t.Errorf("changed: %v", s)
 	}
-	if what.Free[0][0] != 1 || what.StandingOf(0, me) != Own || what.Holding(other) || !what.Holding(me) {
+	if what.Free[0][0] != 1 || what.PreferenceOf(0, me) != Own || what.UsesAny(other) || !what.UsesAny(me) {
 		t.Errorf("not done: %v", what)
 	}
 }
@@ -131,7 +131,7 @@ func problem(random *rand.Rand) (*Snapshot, []Group) {
 	for n := range names {
 		for _, job := range []identity.Key{me, other} {
 			if random.Intn(3) == 0 {
-				s.Take(n, make([]int64, dimensions), job)
+				s.Allocate(n, make([]int64, dimensions), job)
 			}
 		}
 	}
@@ -162,14 +162,14 @@ func oracle(s *Snapshot, groups []Group) bool {
 			return place(g+1, 0)
 		}
 		for n := range s.Names {
-			if !groups[g].mayUse(n) || holds(free[n], groups[g].Request, 1) == 0 {
+			if !groups[g].eligible(n) || fitCount(free[n], groups[g].Request, 1) == 0 {
 				continue
 			}
-			take(free[n], groups[g].Request, 1)
+			subtract(free[n], groups[g].Request, 1)
 			if place(g, member+1) {
 				return true
 			}
-			take(free[n], groups[g].Request, -1)
+			subtract(free[n], groups[g].Request, -1)
 		}
 		return false
 	}
@@ -179,7 +179,7 @@ func oracle(s *Snapshot, groups []Group) bool {
 // cheapest tries every node for every member and gives the least cost of a full placement.
 func cheapest(s *Snapshot, groups []Group) cost {
 	free, used := cloneAll(s.Free), make([]int, len(s.Names))
-	best := cost{beside: 1 << 30}
+	best := cost{shared: 1 << 30}
 	var place func(g, member int, spent cost)
 	place = func(g, member int, spent cost) {
 		for g < len(groups) && member == groups[g].Count {
@@ -192,36 +192,36 @@ func cheapest(s *Snapshot, groups []Group) cost {
 			return
 		}
 		for n := range s.Names {
-			if !groups[g].mayUse(n) || holds(free[n], groups[g].Request, 1) == 0 {
+			if !groups[g].eligible(n) || fitCount(free[n], groups[g].Request, 1) == 0 {
 				continue
 			}
-			next, standing := spent, s.StandingOf(n, me)
-			if !standing.apart() {
-				next.beside++
+			next, preference := spent, s.PreferenceOf(n, me)
+			if !preference.apart() {
+				next.shared++
 			}
-			if !standing.own() && used[n] == 0 {
+			if !preference.own() && used[n] == 0 {
 				next.opened++
 			}
-			take(free[n], groups[g].Request, 1)
+			subtract(free[n], groups[g].Request, 1)
 			used[n]++
 			place(g, member+1, next)
 			used[n]--
-			take(free[n], groups[g].Request, -1)
+			subtract(free[n], groups[g].Request, -1)
 		}
 	}
 	place(0, 0, cost{})
 	return best
 }
 
-func costOf(s *Snapshot, places Places) cost {
+func costOf(s *Snapshot, places Placement) cost {
 	var spent cost
 	opened := map[int]bool{}
 	for _, group := range places {
 		for _, n := range group {
-			if !s.StandingOf(n, me).apart() {
-				spent.beside++
+			if !s.PreferenceOf(n, me).apart() {
+				spent.shared++
 			}
-			if !s.StandingOf(n, me).own() {
+			if !s.PreferenceOf(n, me).own() {
 				opened[n] = true
 			}
 		}
@@ -236,13 +236,13 @@ func TestASmallGangIsPlacedAsApartAndOnAsFewNodesAsCanBe(t *testing.T) {
 	for range 3000 {
 		s, groups := problem(random)
 		packing := Pack(s, me, groups)
-		if members := packing.Places.total(); !packing.Complete || members == 0 || members > 5 {
+		if members := packing.Placement.total(); !packing.Complete || members == 0 || members > 5 {
 			continue
 		}
-		if got, want := costOf(s, packing.Places), cheapest(s, groups); got != want {
-			t.Fatalf("cost %+v, possible %+v\nfree %v\njobs %v\ngroups %+v\nplaces %v", got, want, s.Free, s.Jobs, groups, packing.Places)
+		if got, want := costOf(s, packing.Placement), cheapest(s, groups); got != want {
+			t.Fatalf("cost %+v, possible %+v\nfree %v\njobs %v\ngroups %+v\nplaces %v", got, want, s.Free, s.Jobs, groups, packing.Placement)
 		}
-		if places := fill(s, me, groups, bySize(s, groups)); places.total() == packing.Places.total() && costOf(s, packing.Places).less(costOf(s, places)) {
+		if places := fill(s, me, groups, bySize(s, groups)); places.total() == packing.Placement.total() && costOf(s, packing.Placement).less(costOf(s, places)) {
 			improved++
 		}
 	}
@@ -252,7 +252,7 @@ func TestASmallGangIsPlacedAsApartAndOnAsFewNodesAsCanBe(t *testing.T) {
 }
 
 // valid fails when places break a rule: a member too many or too few, a node barred or over-committed.
-func valid(t *testing.T, s *Snapshot, groups []Group, places Places, complete bool) {
+func valid(t *testing.T, s *Snapshot, groups []Group, places Placement, complete bool) {
 	t.Helper()
 	free := cloneAll(s.Free)
 	for g := range groups {
@@ -260,10 +260,10 @@ func valid(t *testing.T, s *Snapshot, groups []Group, places Places, complete bo
 			t.Fatalf("group %d has %d places for %d members", g, len(places[g]), groups[g].Count)
 		}
 		for _, n := range places[g] {
-			if !groups[g].mayUse(n) || holds(free[n], groups[g].Request, 1) == 0 {
+			if !groups[g].eligible(n) || fitCount(free[n], groups[g].Request, 1) == 0 {
 				t.Fatalf("no room on node %d: free %v, groups %+v, places %v", n, s.Free, groups, places)
 			}
-			take(free[n], groups[g].Request, 1)
+			subtract(free[n], groups[g].Request, 1)
 		}
 	}
 }
@@ -276,14 +276,14 @@ func check(t *testing.T, s *Snapshot, groups []Group) bool {
 	if packing.Complete != want || !packing.Exhaustive {
 		t.Fatalf("Pack says %v, trying everything says %v\nfree %v\ngroups %+v", packing, want, s.Free, groups)
 	}
-	valid(t, s, groups, packing.Places, packing.Complete)
+	valid(t, s, groups, packing.Placement, packing.Complete)
 	if places, decided := exact(s, me, groups); !decided || (places != nil) != want {
 		t.Fatalf("exact says %v, trying everything says %v\nfree %v\ngroups %+v", places, want, s.Free, groups)
 	} else if want {
 		valid(t, s, groups, places, true)
 	}
 	order := bySize(s, groups)
-	full := func(places Places) bool {
+	full := func(places Placement) bool {
 		for g := range groups {
 			if len(places[g]) < groups[g].Count {
 				return false
@@ -316,11 +316,11 @@ func TestTheOrderOfTheGroupsDoesNotMatter(t *testing.T) {
 		for i := range groups {
 			groups[i].Count = min(groups[i].Count, 1)
 		}
-		turned := slices.Clone(groups)
-		slices.Reverse(turned)
-		one, two := Pack(s, me, groups), Pack(s, me, turned)
-		slices.Reverse(two.Places)
-		if one.Complete && fmt.Sprint(one.Places) != fmt.Sprint(two.Places) {
+		rotated := slices.Clone(groups)
+		slices.Reverse(rotated)
+		one, two := Pack(s, me, groups), Pack(s, me, rotated)
+		slices.Reverse(two.Placement)
+		if one.Complete && fmt.Sprint(one.Placement) != fmt.Sprint(two.Placement) {
 			t.Fatalf("%v and %v", one, two)
 		}
 	}

@@ -7,15 +7,15 @@ import (
 	"testing"
 )
 
-// TestTheTableOfScoresInTheDocsIsTrue: docs/scheduler.md shows what the thesis's score cannot tell apart.
-func TestTheTableOfScoresInTheDocsIsTrue(t *testing.T) {
+// TestTheTableOfScoresInTheDocsHolds: docs/scheduler.md shows what the thesis's score does not distinguish.
+func TestTheTableOfScoresInTheDocsHolds(t *testing.T) {
 	text, err := os.ReadFile("../../../docs/scheduler.md")
 	if err != nil {
 		t.Fatal(err)
 	}
-	standings := map[string]Standing{"holds the job and no other": Own, "is empty": Empty, "holds the job and another": OwnShared, "holds other jobs only": Foreign}
-	for words, standing := range standings {
-		row := fmt.Sprintf("| %s | %d | %d |", words, ThesisScore(standing), Score(standing))
+	standings := map[string]NodePreference{"holds the job and no other": Own, "is empty": Empty, "holds the job and another": OwnShared, "holds other jobs only": OtherJobs}
+	for words, preference := range standings {
+		row := fmt.Sprintf("| %s | %d | %d |", words, ThesisScore(preference), Score(preference))
 		if !strings.Contains(string(text), row+"\n") {
 			t.Errorf("no row %q", row)
 		}

@@ -16,27 +16,27 @@ const (
 	improveSize   = 400   // members times nodes up to which a better one is looked for at all
 )
 
-// cost of a placement: members on nodes where another job stands, then nodes where the job did not stand before.
-type cost struct{ beside, opened int }
+// cost of a placement: members on nodes of other jobs, then nodes where the job had no member before.
+type cost struct{ shared, opened int }
 
 func (c cost) less(other cost) bool {
-	return c.beside < other.beside || (c.beside == other.beside && c.opened < other.opened)
+	return c.shared < other.shared || (c.shared == other.shared && c.opened < other.opened)
 }
 
 // search goes depth first over all placements, in a fixed order of trials.
 type search struct {
-	groups   []Group
-	sequence []int // for each member its group
-	nodes    []int
-	room     [][]int64
-	standing []Standing
-	members  []int // of the job, on each node
-	masked   bool
-	steps    int
-	below    *cost // what a placement has to stay below
-	chosen   []int
-	largest  []int
-	found    []int
+	groups     []Group
+	sequence   []int // for each member its group
+	nodes      []int
+	free       [][]int64
+	preference []NodePreference
+	members    []int // of the job, on each node
+	masked     bool
+	steps      int
+	below      *cost // what a placement has to stay below
+	chosen     []int
+	largest    []int
+	found      []int
 }
 
 func newSearch(s *Snapshot, job identity.Key, groups []Group, order []int, steps int, below *cost) *search {
@@ -48,10 +48,10 @@ func newSearch(s *Snapshot, job identity.Key, groups []Group, order []int, steps
 		}
 	}
 	for _, n := range x.nodes {
-		standing := s.StandingOf(n, job)
-		x.room, x.standing = append(x.room, slices.Clone(s.Free[n])), append(x.standing, standing)
+		preference := s.PreferenceOf(n, job)
+		x.free, x.preference = append(x.free, slices.Clone(s.Free[n])), append(x.preference, preference)
 		own := 0
-		if standing.own() {
+		if preference.own() {
 			own = 1
 		}
 		x.members = append(x.members, own)
@@ -64,12 +64,12 @@ func newSearch(s *Snapshot, job identity.Key, groups []Group, order []int, steps
 func (x *search) exhaustive() bool { return x.steps > 0 }
 
 // places of the best full placement, else of the first of the largest parts met.
-func (x *search) places() Places {
+func (x *search) places() Placement {
 	best := x.found
 	if best == nil {
 		best = x.largest
 	}
-	places := make(Places, len(x.groups))
+	places := make(Placement, len(x.groups))
 	for i, at := range best {
 		places[x.sequence[i]] = append(places[x.sequence[i]], x.nodes[at])
 	}
@@ -94,42 +94,42 @@ func (x *search) descend(spent cost) {
 	group := &x.groups[x.sequence[depth]]
 	// Equal members go in node order only: their permutations are one placement.
 	start := 0
-	if depth > 0 && twins(&x.groups[x.sequence[depth-1]], group) {
+	if depth > 0 && interchangeable(&x.groups[x.sequence[depth-1]], group) {
 		start = x.chosen[depth-1]
 	}
 	var tried []int
-	var rooms [][]int64
+	var frees [][]int64
 	for at := start; at < len(x.nodes); at++ {
-		if !group.mayUse(x.nodes[at]) || holds(x.room[at], group.Request, 1) == 0 || x.likeOneOf(at, tried, rooms) {
+		if !group.eligible(x.nodes[at]) || fitCount(x.free[at], group.Request, 1) == 0 || x.likeOneOf(at, tried, frees) {
 			continue
 		}
 		if x.steps <= 0 {
 			return
 		}
 		x.steps--
-		tried, rooms = append(tried, at), append(rooms, slices.Clone(x.room[at]))
+		tried, frees = append(tried, at), append(frees, slices.Clone(x.free[at]))
 		next := spent
-		if !x.standing[at].apart() {
-			next.beside++
+		if !x.preference[at].apart() {
+			next.shared++
 		}
 		if x.members[at] == 0 {
 			next.opened++
 		}
-		take(x.room[at], group.Request, 1)
+		subtract(x.free[at], group.Request, 1)
 		x.members[at]++
 		x.chosen = append(x.chosen, at)
 		x.descend(next)
 		x.chosen = x.chosen[:depth]
 		x.members[at]--
-		take(x.room[at], group.Request, -1)
+		subtract(x.free[at], group.Request, -1)
 	}
 }
 
-// likeOneOf reports whether a node is like one that was tried: one trial stands for all. Where members may not use every node,
+// likeOneOf reports whether a node is like one that was tried: one trial is enough for all. Where members may not use every node,
 // no two nodes are alike.
-func (x *search) likeOneOf(at int, tried []int, rooms [][]int64) bool {
+func (x *search) likeOneOf(at int, tried []int, frees [][]int64) bool {
 	for i, other := range tried {
-		if !x.masked && x.standing[at] == x.standing[other] && (x.members[at] > 0) == (x.members[other] > 0) && slices.Equal(x.room[at], rooms[i]) {
+		if !x.masked && x.preference[at] == x.preference[other] && (x.members[at] > 0) == (x.members[other] > 0) && slices.Equal(x.free[at], frees[i]) {
 			return true
 		}
 	}
@@ -137,7 +137,7 @@ func (x *search) likeOneOf(at int, tried []int, rooms [][]int64) bool {
 }
 
 // improve gives a better placement than one that is known and complete, if a search finds one.
-func improve(s *Snapshot, job identity.Key, groups []Group, order []int, known Places) Places {
+func improve(s *Snapshot, job identity.Key, groups []Group, order []int, known Placement) Placement {
 	if known.total()*len(s.Names) > improveSize {
 		return known
 	}
@@ -145,28 +145,28 @@ func improve(s *Snapshot, job identity.Key, groups []Group, order []int, known P
 	opened := map[int]bool{}
 	for _, group := range known {
 		for _, n := range group {
-			standing := s.StandingOf(n, job)
-			if !standing.apart() {
-				spent.beside++
+			preference := s.PreferenceOf(n, job)
+			if !preference.apart() {
+				spent.shared++
 			}
-			if !standing.own() {
+			if !preference.own() {
 				opened[n] = true
 			}
 		}
 	}
 	spent.opened = len(opened)
 	for n := range s.Names {
-		if s.StandingOf(n, job).own() {
+		if s.PreferenceOf(n, job).own() {
 			least.opened = 0
 		}
 	}
 	for i := range groups {
 		somewhere := false
 		for n := range s.Names {
-			somewhere = somewhere || (s.StandingOf(n, job).apart() && groups[i].mayUse(n) && holds(s.Free[n], groups[i].Request, 1) > 0)
+			somewhere = somewhere || (s.PreferenceOf(n, job).apart() && groups[i].eligible(n) && fitCount(s.Free[n], groups[i].Request, 1) > 0)
 		}
 		if !somewhere {
-			least.beside += groups[i].Count
+			least.shared += groups[i].Count
 		}
 	}
 	if !least.less(spent) {
@@ -178,8 +178,8 @@ func improve(s *Snapshot, job identity.Key, groups []Group, order []int, known P
 	return known
 }
 
-// twins are groups whose members can stand for each other.
-func twins(a, b *Group) bool {
+// interchangeable groups have members that can replace each other.
+func interchangeable(a, b *Group) bool {
 	if a == b {
 		return true
 	}
@@ -191,14 +191,14 @@ func usefulNodes(s *Snapshot, job identity.Key, groups []Group) []int {
 	var useful []int
 	for n := range s.Names {
 		for g := range groups {
-			if groups[g].Count > 0 && groups[g].mayUse(n) && holds(s.Free[n], groups[g].Request, 1) > 0 {
+			if groups[g].Count > 0 && groups[g].eligible(n) && fitCount(s.Free[n], groups[g].Request, 1) > 0 {
 				useful = append(useful, n)
 				break
 			}
 		}
 	}
 	slices.SortStableFunc(useful, func(a, b int) int {
-		if x, y := s.StandingOf(a, job), s.StandingOf(b, job); x != y {
+		if x, y := s.PreferenceOf(a, job), s.PreferenceOf(b, job); x != y {
 			return int(x - y)
 		}
 		return cmp.Compare(s.slack(s.Free[b]), s.slack(s.Free[a]))
@@ -211,11 +211,11 @@ const maxExactWork = 20_000_000
 
 // exact decides by dynamic programming over the nodes whether all members can be placed; decided is false past its bound. A
 // state says how many members of each group but the largest are placed; its value is the most members of the largest group
-// that can be placed beside them. Members of a group are equal, so this is complete, and polynomial in the counts, where
+// that can be placed in addition. Members of a group are equal, so this is complete, and polynomial in the counts, where
 // going member by member is exponential.
-func exact(s *Snapshot, job identity.Key, groups []Group) (places Places, decided bool) {
+func exact(s *Snapshot, job identity.Key, groups []Group) (places Placement, decided bool) {
 	if len(groups) == 0 {
-		return Places{}, true
+		return Placement{}, true
 	}
 	head := make([]int, len(groups))
 	for i := range head {
@@ -292,34 +292,34 @@ func (c *counts) adds(state, pattern int) bool {
 	return true
 }
 
-// gain is how many members of the last group a node takes beside a pattern of the others; false if not even the pattern fits.
+// gain is how many members of the last group a node takes along with a pattern of the others; false if not even the pattern fits.
 func (c *counts) gain(free []int64, node, pattern int) (int, bool) {
-	room := slices.Clone(free)
+	free = slices.Clone(free)
 	for i, g := range c.head {
 		count := c.digit(pattern, i)
 		if count == 0 {
 			continue
 		}
-		if !c.groups[g].mayUse(node) || holds(room, c.groups[g].Request, count) < count {
+		if !c.groups[g].eligible(node) || fitCount(free, c.groups[g].Request, count) < count {
 			return 0, false
 		}
-		take(room, c.groups[g].Request, count)
+		subtract(free, c.groups[g].Request, count)
 	}
-	if !c.groups[c.last].mayUse(node) {
+	if !c.groups[c.last].eligible(node) {
 		return 0, true
 	}
-	return holds(room, c.groups[c.last].Request, c.groups[c.last].Count), true
+	return fitCount(free, c.groups[c.last].Request, c.groups[c.last].Count), true
 }
 
 // trace walks the choices back from the full state and gives each node what the best way put on it.
-func (c *counts) trace(s *Snapshot, nodes []int, choices [][]int32) Places {
+func (c *counts) trace(s *Snapshot, nodes []int, choices [][]int32) Placement {
 	patterns := make([]int, len(nodes))
 	state := c.states - 1
 	for i := len(nodes) - 1; i >= 0; i-- {
 		before := int(choices[i][state])
 		patterns[i], state = state-before, before
 	}
-	places := make(Places, len(c.groups))
+	places := make(Placement, len(c.groups))
 	left := c.groups[c.last].Count
 	for i, n := range nodes {
 		for h, g := range c.head {

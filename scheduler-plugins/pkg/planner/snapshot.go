@@ -1,4 +1,4 @@
-// Package planner decides, on one snapshot of the cluster, where the members of a gang go: every needed one or none.
+// Package planner decides, on one snapshot of the cluster, where the members of a gang go: every required one or none.
 //
 // It is arithmetic on vectors: no client, no clock, no randomness; equal input gives equal output, whatever its order.
 // Amounts are whole numbers (thousandths of a core, bytes, devices), so nothing fits by rounding. The same decisions are
@@ -14,25 +14,25 @@ import (
 	"coach.dev/scheduler-plugins/pkg/identity"
 )
 
-// Standing says how welcome a node is to a job, best first. To stay apart from other jobs comes before joining one's own:
+// NodePreference says how suitable a node is to a job, best first. To stay apart from other jobs comes before joining one's own:
 // a neighbour takes bandwidth for as long as it runs.
-type Standing int
+type NodePreference int
 
 const (
-	Own       Standing = iota // it holds this job and no other
-	Empty                     // it holds no job
-	OwnShared                 // it holds this job and another
-	Foreign                   // it holds other jobs only
+	Own       NodePreference = iota // it holds this job and no other
+	Empty                           // it holds no job
+	OwnShared                       // it holds this job and another
+	OtherJobs                       // it holds other jobs only
 )
 
-// own reports whether the job stands on the node.
-func (s Standing) own() bool { return s == Own || s == OwnShared }
+// own reports whether the job has a member on the node.
+func (s NodePreference) own() bool { return s == Own || s == OwnShared }
 
-// apart reports whether no other job stands on the node.
-func (s Standing) apart() bool { return s == Own || s == Empty }
+// apart reports whether no other job has a member on the node.
+func (s NodePreference) apart() bool { return s == Own || s == Empty }
 
-// Hold is room that a member of a job takes on a node.
-type Hold struct {
+// Usage is capacity that a member of a job holds on a node.
+type Usage struct {
 	Node    int
 	Request []int64
 }
@@ -42,29 +42,29 @@ type Snapshot struct {
 	Names    []string // of the nodes, ascending
 	Capacity [][]int64
 	Free     [][]int64 // capacity less what all pods hold; below zero counts as nothing
-	// Jobs gives for each node how many members of each job stand there; nil for none.
+	// Jobs gives for each node how many members each job has there; nil for none.
 	// The maps are never changed in place.
 	Jobs []map[identity.Key]int
-	// Holds tells what a job holds in the cluster itself; plans committed here are added to it.
-	Holds func(identity.Key) []Hold
-	// Sized is how many of the leading dimensions count as size. The others (pods a node, host ports) limit, but a node is
+	// UsageOf gives what a job holds in the cluster itself; plans committed here are added to it.
+	UsageOf func(identity.Key) []Usage
+	// SizeDimensions is how many of the leading dimensions count as size. The others (pods a node, host ports) limit, but a node is
 	// not large for having many of them left.
-	Sized int
-	// Strangers gives for each node how many pods that belong to no job stand there; nil for none.
-	Strangers []int
-	// Words prints an amount for people, such as "1 cpu 2 GiB".
-	Words func([]int64) string
+	SizeDimensions int
+	// OtherPods gives for each node how many pods of no job it holds; nil for none.
+	OtherPods []int
+	// Format prints an amount, such as "1 cpu 2 GiB".
+	Format func([]int64) string
 
 	largest []int64 // of each dimension, the most that any node has
-	added   map[identity.Key][]Hold
+	added   map[identity.Key][]Usage
 	shared  bool // the list Jobs belongs to another snapshot too and is copied before it is written
 }
 
 // NewSnapshot of nodes whose names are in ascending order; free is taken over and changed.
 func NewSnapshot(names []string, capacity, free [][]int64, sized int) *Snapshot {
-	s := &Snapshot{Names: names, Capacity: capacity, Free: free, Sized: sized,
-		Jobs: make([]map[identity.Key]int, len(names)), Holds: func(identity.Key) []Hold { return nil },
-		Words: func(amount []int64) string { return fmt.Sprint(amount) }}
+	s := &Snapshot{Names: names, Capacity: capacity, Free: free, SizeDimensions: sized,
+		Jobs: make([]map[identity.Key]int, len(names)), UsageOf: func(identity.Key) []Usage { return nil },
+		Format: func(amount []int64) string { return fmt.Sprint(amount) }}
 	if len(capacity) > 0 {
 		s.largest = slices.Clone(capacity[0])
 		for _, node := range capacity {
@@ -81,16 +81,16 @@ func (s *Snapshot) Copy() *Snapshot {
 	other := *s
 	other.Free = cloneAll(s.Free)
 	other.Jobs, other.shared, s.shared = s.Jobs, true, true
-	other.added = map[identity.Key][]Hold{}
-	for job, holds := range s.added {
-		other.added[job] = slices.Clone(holds)
+	other.added = map[identity.Key][]Usage{}
+	for job, fitCount := range s.added {
+		other.added[job] = slices.Clone(fitCount)
 	}
 	return &other
 }
 
 // Without is the same cluster with no pod on it.
 func (s *Snapshot) Without() *Snapshot {
-	return NewSnapshot(s.Names, s.Capacity, cloneAll(s.Capacity), s.Sized)
+	return NewSnapshot(s.Names, s.Capacity, cloneAll(s.Capacity), s.SizeDimensions)
 }
 
 func cloneAll(vectors [][]int64) [][]int64 {
@@ -107,25 +107,25 @@ func cloneAll(vectors [][]int64) [][]int64 {
 	return clones
 }
 
-// Take room on a node for a member of a job.
-func (s *Snapshot) Take(node int, request []int64, job identity.Key) {
-	take(s.Free[node], request, 1)
+// Allocate capacity on a node for a member of a job.
+func (s *Snapshot) Allocate(node int, request []int64, job identity.Key) {
+	subtract(s.Free[node], request, 1)
 	s.count(node, job, 1)
 	if s.added == nil {
-		s.added = map[identity.Key][]Hold{}
+		s.added = map[identity.Key][]Usage{}
 	}
-	s.added[job] = append(s.added[job], Hold{node, request})
+	s.added[job] = append(s.added[job], Usage{node, request})
 }
 
-// GiveBack frees all that a job holds, and says on which nodes.
-func (s *Snapshot) GiveBack(job identity.Key) {
-	for _, hold := range slices.Concat(s.Holds(job), s.added[job]) {
-		take(s.Free[hold.Node], hold.Request, -1)
+// Release all that a job holds.
+func (s *Snapshot) Release(job identity.Key) {
+	for _, hold := range slices.Concat(s.UsageOf(job), s.added[job]) {
+		subtract(s.Free[hold.Node], hold.Request, -1)
 		s.count(hold.Node, job, -1)
 	}
 	delete(s.added, job)
-	before := s.Holds
-	s.Holds = func(asked identity.Key) []Hold {
+	before := s.UsageOf
+	s.UsageOf = func(asked identity.Key) []Usage {
 		if asked == job {
 			return nil
 		}
@@ -133,10 +133,10 @@ func (s *Snapshot) GiveBack(job identity.Key) {
 	}
 }
 
-// Holding reports whether a job has a member on any node.
-func (s *Snapshot) Holding(job identity.Key) bool { return len(s.Holds(job))+len(s.added[job]) > 0 }
+// UsesAny reports whether a job has a member on any node.
+func (s *Snapshot) UsesAny(job identity.Key) bool { return len(s.UsageOf(job))+len(s.added[job]) > 0 }
 
-// count replaces the maps that it changes: other snapshots, and whoever made Jobs, hold on to them.
+// count replaces the maps that it changes: other snapshots, and the maker of Jobs, keep them.
 func (s *Snapshot) count(node int, job identity.Key, by int) {
 	if s.shared {
 		s.Jobs, s.shared = slices.Clone(s.Jobs), false
@@ -151,24 +151,24 @@ func (s *Snapshot) count(node int, job identity.Key, by int) {
 	s.Jobs[node] = jobs
 }
 
-// StandingOf a node for a job.
-func (s *Snapshot) StandingOf(node int, job identity.Key) Standing {
+// PreferenceOf a node for a job.
+func (s *Snapshot) PreferenceOf(node int, job identity.Key) NodePreference {
 	jobs := s.Jobs[node]
 	if len(jobs) == 0 {
 		return Empty
 	}
-	return Stand(jobs[job] > 0, len(jobs) > 1 || jobs[job] == 0)
+	return Preference(jobs[job] > 0, len(jobs) > 1 || jobs[job] == 0)
 }
 
-// Stand is the standing of a node that holds members of the job (own) or of other jobs (others).
-func Stand(own, others bool) Standing {
+// Preference for a node that holds members of the job (own) or of other jobs (others).
+func Preference(own, others bool) NodePreference {
 	switch {
 	case own && !others:
 		return Own
 	case own:
 		return OwnShared
 	case others:
-		return Foreign
+		return OtherJobs
 	}
 	return Empty
 }
@@ -176,7 +176,7 @@ func Stand(own, others bool) Standing {
 // size is the largest share of an amount in the largest node, in billionths.
 func (s *Snapshot) size(amount []int64) int64 {
 	size := int64(0)
-	for d := range s.Sized {
+	for d := range s.SizeDimensions {
 		size = max(size, s.share(d, amount))
 	}
 	return size
@@ -185,7 +185,7 @@ func (s *Snapshot) size(amount []int64) int64 {
 // slack is how much of a node an amount would leave unused: the sum of its shares, in billionths.
 func (s *Snapshot) slack(amount []int64) int64 {
 	slack := int64(0)
-	for d := range s.Sized {
+	for d := range s.SizeDimensions {
 		slack += s.share(d, amount)
 	}
 	return slack
@@ -202,7 +202,7 @@ func (s *Snapshot) share(dimension int, amount []int64) int64 {
 // Norm is the Euclidean norm of an amount, each dimension relative to the largest node (FitGpp's ||D||).
 func (s *Snapshot) Norm(amount []int64) float64 {
 	sum := 0.0
-	for d := range min(s.Sized, len(s.largest)) {
+	for d := range min(s.SizeDimensions, len(s.largest)) {
 		if s.largest[d] > 0 {
 			share := float64(amount[d]) / float64(s.largest[d])
 			sum += share * share
@@ -211,8 +211,8 @@ func (s *Snapshot) Norm(amount []int64) float64 {
 	return math.Sqrt(sum)
 }
 
-// holds gives how many times request fits into free, up to most.
-func holds(free, request []int64, most int) int {
+// fitCount gives how many times request fits into free, up to most.
+func fitCount(free, request []int64, most int) int {
 	for d, amount := range request {
 		if amount <= 0 {
 			continue
@@ -227,8 +227,8 @@ func holds(free, request []int64, most int) int {
 	return max(most, 0)
 }
 
-// take subtracts count requests from free.
-func take(free, request []int64, count int) {
+// subtract count requests from free.
+func subtract(free, request []int64, count int) {
 	for d, amount := range request {
 		free[d] -= amount * int64(count)
 	}

@@ -20,7 +20,6 @@ import (
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
 	"k8s.io/kubernetes/pkg/scheduler"
 	schedulerconfig "k8s.io/kubernetes/pkg/scheduler/apis/config"
-	frameworkruntime "k8s.io/kubernetes/pkg/scheduler/framework/runtime"
 	"k8s.io/utils/clock"
 
 	"coach.dev/scheduler-plugins/pkg/api"
@@ -29,8 +28,8 @@ import (
 
 // patience for what must happen, and for what must not.
 const (
-	patience = 20 * time.Second
-	pause    = 300 * time.Millisecond
+	timeout = 20 * time.Second
+	grace   = 300 * time.Millisecond
 )
 
 // cluster is the whole scheduler, with the configuration of deploy/scheduler/only-scheduler.yaml, on a fake API server: all of
@@ -45,7 +44,7 @@ type cluster struct {
 	bound  func(pod *v1.Pod, node string) // called before each binding, by one goroutine at a time
 }
 
-func newCluster(t *testing.T, knobs string, nodes ...*v1.Node) *cluster {
+func newCluster(t *testing.T, args string, nodes ...*v1.Node) *cluster {
 	t.Helper()
 	logger, ctx := ktesting.NewTestContext(t)
 	ctx = klog.NewContext(ctx, klog.Background())
@@ -56,7 +55,7 @@ func newCluster(t *testing.T, knobs string, nodes ...*v1.Node) *cluster {
 	for i := range configuration.Profiles {
 		for j := range configuration.Profiles[i].PluginConfig {
 			if c := &configuration.Profiles[i].PluginConfig[j]; c.Name == GangName {
-				c.Args = &runtime.Unknown{Raw: []byte(knobs)}
+				c.Args = &runtime.Unknown{Raw: []byte(args)}
 			}
 		}
 	}
@@ -78,8 +77,7 @@ func (c *cluster) start(ctx context.Context, configuration *schedulerconfig.Kube
 	s, err := scheduler.New(ctx, c.client, factory, nil, func(string) events.EventRecorder { return recorder },
 		scheduler.WithProfiles(configuration.Profiles...),
 		scheduler.WithPodInitialBackoffSeconds(1), scheduler.WithPodMaxBackoffSeconds(2),
-		scheduler.WithFrameworkOutOfTreeRegistry(frameworkruntime.Registry{
-			QueueName: c.state.NewQueue, GateName: c.state.NewGate, GangName: c.state.NewGang, ThesisName: c.state.NewThesis, RoomName: c.state.NewRoom}))
+		scheduler.WithFrameworkOutOfTreeRegistry(c.state.Registry()))
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -131,12 +129,12 @@ func node(name, cores string) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Capacity: capacity, Allocatable: capacity}}
 }
 
-// gang makes the Gang object of a job: so many needed members of each role, and so many wanted workers (at least the needed).
-func (c *cluster) gang(job string, schedulers, servers, workers, wanted int, change ...func(*api.Gang)) {
+// gang makes the Gang object of a job: so many required members of each role, and so many wanted workers (at least the needed).
+func (c *cluster) gang(job string, schedulers, servers, workers, desired int, change ...func(*api.Gang)) {
 	c.since++
 	object := &api.Gang{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: job, CreationTimestamp: metav1.Unix(c.since, 0)}}
-	object.Spec.Roles = []api.Role{{Name: identity.Scheduler, Needed: schedulers, Wanted: schedulers},
-		{Name: identity.Server, Needed: servers, Wanted: servers}, {Name: identity.Worker, Needed: workers, Wanted: wanted}}
+	object.Spec.Roles = []api.Role{{Name: identity.Scheduler, Required: schedulers, Desired: schedulers},
+		{Name: identity.Server, Required: servers, Desired: servers}, {Name: identity.Worker, Required: workers, Desired: desired}}
 	for _, f := range change {
 		f(object)
 	}
@@ -171,8 +169,8 @@ func (c *cluster) job(job string, workers int, cores string, change ...func(*v1.
 	}
 }
 
-// stranger is a pod that belongs to no job.
-func (c *cluster) stranger(name, cores string, change ...func(*v1.Pod)) {
+// pod of no gang is a pod that belongs to no job.
+func (c *cluster) otherPod(name, cores string, change ...func(*v1.Pod)) {
 	c.t.Helper()
 	c.pod("", identity.Worker, 0, cores, append([]func(*v1.Pod){func(p *v1.Pod) {
 		p.Name, p.Labels, p.Spec.SchedulerName = name, nil, "default-scheduler"
@@ -181,7 +179,7 @@ func (c *cluster) stranger(name, cores string, change ...func(*v1.Pod)) {
 
 func priorityOf(value int32) func(*v1.Pod) { return func(p *v1.Pod) { p.Spec.Priority = &value } }
 
-func underThesis(p *v1.Pod) { p.Spec.SchedulerName = "coach-thesis" }
+func withThesisProfile(p *v1.Pod) { p.Spec.SchedulerName = "coach-thesis" }
 
 // placed gives how many pods of a job have a node.
 func (c *cluster) placed(job string) int {
@@ -194,7 +192,7 @@ func (c *cluster) placed(job string) int {
 	return n
 }
 
-// nodesOf gives the node of each pod of a job (of the pod itself for a stranger).
+// nodesOf gives the node of each pod of a job (of the pod itself for a pod of no gang).
 func (c *cluster) nodesOf(job string) map[string]string {
 	c.t.Helper()
 	list, err := c.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
@@ -212,7 +210,7 @@ func (c *cluster) nodesOf(job string) map[string]string {
 
 func (c *cluster) eventually(what string, condition func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(timeout); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if condition() {
 			return
 		}
@@ -223,7 +221,7 @@ func (c *cluster) eventually(what string, condition func() bool) {
 // never checks a while that something does not come about. It cannot fail a correct scheduler, however slow the machine.
 func (c *cluster) never(what string, condition func() bool) {
 	c.t.Helper()
-	for deadline := time.Now().Add(pause); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(grace); time.Now().Before(deadline); time.Sleep(5 * time.Millisecond) {
 		if condition() {
 			c.t.Fatalf("it came about: %s; gangs: %+v", what, c.state.Reports())
 		}
@@ -235,7 +233,7 @@ func (c *cluster) eventuallyPlaced(job string, pods int) {
 	c.eventually(fmt.Sprintf("%d pods of %s placed", pods, job), func() bool { return c.placed(job) == pods })
 }
 
-// eventuallyWaits until the verdict on a job is such a token.
+// eventuallyWaits until the reason on a job is such a token.
 func (c *cluster) eventuallyWaits(job, token string) string {
 	c.t.Helper()
 	var message string

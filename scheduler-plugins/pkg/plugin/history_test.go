@@ -18,9 +18,9 @@ import (
 	"coach.dev/scheduler-plugins/pkg/reason"
 )
 
-// TestRandomHistories plays random gangs, strangers and nodes on the whole scheduler: no node holds more than it has, no member is
-// bound before all needed ones have a place, no part of a gang that waits is left, and at the end everybody has run, although
-// nothing is looked at again in the time that they are given (healSeconds). COACH_HISTORIES says how many.
+// TestRandomHistories plays random gangs, pods of no gang and nodes on the whole scheduler: no node holds more than it has, no member is
+// bound before all required ones have a place, no part of a gang that waits is left, and at the end everybody has run, although
+// nothing is looked at again in the time that they are given (resyncSeconds). COACH_HISTORIES says how many.
 func TestRandomHistories(t *testing.T) {
 	count := 6
 	if text := os.Getenv("COACH_HISTORIES"); text != "" {
@@ -38,16 +38,16 @@ type history struct {
 	*cluster
 	random    *rand.Rand
 	jobs      []*played
-	strangers []string
+	otherPods []string
 	extra     []string // nodes that come and go
 	failed    bool     // a binding failed since its node was gone: its siblings may be bound without it for a moment
 }
 
 type played struct {
-	name                  string
-	needed, wanted, milli int
-	ran                   bool
-	priority              int32
+	name                     string
+	required, desired, milli int
+	ran                      bool
+	podPriority              int32
 }
 
 func newHistory(t *testing.T, seed int64) *history {
@@ -59,7 +59,7 @@ func newHistory(t *testing.T, seed int64) *history {
 		nodes = append(nodes, node(fmt.Sprintf("n%d", i), strconv.Itoa(2+random.Intn(5))))
 	}
 	h := &history{random: random}
-	h.cluster = newCluster(t, fmt.Sprintf(`{"backfill":%q,"preemption":%q,"returnSeconds":2,"healSeconds":300}`, backfill, preemption), nodes...)
+	h.cluster = newCluster(t, fmt.Sprintf(`{"backfill":%q,"preemption":%q,"returnSeconds":2,"resyncSeconds":300}`, backfill, preemption), nodes...)
 	h.bound = h.check
 	t.Logf("%s, %s, %d nodes", backfill, preemption, len(nodes))
 	return h
@@ -103,8 +103,8 @@ func (h *history) play() {
 		h.tend()
 		time.Sleep(time.Duration(h.random.Intn(20)) * time.Millisecond)
 	}
-	h.remove(h.strangers...)
-	h.strangers = nil
+	h.remove(h.otherPods...)
+	h.otherPods = nil
 	for slices.ContainsFunc(h.jobs, func(j *played) bool { return !j.ran }) {
 		h.eventually("another gang runs", func() bool {
 			h.tend()
@@ -123,12 +123,12 @@ func (h *history) act() {
 		h.end()
 	case 4:
 		name := fmt.Sprintf("web-%d", h.uids)
-		h.stranger(name, strconv.Itoa(100+h.random.Intn(900))+"m")
-		h.strangers = append(h.strangers, name)
+		h.otherPod(name, strconv.Itoa(100+h.random.Intn(900))+"m")
+		h.otherPods = append(h.otherPods, name)
 	case 5:
-		if len(h.strangers) > 0 {
-			h.cluster.remove(h.strangers[0])
-			h.strangers = h.strangers[1:]
+		if len(h.otherPods) > 0 {
+			h.cluster.remove(h.otherPods[0])
+			h.otherPods = h.otherPods[1:]
 		}
 	case 6:
 		name := fmt.Sprintf("x%d", h.uids)
@@ -145,9 +145,9 @@ func (h *history) arrive() {
 	if len(h.jobs) == 10 {
 		return
 	}
-	job := &played{name: fmt.Sprintf("j%d", len(h.jobs)), needed: 1 + h.random.Intn(3), milli: 200 + h.random.Intn(1700), priority: int32(h.random.Intn(2))}
-	job.wanted = job.needed + h.random.Intn(3)
-	left := job.needed
+	job := &played{name: fmt.Sprintf("j%d", len(h.jobs)), required: 1 + h.random.Intn(3), milli: 200 + h.random.Intn(1700), podPriority: int32(h.random.Intn(2))}
+	job.desired = job.required + h.random.Intn(3)
+	left := job.required
 	list, _ := h.client.CoreV1().Nodes().List(context.Background(), metav1.ListOptions{})
 	for _, node := range list.Items {
 		if node.Name[0] == 'n' {
@@ -158,7 +158,7 @@ func (h *history) arrive() {
 		return
 	}
 	h.jobs = append(h.jobs, job)
-	h.gang(job.name, 1, 1, job.needed, job.wanted, func(g *api.Gang) {
+	h.gang(job.name, 1, 1, job.required, job.desired, func(g *api.Gang) {
 		g.Spec.TrialAndError = h.random.Intn(3) == 0
 		if h.random.Intn(2) == 0 {
 			length := float64(1 + h.random.Intn(100))
@@ -171,13 +171,13 @@ func (h *history) arrive() {
 // make the pods of a gang that are not there, in any order.
 func (h *history) make(job *played) {
 	there := h.nodesOf(job.name)
-	for _, i := range h.random.Perm(job.wanted + 2) {
+	for _, i := range h.random.Perm(job.desired + 2) {
 		role, index, cores := identity.Worker, i-2, strconv.Itoa(job.milli)+"m"
 		if i < 2 {
 			role, index, cores = identity.Roles[i], 0, "10m"
 		}
 		if _, is := there[fmt.Sprintf("%s-%s-%d", job.name, role, index)]; !is {
-			h.pod(job.name, role, index, cores, priorityOf(job.priority))
+			h.pod(job.name, role, index, cores, priorityOf(job.podPriority))
 		}
 	}
 }
@@ -192,7 +192,7 @@ func (h *history) tend() {
 	}
 }
 
-// end a gang whose needed members run, and report whether there was one.
+// end a gang whose required members run, and report whether there was one.
 func (h *history) end() bool {
 	for _, i := range h.random.Perm(len(h.jobs)) {
 		job := h.jobs[i]
@@ -203,7 +203,7 @@ func (h *history) end() bool {
 				workers++
 			}
 		}
-		if job.ran || workers < job.needed || nodes[job.name+"-scheduler-0"] == "" || nodes[job.name+"-server-0"] == "" {
+		if job.ran || workers < job.required || nodes[job.name+"-scheduler-0"] == "" || nodes[job.name+"-server-0"] == "" {
 			continue
 		}
 		job.ran = true
@@ -228,7 +228,7 @@ func (h *history) lose() {
 	}
 }
 
-// noPart of a gang stands while the gang waits for room. Seen twice: its last pod may just have gone.
+// noPart of a gang stands while the gang waits for capacity. Seen twice: its last pod may just have gone.
 func (h *history) noPart() {
 	parts := func() (names []string) {
 		for _, report := range h.state.Reports() {

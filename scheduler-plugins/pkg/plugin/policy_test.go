@@ -12,18 +12,14 @@ import (
 	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
-	"k8s.io/kubernetes/pkg/scheduler/framework"
-	"k8s.io/utils/clock"
 	"sigs.k8s.io/yaml"
 
 	"coach.dev/scheduler-plugins/pkg/api"
 	"coach.dev/scheduler-plugins/pkg/config"
 	"coach.dev/scheduler-plugins/pkg/identity"
-	"coach.dev/scheduler-plugins/pkg/order"
 )
 
 func lasts(seconds float64) func(*api.Gang) {
@@ -59,7 +55,7 @@ func TestUnderEasyAGangPassesThatEndsBeforeTheHeadCanStart(t *testing.T) {
 
 func TestUnderPoolAGangPassesOnNodesThatTheHeadCannotUse(t *testing.T) {
 	c := newCluster(t, `{"backfill":"pool"}`, node("large", "8"), node("small", "2"))
-	c.stranger("web", "4", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{} })
+	c.otherPod("web", "4", func(p *v1.Pod) { p.Spec.NodeSelector = map[string]string{} })
 	c.eventuallyPlaced("web", 1)
 	c.gang("head", 1, 1, 1, 1)
 	c.job("head", 1, "6")
@@ -82,7 +78,7 @@ func TestATrialPreemptsAWholeBestEffortGangAndKeepsItsRoom(t *testing.T) {
 			c.gang("be", 1, 1, 2, 2)
 			c.job("be", 2, "1900m")
 			c.eventuallyPlaced("be", 4)
-			c.gang("other", 1, 1, 1, 1) // waits for the same room, and is older than the trial
+			c.gang("other", 1, 1, 1, 1) // waits for the same capacity, and is older than the trial
 			c.job("other", 1, "1")
 			c.eventuallyWaits("other", "WaitingCapacity")
 			c.gang("te", 1, 1, 1, 1, trial)
@@ -156,55 +152,28 @@ func TestANewNodeStartsAGangThatNeverFitted(t *testing.T) {
 
 func TestOneEventForEachChangeOfTheVerdict(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "4"))
-	c.stranger("web", "2")
+	c.otherPod("web", "2")
 	c.eventuallyPlaced("web", 1)
 	c.gang("a", 1, 1, 1, 1)
 	c.job("a", 1, "3")
 	c.eventuallyWaits("a", "WaitingCapacity")
 	for range 5 {
-		c.state.wake.gang(identity.Key{Namespace: "default", Job: "a"}, 0)
+		c.state.requeue.Gang(identity.Key{Namespace: "default", Job: "a"}, 0)
 		time.Sleep(20 * time.Millisecond)
 	}
 	c.remove("web")
 	c.eventuallyPlaced("a", 3)
-	told := map[string]int{}
+	reported := map[string]int{}
 	for len(c.events) > 0 {
 		event := <-c.events
 		for _, token := range []string{"WaitingCapacity", "Placing"} {
 			if strings.Contains(event, "gang default/a: "+token) {
-				told[token]++
+				reported[token]++
 			}
 		}
 	}
-	if told["WaitingCapacity"] != 1 || told["Placing"] != 1 {
-		t.Errorf("each is told once, not %v", told)
-	}
-}
-
-func TestTheQueueSortAllocatesNothing(t *testing.T) {
-	s := NewState(clock.RealClock{})
-	q := &Queue{state: s}
-	info := func(name string) *framework.QueuedPodInfo {
-		pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Name: name, UID: types.UID(name), Labels: map[string]string{identity.JobLabel: "a"}}}
-		s.freeze(pod, order.Key{Gang: "default/a", Name: name})
-		return &framework.QueuedPodInfo{PodInfo: &framework.PodInfo{Pod: pod}, Timestamp: time.Now()}
-	}
-	a, b := info("a"), info("b")
-	if !q.Less(a, b) || q.Less(b, a) {
-		t.Error("not by name")
-	}
-	if n := testing.AllocsPerRun(1000, func() { q.Less(a, b) }); n != 0 {
-		t.Errorf("Less allocates %v times", n)
-	}
-}
-
-func TestStrangersCompareAsUnderTheStockQueue(t *testing.T) {
-	q := &Queue{state: NewState(clock.RealClock{})}
-	at := func(seconds int64, value int32) *framework.QueuedPodInfo {
-		return &framework.QueuedPodInfo{PodInfo: &framework.PodInfo{Pod: &v1.Pod{Spec: v1.PodSpec{Priority: &value}}}, Timestamp: time.Unix(seconds, 0)}
-	}
-	if !q.Less(at(1, 0), at(2, 0)) || q.Less(at(1, 0), at(1, 0)) || !q.Less(at(9, 1), at(1, 0)) {
-		t.Error("priority, then the time in the queue, and equal pods in no order")
+	if reported["WaitingCapacity"] != 1 || reported["Placing"] != 1 {
+		t.Errorf("each is told once, not %v", reported)
 	}
 }
 

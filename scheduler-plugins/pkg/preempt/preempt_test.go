@@ -24,7 +24,7 @@ type running struct {
 }
 
 // scene is a cluster of nodes with so many cores, full of running gangs, and a gang that wants workers of so many cores.
-func scene(nodes []int64, jobs []running) (*planner.Snapshot, []Running) {
+func buildCase(nodes []int64, jobs []running) (*planner.Snapshot, []Running) {
 	names, capacity, free := make([]string, len(nodes)), make([][]int64, len(nodes)), make([][]int64, len(nodes))
 	for i, amount := range nodes {
 		names[i], capacity[i], free[i] = fmt.Sprintf("n%d", i), []int64{amount}, []int64{amount}
@@ -32,23 +32,23 @@ func scene(nodes []int64, jobs []running) (*planner.Snapshot, []Running) {
 	s := planner.NewSnapshot(names, capacity, free, 1)
 	var victims []Running
 	for _, j := range jobs {
-		s.Take(j.node, []int64{j.cores}, key(j.job))
-		victims = append(victims, Running{Gang: key(j.job), Demand: []int64{j.cores}, Grace: j.grace, Preempted: j.preempted,
-			Remaining: j.remaining, AtBoundary: j.boundary, Lot: j.remaining})
+		s.Allocate(j.node, []int64{j.cores}, key(j.job))
+		victims = append(victims, Running{Gang: key(j.job), Requests: []int64{j.cores}, GracePeriod: j.grace, Preempted: j.preempted,
+			Remaining: j.remaining, BetweenEpochs: j.boundary, Draw: j.remaining})
 	}
 	return s, victims
 }
 
-func wants(workers int, cores int64) Asking {
-	gang := &planner.Gang{Key: key("te"), Needed: planner.Counts{0, 0, workers}}
+func wants(workers int, cores int64) Preemptor {
+	gang := &planner.Gang{Key: key("te"), Required: planner.Counts{0, 0, workers}}
 	for i := range workers {
 		gang.Members = append(gang.Members, planner.Member{Name: fmt.Sprint(i), Role: identity.Worker, Index: i, Request: []int64{cores}, Node: planner.NoNode})
 	}
-	return Asking{gang, gang.Needed.Short(), true}
+	return Preemptor{gang, gang.Required.Short(), true}
 }
 
 func TestScoresAreEquation1(t *testing.T) {
-	s, victims := scene([]int64{8, 8}, []running{{job: "a", node: 0, cores: 8, grace: 3}, {job: "b", node: 1, cores: 2, grace: 12}})
+	s, victims := buildCase([]int64{8, 8}, []running{{job: "a", node: 0, cores: 8, grace: 3}, {job: "b", node: 1, cores: 2, grace: 12}})
 	scores := Scores(s, victims, 4)
 	if a, b := scores[key("a")], scores[key("b")]; a != 1+4*0.25 || b != 0.25+4 {
 		t.Errorf("a %v, b %v", a, b)
@@ -92,13 +92,13 @@ func checkChoices(t *testing.T, seed int64, chose map[Policy]int) {
 			}
 		}
 	}
-	s, victims := scene(nodes, jobs)
-	asking := wants(1+random.Intn(2), int64(1+random.Intn(6)))
-	if fitsWithout(s, asking, nil) {
+	s, victims := buildCase(nodes, jobs)
+	preemptor := wants(1+random.Intn(2), int64(1+random.Intn(6)))
+	if fitsWithout(s, preemptor, nil) {
 		return
 	}
 	for _, policy := range Policies[1:] {
-		chosen := Choose(s, asking, victims, Settings{policy, 4, 2})
+		chosen := Choose(s, preemptor, victims, Settings{policy, 4, 2})
 		var picked, allowed []Running
 		for _, v := range victims {
 			if v.Preempted < 2 {
@@ -108,21 +108,21 @@ func checkChoices(t *testing.T, seed int64, chose map[Policy]int) {
 				picked = append(picked, v)
 			}
 		}
-		if possible := fitsWithout(s, asking, allowed); possible != (len(chosen) > 0) {
+		if possible := fitsWithout(s, preemptor, allowed); possible != (len(chosen) > 0) {
 			t.Fatalf("seed %d: %s chose %v; possible at all: %v", seed, policy, chosen, possible)
 		}
 		if len(chosen) == 0 {
 			continue
 		}
 		chose[policy]++
-		if !fitsWithout(s, asking, picked) {
+		if !fitsWithout(s, preemptor, picked) {
 			t.Fatalf("seed %d: %s: %v do not make room", seed, policy, chosen)
 		}
 		for i, v := range picked {
 			if v.Preempted >= 2 {
 				t.Fatalf("seed %d: %s: %s was preempted too often", seed, policy, v.Gang)
 			}
-			if fitsWithout(s, asking, slices.Delete(slices.Clone(picked), i, i+1)) {
+			if fitsWithout(s, preemptor, slices.Delete(slices.Clone(picked), i, i+1)) {
 				t.Fatalf("seed %d: %s: %v is not minimal", seed, policy, chosen)
 			}
 		}

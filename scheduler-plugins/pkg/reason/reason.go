@@ -1,5 +1,4 @@
-// Package reason gives every wait a name and numbers. The same token stands in the pod's condition, the event, the metric
-// and /debug/gangs, so whoever meets it in one place finds it in the others.
+// Package reason names why a gang waits, with numbers. The same token is in the pod's condition, the event, the metric and /debug/gangs.
 package reason
 
 import (
@@ -13,25 +12,28 @@ import (
 // Token is the kind of a wait.
 type Token string
 
-// The tokens, in the order in which they are looked for.
+// The tokens, in the order in which they are checked.
 const (
 	Misconfigured   Token = "Misconfigured"   // what is asked for contradicts itself; waiting does not help
-	WaitingMembers  Token = "WaitingMembers"  // needed members are not created yet
+	WaitingMembers  Token = "WaitingMembers"  // required members are not created yet
 	Placing         Token = "Placing"         // all have nodes, some are still on their way there
-	NeverFits       Token = "NeverFits"       // not even the empty cluster holds the needed members
-	ShadowReserved  Token = "ShadowReserved"  // the room is kept for a gang ahead in the queue
+	NeverFits       Token = "NeverFits"       // not even the empty cluster holds the required members
+	ShadowReserved  Token = "ShadowReserved"  // the capacity is reserved for a gang ahead in the queue
 	Draining        Token = "Draining"        // it fits as soon as pods that are already leaving are gone
-	WaitingCapacity Token = "WaitingCapacity" // others hold the room
+	WaitingCapacity Token = "WaitingCapacity" // other pods hold the capacity
 )
 
-// Tokens in the order in which they are looked for.
+// Tokens in the order in which they are checked.
 var Tokens = [...]Token{Misconfigured, WaitingMembers, Placing, NeverFits, ShadowReserved, Draining, WaitingCapacity}
 
-// Claims reports whether a gang that waits for this has a claim on room that the gangs behind it could take. One that waits
-// for something else than room stands in nobody's way.
-func (t Token) Claims() bool { return t == WaitingCapacity || t == Draining }
+// ClaimsCapacity reports whether a gang that waits for this claims capacity that gangs behind it could use. One that waits for anything
+// else does not block them.
+func (t Token) ClaimsCapacity() bool { return t == WaitingCapacity || t == Draining }
 
-// advice is the next step for whoever reads the message.
+// Starting is why pods wait before the scheduler has seen all of them.
+const Starting = "Placing: the scheduler is starting and has not seen all pods yet"
+
+// advice is the next step for the reader.
 var advice = map[Token]string{
 	Misconfigured:   "correct the labels or the Gang object",
 	WaitingMembers:  "it starts when the rest is created",
@@ -48,25 +50,25 @@ type Count struct {
 	Members int
 }
 
-// Words prints "1 worker" or "2 workers".
-func (c Count) Words() string {
+// String prints "1 worker" or "2 workers".
+func (c Count) String() string {
 	if c.Members == 1 {
 		return "1 " + string(c.Role)
 	}
 	return fmt.Sprintf("%d %ss", c.Members, c.Role)
 }
 
-// Reason is one verdict on a gang that cannot go to its nodes now.
+// Reason why a gang is pending.
 type Reason struct {
 	Token     Token
-	Missing   []Count        // needed members without a node, by role
+	Missing   []Count        // required members without a node, by role
 	Partial   int            // how many of these a partial placement held, which is not carried out
-	BlockedBy []identity.Key // jobs in the way, by name
+	BlockedBy []identity.Key // jobs that hold the capacity, sorted
 	Text      string         // the numbers in words
 }
 
-// Same reports whether two verdicts tell a person the same, so that no second event is due: equal token, equal needs. The
-// best partial fit and the jobs in the way move with every pod of the cluster and are no news.
+// Same reports whether two reasons need no second event: equal token, equal missing members. The
+// best partial fit and the blocking jobs change with every pod of the cluster.
 func (r Reason) Same(other Reason) bool {
 	return r.Token == other.Token && slices.Equal(r.Missing, other.Missing)
 }

@@ -38,14 +38,14 @@ func TestSameIsQuietWhileOnlyThePartialFitMoves(t *testing.T) {
 
 func TestOnlyAWaitForRoomStandsInTheWayOfOthers(t *testing.T) {
 	for _, token := range Tokens {
-		if want := token == WaitingCapacity || token == Draining; token.Claims() != want {
+		if want := token == WaitingCapacity || token == Draining; token.ClaimsCapacity() != want {
 			t.Errorf("%s claims room: %v", token, !want)
 		}
 	}
 }
 
 func TestWords(t *testing.T) {
-	if got := (Count{identity.Server, 1}).Words() + ", " + (Count{identity.Worker, 2}).Words(); got != "1 server, 2 workers" {
+	if got := (Count{identity.Server, 1}).String() + ", " + (Count{identity.Worker, 2}).String(); got != "1 server, 2 workers" {
 		t.Error(got)
 	}
 	if got := Jobs([]identity.Key{{Job: "a"}, {Job: "b"}}); got != "jobs a, b" {

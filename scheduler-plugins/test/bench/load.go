@@ -187,8 +187,8 @@ func (c *cluster) create(ctx context.Context, of contender, g gang) (time.Time, 
 	switch of.name {
 	case "coach":
 		object := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "coach.dev/v1alpha1", "kind": "Gang", "metadata": map[string]any{"name": g.name},
-			"spec": map[string]any{"roles": []any{map[string]any{"name": "scheduler", "needed": int64(1)}, map[string]any{"name": "server", "needed": int64(1)},
-				map[string]any{"name": "worker", "needed": int64(g.members - 2)}}}}}
+			"spec": map[string]any{"roles": []any{map[string]any{"name": "scheduler", "required": int64(1)}, map[string]any{"name": "server", "required": int64(1)},
+				map[string]any{"name": "worker", "required": int64(g.members - 2)}}}}}
 		if _, err := c.Dynamic.Resource(api.Resource).Namespace(namespace).Create(ctx, object, metav1.CreateOptions{}); err != nil {
 			return time.Time{}, err
 		}

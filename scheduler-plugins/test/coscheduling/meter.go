@@ -14,7 +14,7 @@ import (
 	fwk "k8s.io/kube-scheduler/framework"
 )
 
-// meter measures what neither contender tells itself: for how many core-seconds room is reserved for pods that are not bound yet, held
+// meter measures what neither contender tells itself: for how many core-seconds capacity is reserved for pods that are not bound yet, held
 // until they may go, and then while the API server is told of the binding. It answers nothing and so changes no decision.
 type meter struct {
 	basemetrics.BaseStableCollector

@@ -168,8 +168,8 @@ func (c *cluster) node(name, cores string) {
 func (c *cluster) gang(job string, workers, wanted int, change ...func(spec map[string]any)) {
 	c.t.Helper()
 	spec := map[string]any{"roles": []any{
-		map[string]any{"name": "scheduler", "needed": int64(1)}, map[string]any{"name": "server", "needed": int64(1)},
-		map[string]any{"name": "worker", "needed": int64(workers), "wanted": int64(wanted)}}}
+		map[string]any{"name": "scheduler", "required": int64(1)}, map[string]any{"name": "server", "required": int64(1)},
+		map[string]any{"name": "worker", "required": int64(workers), "desired": int64(wanted)}}}
 	for _, f := range change {
 		f(spec)
 	}
@@ -216,7 +216,7 @@ func (c *cluster) stranger(name, cores string) {
 	})
 }
 
-// pods of a job (or the stranger of that name; all for none) and their nodes.
+// pods of a job (or the pod of no gang of that name; all for none) and their nodes.
 func (c *cluster) pods(job string) map[string]string {
 	c.t.Helper()
 	list, err := shared.Client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
@@ -350,7 +350,7 @@ func (c *cluster) eventuallyWaits(job, token string) string {
 		}
 		return false
 	})
-	c.eventually("a count of "+token, func() bool { return c.metric(fmt.Sprintf("coach_gang_verdicts_total{reason=%q}", token)) })
+	c.eventually("a count of "+token, func() bool { return c.metric(fmt.Sprintf("coach_gang_status_changes_total{reason=%q}", token)) })
 	c.eventually(token+" on /debug/gangs", func() bool {
 		return strings.Contains(c.reports(), fmt.Sprintf("gang:default/%s message:%s: ", job, token))
 	})

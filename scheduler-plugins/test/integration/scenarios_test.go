@@ -168,7 +168,7 @@ func TestARestartOfTheSchedulerInTheMiddle(t *testing.T) {
 		nodes[fmt.Sprintf("n%d", i)] = "4"
 	}
 	c := newCluster(t, nil, nodes)
-	const jobs = 12 // of 1.82 cores: two on each of four nodes have room
+	const jobs = 12 // of 1.82 cores: two on each of four nodes have capacity
 	for i := range jobs {
 		c.gang(fmt.Sprintf("j%02d", i), 2, 2)
 	}
@@ -250,7 +250,7 @@ func TestFitGppPreemptsAWholeGangAndCountsIt(t *testing.T) {
 	c.eventuallyPlaced("small", 3)
 }
 
-// victim is a job that would need half a minute to stop, in the middle of an epoch, and a trial that needs its room.
+// victim is a job that would need half a minute to stop, in the middle of an epoch, and a trial that needs its capacity.
 func victim(t *testing.T) *cluster {
 	c := newCluster(t, map[string]any{"preemption": "fitgpp"}, map[string]string{"n1": "4"})
 	c.gang("victim", 1, 1, func(spec map[string]any) { spec["gracePeriodSeconds"] = int64(30) })
@@ -333,7 +333,7 @@ func TestMistakesAreToldToThePodsThatTheyHold(t *testing.T) {
 	c.eventually("the misspelt role is named", func() bool {
 		pod, err := shared.Client.CoreV1().Pods("default").Get(c.ctx, "b-worker-0", metav1.GetOptions{})
 		c.must(err)
-		return len(pod.Status.Conditions) == 1 && strings.Contains(pod.Status.Conditions[0].Message, `label coach/role is "wroker"`)
+		return len(pod.Status.Conditions) == 1 && strings.Contains(pod.Status.Conditions[0].Message, `label coach.dev/role is "wroker"`)
 	})
 }
 

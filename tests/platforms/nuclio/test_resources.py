@@ -1,5 +1,6 @@
 """What `coach deploy nuclio --dry-run` prints is what Nuclio's controller acts on."""
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from coach.platforms.nuclio import resources
 from tests.core.lifecycle.faulty_cluster import spec
 
 FUNCTIONS = Path(__file__).parents[3] / "functions"
+GO = Path(__file__).parents[3] / "scheduler-plugins"
 
 
 def _documents(**changes):
@@ -46,6 +48,13 @@ def test_the_platform_config_sends_the_functions_to_our_scheduler():
     (augmented,) = resources.platform_config()["functionAugmentedConfigs"]
     (function, *_) = [document for document in _documents() if document["kind"] == "NuclioFunction"]
     assert augmented["labelSelector"]["matchLabels"].items() <= function["metadata"]["labels"].items()
+
+
+def test_the_members_have_the_labels_that_our_scheduler_reads():
+    labels = re.findall(r'Label += "(.+)"', (GO / "pkg" / "identity" / "identity.go").read_text())
+    (member, *_) = [document for document in _documents() if document["kind"] == "NuclioFunction"]
+    assert len(labels) == 3
+    assert set(labels) <= member["metadata"]["labels"].keys()
 
 
 def test_a_broken_function_file_is_one_clear_error(tmp_path):

@@ -1,10 +1,13 @@
 package plugin
 
 import (
+	"context"
 	"strings"
 	"testing"
 
 	v1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
 
 	"coach.dev/scheduler-plugins/pkg/identity"
 )
@@ -64,7 +67,7 @@ func TestAGangThatCannotStartHoldsNobodyUp(t *testing.T) {
 	c.gang("small", 1, 1, 2, 2)
 	c.job("small", 2, "1")
 	c.eventuallyPlaced("small", 4)
-	c.stranger("web", "1")
+	c.otherPod("web", "1")
 	c.eventuallyPlaced("web", 1)
 }
 
@@ -99,7 +102,7 @@ func TestWantedMembersComeWhenThereIsRoomAndHoldNobodyUp(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "3"))
 	c.gang("a", 1, 1, 1, 4)
 	c.job("a", 4, "900m")
-	c.eventuallyPlaced("a", 5) // three of four workers have room
+	c.eventuallyPlaced("a", 5) // three of four workers have capacity
 	c.gang("b", 1, 1, 1, 1)
 	c.job("b", 1, "900m")
 	c.eventuallyWaits("b", "WaitingCapacity")
@@ -121,7 +124,7 @@ func TestPodsBeyondTheWantedOnesAreHeld(t *testing.T) {
 
 func TestAnOlderGangGoesFirstWhenRoomComesFree(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "4"))
-	c.stranger("web", "3")
+	c.otherPod("web", "3")
 	c.eventuallyPlaced("web", 1)
 	c.gang("old", 1, 1, 1, 1)
 	c.gang("young", 1, 1, 1, 1)
@@ -138,7 +141,7 @@ func TestAnOlderGangGoesFirstWhenRoomComesFree(t *testing.T) {
 
 func TestUnderStrictNobodyPassesTheHead(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "4"))
-	c.stranger("web", "2")
+	c.otherPod("web", "2")
 	c.eventuallyPlaced("web", 1)
 	c.gang("head", 1, 1, 1, 1)
 	c.job("head", 1, "3")
@@ -154,7 +157,7 @@ func TestUnderStrictNobodyPassesTheHead(t *testing.T) {
 
 func TestUnderAnyASmallGangPassesTheHead(t *testing.T) {
 	c := newCluster(t, `{"backfill":"any","maxBypasses":1}`, node("n1", "4"))
-	c.stranger("web", "2")
+	c.otherPod("web", "2")
 	c.eventuallyPlaced("web", 1)
 	c.gang("head", 1, 1, 1, 1)
 	c.job("head", 1, "3")
@@ -200,7 +203,7 @@ func TestStrangersUnderPressureAreScheduledAndBreakNoGang(t *testing.T) {
 		name := string(rune('a' + i))
 		c.gang(name, 1, 1, 2, 2)
 		c.job(name, 2, "900m")
-		c.stranger("web-"+name, "100m")
+		c.otherPod("web-"+name, "100m")
 	}
 	c.eventually("all strangers run", func() bool {
 		for i := range 6 {
@@ -210,7 +213,7 @@ func TestStrangersUnderPressureAreScheduledAndBreakNoGang(t *testing.T) {
 		}
 		return true
 	})
-	// Four of six have room. Whenever one has run it makes room for another, until all have.
+	// Four of six have capacity. Whenever one has run it frees enough capacity for another, until all have.
 	ran := map[string]bool{}
 	for len(ran) < 6 {
 		c.eventually("another gang runs, whole", func() bool {
@@ -254,4 +257,12 @@ func TestANodeThatAnotherPluginRefusesIsPlannedAround(t *testing.T) {
 	})
 	c.eventually("found, or waits whole", func() bool { return c.placed("a") == 4 || c.placed("a") == 0 })
 	c.never("a part of it stays", func() bool { n := c.placed("a"); return n != 0 && n != 4 })
+}
+
+func TestAProfileWithoutTheGateIsCalledMisconfigured(t *testing.T) {
+	g := &Gang{state: NewState(clock.RealClock{})}
+	pod := &v1.Pod{ObjectMeta: metav1.ObjectMeta{Labels: map[string]string{identity.JobLabel: "a", identity.RoleLabel: "worker"}}}
+	if _, status := g.PreFilter(context.Background(), nil, pod, nil); !strings.Contains(status.Message(), "without CoachGate") {
+		t.Errorf("it says %q", status.Message())
+	}
 }

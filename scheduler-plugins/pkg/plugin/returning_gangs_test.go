@@ -9,8 +9,8 @@ import (
 
 // preempted is a cluster on which gang be has just been preempted by te, and a core is left. Gang young, which is younger than both,
 // would fit there.
-func preempted(t *testing.T, knobs string) *cluster {
-	c := newCluster(t, knobs, node("n1", "4"))
+func preempted(t *testing.T, args string) *cluster {
+	c := newCluster(t, args, node("n1", "4"))
 	c.gang("be", 1, 1, 2, 2)
 	c.job("be", 2, "1900m")
 	c.eventuallyPlaced("be", 4)

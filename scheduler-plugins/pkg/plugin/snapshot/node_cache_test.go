@@ -1,4 +1,4 @@
-package plugin
+package snapshot
 
 import (
 	"fmt"
@@ -15,13 +15,13 @@ import (
 	"k8s.io/kubernetes/pkg/scheduler/framework"
 )
 
-// TestThePictureFollowsTheNodes plays with nodes and compares what is remembered with what a first look sees.
-func TestThePictureFollowsTheNodes(t *testing.T) {
+// TestTheNodeCacheFollowsTheNodes changes nodes at random and compares the cache with a new one.
+func TestTheNodeCacheFollowsTheNodes(t *testing.T) {
 	random := rand.New(rand.NewSource(1))
 	var nodes []fwk.NodeInfo
 	pods := map[int][]*v1.Pod{}
 	made := 0
-	var remembered picture
+	var cache NodeCache
 	for step := range 2000 {
 		n := 0
 		if len(nodes) > 0 {
@@ -30,7 +30,8 @@ func TestThePictureFollowsTheNodes(t *testing.T) {
 		switch what := random.Intn(12); {
 		case what == 0 || len(nodes) == 0: // a node comes, now and then with a device
 			made++
-			object := node(fmt.Sprintf("n%d-%d", random.Intn(90), made), "8")
+			capacity := v1.ResourceList{v1.ResourceCPU: resource.MustParse("8"), v1.ResourceMemory: resource.MustParse("64Gi"), v1.ResourcePods: resource.MustParse("110")}
+			object := &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprintf("n%d-%d", random.Intn(90), made)}, Status: v1.NodeStatus{Capacity: capacity, Allocatable: capacity}}
 			if random.Intn(4) == 0 {
 				object.Status.Allocatable["example.com/gpu"] = resource.MustParse("2")
 			}
@@ -62,9 +63,9 @@ func TestThePictureFollowsTheNodes(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		seen, fresh := remembered.of(nodes), (&picture{}).of(nodes)
+		seen, fresh := cache.update(nodes), (&NodeCache{}).update(nodes)
 		if !reflect.DeepEqual(seen.names, fresh.names) || !reflect.DeepEqual(seen.capacity, fresh.capacity) || !reflect.DeepEqual(seen.free, fresh.free) {
-			t.Fatalf("step %d: remembered %v of %v with %v free, there are %v of %v with %v", step, seen.names, seen.capacity, seen.free, fresh.names, fresh.capacity, fresh.free)
+			t.Fatalf("step %d: the cache has %v of %v with %v free, there are %v of %v with %v", step, seen.names, seen.capacity, seen.free, fresh.names, fresh.capacity, fresh.free)
 		}
 	}
 }
