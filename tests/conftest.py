@@ -1,7 +1,42 @@
-"""What holds for all tests."""
+"""What holds for all tests: where random cases come from, and the tier of each test."""
 
-from hypothesis import settings
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis.database import DirectoryBasedExampleDatabase, ReadOnlyDatabase
+from hypothesis.internal.conjecture import providers
+from hypothesis.internal.constants_ast import Constants
+
+from tests.cpu_time import pytest_addoption, pytest_configure
+
+__all__ = ["pytest_addoption", "pytest_configure"]
+
+#: What `make fuzz` found. Every run tries these cases first, whatever the profile.
+COUNTEREXAMPLES = Path(__file__).parent / "counterexamples"
+found = DirectoryBasedExampleDatabase(COUNTEREXAMPLES)
 
 # A busy machine is no failure, nor is the first example's import of SciPy: no test asserts on time.
-settings.register_profile("coach", deadline=None)
-settings.load_profile("coach")
+settings.register_profile("patient", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.register_profile("fixed", settings.get_profile("patient"), database=ReadOnlyDatabase(found))
+settings.register_profile("fuzz", settings.get_profile("patient"), database=found)
+settings.load_profile("fixed")
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every property draws the same cases in every run, but for a search.
+
+    Hypothesis's own `derandomize` and `seed` would not do: both forbid the database, and cases would still follow from
+    the constants in all modules imported so far.
+    """
+    fixed = settings.get_current_profile_name() == "fixed"
+    if fixed:
+        providers._get_local_constants = Constants
+    for item in items:
+        if item.get_closest_marker("hypothesis"):
+            item.function._hypothesis_internal_use_seed = 0 if fixed else None
+            # By default the key is a digest of the test's source: an edit would forget what was found.
+            item.function._hypothesis_internal_database_key = item.name.encode()

@@ -28,6 +28,8 @@ MIN_CHANCE = 0.03
 #: Share of belief outside the interval on either side. 0.12, not 0.1: on the small models of
 #: tests/core/estimation/curves these bounds hold the truth 80-90 % of the time already.
 TAIL = 0.12
+#: A loss, or a target, further from zero counts as one this far (float32 ends at 3e38): its square is a finite number.
+FURTHEST = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,7 +113,7 @@ class ConvergenceModel:
 
     def _falling(self, values: Sequence[float]) -> FloatArray:
         """What falls as training goes on: the loss itself, or what is missing to a perfect accuracy."""
-        z = np.array(values, dtype=np.float64)
+        z = np.clip(np.array(values, dtype=np.float64), -FURTHEST, FURTHEST)
         return z if self.metric == "loss" else self.ceiling - z
 
     def _metric(self, z: float) -> float:

@@ -16,6 +16,8 @@ CHUNK = 32
 MIN_TO_TELL = 5
 #: Noise shrinks with the value by this power: between constant (0) and proportional (1).
 SHRINKS = 0.5
+#: So many standard deviations from the target a value is certainly on its side, as far as float64 can say.
+CERTAIN = 40.0
 
 
 def most_noise(seen: FloatArray) -> float:
@@ -60,7 +62,8 @@ def ending_times(
     possible = np.isfinite(crossing)
     while len(ended) < HORIZON and float(state[:, possible].sum()) > 0.01 * np.mean(possible):
         epochs = now + len(ended) + np.arange(1.0, CHUNK + 1.0)
-        below = ndtr((target - followed.values(epochs)) / noise)
+        away = target - followed.values(epochs)
+        below = ndtr(np.clip(away, -CERTAIN * noise, CERTAIN * noise) / noise)
         for held in below.T:
             ended.append(float(state[-1] @ held))
             missed = state.sum(axis=0) * (1.0 - held)

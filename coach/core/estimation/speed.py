@@ -50,6 +50,10 @@ MIN_GAIN = 0.002
 MAX_CANDIDATES = 256
 #: Epochs/s where nothing is known that limits them: a number, for logarithms.
 FASTEST = 1e300
+#: Speeds (epochs/s) and weights beyond these are no measurements; products of those between them are finite numbers.
+MEASURABLE = (1e-30, 1e30)
+#: Part of an epoch that is as good as none.
+MIN_PART = 1e-30
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +133,7 @@ class SpeedModel:
                 more = (w >= point.workers) & (s >= point.servers)
                 waiting = np.where(more, (1.0 - point.computing_part) * point.servers / s, 0.0)
                 part = (point.computing_part + waiting) * np.minimum(1.0, point.workers / w)
+                part = np.maximum(part, MIN_PART)
                 most = np.minimum(most, np.array([[speed.low], [speed.expected], [speed.high]]) / part)
         return [Interval(*bounds) for bounds in most.T.tolist()]
 
@@ -270,11 +275,11 @@ def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
     """The surface through `points`, in the order measured: from one upward, its form chosen by leave-one-out.
 
     They are brought to the level of now (`at_present_level`), and those of one configuration are made one (`merged`);
-    those without a positive speed or weight are left out. Raises ValueError when none is left.
+    those without a positive speed or weight, or with one that nobody can have measured, are left out. Raises ValueError
+    when none is left.
     """
-    usable = [
-        p for p in points if p.epochs_per_second > 0 and math.isfinite(p.epochs_per_second) and p.weight > 0
-    ]
+    least, most = MEASURABLE
+    usable = [p for p in points if least <= p.epochs_per_second <= most and least <= p.weight <= most]
     if not usable:
         raise ValueError(f"fit_speed needs a point with a positive speed, got {len(points)} without")
     now, noise = at_present_level(usable)

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint, fit_convergence
@@ -20,11 +20,35 @@ def hyperbola(x):
     return 1 / (0.3 * x + 0.5) + 0.2
 
 
-values = st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30)
+finite = st.floats(-1e6, 1e6) | st.floats(allow_nan=False, allow_infinity=False)
+values = st.lists(finite, min_size=1, max_size=30)
 
 
-@given(values, st.sampled_from(["loss", "accuracy"]), st.floats(-1e6, 1e6), st.integers(1, 4))
+@pytest.mark.parametrize(
+    ("seen", "target"),
+    [
+        ([0.0, 2.7e5, 5e-324], 0.0),  # the median is so small that no noise is left
+        ([2.0, 2.0, 2.0], 1e-300),  # a target as good as zero
+        ([3.4e38] * 5, 0.0),  # float32's largest, without any noise
+        ([1.0, 1e200, 2.0, -1e200, 3.0, 1.0], 0.5),  # squares that are no numbers
+        ([1.7e308, -1.7e308], 1.7e308),  # differences that are no numbers
+        ([1.7e308], -1.7e308),
+        ([0.0, 0.0, 0.0], 0.0),
+        ([5e-324], 5e-324),
+    ],
+)
+@pytest.mark.parametrize("metric", ["loss", "accuracy"])
+def test_the_largest_and_the_smallest_numbers_give_an_answer(seen, metric, target):
+    any_finite_values_give_an_answer(seen, metric, target, 3)
+
+
+@given(values, st.sampled_from(["loss", "accuracy"]), finite, st.integers(1, 4))
+@example(seen=[0.0, 2.7e5, 5e-324], metric="loss", target=0.0, consecutive_hits=1)
 def test_any_finite_values_give_an_answer(seen, metric, target, consecutive_hits):
+    any_finite_values_give_an_answer(seen, metric, target, consecutive_hits)
+
+
+def any_finite_values_give_an_answer(seen, metric, target, consecutive_hits):
     points = [CurvePoint(i + 1.0, v) for i, v in enumerate(seen)]
     model = fit_convergence(points, metric)
     assert math.isfinite(model.predict(len(seen) + 5.0))

@@ -7,7 +7,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from coach.core.estimation.aggregation import merged
@@ -28,6 +28,7 @@ points = st.lists(
     min_size=1,
     max_size=12,
 )
+positive = st.floats(0.0, exclude_min=True, allow_infinity=False)
 GRID = [(w, s) for w in range(1, 9) for s in range(1, 9)]
 
 
@@ -51,6 +52,26 @@ def test_any_positive_points_give_a_positive_finite_speed_everywhere(known, work
     assert interval.expected == pytest.approx(model.predict(workers, servers))
     assert 0 < model.parametric(workers, servers) < math.inf
     assert model.predict_all([(workers, servers)])[0] == pytest.approx(model.predict(workers, servers))
+
+
+@given(
+    st.lists(st.builds(SpeedPoint, counts, counts, positive, positive, st.floats(0, 1)), max_size=6),
+    counts,
+    counts,
+)
+@example(known=[SpeedPoint(1, 1, 1e-200), SpeedPoint(1, 1, 1e-200)], workers=2, servers=2)
+@example(known=[SpeedPoint(1, 1, 1e-300), SpeedPoint(1, 1, 1e300)], workers=2, servers=2)
+@example(known=[SpeedPoint(1, 1, 1.0, weight=5e-324)], workers=2, servers=2)
+@example(known=[SpeedPoint(1, 1, 1.0, computing_part=5e-324)], workers=2, servers=2)
+def test_no_number_is_too_large_or_too_small_for_a_speed_or_a_weight(known, workers, servers):
+    sound = SpeedPoint(2, 2, 1.0)
+    model = fit_speed([*known, sound])
+    (interval,) = model.intervals([(workers, servers)])
+    assert 0 < interval.low <= interval.expected <= interval.high < math.inf
+    assert interval.expected == pytest.approx(model.predict(workers, servers))
+    assert np.isfinite(model.improvement([(workers, servers)], 1.0)).all()
+    assert np.isfinite(model.improvement_again([(2, 2)], 1.0)).all()
+    assert next_probe([*known, sound], 2, 2) in {(1, 1), (1, 2), (2, 1), None}
 
 
 @given(points, counts, counts)
