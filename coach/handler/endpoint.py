@@ -21,6 +21,7 @@ from pathlib import Path
 
 from coach.core.errors import PermanentError, UserError
 from coach.handler.home import Home
+from coach.handler.private_files import open_lock, opener
 
 #: Characters of a token that a user brings, at least.
 SHORTEST_TOKEN = 20
@@ -51,7 +52,7 @@ class ServiceRunsError(UserError):
 def claimed(home: Home) -> Iterator[None]:
     """Be the one service of a state folder. Raises ServiceRunsError where there is one already."""
     file = home.path / "service.lock"
-    with file.open("a+") as lock:
+    with open_lock(file) as lock:
         for pause in (0.05, 0.2, None):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +83,7 @@ def publish(home: Home, endpoint: Endpoint) -> None:
     file = _file(home)
     made = file.with_suffix(".new")
     made.unlink(missing_ok=True)
-    with open(made, "x", opener=_private, encoding="utf-8") as out:
+    with open(made, "x", opener=opener, encoding="utf-8") as out:
         json.dump(asdict(endpoint), out)
     made.replace(file)
 
@@ -106,7 +107,7 @@ def find(home: Home) -> Endpoint | None:
 def own_token(home: Home) -> Path:
     """The state folder's token file, made where there is none. Raises UserError where others may read it."""
     file = home.path / "token"
-    with contextlib.suppress(FileExistsError), open(file, "x", opener=_private, encoding="ascii") as out:
+    with contextlib.suppress(FileExistsError), open(file, "x", opener=opener, encoding="ascii") as out:
         out.write(secrets.token_urlsafe(32) + "\n")
     read_token(file)
     return file
@@ -129,10 +130,6 @@ def read_token(file: Path) -> str:
             f"{file}: a token has at least {SHORTEST_TOKEN} characters, on one line without spaces"
         )
     return text
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _file(home: Home) -> Path:

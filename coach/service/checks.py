@@ -16,11 +16,12 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from coach.core.errors import CoachError
+from coach.core.errors import CoachError, PermanentError
 from coach.handler import endpoint
 from coach.handler.endpoint import Endpoint
 from coach.handler.home import Home
 from coach.handler.journal import Journal
+from coach.handler.private_files import refuse_shared
 from coach.platforms.local.cluster import GIB, machine
 from coach.platforms.local.environment import Functions, NotPreparedError
 from coach.platforms.local.prepare import LIBGOMP
@@ -98,11 +99,15 @@ def _python() -> Iterator[Check]:
 def _home(home: Home) -> Iterator[Check]:
     folder = _existing(home.path)
     try:
+        refuse_shared(home.path)
         with tempfile.TemporaryFile(dir=folder):
             yield Check("state folder", Status.OK, f"{home.path} can be written")
     except OSError as error:
         step = "set COACH_HOME to a folder that can be written"
         yield Check("state folder", Status.FAILED, f"{folder}: {error.strerror}", step)
+    except PermanentError as error:
+        what, _, step = str(error).rpartition("; ")
+        yield Check("state folder", Status.FAILED, what, step)
 
 
 def _disk(home: Home) -> Iterator[Check]:
