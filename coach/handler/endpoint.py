@@ -23,6 +23,8 @@ from coach.core.errors import PermanentError, UserError
 from coach.handler.home import Home
 from coach.handler.private_files import open_lock, opener
 
+#: What the paths of the HTTP API begin with.
+API = "/api/v1"
 #: Characters of a token that a user brings, at least.
 SHORTEST_TOKEN = 20
 #: More than any token has.

@@ -14,6 +14,7 @@ import pytest
 import yaml
 
 from coach.core.policies import policy
+from coach.handler.endpoint import API
 from coach.handler.handler import Handler
 from coach.handler.home import Home
 from coach.service.app import make_app
@@ -21,6 +22,7 @@ from coach.service.service import Service
 from tests.core.world import spec
 from tests.handler.double import CLUSTER, Memory
 
+URL = "http://coach"
 TOKEN = "a token of the tests, long enough".replace(" ", "-")
 
 
@@ -109,7 +111,7 @@ async def running(
             async with (
                 handler,
                 httpx.AsyncClient(
-                    transport=transport, base_url="http://coach", headers=headers, timeout=30
+                    transport=transport, base_url=f"{URL}{API}", headers=headers, timeout=30
                 ) as http,
             ):
                 service.begin()
