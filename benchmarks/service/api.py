@@ -28,6 +28,7 @@ import httpx
 
 from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 from benchmarks.service import handler_memory
+from coach.handler.endpoint import API
 from tests.service.conftest import job_text
 
 COMMAND = "python -m benchmarks.service.api"
@@ -53,7 +54,7 @@ def main() -> None:
         for number in range(STARTS):
             began = time.perf_counter()
             with service(Path(name)) as (http, process):
-                http.get("/health").raise_for_status()
+                http.get(http.base_url.join("/health")).raise_for_status()
                 starts.append((time.perf_counter() - began, cpu_seconds(process)))
                 if number == STARTS - 1:
                     asked = measure_past(http)
@@ -87,7 +88,7 @@ def service(folder: Path) -> Iterator[tuple[httpx.Client, int]]:
             headers = {"Authorization": f"Bearer {(folder / 'home' / 'token').read_text().strip()}"}
             limits = httpx.Limits(max_connections=AT_ONCE)
             with httpx.Client(
-                base_url=url, headers=headers, limits=limits, timeout=300, trust_env=False
+                base_url=url + API, headers=headers, limits=limits, timeout=300, trust_env=False
             ) as http:
                 yield http, process.pid
         finally:
@@ -110,7 +111,7 @@ def measure(http: httpx.Client, folder: Path) -> list[dict[str, Any]]:
     rows.append(_row("one of them, median, s", statistics.median(waits)))
     rows += _asked(http, "/jobs", f"status of {JOBS:,} jobs", "< 50")
     rows += _asked(http, "/jobs/job-500/why", "why one waits")
-    return rows + _asked(http, "/metrics", "the metrics")
+    return rows + _asked(http, str(http.base_url.join("/metrics")), "the metrics")
 
 
 def measure_past(http: httpx.Client) -> list[dict[str, Any]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import os
+import platform
 import sys
 import traceback
 from collections.abc import Sequence
@@ -29,7 +30,7 @@ from coach.cli.jobs import (
     validate,
     why,
 )
-from coach.cli.service import deploy, doctor, serve, version
+from coach.cli.service import deploy, doctor, serve
 from coach.cli.studies import convert, estimators, experiment, simulate
 from coach.core.errors import CoachError
 from coach.jobfiles.diagnostics import JobFileError
@@ -54,16 +55,28 @@ COMMANDS = (
     *(simulate, experiment),
     *(plan, validate, convert, deploy),
     *(export, plot, estimators),
-    *(doctor, version),
+    doctor,
 )
 for command in COMMANDS:
     app.command(name=command.__name__.rpartition(".")[2])(command.command)
+
+
+def _version(wanted: bool) -> None:
+    if wanted:
+        number = "(not installed)"
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            number = metadata.version("coach-trainer")
+        typer.echo(f"coach {number}, Python {platform.python_version()}")
+        raise typer.Exit
 
 
 @app.callback(invoke_without_command=True)
 def coach(
     context: typer.Context,
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks. Works anywhere on the line."),
+    version: bool = typer.Option(
+        False, "--version", help="Say which Coach and which Python this is.", is_eager=True, callback=_version
+    ),
 ) -> None:
     """Train to a target within a budget.
 

@@ -20,8 +20,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from coach.core.errors import PermanentError, UserError
+from coach.handler.private_files import open_lock, opener
 from coach.handler.state.state_directory import StateDirectory
 
+#: What the paths of the HTTP API begin with.
+API = "/api/v1"
 #: Characters of a token that a user brings, at least.
 SHORTEST_TOKEN = 20
 #: More than any token has.
@@ -51,7 +54,7 @@ class ServiceRunsError(UserError):
 def claimed(home: StateDirectory) -> Iterator[None]:
     """Be the one service of a state folder. Raises ServiceRunsError where there is one already."""
     file = home.path / "service.lock"
-    with file.open("a+") as lock:
+    with open_lock(file) as lock:
         for pause in (0.05, 0.2, None):
             try:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -82,7 +85,7 @@ def publish(home: StateDirectory, endpoint: Endpoint) -> None:
     file = _file(home)
     made = file.with_suffix(".new")
     made.unlink(missing_ok=True)
-    with open(made, "x", opener=_private, encoding="utf-8") as out:
+    with open(made, "x", opener=opener, encoding="utf-8") as out:
         json.dump(asdict(endpoint), out)
     made.replace(file)
 
@@ -106,7 +109,7 @@ def find(home: StateDirectory) -> Endpoint | None:
 def own_token(home: StateDirectory) -> Path:
     """The state folder's token file, made where there is none. Raises UserError where others may read it."""
     file = home.path / "token"
-    with contextlib.suppress(FileExistsError), open(file, "x", opener=_private, encoding="ascii") as out:
+    with contextlib.suppress(FileExistsError), open(file, "x", opener=opener, encoding="ascii") as out:
         out.write(secrets.token_urlsafe(32) + "\n")
     read_token(file)
     return file
@@ -129,10 +132,6 @@ def read_token(file: Path) -> str:
             f"{file}: a token has at least {SHORTEST_TOKEN} characters, on one line without spaces"
         )
     return text
-
-
-def _private(path: str, flags: int) -> int:
-    return os.open(path, flags, 0o600)
 
 
 def _file(home: StateDirectory) -> Path:

@@ -124,6 +124,7 @@ class Session(Foreground):
         for one in self.chosen:
             if one.past is None:
                 self._pending.add(one.name)
+                self.home.make_folders(one.name)
                 handler.submit(
                     one.spec,
                     checkpoints_uri(self.home, one.spec),

@@ -11,7 +11,7 @@ import httpx
 
 from coach.core.cluster import Node, Resources
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
-from coach.handler.endpoint import Endpoint, find
+from coach.handler.endpoint import API, Endpoint, find
 from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.diagnostics import JobFileError, Problem
 
@@ -25,7 +25,7 @@ class Client:
     def __init__(self, endpoint: Endpoint) -> None:
         self.endpoint = endpoint
         self._http = httpx.Client(
-            base_url=endpoint.url,
+            base_url=endpoint.url + API,
             headers={"Authorization": f"Bearer {endpoint.token}"},
             timeout=TIMEOUT,
             trust_env=False,
@@ -101,7 +101,7 @@ class Client:
                     return body
                 raise _error(answer.status_code, body)
         raise PermanentError(
-            f"{self.endpoint.url}{path}: no answer of Coach's ({answer.status_code} "
+            f"{self.endpoint.url}{API}{path}: no answer of Coach's ({answer.status_code} "
             f"{answer.headers.get('content-type', 'without a type')}); is another program on that port?"
         )
 

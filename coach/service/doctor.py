@@ -16,9 +16,10 @@ from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import Path
 
-from coach.core.errors import CoachError
+from coach.core.errors import CoachError, PermanentError
 from coach.handler import endpoint
 from coach.handler.endpoint import Endpoint
+from coach.handler.private_files import refuse_shared
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.local.cluster import GIB, machine
@@ -98,11 +99,15 @@ def _python() -> Iterator[Check]:
 def _home(home: StateDirectory) -> Iterator[Check]:
     folder = _existing(home.path)
     try:
+        refuse_shared(home.path)
         with tempfile.TemporaryFile(dir=folder):
             yield Check("state folder", Status.OK, f"{home.path} can be written")
     except OSError as error:
         step = "set COACH_HOME to a folder that can be written"
         yield Check("state folder", Status.FAILED, f"{folder}: {error.strerror}", step)
+    except PermanentError as error:
+        what, _, step = str(error).rpartition("; ")
+        yield Check("state folder", Status.FAILED, what, step)
 
 
 def _disk(home: StateDirectory) -> Iterator[Check]:

@@ -25,8 +25,8 @@ Note = Callable[[str, str, int, float], None]
 _TOO_LARGE = f"a body of more than {MAX_BODY >> 20} MiB; send fewer files at once"
 
 
-def remember_route(request: Request) -> None:
-    """Tell the guard which route answers: a dependency of the whole application."""
+async def remember_route(request: Request) -> None:
+    """Note for the guard which route answers: a dependency of the whole application."""
     route = request.scope.get("route")
     request.scope["coach"]["route"] = getattr(route, "path", "")
 

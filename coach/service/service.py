@@ -195,6 +195,7 @@ class Service:
 
     def _start(self, spec: TrainingJob) -> None:
         self._promised.add(spec.name)
+        self.home.make_folders(spec.name)
         self.handler.submit(
             spec,
             checkpoints_uri(self.home, spec),

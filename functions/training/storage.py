@@ -83,7 +83,7 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
     # Always the same name: what a killed writer left is written over by the next attempt, not kept for ever.
     beside = path.with_name(f".{path.name}.part")
     try:
-        with beside.open("wb") as file:
+        with open(beside, "wb", opener=_as_its_folder) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
@@ -96,6 +96,11 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         os.fsync(folder)  # the rename itself must survive a power cut
     finally:
         os.close(folder)
+
+
+def _as_its_folder(path: str, flags: int) -> int:
+    """Who may not read the folder may not read a new file in it either."""
+    return os.open(path, flags, Path(path).parent.stat().st_mode & 0o666)
 
 
 def signature(uri: str) -> tuple | None:

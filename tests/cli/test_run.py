@@ -144,6 +144,19 @@ def assert_nothing_left(home: StateDirectory) -> None:
 # -- to the end -------------------------------------------------------------------------------------------------------
 
 
+def test_everything_in_the_state_folder_is_its_owners_alone(home: StateDirectory, tmp_path: Path) -> None:
+    job = write_job(tmp_path / "job.yaml", maxEpochs=1)
+    before = os.umask(0)
+    try:
+        coach("run", str(job))
+    finally:
+        os.umask(before)
+    found = [home.path, *home.path.rglob("*")]
+    assert {path.suffix for path in found} >= {".db", ".ckpt", ".log"}
+    open_to_others = {str(path): oct(path.stat().st_mode) for path in found if path.stat().st_mode & 0o077}
+    assert open_to_others == {}
+
+
 def test_a_job_runs_to_its_target_and_can_be_looked_at(home: StateDirectory, tmp_path: Path) -> None:
     done = coach("run", str(write_job(tmp_path / "job.yaml")), "-o", "json")
     assert done.returncode == 0, done.stderr

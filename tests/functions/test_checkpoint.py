@@ -36,6 +36,21 @@ def reason(uri: object) -> str:
     return caught.value.reason
 
 
+@pytest.mark.parametrize(
+    ("umask", "folder", "file"), [(0, 0o700, 0o600), (0, 0o755, 0o644), (0o027, 0o755, 0o640)]
+)
+def test_who_may_not_read_its_folder_may_not_read_a_checkpoint(
+    tmp_path: Path, umask: int, folder: int, file: int
+) -> None:
+    tmp_path.chmod(folder)
+    before = os.umask(umask)
+    try:
+        checkpoint.save(str(tmp_path / "a.ckpt"), STATE)
+    finally:
+        os.umask(before)
+    assert (tmp_path / "a.ckpt").stat().st_mode & 0o777 == file
+
+
 @pytest.mark.parametrize("scheme", ["", "file://", "memory://"])
 def test_what_was_saved_is_loaded(tmp_path: Path, scheme: str) -> None:
     uri = f"{scheme}{tmp_path}/a/b/weights.npz"

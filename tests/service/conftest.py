@@ -13,6 +13,7 @@ import httpx
 import pytest
 import yaml
 
+from coach.handler.endpoint import API
 from coach.handler.handler import Handler
 from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
@@ -21,6 +22,7 @@ from coach.service.service import Service
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.handler.fake_platform import CLUSTER, FakePlatform
 
+URL = "http://coach"
 TOKEN = "a token of the tests, long enough".replace(" ", "-")
 
 
@@ -109,7 +111,7 @@ async def running(
             async with (
                 handler,
                 httpx.AsyncClient(
-                    transport=transport, base_url="http://coach", headers=headers, timeout=30
+                    transport=transport, base_url=f"{URL}{API}", headers=headers, timeout=30
                 ) as http,
             ):
                 service.begin()

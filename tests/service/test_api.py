@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -20,7 +21,7 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs
 from tests.handler.fake_platform import FakePlatform
-from tests.service.conftest import TOKEN, Api, job_text, serve
+from tests.service.conftest import TOKEN, URL, Api, job_text, serve
 
 #: A target that is reached, but has to hold for longer than any test takes.
 ENDLESS: dict[str, Any] = {"target": {"loss": 100.0, "epochsInARow": 1000}}
@@ -38,8 +39,9 @@ PAGES = [
     ("POST", "/jobs/a/resume"),
     ("GET", "/records"),
     ("GET", "/cluster"),
-    ("GET", "/metrics"),
     ("GET", "/nothing"),
+    ("GET", f"{URL}/metrics"),
+    ("GET", f"{URL}/jobs"),
 ]
 
 
@@ -91,7 +93,7 @@ def test_a_token_is_compared_in_a_time_that_tells_nothing_of_it(
 
 def test_whether_it_lives_is_told_to_everybody(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
-        answer = await api.http.get("/health", headers={"Authorization": ""})
+        answer = await api.http.get(f"{URL}/health", headers={"Authorization": ""})
         assert answer.status_code == 200
         assert answer.json()["status"] == "ok"
 
@@ -425,7 +427,7 @@ def test_a_service_that_is_killed_goes_on_with_its_jobs(home: StateDirectory) ->
 
 def test_a_long_poll_is_answered_when_something_happens_and_not_before(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
-        seq = (await api.get("/jobs"))["seq"]
+        seq = (await api.get("/jobs", after=0, wait=20))["seq"]  # the start of the handler
         waiting = asyncio.create_task(api.get("/jobs", after=seq, wait=20))
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -477,7 +479,7 @@ def test_the_logs_of_functions_are_read_piece_by_piece(home: StateDirectory) -> 
     async def body(api: Api) -> None:
         await api.submit("a")
         folder = home.logs("a")
-        folder.mkdir(parents=True)
+        folder.mkdir(parents=True, exist_ok=True)
         (folder / "a-worker-0.log").write_bytes(b'{"message": "one"}\n{"message": "tw')
         (home.path / "jobs" / "secret.log").write_text("secret")
         assert (await api.get("/jobs/a/logs"))["functions"] == [{"function": "a-worker-0", "bytes": 34}]
@@ -494,6 +496,43 @@ def test_the_logs_of_functions_are_read_piece_by_piece(home: StateDirectory) -> 
     serve(home, body)
 
 
+# -- paths without a version ------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "path", ["/jobs", "/jobs/a/events?after=3&wait=0", "/cluster", "/records?job=a&job=b"]
+)
+def test_paths_without_a_version_redirect_to_those_with_one(home: StateDirectory, path: str) -> None:
+    async def body(api: Api) -> None:
+        answer = await api.http.get(f"{URL}{path}")
+        assert (answer.status_code, answer.headers["location"]) == (308, f"/api/v1{path}")
+        assert answer.headers["link"] == f'</api/v1{path}>; rel="successor-version"'
+        assert re.fullmatch(r"@\d+", answer.headers["deprecation"])
+
+    serve(home, body)
+
+
+def test_a_job_that_is_posted_to_the_path_without_a_version_is_taken_on_by_who_follows(
+    home: StateDirectory,
+) -> None:
+    async def body(api: Api) -> None:
+        file = {"path": f"{api.folder}/job.yaml", "text": job_text("a")}
+        answer = await api.http.post(f"{URL}/jobs", json={"files": [file]}, follow_redirects=True)
+        assert (answer.status_code, answer.json()["jobs"][0]["job"]["name"]) == (201, "a")
+        assert answer.url == f"{URL}/api/v1/jobs"
+
+    serve(home, body)
+
+
+def test_a_redirect_has_no_line_break_in_its_headers(home: StateDirectory) -> None:
+    async def body(api: Api) -> None:
+        answer = await api.http.get(f"{URL}/jobs/a%0d%0aX-Evil:1")
+        assert "x-evil" not in answer.headers
+        assert "\n" not in answer.headers.get("link", "")
+
+    serve(home, body)
+
+
 # -- numbers and logs -----------------------------------------------------------------------------------
 
 
@@ -502,7 +541,7 @@ def test_metrics_are_what_the_jobs_are(home: StateDirectory) -> None:
         await api.submit("a")
         row = await api.ended("a")
         await api.get("/jobs/nobody", 404)
-        page = (await api.http.get("/metrics")).text
+        page = (await api.http.get(f"{URL}/metrics")).text
         found = {
             (sample.name, *sorted(sample.labels.values())): sample.value
             for family in text_string_to_metric_families(page)
@@ -513,8 +552,8 @@ def test_metrics_are_what_the_jobs_are(home: StateDirectory) -> None:
         assert found["coach_epochs_total", "full"] == 4
         assert found["coach_spent_total", "USD"] == pytest.approx(row["spent"])
         assert found["coach_records_total", "JobSubmitted"] == 1
-        assert found["coach_http_request_seconds_count", "/jobs", "201", "POST"] == 1
-        assert found["coach_http_request_seconds_count", "/jobs/{name}", "404", "GET"] == 1
+        assert found["coach_http_request_seconds_count", "/api/v1/jobs", "201", "POST"] == 1
+        assert found["coach_http_request_seconds_count", "/api/v1/jobs/{name}", "404", "GET"] == 1
         assert "nobody" not in page
 
     serve(home, body)
@@ -530,7 +569,7 @@ def test_no_log_has_the_token(home: StateDirectory, caplog: pytest.LogCaptureFix
         await api.ended("a")
 
     serve(home, body)
-    assert "POST /jobs 201" in caplog.text
+    assert "POST /api/v1/jobs 201" in caplog.text
     ours = [record.getMessage() for record in caplog.records if record.name.startswith("coach")]
     assert not [line for line in ours if TOKEN in line and "/jobs/" not in line]
 
@@ -542,7 +581,7 @@ def test_errors_that_nobody_foresaw_are_one_line(
         monkeypatch.setattr(api.service, "rows", lambda: 1 / 0)
         transport = httpx.ASGITransport(api.http._transport.app, raise_app_exceptions=False)  # type: ignore[attr-defined]
         async with httpx.AsyncClient(
-            transport=transport, base_url="http://coach", headers=api.http.headers
+            transport=transport, base_url=api.http.base_url, headers=api.http.headers
         ) as http:
             answer = await http.get("/jobs")
         assert answer.status_code == 500

@@ -61,7 +61,10 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
             for text in (job_text("a", maxEpochs=100_000, **ENDLESS), job_text("b", maxEpochs=1)):
                 body = {"files": [{"path": f"{folder}/job.yaml", "text": text}]}
                 headers = {"Authorization": f"Bearer {found.token}"}
-                assert httpx.post(f"{found.url}/jobs", json=body, headers=headers).status_code == 201
+                assert (
+                    httpx.post(f"{found.url}{endpoint.API}/jobs", json=body, headers=headers).status_code
+                    == 201
+                )
             yield found
             assert running.process.poll() is None, "it has survived"
             code, log = running.end(2)

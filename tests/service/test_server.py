@@ -407,7 +407,7 @@ def test_a_thousand_submissions_at_once_are_accepted_and_listed(home: StateDirec
         headers = {"Authorization": f"Bearer {found.token}"}
         limits = httpx.Limits(max_connections=64)
         with httpx.Client(
-            base_url=found.url, headers=headers, limits=limits, timeout=120, trust_env=False
+            base_url=found.url + endpoint.API, headers=headers, limits=limits, timeout=120, trust_env=False
         ) as http:
 
             def submit(number: int) -> int:

@@ -95,8 +95,18 @@ def kernel(log_w: FloatArray, log_s: FloatArray, to_w: FloatArray, to_s: FloatAr
     return np.asarray(DEVIATION**2 * np.exp(-apart))
 
 
-def fit_form(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weight: FloatArray) -> Fit:
-    """Fit `form` to speeds `v` (epochs/s) at `w`, `s`, all [n], n >= 1; noise has variance NOISE² / `weight`."""
+def fit_form(  # noqa: PLR0917 - the columns of the points
+    form: Form,
+    w: FloatArray,
+    s: FloatArray,
+    v: FloatArray,
+    weight: FloatArray,
+    theta: FloatArray | None = None,
+) -> Fit:
+    """Fit `form` to speeds `v` (epochs/s) at `w`, `s`, all [n], n >= 1; noise has variance NOISE² / `weight`.
+
+    `theta`: the coefficients, where an earlier fit to the same points has found them.
+    """
     columns = form.columns(w, s)
     log_v = np.log(v)
     expected = form.power * np.log(np.maximum(columns @ form.prior, FLOOR))
@@ -107,8 +117,9 @@ def fit_form(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weight: Fl
     log_w, log_s = np.log(w), np.log(s)
     covariance = kernel(log_w, log_s, log_w, log_s) + np.diag(NOISE**2 / weight)
     whiten = np.linalg.inv(np.linalg.cholesky(covariance))
-    rows = np.vstack([whiten @ (columns * (relative**-form.power)[:, None]), np.diag(1.0 / form.doubt)])
-    theta = nnls(rows, np.concatenate([whiten.sum(axis=1), form.prior / form.doubt]))
+    if theta is None:
+        rows = np.vstack([whiten @ (columns * (relative**-form.power)[:, None]), np.diag(1.0 / form.doubt)])
+        theta = nnls(rows, np.concatenate([whiten.sum(axis=1), form.prior / form.doubt]))
 
     total = np.maximum(columns @ theta, floor)
     sensitivity = whiten @ (columns / total[:, None])

@@ -62,13 +62,15 @@ class SpeedModel:
 
     Where nothing was measured it is never above what workers' computing leaves room for (`upper_bound`).
 
-    JSON round trip through `to_dict` and `from_dict`; the coefficients follow from form and points.
+    JSON round trip through `to_dict` and `from_dict`, which fits nothing: commands that only look start without SciPy.
     """
 
     form: FormName
     points: tuple[SpeedPoint, ...]
     #: Variance of ln speed in one measurement, as repeated ones show it: of such as this job has, long or short.
     noise: float = NOISE**2
+    #: The fit's `theta`, where it is known; it follows from form and points.
+    theta: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
     fit: Fit = field(init=False, repr=False, compare=False)
     #: Intervals and speeds that were asked for: each decision asks for many of them again.
     _known: dict[tuple[int, int], Interval] = field(
@@ -85,7 +87,7 @@ class SpeedModel:
     )
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fit", fitted(self.form, self.points))
+        object.__setattr__(self, "fit", fitted(self.form, self.points, self.theta))
 
     @property
     def coefficients(self) -> tuple[float, ...]:
@@ -256,19 +258,27 @@ class SpeedModel:
             ]
             for p in self.points
         ]
-        return {"form": self.form, "points": points, "noise": self.noise}
+        return {"form": self.form, "points": points, "noise": self.noise, "theta": self.fit.theta.tolist()}
 
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> SpeedModel:
         """The model that `to_dict` described."""
         points = tuple(SpeedPoint(*point) for point in data["points"])
-        return cls(data["form"], points, data.get("noise", NOISE**2))
+        theta = data.get("theta")  # journals of version 0.1 have none
+        return cls(data["form"], points, data.get("noise", NOISE**2), theta and tuple(theta))
+
+
+def fitted(form: FormName, points: tuple[SpeedPoint, ...], theta: tuple[float, ...] | None = None) -> Fit:
+    """The fit to `points`, kept for a while: a model that was fitted is written down, and mostly read soon after."""
+    kept = _fits(form, points)
+    if not kept:
+        kept.append(fit_form(FORMS[form], *_columns(points), None if theta is None else np.array(theta)))
+    return kept[0]
 
 
 @lru_cache(maxsize=64)
-def fitted(form: FormName, points: tuple[SpeedPoint, ...]) -> Fit:
-    """Whoever fits writes a model down as its points, and somebody reads it: soon after, mostly."""
-    return fit_form(FORMS[form], *_columns(points))
+def _fits(form: FormName, points: tuple[SpeedPoint, ...]) -> list[Fit]:
+    return []
 
 
 def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:

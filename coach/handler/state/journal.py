@@ -24,6 +24,7 @@ from coach.core.jobs.events import HandlerStarted, JobSubmitted, NodesChanged
 from coach.core.jobs.fold import apply, submitted
 from coach.core.jobs.job import Job
 from coach.handler.clock import Clock
+from coach.handler.private_files import make_folder, open_lock, opener
 from coach.handler.state.codec import Record, decode, encode
 from coach.handler.state.journal_file import (
     HANDLING,
@@ -81,13 +82,15 @@ class Journal:
         Raises JournalBusyError where another handler has it, PermanentError where it is of a later version or no
         journal at all.
         """
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_folder(path.parent)
         file = path.with_suffix(".lock")
         left_at = file.stat().st_mtime if file.exists() else None
-        lock = file.open("a+")
+        lock = open_lock(file)
         connection = None
         try:
             lock_file(path, lock)
+            with contextlib.suppress(FileExistsError):  # SQLite gives its other files the mode of this one
+                open(path, "x", opener=opener).close()
             connection = sqlite3.connect(path, isolation_level=None)
             token = acquire_fence(path, connection)
         except BaseException:
@@ -282,7 +285,7 @@ class Journal:
         """Whether a handler has this journal now."""
         if self._lock:
             return True
-        with self.path.with_suffix(".lock").open("a+") as lock:
+        with open_lock(self.path.with_suffix(".lock")) as lock:
             try:
                 fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
             except OSError:

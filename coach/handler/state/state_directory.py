@@ -6,6 +6,8 @@
       jobs/<name>/logs
       service.json, token            of the service, while there is one (coach.handler.endpoint)
 
+Only its owner may read it (coach.handler.private_files): folders have the mode 0700, files 0600.
+
 A job's name is its own in the whole folder, so that every command finds it by its name alone.
 """
 
@@ -26,6 +28,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
+from coach.handler.private_files import make_folder, open_lock, tighten
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
@@ -113,6 +116,11 @@ class StateDirectory:
         """Folder of a job's function logs."""
         return self.path / "jobs" / name / "logs"
 
+    def make_folders(self, name: str) -> None:
+        """Make the folders of a job."""
+        for folder in (self.checkpoints(name), self.logs(name)):
+            make_folder(folder)
+
     def journal(self, number: int) -> Path:
         """The journal of the `number`-th handler at a time, from 1."""
         return self.path / ("journal.db" if number == 1 else f"journal-{number}.db")
@@ -123,7 +131,11 @@ class StateDirectory:
         return [path for path in paths if path.exists()]
 
     def past(self) -> dict[str, StoredJob]:
-        """All jobs of all journals by name, in the order of their submission."""
+        """All jobs of all journals by name, in the order of their submission.
+
+        Raises PermanentError for a folder that is shared with others, or of another version of Coach.
+        """
+        tighten(self.path)
         found = []
         for path in self.journals():
             journal = Journal.read(path)
@@ -177,8 +189,9 @@ class StateDirectory:
         Raises PermanentError for a folder that cannot be used.
         """
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-            lock = (self.path / "lock").open("a+")
+            make_folder(self.path)
+            tighten(self.path)
+            lock = open_lock(self.path / "lock")
         except OSError as error:
             why = f"{self.path}: cannot be Coach's state folder: {error.strerror or error}"
             raise PermanentError(f"{why}; set COACH_HOME to a folder that can be written") from error

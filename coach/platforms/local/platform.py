@@ -120,7 +120,7 @@ class LocalPlatform:
     async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
         """Have a spare become the function's host, or start one; its address once init_context has run."""
         logs = self._logs(pod.id.job)
-        logs.mkdir(parents=True, exist_ok=True)
+        logs.mkdir(0o700, parents=True, exist_ok=True)
         address = f"{next(self._addresses[pod.node])}:{PORT}"
         await self._keep_template()
         host = await launch(

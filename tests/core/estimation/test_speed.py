@@ -10,6 +10,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from coach.core.estimation import kriging, speed
 from coach.core.estimation.aggregation import merged
 from coach.core.estimation.forms import PARAMETER_SERVER
 from coach.core.estimation.kriging import fit_form
@@ -80,6 +81,18 @@ def test_a_model_survives_json(known, workers, servers):
     again = SpeedModel.from_dict(json.loads(json.dumps(model.to_dict())))
     assert again == model
     assert again.predict(workers, servers) == model.predict(workers, servers)
+
+
+def test_reading_a_model_fits_nothing(monkeypatch):
+    model = fit_speed([SpeedPoint(1, 1, 0.24), SpeedPoint(2, 2, 0.29), SpeedPoint(2, 1, 0.27)])
+    data = json.loads(json.dumps(model.to_dict()))
+    monkeypatch.setattr(kriging, "nnls", None)
+    speed._fits.cache_clear()
+    again = SpeedModel.from_dict(data)
+    assert again.interval(3, 2) == model.interval(3, 2)
+    speed._fits.cache_clear()
+    with pytest.raises(TypeError):
+        SpeedModel.from_dict({name: value for name, value in data.items() if name != "theta"})
 
 
 def test_servers_are_not_expected_to_bring_what_only_workers_can():

@@ -1,6 +1,7 @@
 """The log of one function: JSON lines, bounded in size."""
 
 import json
+import os
 import sys
 import time
 from pathlib import Path
@@ -22,7 +23,7 @@ class FunctionLog:
         self._file: TextIO | None = None
         self._size = 0
         if path is not None:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            path.parent.mkdir(0o700, parents=True, exist_ok=True)
             self._open()
 
     def write(
@@ -50,7 +51,9 @@ class FunctionLog:
 
     def _open(self) -> None:
         assert self._path is not None
-        self._file = self._path.open("a", encoding="utf-8")
+        # A model may print what only its owner may see.
+        opened = os.open(self._path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
+        self._file = os.fdopen(opened, "a", encoding="utf-8")
         self._size = self._path.stat().st_size
 
     def _write_line(self, line: str) -> None:

@@ -1,0 +1,61 @@
+"""The state folder is its owner's alone: folders of mode 0700, files of mode 0600, whatever the umask is."""
+
+from __future__ import annotations
+
+import os
+import stat
+from pathlib import Path
+from typing import IO
+
+from coach.core.errors import PermanentError
+
+FOLDER_MODE = 0o700
+FILE_MODE = 0o600
+#: Coach's own things in a state folder. Nothing else there is touched: it may be the user's home folder.
+_OWN = ("journal*", "lock", "service.*", "token", "jobs", "jobs/**/*")
+
+
+def opener(path: str, flags: int) -> int:
+    """For `open`: a new file is its owner's alone."""
+    return os.open(path, flags, FILE_MODE)
+
+
+def open_lock(path: Path) -> IO[str]:
+    """A file to lock, made where there is none. Raises OSError."""
+    return open(path, "a+", opener=opener)
+
+
+def make_folder(path: Path) -> None:
+    """Make a folder, and those above it that are missing, for their owner alone. Raises OSError."""
+    for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
+        folder.mkdir(FOLDER_MODE, exist_ok=True)
+
+
+def refuse_shared(folder: Path) -> None:
+    """Raises PermanentError for a folder that is another user's, or that others may write in."""
+    try:
+        found = folder.stat()
+    except OSError:
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if found.st_uid != os.geteuid():
+        raise PermanentError(
+            f"{folder}: cannot be Coach's state folder: it belongs to another user (uid {found.st_uid}); "
+            "set COACH_HOME to a folder of your own"
+        )
+    if mode & 0o022:
+        raise PermanentError(
+            f"{folder}: cannot be Coach's state folder: other users may write in it (mode {mode:04o}); "
+            f"if you trust what is in it: chmod go-rwx {folder}"
+        )
+
+
+def tighten(folder: Path) -> None:
+    """Take away what others may do in a state folder that an earlier Coach made. Raises PermanentError as above."""
+    refuse_shared(folder)
+    if not folder.exists() or not folder.stat().st_mode & 0o077:
+        return
+    for path in (path for pattern in _OWN for path in folder.glob(pattern)):
+        if not path.is_symlink():
+            path.chmod(FOLDER_MODE if path.is_dir() else FILE_MODE)
+    folder.chmod(FOLDER_MODE)  # last: it says that the others are done

@@ -1,0 +1,275 @@
+"""The routes of the API: of the process, of the service, of jobs; and redirects from the paths without a version."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
+from typing import Annotated
+
+from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import Path as InPath
+from fastapi.responses import PlainTextResponse, RedirectResponse
+from pydantic import TypeAdapter
+
+from coach.core.jobs.job import Job
+from coach.core.money import to_money
+from coach.handler.endpoint import API
+from coach.report.formatting import iso
+from coach.report.status import JobRow, epoch_rows
+from coach.report.why import why
+from coach.service import schemas
+from coach.service.errors import may_answer
+from coach.service.function_logs import log_files, read
+from coach.service.job_history import Stories
+from coach.service.metrics import Metrics
+from coach.service.service import NoSuchJobError, Service
+
+#: Rows of the journal in one answer, at most.
+MAX_RECORDS = 1000
+#: Since when the routes without a version are deprecated (RFC 9745: seconds since 1970).
+DEPRECATED = "@1795478400"
+
+Name = Annotated[str, InPath(pattern=schemas.NAME, max_length=40, description="The job's name.")]
+After = Annotated[int, Query(ge=0, le=2**53, description="Only what came later than this `seq`.")]
+Wait = Annotated[
+    float,
+    Query(
+        ge=0,
+        le=schemas.LONGEST_WAIT,
+        allow_inf_nan=False,
+        description="Seconds to wait for something to happen after `after`, before an answer without it.",
+    ),
+]
+Names = Annotated[
+    list[Annotated[str, Query(pattern=schemas.NAME, max_length=40)]],
+    Query(alias="job", max_length=1000, description="Names of jobs; may be repeated."),
+]
+
+_LIST: TypeAdapter[schemas.JobList] = TypeAdapter(schemas.JobList)
+_VERSION = metadata.version("coach-trainer")
+
+
+@dataclass(frozen=True, slots=True)
+class Context:
+    """What the routes of one application answer from."""
+
+    service: Service
+    metrics: Metrics
+    stories: Stories
+    longest_wait: float
+
+    async def wait_for_news(self, after: int, seconds: float, names: Sequence[str] | None = None) -> None:
+        """Until a record later than `after` is there, of these jobs or of any."""
+        reader = self.service.reader
+
+        def news() -> bool:
+            if names is None:
+                return reader.last_seq() > after
+            return next(reader.rows(names, after, 1), None) is not None
+
+        if seconds > 0 and not news():
+            await self.service.changed(min(seconds, self.longest_wait), news)
+
+
+async def _context(request: Request) -> Context:
+    context: Context = request.app.state.context
+    return context
+
+
+async def _job(name: Name, request: Request) -> Job:
+    context: Context = request.app.state.context
+    return context.service.job(name)
+
+
+InContext = Annotated[Context, Depends(_context)]
+#: The job of the path's name; where there is none, the answer is 404.
+Known = Annotated[Job, Depends(_job)]
+
+# Prefixes are given here, not where the routers are included: a route's path, which metrics and the log name, has them.
+process = APIRouter(tags=["service"])
+service_wide = APIRouter(prefix=API)
+jobs = APIRouter(prefix=f"{API}/jobs", tags=["jobs"])
+moved = APIRouter(include_in_schema=False)
+
+
+# -- the process: paths without a version, as probes and Prometheus expect them --------------------------------
+
+
+@process.get("/health")
+async def health(context: InContext) -> schemas.Health:
+    """Say that the service runs."""
+    return schemas.Health(status="stopping" if context.service.stopping else "ok", version=_VERSION)
+
+
+@process.get("/metrics", responses=may_answer(), response_class=PlainTextResponse)
+async def metrics_page(context: InContext) -> Response:
+    """Numbers for Prometheus."""
+    return Response(context.metrics.page(), media_type=context.metrics.content_type)
+
+
+# -- the whole service -----------------------------------------------------------------------------------------
+
+
+@service_wide.get("/cluster", tags=["service"], responses=may_answer())
+async def cluster(context: InContext) -> schemas.Cluster:
+    """What the service runs jobs on, and how it shares it out."""
+    service = context.service
+    return schemas.Cluster(
+        version=_VERSION,
+        policy=service.policy.name,
+        nodes=[
+            schemas.NodeRow(name=n.name, cpu=n.capacity.cpu, memory=n.capacity.memory) for n in service.nodes
+        ],
+        folders=[str(folder) for folder in service.folders],
+        home=str(service.home.path),
+        stopping=service.stopping,
+    )
+
+
+@service_wide.get("/records", tags=["journal"], responses=may_answer(404, 422))
+async def records(context: InContext, job: Names, after: After = 0, wait: Wait = 0.0) -> schemas.Records:
+    """What the journal says of some jobs, for those who want to know everything. At most 1,000 records."""
+    service = context.service
+    for name in job:
+        service.job(name)
+    await context.wait_for_news(after, wait, job)
+    rows = list(service.reader.rows(job, after, MAX_RECORDS))
+    progress = {name: service.handler.progress[name] for name in job if name in service.handler.progress}
+    return schemas.Records.model_validate(
+        {
+            "seq": rows[-1][0] if rows else after,
+            "now": service.handler.now(),
+            "records": [{"seq": seq, "type": kind, "body": json.loads(body)} for seq, kind, body in rows],
+            "progress": {
+                name: {"token": p.token, "state": p.state, "samples": p.samples, "total": p.total}
+                for name, p in progress.items()
+            },
+        }
+    )
+
+
+# -- looking at jobs -------------------------------------------------------------------------------------------
+
+
+@jobs.get("", response_model=schemas.JobList, responses=may_answer(422))
+async def list_jobs(context: InContext, after: After = 0, wait: Wait = 0.0) -> Response:
+    """The state of all jobs, in the order of their submission."""
+    await context.wait_for_news(after, wait)
+    # A thousand rows through the response model would take a while to check what we made ourselves.
+    service = context.service
+    found = schemas.JobList.model_construct(seq=service.reader.last_seq(), jobs=service.rows())
+    return Response(_LIST.dump_json(found), media_type="application/json")
+
+
+@jobs.get("/{name}", responses=may_answer(404, 422))
+async def job(context: InContext, known: Known, after: After = 0, wait: Wait = 0.0) -> schemas.JobDetail:
+    """One job with its epochs and its ledger."""
+    service, name = context.service, known.name
+    await context.wait_for_news(after, wait, [name])
+    books = await asyncio.to_thread(context.stories.books, service.past(name))
+    found = service.job(name)
+    return schemas.JobDetail(
+        seq=books.seq,
+        job=service.row(name),
+        why=list(found.reasons),
+        epochs=epoch_rows(found, books.pauses),
+        ledger=books.ledger,
+        spec=found.job_file.to_json(),
+    )
+
+
+@jobs.get("/{name}/events", responses=may_answer(404, 422))
+async def events(context: InContext, known: Known, after: After = 0, wait: Wait = 0.0) -> schemas.Events:
+    """What happened to a job, in words. At most 1,000 lines; ask again with `after` = `seq` for the next."""
+    service, name = context.service, known.name
+    await context.wait_for_news(after, wait, [name])
+    told = await asyncio.to_thread(context.stories.told, service.past(name), after)
+    lines = [
+        schemas.EventLine(seq=seq, at=iso(line.at), text=line.text, important=line.important)
+        for seq, line in told.lines
+    ]
+    return schemas.Events(seq=told.seq, ended=service.job(name).ended, events=lines)
+
+
+@jobs.get("/{name}/why", responses=may_answer(404, 422))
+async def why_job(context: InContext, known: Known) -> schemas.Why:
+    """Why a job waits, or has what it has: the decisions with their numbers."""
+    service = context.service
+    return schemas.Why(lines=why(known, service.jobs, service.nodes, service.handler.now()))
+
+
+@jobs.get("/{name}/logs", responses=may_answer(404, 422))
+async def logs(context: InContext, known: Known) -> schemas.LogFiles:
+    """The logs of a job's functions."""
+    files = log_files(context.service.home.logs(known.name))
+    return schemas.LogFiles(
+        functions=[schemas.LogFile(function=key, bytes=file.stat().st_size) for key, file in files.items()]
+    )
+
+
+@jobs.get("/{name}/logs/{function}", responses=may_answer(404, 422))
+async def log_text(
+    context: InContext,
+    known: Known,
+    function: Annotated[str, InPath(pattern=schemas.NAME, max_length=63)],
+    after: Annotated[int, Query(ge=0, le=2**53, description="`next` of the answer before.")] = 0,
+) -> schemas.LogText:
+    """The log of one function from byte `after` on."""
+    file = log_files(context.service.home.logs(known.name)).get(function)
+    if file is None:
+        raise NoSuchJobError(
+            f"job {known.name} has no function {function!r}; see them all at {API}/jobs/{known.name}/logs"
+        )
+    text, position = await asyncio.to_thread(read, file, after)
+    return schemas.LogText(text=text.decode(errors="replace"), next=position)
+
+
+# -- steering jobs ---------------------------------------------------------------------------------------------
+
+
+@jobs.post("", status_code=201, responses=may_answer(413, 422, 503))
+async def submit(context: InContext, submission: schemas.Submission) -> schemas.Submitted:
+    """Take on the jobs of job files, all or none. A job that was interrupted goes on when its file comes again."""
+    seq = context.service.reader.last_seq()
+    files = [(Path(file.path), file.text.encode()) for file in submission.files]
+    taken = await context.service.submit(files, submission.policy)
+    rows = [schemas.TakenJob(job=one.row, went_on=one.went_on, note=one.note) for one in taken]
+    return schemas.Submitted(seq=seq, jobs=rows)
+
+
+@jobs.post("/{name}/cancel", responses=may_answer(404, 409, 422))
+async def cancel(context: InContext, name: Name) -> JobRow:
+    """End a job for good, now."""
+    return await context.service.cancel(name)
+
+
+@jobs.post("/{name}/interrupt", responses=may_answer(404, 413, 422))
+async def suspend(context: InContext, name: Name, suspension: schemas.Suspension) -> JobRow:
+    """Stop a job so that it can be resumed. One that has stopped, or ended, stays as it is."""
+    await context.service.suspend([name], now=suspension.now)
+    return context.service.row(name)
+
+
+@jobs.post("/{name}/resume", responses=may_answer(404, 409, 413, 422, 503))
+async def resume(context: InContext, name: Name, resumption: schemas.Resumption) -> JobRow:
+    """Go on with a job that was stopped, failed or ran out of money; or give a running one more of it."""
+    return await context.service.resume(name, to_money(resumption.add_budget))
+
+
+# -- paths of version 0.1, for one release ---------------------------------------------------------------------
+
+
+@moved.api_route("/jobs", methods=["GET", "POST"])
+@moved.api_route("/jobs/{rest:path}", methods=["GET", "POST"])
+@moved.get("/cluster")
+@moved.get("/records")
+async def redirect(request: Request) -> Response:
+    """Say where it is now. The method and the body stay the same."""
+    answer = RedirectResponse(request.url.replace(scheme="", netloc="", path=API + request.url.path), 308)
+    answer.headers["Deprecation"] = DEPRECATED
+    answer.headers["Link"] = f'<{answer.headers["Location"]}>; rel="successor-version"'
+    return answer

@@ -1,0 +1,61 @@
+"""Commands that only look answer at once: they import nothing that trains, fits, draws or serves."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from coach.handler.state.state_directory import StateDirectory
+from coach.service.client import service_of
+from tests.cli.conftest import ROOT
+from tests.service.conftest import job_text
+from tests.service.test_api import ENDLESS
+from tests.service.test_server import served
+
+#: Slow to import, or of no use for looking.
+BANNED = ("scipy", "matplotlib", "fastapi", "starlette", "uvicorn")
+IMPORTED = f"""
+import sys
+from coach.cli.main import invoke
+code = invoke(sys.argv[1:])
+print(code, *sorted({{name.partition(".")[0] for name in sys.modules}} & set({BANNED})), file=sys.stderr)
+"""
+
+
+def imported(*words: str) -> tuple[str, str]:
+    """What a command prints; and its exit code with those of BANNED that it imported."""
+    command = [sys.executable, "-c", IMPORTED, *words]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120, check=True)
+    return done.stdout, done.stderr.strip()
+
+
+@pytest.mark.parametrize("words", [(), ("--help",), ("--version",), ("ps",), ("ps", "-o", "json")])
+def test_without_any_job_nothing_slow_is_imported(home: StateDirectory, words: tuple[str, ...]) -> None:
+    assert imported(*words)[1] == "0"
+
+
+def test_validate_imports_nothing_slow(home: StateDirectory) -> None:
+    said, code = imported("validate", "jobs/a.yaml", "jobs/b.yaml")
+    assert (said.count("\n"), code) == (2, "0")
+
+
+def test_looking_at_a_job_with_fitted_models_imports_nothing_slow(
+    home: StateDirectory, tmp_path: Path
+) -> None:
+    (tmp_path / "model.py").write_text("def net(): ...\n")
+    file = tmp_path / "job.yaml"
+    file.write_text(job_text("a", maxEpochs=100_000, **ENDLESS))
+    with served(tmp_path, "0", "0.2"), service_of(home) as client:
+        client.submit([file])
+        found = client.wait_for("a", 0, 20)
+        while found["job"]["real_epochs"] < 3:
+            found = client.wait_for("a", found["seq"], 20)
+        table, code = imported("ps")
+        assert ("Training" in table, code) == (True, "0")
+        why, code = imported("why", "a")
+        assert code == "0"
+    assert "is predicted to take" in why
+    assert "passes over the data" in why, "the learning curve was asked too"
