@@ -62,8 +62,8 @@ def test_a_package_brings_its_own_policy(tmp_path: Path, monkeypatch: pytest.Mon
         "newest-first = queues:NewestFirst",
         """
         from dataclasses import dataclass
-        from coach.core.policies.base import Reason
-        from coach.core.policies.filling import Filling, one_by_one
+        from coach.core.policies.api.base import Reason
+        from coach.core.policies.sharing.progressive_filling import Filling, one_by_one
 
         @dataclass
         class NewestFirst:

@@ -76,11 +76,11 @@ def keep(history: Iterable[Any], **labels: Any) -> None:
 
 def lives(count: int) -> list[dict[str, Any]]:
     """Epochs of simulated lives in which nothing goes wrong but time."""
-    from tests.core.lifecycle.random_histories import SeededDice, draw, play
+    from tests.core.lifecycle.random_histories import SeededDraws, draw, play
 
     rows: list[dict[str, Any]] = []
     for number in range(count):
-        life = draw(SeededDice(f"reservations {number}"))
+        life = draw(SeededDraws(f"reservations {number}"))
         life.blows.clear()
         for file in life.files:
             file["spec"].pop("timeLimit", None)  # it cuts epochs too, as its owner wants

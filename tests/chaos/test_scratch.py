@@ -16,7 +16,7 @@ from coach.platforms.local.temp_dir import LOCK, Scratch, sweep
 HOLD = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]
-from coach.platforms.local.scratch import Scratch
+from coach.platforms.local.temp_dir import Scratch
 scratch = Scratch.make()
 print(scratch.path, flush=True)
 sys.stdin.read()

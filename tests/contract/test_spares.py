@@ -130,7 +130,7 @@ from pathlib import Path
 sys.path.insert(0, {tests!r})
 from contract.engine import FUNCTIONS_PYTHON, children
 from contract.test_launch import start
-from coach.platforms.local.host.spares import Spares
+from coach.platforms.local.host.warm_pool import Spares
 
 async def main():
     folder = Path(sys.argv[1])

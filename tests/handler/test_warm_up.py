@@ -11,12 +11,12 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPT = """
 import asyncio, json, sys, tempfile
 from pathlib import Path
-from coach.core.jobs.spec import TrainingJob
+from coach.core.spec.job import TrainingJob
 from coach.core.policies import policy
 from coach.handler import handler as module
-from coach.handler.journal import Journal
-from tests.core.world import spec
-from tests.handler.double import Memory
+from coach.handler.state.journal import Journal
+from tests.core.lifecycle.faulty_cluster import spec
+from tests.handler.fake_platform import FakePlatform
 
 fit, seen = module.fit_models, {"before": "scipy.optimize" in sys.modules, "fits": 0, "imported": []}
 
@@ -31,7 +31,7 @@ module.fit_models = fitting
 
 async def main(folder):
     journal = Journal.write(folder / "journal.db")
-    async with module.Handler(Memory(), journal, policy("coach")) as handler:
+    async with module.Handler(FakePlatform(), journal, policy("coach")) as handler:
         reacted = []
         handler.observers.append(lambda event, actions: reacted.append(event))
         await handler.wait(lambda: bool(reacted))

@@ -8,7 +8,7 @@ SCRIPT = """
 import asyncio, json, sys
 import httpx
 from coach.platforms import warm_up
-from coach.platforms.cancelling import cancellable
+from coach.platforms.cancellation import cancellable
 
 async def answer(reader, writer):
     await reader.readuntil(b"\\r\\n\\r\\n")

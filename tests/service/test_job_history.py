@@ -75,7 +75,7 @@ def test_lines_come_in_pieces_and_go_on_where_the_last_one_ended(
     counting: Counting, world: World, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     journal.append(world.history[-20:])
-    monkeypatch.setattr(job_history, "MOST_LINES", 7)
+    monkeypatch.setattr(job_history, "MAX_LINES", 7)
     kept, past, seq, told = Stories(counting), counting.past()["digits"], 0, []
     while found := kept.told(past, seq):
         told += [line for _, line in found.lines]
@@ -90,7 +90,7 @@ def test_lines_come_in_pieces_and_go_on_where_the_last_one_ended(
 def test_of_many_jobs_the_ones_asked_about_last_are_kept(
     counting: Counting, world: World, journal: Journal, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(job_history, "MOST_STORIES", 1)
+    monkeypatch.setattr(job_history, "MAX_STORIES", 1)
     past, kept = counting.past(), Stories(counting)
     for name in ("digits", "digits", "pictures", "digits"):
         kept.told(past[name], 0)

@@ -38,7 +38,7 @@ class Draws(Protocol):
     def pick(self, *choices: Any) -> Any: ...
 
 
-class SeededDice:
+class SeededDraws:
     """Dice from a seed."""
 
     def __init__(self, seed: str) -> None:
@@ -282,7 +282,7 @@ def main(lives: int, seed: int) -> int:
     states, counts, faults = Counter[str](), Counter[str](), Counter[str]()
     broken: list[tuple[int, str]] = []
     for number in range(lives):
-        life = draw(SeededDice(f"{seed} {number}"))
+        life = draw(SeededDraws(f"{seed} {number}"))
         try:
             world = play(life, shadow=False)
         except Exception as error:

@@ -13,17 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coach.core.jobs.reasons import State
-from tests.core.lifecycle.random_histories import Life, SeededDice, draw, main, play
+from tests.core.lifecycle.random_histories import Life, SeededDraws, draw, main, play
 
 ROOT = Path(__file__).parents[3]
 
 #: Prints a digest of everything that was said in some lives.
 DIGEST = """
 import hashlib
-from tests.core.lives import SeededDice, draw, play
+from tests.core.lifecycle.random_histories import SeededDraws, draw, play
 said = hashlib.sha256()
 for number in range(6):
-    said.update(repr(play(draw(SeededDice(f"digest {number}")), shadow=False).history).encode())
+    said.update(repr(play(draw(SeededDraws(f"digest {number}")), shadow=False).history).encode())
 print(said.hexdigest())
 """
 
@@ -63,7 +63,7 @@ def test_sixty_lives_from_a_seed_break_no_rule(capsys: Any) -> None:
 
 def test_the_same_events_lead_to_the_same_actions() -> None:
     for number in range(5):
-        one, other = (play(draw(SeededDice(f"same {number}")), shadow=False) for _ in range(2))
+        one, other = (play(draw(SeededDraws(f"same {number}")), shadow=False) for _ in range(2))
         assert one.history == other.history
 
 

@@ -78,7 +78,7 @@ def test_what_follows_from_a_waiting_job_alone_is_worked_out_once(monkeypatch: p
         asked[job.name] += 1
         return stop_decision(job)
 
-    monkeypatch.setattr(stopping_rules, "verdict", counted)
+    monkeypatch.setattr(stopping_rules, "stop_decision", counted)
     world = world_of(nodes(1, GANG), "a", "b", "c", maxEpochs=2)
     world.run(until=lambda: bool(world.taken(act.DeployPods, "c")))
     assert len(world.taken(act.SetStatus, "c")) > 2, "it was looked at, and said whom it waits for"

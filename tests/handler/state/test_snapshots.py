@@ -28,7 +28,7 @@ from coach.handler.state import snapshots
 from coach.handler.state.epoch_archive import EpochArchive
 from coach.handler.state.journal import Journal, fold
 from tests.core.lifecycle.faulty_cluster import Truth, World, check_job, nodes, spec
-from tests.core.lifecycle.random_histories import SeededDice, draw, play
+from tests.core.lifecycle.random_histories import SeededDraws, draw, play
 from tests.handler.fake_platform import FakePlatform
 from tests.handler.test_handler import handle, job_of
 
@@ -48,9 +48,9 @@ def lived(*names: str) -> World:
 
 @pytest.mark.parametrize("number", range(12))
 def test_an_ended_job_comes_back_as_it_was(number: int) -> None:
-    world = play(draw(SeededDice(f"snapshot {number}")), shadow=False)
+    world = play(draw(SeededDraws(f"snapshot {number}")), shadow=False)
     for job in world.reducer.jobs.values():
-        again = snapshots.thaw(*snapshots.dump(job))
+        again = snapshots.load(*snapshots.dump(job))
         assert again == job
         assert (again.consecutive_hits, again.hopeless, again.last_x()) == (
             job.consecutive_hits,
@@ -141,7 +141,7 @@ def test_a_journal_of_an_earlier_coach_is_read_without_snapshots_and_gets_them(p
     journal = Journal.write(path)
     journal.append(world.history)
     journal._connection.execute("DROP TABLE snapshots")
-    journal._connection.execute("DROP INDEX records_of_handlers")
+    journal._connection.execute("DROP INDEX handler_records")
     journal.close()
     reader = Journal.read(path)
     assert reader.jobs() == world.reducer.jobs
@@ -165,13 +165,13 @@ def test_the_records_that_say_which_handler_had_which_job_are_read_alone(path: P
         "EXPLAIN QUERY PLAN SELECT seq FROM records WHERE type IN "
         "('HandlerStarted', 'JobSubmitted', 'ResumeAsked', 'InterruptAsked') ORDER BY seq"
     ).fetchall()
-    assert "records_of_handlers" in str(plan)
+    assert "handler_records" in str(plan)
     journal.close()
 
 
 # -- of living jobs ---------------------------------------------------------------------------------------
 
-LIVES = [play(draw(SeededDice(f"alive {number}")), shadow=False).history for number in range(12)]
+LIVES = [play(draw(SeededDraws(f"alive {number}")), shadow=False).history for number in range(12)]
 
 
 @settings(max_examples=30, deadline=None)
@@ -253,7 +253,7 @@ def test_a_handler_keeps_its_living_jobs_as_it_goes_and_what_it_writes_for_that_
         kept.append(len(jobs[0].epochs))
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Journal, "remember", counting)
+        patch.setattr(Journal, "save_snapshots", counting)
         handle(path, FakePlatform(loss=lambda epochs_trained: 1 / (0.4 * epochs_trained + 0.5)), body)
     reader = Journal.read(path)
     ((_, seq, job),) = reader._snapshots().values()

@@ -355,7 +355,7 @@ SCRIPT = """
 import asyncio, sys
 from pathlib import Path
 sys.path.insert(0, {root!r})
-from tests.platforms.test_local import handler_on, job, submit
+from tests.platforms.local.test_platform import handler_on, job, submit
 async def main():
     folder = Path({folder!r})
     async with handler_on(folder) as handler:
