@@ -1,6 +1,6 @@
 """Running an epoch on a gang of functions over HTTP: the same for local processes and for Nuclio's pods.
 
-The protocol stands in docs/functions.md: start (answered at once), status (a long poll), stop. All members are
+The protocol stands in docs/reference/functions.md: start (answered at once), status (a long poll), stop. All members are
 started together; the epoch is done when every worker is; one member that fails ends the group.
 """
 

@@ -1,4 +1,4 @@
-"""Renders docs/nuclio-contract.md from the table, the scenarios and the last recorded run."""
+"""Renders docs/reference/nuclio-contract.md from the table, the scenarios and the last recorded run."""
 
 from typing import Any
 

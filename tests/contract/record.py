@@ -2,7 +2,7 @@
 
     COACH_NUCLIO_PROCESSOR=... COACH_NUCLIO_WRAPPER=... COACH_NUCLIO_PYTHONPATH=... python -m tests.contract.record
 
-writes golden.json beside this file and docs/nuclio-contract.md; `--docs` writes only the page. Nuclio's processor and
+writes golden.json beside this file and docs/reference/nuclio-contract.md; `--docs` writes only the page. Nuclio's processor and
 wrapper come from its container image or from a build of one's own; the Python path is a folder with msgpack.
 """
 
@@ -23,7 +23,7 @@ from .engine import FUNCTIONS_PYTHON, NUCLIO, REPOSITORY, Engine, Running, real_
 from .scenarios_life import SCENARIOS
 
 GOLDEN = Path(__file__).with_name("golden.json")
-PAGE = REPOSITORY / "docs" / "nuclio-contract.md"
+PAGE = REPOSITORY / "docs" / "reference" / "nuclio-contract.md"
 
 
 @functools.cache

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestTheTableOfScoresInTheDocsIsTrue: docs/scheduler.md shows what the thesis's score cannot tell apart.
+// TestTheTableOfScoresInTheDocsIsTrue: docs/reference/scheduler.md shows what the thesis's score cannot tell apart.
 func TestTheTableOfScoresInTheDocsIsTrue(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/scheduler.md")
+	text, err := os.ReadFile("../../../docs/reference/scheduler.md")
 	if err != nil {
 		t.Fatal(err)
 	}
