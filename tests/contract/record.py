@@ -3,7 +3,8 @@
     COACH_NUCLIO_PROCESSOR=... COACH_NUCLIO_WRAPPER=... COACH_NUCLIO_PYTHONPATH=... python -m tests.contract.record
 
 writes golden.json beside this file and docs/reference/nuclio-contract.md; `--docs` writes only the page. Nuclio's
-processor and wrapper come from its container image or from a build of one's own; the Python path is a folder with msgpack.
+processor and wrapper come from its container image or from a build of your own; the Python path is a folder with
+msgpack.
 """
 
 import argparse
