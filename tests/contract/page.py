@@ -45,8 +45,8 @@ The functions' Python and folders come from `NUCLIO_PYTHON_EXE_PATH` and `NUCLIO
 `NUCLIO_PYTHON_WRAPPER_PATH` is not used: the host has its own wrapper, which needs only `nuclio_sdk`.
 Exit codes: 0 stopped, 1 configuration, 2 a wrapper ended or could not load its function, 69 address in use, 75 the
 parent died. Not implemented: the web admin and metrics addresses, batches, streams, CloudEvents, triggers other than
-HTTP. A wrapper and its process group are killed by the kernel when the host dies, whatever the handler is doing; a function's
-children in groups of their own must end themselves, here as under Nuclio.
+HTTP. The kernel kills a wrapper and its process group when the host dies, whatever the handler is doing; a
+function's children in groups of their own must end themselves, here as under Nuclio.
 """
 
 
