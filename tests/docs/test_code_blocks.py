@@ -77,16 +77,11 @@ def test_no_page_has_an_indented_block_that_this_test_would_not_see():
 
 def commands(text: str) -> list[list[str]]:
     """The commands of a block, without sudo and settings of variables."""
-    lines = [
-        shlex.split(line.removeprefix("$ "), comments=True) for line in text.replace("\\\n", " ").splitlines()
+    lines = [shlex.split(line, comments=True) for line in text.replace("\\\n", " ").splitlines()]
+    shown = [
+        list(dropwhile(lambda word: word == "sudo" or re.match(r"[A-Z_]+=", word), words)) for words in lines
     ]
-    found = []
-    for words in lines:
-        while words and (words[0] == "sudo" or re.match(r"[A-Z_]+=", words[0])):
-            words = words[1:]
-        if words:
-            found.append(words)
-    return found
+    return [words for words in shown if words]
 
 
 def expanded(words: list[str]) -> list[str]:
