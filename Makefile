@@ -3,7 +3,7 @@
 # make test    everything that can be tested on this machine
 # make chaos   N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
 # make fuzz    SECONDS=60: job files against the parser, guided by its coverage
-# make wheel   dist/: installed anywhere, it runs jobs too (docs/operations.md)
+# make wheel   dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
 # make check   lint, types, import contracts; gofmt, vet and staticcheck where Go is
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c

@@ -140,7 +140,7 @@ def _from_package(name: str) -> Named | None:
         if not (isinstance(loaded, type) and is_dataclass(loaded) and methods):
             raise UserError(
                 f"the policy {name!r} of an installed package is {loaded!r}; right would be a dataclass with a method "
-                "allocate or react (docs/policies.md)"
+                "allocate or react (docs/how-to/write-a-policy.md)"
             )
         return named(name, loaded)
     return None

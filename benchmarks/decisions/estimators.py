@@ -1,7 +1,7 @@
 """What the estimators are worth: on measured speeds and recorded runs, beside the thesis's method and Optimus's.
 
-    python -m benchmarks.decisions.estimators            # prints the tables, writes results/estimators/ (about two
-    minutes) python -m benchmarks.decisions.estimators --figures  # draws the figures of docs/estimation.md there too
+    python -m benchmarks.decisions.estimators            # prints the tables, writes results/estimators/; two minutes
+    python -m benchmarks.decisions.estimators --figures  # draws the figures of docs/explanation/estimation.md there too
 
 Tables:
 

@@ -1,7 +1,6 @@
 """A month of a cluster in the reducer itself: probes, fits, budgets, gangs and all, in virtual time.
 
-    python -m benchmarks.decisions.month [--jobs 5000] [--nodes 500] [--days 30] [--work 5.0] [--write
-    results/simulation]
+    python -m benchmarks.decisions.month [--jobs 5000] [--nodes 500] [--days 30] [--work 5.0] [--write DIR]
 
 Target: 5,000 jobs with 150,000 epochs on 500 nodes in less than five minutes. Jobs have the speeds of the table that
 comes with Coach, a curve that reaches the target after some 27 epochs and the two that confirm it, and a budget. `work`

@@ -1,7 +1,7 @@
 """Play random histories of gangs on the scheduler's pure packages, and add them up by seed.
 
-    python -m benchmarks.decisions.scheduler_histories            # goes on after the last seed of
-    results/scheduler/histories.csv python -m benchmarks.decisions.scheduler_histories --until 100000 --part 5000
+    python -m benchmarks.decisions.scheduler_histories            # continues results/scheduler/histories.csv
+    python -m benchmarks.decisions.scheduler_histories --until 100000 --part 5000
 
 Each history (`scheduler-plugins/pkg/backfill/history_test.go`) is drawn from its seed: gangs arrive, start, grow
 and end on a small cluster under a random backfill policy. After every round the test looks for partial gangs and

@@ -69,7 +69,7 @@ def truncated(  # noqa: PLR0917
 
 
 def fitgpp_jobs(jobs: int, seed: int) -> Iterator[Work]:
-    """Single tasks, 30 % of them trial-and-error; the distributions of `docs/simulation.md`, drawn in chunks."""
+    """Single tasks, 30 % of them trial-and-error; FitGpp's distributions, drawn in chunks."""
     dice = np.random.default_rng([seed, 0])
     for start in range(0, jobs, CHUNK):
         count = min(CHUNK, jobs - start)

@@ -1,7 +1,7 @@
 """Kill and stop every part of Coach at random instants, and see that nothing is lost.
 
-    python -m benchmarks.service.chaos 100 1         # 100 lives of seed 1; those that were lived before are not lived
-    again make chaos N=100 SEED=1
+    python -m benchmarks.service.chaos 100 1         # 100 runs of seed 1; those of before are not repeated
+    make chaos N=100 SEED=1
 
 A life is a job of six epochs on real functions (`tests/chaos`) and one SIGKILL or SIGSTOP to one process. Afterwards
 the job must have ended as if nothing had happened; `tests.chaos.stage.faults` says what that means. The lives add up

@@ -1,4 +1,4 @@
-"""Writes the part of docs/cli.md that is the commands' own help: `python -m coach.cli.reference [PAGE]`."""
+"""Writes the part of docs/reference/cli.md that is the commands' own help: `python -m coach.cli.reference [PAGE]`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import typer
 
 from coach.cli.main import app
 
-PAGE = Path("docs/cli.md")
+PAGE = Path("docs/reference/cli.md")
 BEGIN = "<!-- written by: python -m coach.cli.reference -->"
 END = "<!-- end of what is written -->"
 WIDTH = 88

@@ -1,4 +1,4 @@
-"""The reference of all fields in docs/job-file.md, made from the types.
+"""The reference of all fields in docs/reference/job-file.md, made from the types.
 
 python -m coach.jobfiles.reference [FILE]      writes it anew between its two marks
 """
@@ -15,7 +15,7 @@ import yaml
 from coach.jobfiles.hints import allowed
 from coach.jobfiles.schema import Schema, branches, tree
 
-PAGE = Path("docs/job-file.md")
+PAGE = Path("docs/reference/job-file.md")
 BEGIN = "<!-- fields: written by python -m coach.jobfiles.reference -->"
 END = "<!-- end of fields -->"
 

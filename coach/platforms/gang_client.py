@@ -1,7 +1,7 @@
 """Running an epoch on a gang of functions over HTTP: the same for local processes and for Nuclio's pods.
 
-The protocol stands in docs/functions.md: start (answered at once), status (a long poll), stop. All members are
-started together; the epoch is done when every worker is; one member that fails ends the group.
+docs/reference/functions.md has the protocol: start (answered at once), status (a long poll), stop. All members
+are started together; the epoch is done when every worker is; one member that fails ends the group.
 """
 
 from __future__ import annotations

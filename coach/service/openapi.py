@@ -15,7 +15,7 @@ from coach.plugins import policy
 from coach.service.app import make_app
 from coach.service.service import Service
 
-PAGE = Path("docs/openapi.json")
+PAGE = Path("docs/reference/openapi.json")
 
 
 def document() -> str:

@@ -76,7 +76,7 @@ def read_trace(trace: str) -> list[Work]:
     except (KeyError, ValueError, TypeError) as error:
         words = f"{type(error).__name__} {error}"
         raise UserError(
-            f"--trace {trace} cannot be read ({words}); docs/simulation.md has the columns of each kind"
+            f"--trace {trace} cannot be read ({words}); docs/how-to/simulate.md has the columns of each kind"
         ) from error
     if not works:
         raise UserError(f"--trace {trace} has no job that ran")

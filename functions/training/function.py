@@ -1,4 +1,4 @@
-"""What a function's handler does: the start, status, stop and health operations of docs/functions.md.
+"""What a function's handler does: the start, status, stop and health operations of docs/reference/functions.md.
 
 Runs in the wrapper, without threads: what zygote and child have sent is read when the next request comes, and nothing
 depends on it being read sooner (the zygote enforces the deadline, progress is dropped when nobody reads).

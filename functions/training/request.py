@@ -31,7 +31,7 @@ PER_EPOCH = (
 
 @dataclass(frozen=True)
 class StartRequest:
-    """One epoch of one role. docs/functions.md describes each field; times are seconds, memory GiB."""
+    """One epoch of one role. docs/reference/functions.md describes each field; times are seconds, memory GiB."""
 
     epoch: str
     group: str

@@ -1,4 +1,4 @@
-"""The Nuclio handler of a worker function. docs/functions.md describes what it answers."""
+"""The Nuclio handler of a worker function. docs/reference/functions.md describes what it answers."""
 
 import sys
 from pathlib import Path

@@ -25,7 +25,7 @@ def real_missing() -> str | None:
     for name in ("COACH_NUCLIO_PROCESSOR", "COACH_NUCLIO_WRAPPER"):
         path = os.environ.get(name)
         if not path:
-            return f"{name} is not set: Nuclio's processor was not run (docs/nuclio-contract.md has its last answers)"
+            return f"{name} is not set: Nuclio's processor was not run; see docs/reference/nuclio-contract.md"
         if not Path(path).exists():
             return f"{name}={path} does not exist"
     return None

@@ -1,4 +1,4 @@
-"""Renders docs/nuclio-contract.md from the table, the scenarios and the last recorded run."""
+"""Renders docs/reference/nuclio-contract.md from the table, the scenarios and the last recorded run."""
 
 from typing import Any
 
@@ -12,17 +12,19 @@ _INTRO = """# Nuclio's contract, and Coach's function host
 Coach's functions are Nuclio functions. On the `local` platform they run in Coach's own host
 (`coach/platforms/local/host`): one HTTP address a function, one warm Python process a worker, no Docker. What a
 function and its caller may rely on is one table of requests and answers (`tests/contract/cases.yaml`) and a list of
-scenarios (`tests/contract/scenarios*.py`), and both engines are held to it:
+scenarios (`tests/contract/scenarios.py` and its siblings). Both engines are tested with it:
 
-    make test                                       # the host, always; and the recorded answers below
-    COACH_NUCLIO_PROCESSOR=/path/to/processor \\
-    COACH_NUCLIO_WRAPPER=/path/to/_nuclio_wrapper.py \\
-    COACH_NUCLIO_PYTHONPATH=/folder/with/msgpack \\
-    python -m pytest tests/contract                 # Nuclio's real processor too
-    python -m tests.contract.record                 # the same variables: ask it again, rewrite this page
+```bash not-run: needs Nuclio's processor
+make test                                       # the host, always; and the recorded answers below
+COACH_NUCLIO_PROCESSOR=/path/to/processor \\
+COACH_NUCLIO_WRAPPER=/path/to/_nuclio_wrapper.py \\
+COACH_NUCLIO_PYTHONPATH=/folder/with/msgpack \\
+python -m pytest tests/contract                 # Nuclio's real processor too
+python -m tests.contract.record                 # the same variables: asks it again, rewrites this page
+```
 
-Nuclio publishes its processor in container images only, so its part of the suite runs where somebody has it, and says
-so where it was skipped. This page is written by the last command above.
+Nuclio publishes its processor in container images only, so its part of the suite runs only where the processor
+is installed; a skip is reported. The last command above writes this page.
 """
 
 _HOST = """
@@ -32,7 +34,7 @@ _HOST = """
 | --- | --- |
 | `--config`, `--platform-config` | the processor's own files; the keys that count are named below |
 | `--parent-fd N` | ends at once, with all it started, when that pipe closes (0: standard input) |
-| `--ready-fd N` | one JSON line there when ready, or why not |
+| `--ready-fd N` | writes one JSON line there when it is ready, or why it is not |
 | `--cpus 0,1` | host and function run on these cores |
 | `--log-file`, `--log-bytes` | the function's log, and what it prints, as JSON lines; rotated once, so bounded |
 
@@ -42,9 +44,9 @@ platform.yaml `healthCheck`.
 The functions' Python and folders come from `NUCLIO_PYTHON_EXE_PATH` and `NUCLIO_PYTHON_PATH`, as with the processor.
 `NUCLIO_PYTHON_WRAPPER_PATH` is not used: the host has its own wrapper, which needs only `nuclio_sdk`.
 Exit codes: 0 stopped, 1 configuration, 2 a wrapper ended or could not load its function, 69 address in use, 75 the
-parent died. Not there: the web admin and metrics addresses, batches, streams, CloudEvents, other triggers than HTTP.
-A wrapper and its process group are killed by the kernel when the host dies, whatever the handler is doing; a function's
-children in groups of their own must see to themselves, here as under Nuclio.
+parent died. Not implemented: the web admin and metrics addresses, batches, streams, CloudEvents, triggers other than
+HTTP. The kernel kills a wrapper and its process group when the host dies, whatever the handler is doing; a
+function's children in groups of their own must end themselves, here as under Nuclio.
 """
 
 

@@ -2,8 +2,9 @@
 
     COACH_NUCLIO_PROCESSOR=... COACH_NUCLIO_WRAPPER=... COACH_NUCLIO_PYTHONPATH=... python -m tests.contract.record
 
-writes golden.json beside this file and docs/nuclio-contract.md; `--docs` writes only the page. Nuclio's processor and
-wrapper come from its container image or from a build of one's own; the Python path is a folder with msgpack.
+writes golden.json beside this file and docs/reference/nuclio-contract.md; `--docs` writes only the page. Nuclio's
+processor and wrapper come from its container image or from a build of your own; the Python path is a folder with
+msgpack.
 """
 
 import argparse
@@ -23,7 +24,7 @@ from tests.contract.engine import FUNCTIONS_PYTHON, NUCLIO, REPOSITORY, Engine, 
 from tests.contract.scenarios_life import SCENARIOS
 
 GOLDEN = Path(__file__).with_name("golden.json")
-PAGE = REPOSITORY / "docs" / "nuclio-contract.md"
+PAGE = REPOSITORY / "docs" / "reference" / "nuclio-contract.md"
 
 
 @functools.cache

@@ -28,7 +28,9 @@ Nodes = Annotated[
 Policies = Annotated[
     str,
     typer.Option(
-        "--policy", metavar="NAMES", help="Policies to compare, a comma between; see docs/policies.md."
+        "--policy",
+        metavar="NAMES",
+        help="Policies to compare, a comma between; see docs/reference/policies.md",
     ),
 ]
 Placements = Annotated[

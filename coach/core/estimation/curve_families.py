@@ -18,7 +18,8 @@ import numpy as np
 
 from coach.core.estimation.forms import FloatArray, IndexArray
 
-# Shares of belief by family; leaving any one out, or doubling it, changes the errors of docs/estimation.md little.
+# Shares of belief by family; leaving any one out, or doubling it, changes the errors
+# of docs/explanation/estimation.md little.
 POWER_SHARES = {1.0: 1.0, 0.5: 0.25, 2.0: 0.75}
 EXPONENTIAL_SHARE = 1.5
 LOGISTIC_SHARE = 1.2

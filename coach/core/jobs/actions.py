@@ -55,7 +55,7 @@ class ReleasePods:
 
 @dataclass(frozen=True, slots=True)
 class StallTimeouts:
-    """Seconds that a worker may show no progress in, by the state it is in (`docs/functions.md`).
+    """Seconds that a worker may show no progress in, by the state it is in (`docs/reference/functions.md`).
 
     `training` is the time between two signs of progress, not of the whole training.
     """

@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a job stands (`docs/architecture.md` has the diagram)."""
+    """Where a job stands (`docs/explanation/architecture.md` has the diagram)."""
 
     QUEUED = "Queued"
     PROBING = "Probing"

@@ -211,7 +211,7 @@ class SpeCon:
     """SpeCon. `alpha`: gain of the normalised loss; `interval`: seconds |t_m - t_m-1|. Defaults of section VI.
 
     `crowd` is the 1 of "|PC| + |WC| > 1" (Algorithm 1, line 15). With it, a converged container moves only away from
-    two others at least, and with 0 from any one: with 1, hardly any does in Figure 5 (docs/policies.md).
+    two others at least, and with 0 from any one: with 1, hardly any does in Figure 5 (docs/explanation/policies.md).
     """
 
     alpha: float = 0.01

@@ -1,0 +1,464 @@
+# ruff: noqa: E501 - rows of Markdown tables
+"""The numbers of README.md and docs/evidence.md, from the files in results/.
+
+    python -m benchmarks.evidence            # writes every block between its two marks
+    python -m benchmarks.evidence --check    # writes nothing; exit code 1 and one line for each page that drifted
+
+A block is a function here: a frame (command, date, machine, files) and a table. Text outside the marks holds no
+measured number. The date is that of the measurement: change it together with the files it belongs to.
+"""
+
+from __future__ import annotations
+
+import csv
+import re
+import sys
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+from statistics import fmean
+
+ROOT = Path(__file__).resolve().parents[1]
+RESULTS = ROOT / "results"
+PAGES = (ROOT / "README.md", ROOT / "docs" / "evidence.md")
+WRITTEN = "written by python -m benchmarks.evidence"
+TWO_CORES = "2 cores, x86_64"
+BLOCKS: dict[str, Callable[[], str]] = {}
+Row = dict[str, str]
+
+
+def rows(name: str) -> list[Row]:
+    """The rows of a CSV file."""
+    with (RESULTS / name).open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(name: str, number: int = 0) -> list[Row]:
+    """The rows of a Markdown file's table `number`."""
+    tables: list[list[list[str]]] = [[]]
+    for line in (RESULTS / name).read_text().splitlines():
+        if line.startswith("|"):
+            tables[-1].append([cell.strip() for cell in line.strip("|").split("|")])
+        elif tables[-1]:
+            tables.append([])
+    head, _, *body = tables[number]
+    return [dict(zip(head, cells, strict=False)) for cells in body]
+
+
+def found(name: str, pattern: str) -> str:
+    """What the pattern's group is in a file."""
+    return re.findall(pattern, (RESULTS / name).read_text())[0]
+
+
+def grouped(some: Iterable[Row], by: str, value: str) -> dict[str, list[float]]:
+    """The numbers in column `value` for each value of column `by`."""
+    groups: dict[str, list[float]] = {}
+    for row in some:
+        groups.setdefault(row[by], []).append(float(row[value]))
+    return groups
+
+
+def spread(values: Iterable[float], form: str = ".2f") -> str:
+    """The least and the largest, formatted."""
+    ordered = [format(value, form) for value in sorted(values)]
+    return ordered[0] if ordered[0] == ordered[-1] else f"{ordered[0]} to {ordered[-1]}"
+
+
+def markdown(head: Sequence[str], body: Iterable[Sequence[object]]) -> str:
+    """A table."""
+    return "\n".join(f"| {' | '.join(map(str, line))} |" for line in [head, ["---"] * len(head), *body])
+
+
+def columns(some: Iterable[Row], *named: str) -> str:
+    """A table of columns, each `name` or `name -> heading`."""
+    pairs = [(name, heading or name) for name, _, heading in (text.partition(" -> ") for text in named)]
+    return markdown([heading for _, heading in pairs], [[row[name] for name, _ in pairs] for row in some])
+
+
+def block(command: str, measured: str, machine: str, *files: str) -> Callable[[Callable[[], str]], None]:
+    """Registers the function as the block of its name, its frame above its table."""
+
+    def register(function: Callable[[], str]) -> None:
+        links = ", ".join(f"[{file}](../results/{file})" for file in files)
+        frame = f"`{command}`, measured on {measured}, {machine}; files: {links}."
+        BLOCKS[function.__name__.replace("_", "-")] = lambda: f"{frame}\n\n{function()}"
+
+    return register
+
+
+# -- training to a target -------------------------------------------------------------------------------------------
+
+
+def repeats() -> str:
+    """How long Coach's runs of the demo took."""
+    runs = grouped(rows("one-machine/static-grid.csv"), "policy", "completion_seconds")
+    return spread(runs["coach"], ".0f")
+
+
+@block("make bench", "2026-11-23", TWO_CORES, "one-machine/static-grid.md")
+def demo() -> str:
+    """LeNet to a loss of 0.13."""
+    grid = table("one-machine/static-grid.md")
+    shown = columns(
+        grid, "policy", "runs", "epochs -> full epochs", "completion_seconds -> completion, s", "cost -> cost, USD",
+        "against best static -> against best fixed choice",
+    )  # fmt: skip
+    probing = 100 * float(grid[0]["probing_share"])
+    return f"{shown}\n\nMedians. Coach's runs took {repeats()} s; probes were {probing:.1f} % of the time."
+
+
+def thesis() -> tuple[str, str]:
+    """How many times as long the thesis's way takes, and its seconds."""
+    seconds = float(table("one-machine/thesis-way.md")[1]["completion_seconds"])
+    return found("one-machine/thesis-way.md", r"Coach is ([\d.]+)x faster"), f"{seconds:.0f}"
+
+
+@block("make bench", "2026-11-23", TWO_CORES, "one-machine/overhead.md", "one-machine/thesis-way.md")
+def overhead() -> str:
+    """Seconds outside training."""
+    share = found("one-machine/overhead.md", r"included: ([\d.]+)%")
+    changed, unchanged = table("one-machine/overhead.md")
+    times, seconds = thesis()
+    return f"""\
+| what | result | compared with |
+| --- | --- | --- |
+| outside training, share of the completion time | {share} % | goal: at most 5 % |
+| before an epoch with the same allocation, median | {unchanged["outside_seconds"]} s | goal: {unchanged["goal"]} |
+| before an epoch with another allocation, median | {changed["outside_seconds"]} s | goal: {changed["goal"]} |
+| the same epochs in the thesis's way | {seconds} s | {times} times as long as with Coach |"""
+
+
+def tight() -> tuple[int, int, float]:
+    """Runs with 1.2 times the cheapest's money: how many, how many reached the target, the largest per cent spent."""
+    some = [row for row in rows("static/runs.csv") if row["budget"]]
+    spent = max(100 * float(row["cost"]) / float(row["budget"]) for row in some)
+    return len(some), sum(row["state"] == "Succeeded" for row in some), spent
+
+
+@block(
+    "python -m benchmarks.training.static_baselines",
+    "2026-11-23",
+    TWO_CORES,
+    "static/summary.md",
+    "static/runs.csv",
+)
+def static_choices() -> str:
+    """Coach against all fixed choices."""
+    shown = columns(
+        table("static/summary.md"), "job", "network", "runs", "best static -> best fixed choice", "seconds -> its s",
+        "Coach -> Coach, s", "against best", "against median", "probing",
+        "against best within it -> budget of 1.2 x the cheapest's cost: against the best within it", "spent of it",
+    )  # fmt: skip
+    runs: dict[str, list[float]] = {}
+    for run in rows("static/runs.csv"):
+        if "static" in run["policy"]:
+            case = f"{run['job']} {run['network']} {run['policy']}"
+            runs.setdefault(case, []).append(float(run["completion_seconds"]))
+    same = max(max(seconds) / min(seconds) for seconds in runs.values())
+    count, reached, spent = tight()
+    return f"""\
+{shown}
+
+Medians. One fixed choice took up to {same:.2f} times as long in one run as in another. With the budget {reached} of {count} runs
+reached the target; the most that one of them spent was {spent:.0f} % of it."""
+
+
+@block(
+    "python -m benchmarks.training.bandwidth",
+    "2026-11-22",
+    f"{TWO_CORES}, links of 2 Gbit/s",
+    "bandwidth/bandwidth.md",
+)
+def links() -> str:
+    """Workers and servers behind slow links."""
+    return columns(
+        table("bandwidth/bandwidth.md"), "job", "most epochs of Coach -> Coach's choice, workers x servers",
+        "fastest measured", "its speed against the fastest -> the choice's speed against the fastest",
+    )  # fmt: skip
+
+
+def together() -> dict[str, float]:
+    """Mean completion seconds of three jobs at once, by policy, and of the best fixed choice."""
+    runs = grouped(rows("three-jobs/runs.csv"), "policy", "mean_completion_seconds")
+    means = {policy: fmean(seconds) for policy, seconds in runs.items()}
+    return means | {"best": min(value for policy, value in means.items() if policy[0].isdigit())}
+
+
+@block("python -m benchmarks.training.three_jobs", "2026-11-23", TWO_CORES, "three-jobs/three-jobs.md")
+def three_jobs() -> str:
+    """Three jobs at once."""
+    return columns(
+        table("three-jobs/three-jobs.md"), "policy -> policy or fixed choice", "runs",
+        "mean_completion_seconds -> mean completion, s", "makespan_seconds -> makespan, s",
+        "against best static -> against best fixed choice",
+    )  # fmt: skip
+
+
+# -- money and faults -----------------------------------------------------------------------------------------------
+
+
+@block("python -m benchmarks.training.reservations", "2026-11-23", TWO_CORES, "reservations/reservations.md")
+def reservations() -> str:
+    """How often a reservation cuts an epoch."""
+    return columns(
+        table("reservations/reservations.md"), "epochs of", "deadline", "epochs", "cut by it",
+        "quantile, 95 % sure -> its quantile, with 95 % confidence", "reserved / paid, median",
+    )  # fmt: skip
+
+
+def kills() -> tuple[int, int, int]:
+    """Random kills of real jobs: how many, how many were not recovered correctly, how many since the last such."""
+    hit = [row for row in rows("chaos/lives.csv") if row["struck"] or row["lost"]]
+    last = next(n for n, row in enumerate(reversed(hit)) if row["lost"])
+    return len(hit), sum(bool(row["lost"]) for row in hit), last
+
+
+@block("make chaos", "2026-11-22", TWO_CORES, "chaos/chaos.md", "chaos/rounds.md")
+def faults() -> str:
+    """Random kills."""
+    shown = columns(
+        table("chaos/chaos.md"), "victim -> process", "SIGKILL -> killed", "SIGSTOP -> paused", "epochs repeated",
+        "median seconds -> median s of the job", "losses -> not recovered correctly",
+    )  # fmt: skip
+    return f"{shown}\n\nThe last {kills()[2]:,} runs had no failure."
+
+
+def simulated() -> dict[str, int]:
+    """Counts of the simulated histories with faults."""
+    return {row["what"]: int(row["count"]) for row in table("lives/lives.md")}
+
+
+@block("python -m benchmarks.decisions.fault_runs 10000", "2026-11-22", TWO_CORES, "lives/lives.md")
+def simulated_faults() -> str:
+    """Simulated histories."""
+    names = {"lives": "histories", "jobs": "jobs", "with a budget": "jobs with a budget", "epochs": "epochs"}
+    names |= {
+        "failed attempts": "failed attempts",
+        "overshoots": "budgets exceeded",
+        "broken rules": "rules broken",
+    }
+    counts = simulated()
+    return markdown(("what", "count"), [(name, f"{counts[key]:,}") for key, name in names.items()])
+
+
+# -- predictions ----------------------------------------------------------------------------------------------------
+
+
+def estimate(name: str, subject: str, measure: str, digits: int = 1) -> list[str]:
+    """The thesis's, Optimus's and Coach's error, per cent."""
+    for row in rows(f"estimators/{name}.csv"):
+        if (row["subject"], row["measure"]) == (subject, measure):
+            return [f"{100 * float(row[who]):.{digits}f} %" for who in ("thesis", "optimus", "coach")]
+    raise KeyError(subject, measure)
+
+
+@block(
+    "python -m benchmarks.decisions.estimators",
+    "2026-11-22",
+    "independent of the machine",
+    "estimators/summary.md",
+)
+def estimators() -> str:
+    """Errors of predictions."""
+    body = [
+        (f"{words}, {points}", *estimate("speed", "mean", f"{measure}, {points}"))
+        for measure, words in (
+            ("speed error", "predicted speed, error"),
+            ("speed lost", "predicted best, speed lost"),
+        )
+        for points in ("4 mini-epochs", "8 random", "8 chosen")
+    ]
+    for name, words in (("Cifar10", "ResNet-18 on CIFAR-10"), ("LeNet", "LeNet")):
+        for kind in ("by the rule", "with probes", "crossing"):
+            body.append(
+                (
+                    f"last epoch half-way, {words}, {kind}",
+                    *estimate("last-epoch", f"{name}, {kind}", "error at 50%"),
+                )
+            )
+    return markdown(("what", "thesis", "Optimus", "Coach"), body)
+
+
+def fidelity() -> dict[str, str]:
+    """How well `coach simulate` predicted real runs."""
+    runs = rows("simulation/fidelity.csv")
+    plain, corrected, itself = (
+        [abs(100 * float(row[key])) for row in runs] for key in ("error", "paced_error", "replay_error")
+    )
+    alone = grouped([row for row in runs if row["jobs_at_once"] == "1"], "job", "seconds").values()
+    return {
+        "jobs": f"{len(runs)}",
+        "near": f"{sum(error <= 5 for error in plain)}",
+        "worst": f"{max(plain):.1f}",
+        "corrected": f"{max(corrected):.1f}",
+        "itself": f"{max(itself):.1f}",
+        "apart": f"{100 * max(max(seconds) / min(seconds) - 1 for seconds in alone):.0f}",
+    }
+
+
+@block("python -m benchmarks.training.fidelity", "2026-11-22", TWO_CORES, "simulation/fidelity.md")
+def simulation() -> str:
+    """Predicted against real completion times."""
+    errors = fidelity()
+    return f"""\
+| what | result | compared with |
+| --- | --- | --- |
+| largest error over {errors["jobs"]} jobs, each predicted from the other runs | {errors["worst"]} % | goal: 5 % |
+| jobs within 5 % | {errors["near"]} of {errors["jobs"]} | goal: all |
+| the same job run again on this machine | up to {errors["apart"]} % longer | its fastest run |
+| largest error, corrected for the machine's speed during each run | {errors["corrected"]} % | goal: 5 % |
+| largest error, each run predicted from itself | {errors["itself"]} % | what the simulator adds |"""
+
+
+def papers(some: list[Row]) -> tuple[str, str]:
+    """How many of the papers' numbers are inside our range; of those that nothing was calibrated on."""
+    free = [row for row in some if row["calibrated"] == "False"]
+    inside, ours = (sum(row["inside"] == "True" for row in each) for each in (some, free))
+    return f"{inside} of {len(some)}", f"{ours} of {len(free)}"
+
+
+@block(
+    "coach experiment --all",
+    "2026-11-21 and 22",
+    "simulated: independent of the machine",
+    "experiments/summary.md",
+)
+def experiments() -> str:
+    """The papers' numbers."""
+    every = rows("experiments/summary.csv")
+    body = []
+    for scenario in dict.fromkeys(row["scenario"] for row in every):
+        link = f"[{scenario}](../results/experiments/{scenario}/comparison.md)"
+        body.append((link, *papers([row for row in every if row["scenario"] == scenario])))
+    head = ("experiment", "numbers inside our range", "of those that nothing was calibrated on")
+    return markdown(head, [*body, ("all", *papers(every))])
+
+
+# -- scheduling and speed -------------------------------------------------------------------------------------------
+
+
+def kube_scheduler() -> tuple[str, str, list[Row]]:
+    """Pods a second against the stock scheduler and coscheduling; the rows of gangs that cannot start."""
+    ours = [row for row in table("scheduler/README.md") if row["scheduler"] == "coach"]
+    stock, coscheduling = (spread(float(row[key]) for row in ours) for key in ("x stock", "x coscheduling"))
+    return (
+        stock,
+        coscheduling,
+        [row for row in table("scheduler/README.md", 1) if row["scheduler"] == "coach"],
+    )
+
+
+@block("make -C scheduler-plugins bench", "2026-11-21", "2 cores, AMD EPYC, 23 GiB", "scheduler/README.md")
+def scheduler() -> str:
+    """The kube-scheduler plugins."""
+    stock, coscheduling, stuck = kube_scheduler()
+    return f"""\
+| what | result | compared with |
+| --- | --- | --- |
+| 2,000 pods on 1,000 and 5,000 nodes, gangs of 4 and 100: pods/s | {stock} times | stock kube-scheduler |
+| the same | {coscheduling} times | coscheduling plugin |
+| until a gang that can never start has its reason | {max(float(row["verdict s"]) for row in stuck)} s at most | goal: 1 s |
+| core-seconds held for such a gang | {max(float(row["held core-seconds"]) for row in stuck)} | goal: none |"""
+
+
+@block("python -m benchmarks.decisions.packing", "2026-11-21", TWO_CORES, "packing.md")
+def packing() -> str:
+    """Planned gangs against pods placed one by one."""
+    return columns(
+        table("packing.md"), " -> 500 random gangs", "gangs placed -> share placed", "partial gangs -> share partly placed",
+        "nodes -> nodes, mean", "pods beside another job -> pods on a node with another job, mean",
+    )  # fmt: skip
+
+
+@block(
+    "python -m benchmarks.decisions.allocation (.lean, .service, .simulation)", "2026-11-21 to 23", TWO_CORES,
+    *("allocation.md", "lean/lean.md", "service/service.md", "simulation/speed.md"),
+)  # fmt: skip
+def speed() -> str:
+    """How fast decisions, handler, service and simulator are: what has a goal, and what is far from any."""
+    body: list[Sequence[str]] = [
+        (f"{row['case']}, {row['policy']}, one decision: {column}", row[column], "goal: 1 s")
+        for row in table("allocation.md")
+        if row["case"].startswith("10000") and row["policy"] == "coach"
+        for column in ("seconds", "seconds, 1 % changed")
+    ]
+    for file, column in (("lean/lean.md", "with snapshots"), ("service/service.md", "measured")):
+        kept = [row for row in table(file) if row["goal"] or "decided" in row["what"]]
+        body += [(row["what"], row[column], f"goal: {row['goal'] or 'not set'}") for row in kept]
+    for row in table("simulation/speed.md"):
+        if "target" in row["what"]:
+            body.append((row["what"].strip("*"), f"{row['wall s'].strip('*')} s", "its target"))
+        elif "M/M/1" in row["what"]:
+            body.append(
+                (
+                    f"{row['what']}, {row['jobs']} jobs",
+                    f"{row['events/s']} events/s",
+                    "SimPy has neither nodes nor a policy",
+                )
+            )
+    return markdown(("what", "result", "compared with"), body)
+
+
+# -- README ---------------------------------------------------------------------------------------------------------
+
+
+def readme() -> str:
+    """One row a claim, each with what it is compared with and its command."""
+    coach, *fixed = table("one-machine/static-grid.md")
+    fixed.sort(key=lambda row: float(row["completion_seconds"]))
+
+    def short(row: Row) -> str:
+        return f"{float(row['completion_seconds']):.0f} s, {float(row['cost']):.4f} USD"
+
+    def ratios(column: str) -> str:
+        return spread(float(row[column].rstrip("x")) for row in table("static/summary.md"))
+
+    moved, still = (f"{float(row['outside_seconds']):.2f} s" for row in table("one-machine/overhead.md"))
+    times, seconds = thesis()
+    count, reached, spent = tight()
+    hit, wrong, last = kills()
+    means, sure, histories = together(), fidelity(), simulated()
+    stock, coscheduling, _ = kube_scheduler()
+    inside, free = papers(rows("experiments/summary.csv"))
+    errors = estimate("speed", "mean", "speed error, 8 chosen")
+    ends = estimate("last-epoch", "Cifar10, by the rule", "error at 50%", 0)
+    return f"""\
+| what | Coach | compared with | command |
+| --- | --- | --- | --- |
+| demo: LeNet to a loss of 0.13 | {short(coach)} (three runs: {repeats()} s) | best fixed choice {short(fixed[0])}; worst {short(fixed[-1])} | `make bench` |
+| time to target: 3 models, with and without slow links | {ratios("against best")} times; {ratios("against median")} times | best fixed choice, found by trying all; median fixed choice | `python -m benchmarks.training.static_baselines` |
+| three jobs at once, mean completion | {means["coach"]:.1f} s | best fixed choice {means["best"]:.1f} s; one job after the other {means["fifo"]:.1f} s | `python -m benchmarks.training.three_jobs` |
+| pause between two epochs | {still}; {moved} if the allocation changes | the thesis's way: the whole demo takes {seconds} s, {times} times as long | `make bench` |
+| budget of 1.2 times the cheapest fixed choice's cost | target reached in {reached} of {count} runs, at most {spent:.0f} % spent; {ratios("against best within it")} times as long | best fixed choice within that budget | `python -m benchmarks.training.static_baselines` |
+| {histories["lives"]:,} simulated histories with faults | {histories["overshoots"]} budgets exceeded | {histories["with a budget"]:,} jobs with a budget | `python -m benchmarks.decisions.fault_runs 10000` |
+| {hit:,} real jobs, one process of each killed or paused | {wrong} not recovered correctly; none of the last {last:,} | the same job undisturbed | `make chaos` |
+| error of predicted speed, 7 models | {errors[2]} | Optimus {errors[1]}, thesis {errors[0]} | `python -m benchmarks.decisions.estimators` |
+| error of the predicted last epoch, half-way, CIFAR-10 | {ends[2]} | Optimus {ends[1]}, thesis {ends[0]} | `python -m benchmarks.decisions.estimators` |
+| `coach simulate` against {sure["jobs"]} real jobs | within {sure["worst"]} %, {sure["near"]} of them within 5 % | the same job run twice: up to {sure["apart"]} % apart | `python -m benchmarks.training.fidelity` |
+| numbers of the thesis and four papers, simulated | {inside} inside our range; {free} of those not calibrated on | the papers' tables and figures | `coach experiment --all` |
+| kube-scheduler plugins, pods a second | {stock} times; {coscheduling} times | stock scheduler; coscheduling plugin | `make -C scheduler-plugins bench` |"""
+
+
+BLOCKS["readme"] = readme
+
+
+def page(text: str) -> str:
+    """`text` with every block written anew. Raises KeyError for a block that there is no function for."""
+    marks = re.compile(rf"(<!-- (\S+): {WRITTEN} -->\n).*?(<!-- end of \2 -->)", re.DOTALL)
+    return marks.sub(lambda match: f"{match[1]}\n{BLOCKS[match[2]]()}\n\n{match[3]}", text)
+
+
+def main(*options: str) -> int:
+    """Write the pages, or check them."""
+    drifted = [
+        path for path in PAGES if page(path.read_text(encoding="utf-8")) != path.read_text(encoding="utf-8")
+    ]
+    for path in drifted:
+        if "--check" in options:
+            print(f"{path.name} differs from results/: run python -m benchmarks.evidence", file=sys.stderr)
+        else:
+            path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    return int(bool(drifted)) if "--check" in options else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(*sys.argv[1:]))

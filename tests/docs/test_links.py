@@ -1,0 +1,63 @@
+"""Every link, and every path that a page or a file mentions, leads somewhere."""
+
+import re
+
+import pytest
+
+from tests.docs.pages import PAGES, ROOT, tracked
+
+MARKDOWN = tracked("*.md")
+FOLDERS = "benchmarks|coach|deploy|docs|functions|jobs|results|scheduler-plugins|scripts|tests"
+#: What looks like a path in this repository and is none: labels of pods, and what is written on demand.
+NOT_FILES = {"coach/job", "coach/role", "coach/index", "results/quick"}
+
+
+def anchors(text: str) -> set[str]:
+    """The anchors that GitHub gives the headings."""
+    found: set[str] = set()
+    for heading in re.findall(
+        r"^#+ (.*)$", re.sub(r"^```.*?^```", "", text, flags=re.S | re.M), re.MULTILINE
+    ):
+        plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading).lower()
+        slug = re.sub(r"[^\w\- ]", "", plain).replace(" ", "-")
+        found.add(next(s for n in range(100) if (s := slug if n == 0 else f"{slug}-{n}") not in found))
+    return found
+
+
+@pytest.mark.parametrize("page", MARKDOWN, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_relative_link_leads_somewhere(page):
+    broken = []
+    for link in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if re.match(r"[a-z]+:", link):
+            continue
+        path, _, anchor = link.partition("#")
+        target = (page.parent / path).resolve() if path else page
+        if not target.exists() or (anchor and anchor not in anchors(target.read_text(encoding="utf-8"))):
+            broken.append(link)
+    assert not broken
+
+
+def test_every_page_that_a_file_mentions_exists():
+    missing = []
+    for path in tracked():
+        try:
+            text = path.read_text(encoding="utf-8")
+        except UnicodeDecodeError:
+            continue
+        names = set(re.findall(r"(?<![\w/])(?:\.\./)*(docs/[\w./-]+?\.(?:md|json))\b", text))
+        missing += [f"{path.relative_to(ROOT)}: {name}" for name in names if not (ROOT / name).exists()]
+    assert not missing
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_path_in_a_page_exists(page):
+    paths = re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text(encoding="utf-8"))
+    names = {path for path in paths if "NAME" not in path} - NOT_FILES
+    inside = page.parent  # a README in a folder may name files from there
+    assert not {name for name in names if not (ROOT / name).exists() and not (inside / name).exists()}
+
+
+def test_the_index_lists_every_page_of_docs():
+    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
+    pages = [path.relative_to(ROOT / "docs") for path in tracked("docs/*") if path.name != "README.md"]
+    assert [str(page) for page in pages if f"({page})" not in index] == []
