@@ -1,0 +1,57 @@
+"""CONTRIBUTING.md can be followed: its table names what is there, and its command works once it is added."""
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.docs.pages import ROOT, blocks
+
+PAGE = ROOT / "CONTRIBUTING.md"
+PLACES = re.findall(r"`(coach/[\w/]+\.py)`: `(\w+)`", PAGE.read_text(encoding="utf-8"))
+
+
+@pytest.mark.parametrize(("file", "name"), PLACES)
+def test_what_the_table_names_is_in_that_file(file: str, name: str) -> None:
+    assert re.search(rf"^ *(?:async )?def {name}\(", (ROOT / file).read_text(encoding="utf-8"), re.MULTILINE)
+
+
+def test_the_table_answers_what_a_newcomer_asks() -> None:
+    rows = re.findall(r"^\| (.+?) \| `", PAGE.read_text(encoding="utf-8"), re.MULTILINE)
+    assert {"a budget reserved", "the next probe chosen", "FitGpp's victim picked", "a pod started"} <= set(
+        rows
+    )
+
+
+def test_the_picture_shows_all_rooms() -> None:
+    picture = next(block.text for block in blocks(PAGE) if block.language == "text")
+    rooms = {path.parent.name for path in (ROOT / "coach").glob("*/__init__.py")}
+    rooms |= {path.parent.name for path in (ROOT / "coach/core").glob("*/__init__.py")}
+    assert {room for room in rooms if not re.search(rf"\b{room}\b", picture)} == set()
+
+
+def test_a_command_is_added_by_following_the_page(tmp_path: Path) -> None:
+    shutil.copytree(ROOT / "coach", tmp_path / "coach", ignore=shutil.ignore_patterns("__pycache__"))
+    (block,) = (block for block in blocks(PAGE) if block.words.startswith("file=coach/cli/"))
+    file = tmp_path / block.words.removeprefix("file=")
+    file.write_text(block.text)
+    main = tmp_path / "coach/cli/main.py"
+    text = main.read_text()
+    new = re.sub(r"(from coach\.cli\.jobs import \()", rf"\1{file.stem}, ", text)
+    new = re.sub(r"(COMMANDS = \()", rf"\1{file.stem}, ", new)
+    assert new.count(file.stem) == text.count(file.stem) + 2
+    main.write_text(new)
+
+    def coach(*words: str) -> str:
+        command = [sys.executable, "-m", "coach.cli.main", *words]
+        environment = {**os.environ, "PYTHONPATH": str(tmp_path), "COACH_HOME": str(tmp_path / "home")}
+        return subprocess.run(
+            command, cwd=tmp_path, env=environment, check=True, capture_output=True, text=True
+        ).stdout
+
+    assert coach(file.stem) == "0.0000\n"
+    assert f"coach {file.stem}" in coach(file.stem, "--help") and f" {file.stem} " in coach("--help")
