@@ -315,7 +315,7 @@ func TestAPreemptionIsCalledOffWhenNobodyNeedsTheRoomAnyMore(t *testing.T) {
 }
 
 func TestMistakesAreToldToThePodsThatTheyHold(t *testing.T) {
-	c := newCluster(t, nil, map[string]string{"n1": "8"})
+	c := newCluster(t, map[string]any{"resyncSeconds": 1}, map[string]string{"n1": "8"})
 	c.gang("a", 1, 1)
 	c.job("a", 1, "1")
 	c.eventuallyPlaced("a", 3)
