@@ -40,7 +40,7 @@ func (l Limits) reached(bypassed int, waited float64) bool {
 	return (l.Bypasses >= 0 && bypassed >= l.Bypasses) || (l.Age >= 0 && waited >= l.Age)
 }
 
-// Knob is the policy with its limits, and how far the head has come towards them.
+// Settings are the policy with its limits, and how far the head has come towards them.
 type Settings struct {
 	Policy   Policy
 	Limits   Limits

@@ -13,7 +13,7 @@ import (
 
 func key(job string) identity.Key { return identity.Key{Namespace: "default", Job: job} }
 
-// gang needs a scheduler and a server of nothing and one worker of so many cores; more workers are wanted.
+// gang needs a scheduler and a server of nothing and one worker of so many cores; more workers are optional.
 func gang(job string, since int64, cores int64, workers int, length float64) *planner.Gang {
 	g := &planner.Gang{Key: key(job), Order: order.Key{Since: since, Gang: job}, Required: planner.Counts{1, 1, 1}, Duration: length}
 	add := func(role identity.Role, index int, amount int64) {
@@ -65,9 +65,9 @@ func TestWhoMayPassTheHead(t *testing.T) {
 		ends     map[identity.Key]float64
 		want     string
 	}{
-		"strict: nobody": {[]int64{4}, gang("s", 2, 1, 1, 10), Settings{Policy: Strict, Limits: NoLimits}, ends,
+		"strict: no gang": {[]int64{4}, gang("s", 2, 1, 1, 10), Settings{Policy: Strict, Limits: NoLimits}, ends,
 			"h: WaitingCapacity, s: ShadowReserved"},
-		"any: everybody who fits": {[]int64{4}, gang("s", 2, 1, 1, 1000), Settings{Policy: Any, Limits: NoLimits}, nil,
+		"any: every gang that fits": {[]int64{4}, gang("s", 2, 1, 1, 1000), Settings{Policy: Any, Limits: NoLimits}, nil,
 			"h: WaitingCapacity, s: 3 placed"},
 		"easy: who ends before the head can start": {[]int64{4}, gang("s", 2, 1, 1, 60), Settings{Policy: Easy, Limits: NoLimits}, ends,
 			"h: WaitingCapacity, s: 3 placed"},
@@ -77,19 +77,19 @@ func TestWhoMayPassTheHead(t *testing.T) {
 			"h: WaitingCapacity, s: 3 placed"},
 		"easy: without a predicted length nothing that is in the way": {[]int64{4}, gang("s", 2, 1, 1, -1), Settings{Policy: Easy, Limits: NoLimits}, ends,
 			"h: WaitingCapacity, s: ShadowReserved"},
-		"easy: without predicted ends nobody": {[]int64{4, 2}, gang("s", 2, 1, 1, 1), Settings{Policy: Easy, Limits: NoLimits}, nil,
+		"easy: without predicted ends no gang": {[]int64{4, 2}, gang("s", 2, 1, 1, 1), Settings{Policy: Easy, Limits: NoLimits}, nil,
 			"h: WaitingCapacity, s: ShadowReserved"},
-		"easy: nobody after the last bypass": {[]int64{4}, gang("s", 2, 1, 1, 1), Settings{Easy, Limits{Bypasses: 3, Age: -1}, 3, 0}, ends,
+		"easy: no gang after the last bypass": {[]int64{4}, gang("s", 2, 1, 1, 1), Settings{Easy, Limits{Bypasses: 3, Age: -1}, 3, 0}, ends,
 			"h: WaitingCapacity, s: ShadowReserved"},
 		"easy: the last bypass itself": {[]int64{4}, gang("s", 2, 1, 1, 1), Settings{Easy, Limits{Bypasses: 3, Age: -1}, 2, 0}, ends,
 			"h: WaitingCapacity, s: 3 placed"},
-		"any: nobody when the head has waited too long": {[]int64{4}, gang("s", 2, 1, 1, 1), Settings{Any, Limits{Bypasses: -1, Age: 300}, 0, 300}, ends,
+		"any: no gang when the head has waited too long": {[]int64{4}, gang("s", 2, 1, 1, 1), Settings{Any, Limits{Bypasses: -1, Age: 300}, 0, 300}, ends,
 			"h: WaitingCapacity, s: ShadowReserved"},
 		"pool: onto a node that the head cannot use": {[]int64{4, 2}, gang("s", 2, 2, 1, 1000), Settings{Policy: Pool, Limits: NoLimits}, nil,
 			"h: WaitingCapacity, s: 3 placed"},
 		"pool: not onto one that it can use": {[]int64{4, 4, 1}, gang("s", 2, 2, 1, 1), Settings{Policy: Pool, Limits: NoLimits}, ends,
 			"h: WaitingCapacity, s: ShadowReserved"},
-		"a later gang that has no room either waits for room": {[]int64{4}, gang("s", 2, 3, 1, 1), Settings{Policy: Pool, Limits: NoLimits}, ends,
+		"a later gang that has no capacity either waits for capacity": {[]int64{4}, gang("s", 2, 3, 1, 1), Settings{Policy: Pool, Limits: NoLimits}, ends,
 			"h: WaitingCapacity, s: WaitingCapacity"},
 	}
 	for name, test := range tests {

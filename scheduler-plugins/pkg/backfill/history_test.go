@@ -30,7 +30,7 @@ type history struct {
 }
 
 // tally counts what histories went through, so that a reader can see that they were not idle.
-type tally struct{ gangs, started, waited, passed, verdicts int }
+type tally struct{ gangs, started, waited, passed, checked int }
 
 type job struct {
 	gang     planner.Gang // as it was submitted
@@ -170,13 +170,13 @@ func (h *history) round() {
 	}
 }
 
-// oracle tries every node for every member where a reason can be told from the cluster alone: a gang that is said never to fit, on
-// the empty cluster; and the head, in a round in which nobody was placed, on what is free.
+// oracle tries every node for every member where a reason can be checked on the cluster alone: a gang that is said never to fit, on
+// the empty cluster; and the head, in a round in which no gang was placed, on what is free.
 func (h *history) oracle(gangs []*planner.Gang, plans []planner.Plan) {
-	nobody := true
+	noGang := true
 	var head *planner.Gang
 	for i, plan := range plans {
-		nobody = nobody && len(gangs[i].Placed(&plan)) == 0
+		noGang = noGang && len(gangs[i].Placed(&plan)) == 0
 		if plan.Pending == nil {
 			continue
 		}
@@ -184,17 +184,17 @@ func (h *history) oracle(gangs []*planner.Gang, plans []planner.Plan) {
 			head = gangs[i]
 		}
 		if plan.Pending.Token == reason.NeverFits {
-			h.deny(gangs[i], h.capacity, "never fits")
+			h.check(gangs[i], h.capacity, "never fits")
 		}
 	}
-	if nobody && head != nil {
-		h.deny(head, h.snapshot().Free, "waits for room")
+	if noGang && head != nil {
+		h.check(head, h.snapshot().Free, "waits for capacity")
 	}
 }
 
 // deny fails if a gang's required members, the first of each role, fit into free in any way.
-func (h *history) deny(gang *planner.Gang, before [][]int64, verdict string) {
-	h.seen.verdicts++
+func (h *history) check(gang *planner.Gang, before [][]int64, claim string) {
+	h.seen.checked++
 	left := gang.Required
 	var requests [][]int64
 	for _, member := range gang.Bound {
@@ -233,7 +233,7 @@ func (h *history) deny(gang *planner.Gang, before [][]int64, verdict string) {
 		return false
 	}
 	if place(0) {
-		h.t.Fatalf("%s %s by the verdict, and has a place: needs %v of %v, free %v", gang.Key, verdict, gang.Required, requests, free)
+		h.t.Fatalf("%s %s by the planner, and has a placement: needs %v of %v, free %v", gang.Key, claim, gang.Required, requests, free)
 	}
 }
 
@@ -355,11 +355,11 @@ func TestHistories(t *testing.T) {
 		h.seen = seen
 		h.run()
 	}
-	if seen.verdicts == 0 || seen.waited == 0 {
+	if seen.checked == 0 || seen.waited == 0 {
 		t.Fatalf("the histories are idle: %+v", *seen)
 	}
 	t.Logf("histories %d-%d: gangs %d, started %d, waited %d, passed %d, verdicts checked %d", first, end, seen.gangs, seen.started, seen.waited, seen.passed,
-		seen.verdicts)
+		seen.checked)
 }
 
 // FuzzHistory plays the history of any seed.

@@ -19,7 +19,7 @@ const (
 	Timeout = 5 * time.Second
 )
 
-// Requeuer is asked for another look at gangs.
+// Requeuer tries gangs again.
 type Requeuer interface {
 	Deferred(after time.Duration) // the next deferred gang may be planned
 	Optional()                    // optional members may be placed

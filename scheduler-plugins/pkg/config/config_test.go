@@ -26,7 +26,7 @@ func TestDecode(t *testing.T) {
 			}
 			for _, part := range test.err {
 				if !strings.Contains(err.Error(), part) {
-					t.Errorf("%q is not told: %v", part, err)
+					t.Errorf("%q is not reported: %v", part, err)
 				}
 			}
 		})

@@ -22,7 +22,7 @@ import (
 	"coach.dev/scheduler-plugins/pkg/thesis"
 )
 
-// folder of the cases; COACH_CONFORMANCE names another one, for cases that somebody generated.
+// folder of the cases; COACH_CONFORMANCE names another one, for generated cases.
 var folder = cmp.Or(os.Getenv("COACH_CONFORMANCE"), "../../../tests/conformance")
 
 type file struct {
@@ -139,7 +139,7 @@ func TestConformance(t *testing.T) {
 		}
 		check := sections[f.Section]
 		if check == nil {
-			t.Errorf("%s: nobody checks section %q", path, f.Section)
+			t.Errorf("%s: no check for section %q", path, f.Section)
 			continue
 		}
 		if len(f.Cases) == 0 {

@@ -12,7 +12,7 @@ import (
 	"coach.dev/scheduler-plugins/pkg/preempt"
 )
 
-// preemption is what a case of section preempt gives beside nodes and bound.
+// preemption is what a case of section preempt gives in addition to nodes and bound.
 type preemption struct {
 	Running []running      `json:"running"`
 	Asks    *preemptorCase `json:"asks"`

@@ -27,12 +27,12 @@ func storeOf(pods ...Pod) *Store {
 	return s
 }
 
-func TestTheLifeOfAPlan(t *testing.T) {
+func TestTheStagesOfAPlan(t *testing.T) {
 	a0, a1 := pod("a", identity.Server, 0, ""), pod("a", identity.Worker, 0, "")
 	s := storeOf(a0, a1)
 	s.Assign([]Assignment{{Pod: a0, Node: "n"}, {Pod: a1, Node: "n"}}, start)
 	if got := s.PlannedRequests("n", key("b"), 0); got["cpu"] != 2000 || !s.ReservesCapacity() {
-		t.Errorf("planned seats keep their room: %v", got)
+		t.Errorf("planned assignments reserve their capacity: %v", got)
 	}
 	if got := s.PlannedRequests("n", key("a"), 0); got != nil {
 		t.Errorf("not against their own gang: %v", got)
@@ -41,10 +41,10 @@ func TestTheLifeOfAPlan(t *testing.T) {
 		t.Errorf("%d pods are on their way, and %d after five seconds", n, late)
 	}
 	if held, binding := s.UnboundCoreSeconds(start.Add(time.Second)); held != 2 || binding != 0 {
-		t.Errorf("two cores are kept for a second: %v, %v", held, binding)
+		t.Errorf("two cores are reserved for a second: %v, %v", held, binding)
 	}
 	if !s.Reserve(a0.UID, "n") || s.PlannedRequests("n", key("b"), 0)["cpu"] != 1000 {
-		t.Error("what the scheduler's cache counts is not kept twice")
+		t.Error("what the scheduler's cache counts is not reserved twice")
 	}
 	if _, complete := s.Permit(key("a"), start.Add(time.Second)); complete {
 		t.Error("released before the last sibling was reserved")
@@ -61,7 +61,7 @@ func TestTheLifeOfAPlan(t *testing.T) {
 	s.Update(a1, start.Add(3*time.Second))
 	bound, pending, assignments := s.Members(key("a"))
 	if len(bound) != 2 || len(pending) != 0 || len(assignments) != 0 {
-		t.Errorf("bound %v, asking %v, seats %v", bound, pending, assignments)
+		t.Errorf("bound %v, pending %v, assignments %v", bound, pending, assignments)
 	}
 	if held, binding := s.UnboundCoreSeconds(start.Add(9 * time.Second)); held != 2 || binding != 3 {
 		t.Errorf("two cores were held for a second, and one and two more seconds passed until they were bound: %v, %v", held, binding)
@@ -71,7 +71,7 @@ func TestTheLifeOfAPlan(t *testing.T) {
 	}
 }
 
-func TestDroppingAPlanTellsWhomToCallBack(t *testing.T) {
+func TestDroppingAPlanReturnsTheReservedPods(t *testing.T) {
 	a0, a1 := pod("a", identity.Server, 0, ""), pod("a", identity.Worker, 0, "")
 	s := storeOf(a0, a1)
 	s.Assign([]Assignment{{Pod: a0, Node: "n"}, {Pod: a1, Node: "m"}}, start)
@@ -80,7 +80,7 @@ func TestDroppingAPlanTellsWhomToCallBack(t *testing.T) {
 		t.Errorf("reserved %v, dropped %d", reserved, dropped)
 	}
 	if s.Reserve(a1.UID, "m") {
-		t.Error("a dropped seat can be reserved")
+		t.Error("a dropped assignment can be reserved")
 	}
 	if s.ReservesCapacity() || s.GangsOn([]string{"n"})[0] != nil {
 		t.Error("something is left")
@@ -92,11 +92,11 @@ func TestAPodIsReservedOnlyWhereItsPlanSays(t *testing.T) {
 	s := storeOf(a)
 	s.Assign([]Assignment{{Pod: a, Node: "n"}}, start)
 	if s.Reserve(a.UID, "elsewhere") {
-		t.Error("reserved on a node that nobody planned")
+		t.Error("reserved on a node that no plan assigned")
 	}
 }
 
-func TestAPlanKeepsItsRoomLikeANominatedPod(t *testing.T) {
+func TestAPlanReservesItsCapacityLikeANominatedPod(t *testing.T) {
 	a := pod("a", identity.Worker, 0, "")
 	a.Priority = 5
 	s := storeOf(a)
@@ -118,7 +118,7 @@ func TestAGangIsForgottenWithItsLastPod(t *testing.T) {
 	}
 }
 
-func TestAPodThatIsLeavingHoldsItsRoomAndIsNoMember(t *testing.T) {
+func TestAPodThatIsBeingDeletedHoldsItsCapacityAndIsNoMember(t *testing.T) {
 	p := pod("a", identity.Worker, 0, "n")
 	p.Deleting = true
 	s := storeOf(p)
@@ -162,11 +162,11 @@ func TestRandomHistoriesLeaveNothingBehind(t *testing.T) {
 				plannedNow += len(assignments)
 			}
 			if int64(plannedNow) != s.plannedCount.Load() {
-				t.Fatalf("%d seats are planned, the counter says %d", plannedNow, s.plannedCount.Load())
+				t.Fatalf("%d assignments are planned, the counter says %d", plannedNow, s.plannedCount.Load())
 			}
 			for uid, assignment := range s.assignments {
 				if _, alive := s.pods[uid]; !alive || assignment.Pod.UID != uid {
-					t.Fatalf("a seat for nobody: %+v", assignment)
+					t.Fatalf("an assignment without a pod: %+v", assignment)
 				}
 			}
 		}

@@ -7,24 +7,24 @@ func TestOf(t *testing.T) {
 		labels  map[string]string
 		want    Member
 		ours    bool
-		mistake bool
+		invalid bool
 	}{
 		"a pod without a job label is not ours": {labels: map[string]string{"app": "web"}},
 		"a member of a gang": {
 			labels: map[string]string{JobLabel: "lenet", RoleLabel: "worker"},
 			want:   Member{Key{"default", "lenet"}, Worker}, ours: true},
 		"a pod with a job and no role is held": {
-			labels: map[string]string{JobLabel: "lenet"}, want: Member{Gang: Key{"default", "lenet"}}, ours: true, mistake: true},
+			labels: map[string]string{JobLabel: "lenet"}, want: Member{Gang: Key{"default", "lenet"}}, ours: true, invalid: true},
 		"a pod with a misspelt role is held": {
 			labels: map[string]string{JobLabel: "lenet", RoleLabel: "Worker"},
-			want:   Member{Key{"default", "lenet"}, "Worker"}, ours: true, mistake: true},
+			want:   Member{Key{"default", "lenet"}, "Worker"}, ours: true, invalid: true},
 		"a pod with an empty job name is held": {
-			labels: map[string]string{JobLabel: "", RoleLabel: "worker"}, want: Member{Key{"default", ""}, Worker}, ours: true, mistake: true},
+			labels: map[string]string{JobLabel: "", RoleLabel: "worker"}, want: Member{Key{"default", ""}, Worker}, ours: true, invalid: true},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
 			member, ours, err := Of("default", test.labels)
-			if member != test.want || ours != test.ours || (err != nil) != test.mistake {
+			if member != test.want || ours != test.ours || (err != nil) != test.invalid {
 				t.Errorf("got %+v, %v, %v", member, ours, err)
 			}
 		})

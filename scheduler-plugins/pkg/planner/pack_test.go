@@ -261,7 +261,7 @@ func valid(t *testing.T, s *Snapshot, groups []Group, places Placement, complete
 		}
 		for _, n := range places[g] {
 			if !groups[g].eligible(n) || fitCount(free[n], groups[g].Request, 1) == 0 {
-				t.Fatalf("no room on node %d: free %v, groups %+v, places %v", n, s.Free, groups, places)
+				t.Fatalf("no capacity on node %d: free %v, groups %+v, places %v", n, s.Free, groups, places)
 			}
 			subtract(free[n], groups[g].Request, 1)
 		}

@@ -21,6 +21,6 @@ func TestTheTableOfScoresInTheDocsHolds(t *testing.T) {
 		}
 	}
 	if ThesisScore(Own) != ThesisScore(Empty) || Score(Own) <= Score(Empty) {
-		t.Error("the thesis's score tells an empty node from one that holds the job, or ours does not")
+		t.Error("the thesis's score distinguishes an empty node from one that holds the job, or ours does not")
 	}
 }

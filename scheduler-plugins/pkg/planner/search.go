@@ -13,7 +13,7 @@ const (
 	searchSteps   = 60_000 // for a first placement
 	searchMembers = 200
 	improveSteps  = 4_000 // for a better one than is known
-	improveSize   = 400   // members times nodes up to which a better one is looked for at all
+	improveSize   = 400   // members times nodes up to which a better one is searched for at all
 )
 
 // cost of a placement: members on nodes of other jobs, then nodes where the job had no member before.

@@ -129,7 +129,7 @@ func node(name, cores string) *v1.Node {
 	return &v1.Node{ObjectMeta: metav1.ObjectMeta{Name: name}, Status: v1.NodeStatus{Capacity: capacity, Allocatable: capacity}}
 }
 
-// gang makes the Gang object of a job: so many required members of each role, and so many wanted workers (at least the needed).
+// gang makes the Gang object of a job: so many required members of each role, and so many desired workers (at least the required).
 func (c *cluster) gang(job string, schedulers, servers, workers, desired int, change ...func(*api.Gang)) {
 	c.since++
 	object := &api.Gang{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: job, CreationTimestamp: metav1.Unix(c.since, 0)}}
@@ -192,7 +192,7 @@ func (c *cluster) placed(job string) int {
 	return n
 }
 
-// nodesOf gives the node of each pod of a job (of the pod itself for a pod of no gang).
+// nodesOf gives the node of each pod of a job (or of the pod of that name).
 func (c *cluster) nodesOf(job string) map[string]string {
 	c.t.Helper()
 	list, err := c.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})

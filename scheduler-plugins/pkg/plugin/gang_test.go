@@ -59,7 +59,7 @@ func TestASumThatFitsIsNotEnough(t *testing.T) {
 	c.never("part of it", func() bool { return c.placed("a") != 0 })
 }
 
-func TestAGangThatCannotStartHoldsNobodyUp(t *testing.T) {
+func TestAGangThatCannotStartDelaysNoOther(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "4"))
 	c.gang("huge", 1, 1, 1, 1)
 	c.job("huge", 1, "9")
@@ -98,7 +98,7 @@ func TestASecondEpochNeedsNoNewPods(t *testing.T) {
 	c.eventuallyPlaced("a", 5)
 }
 
-func TestWantedMembersComeWhenThereIsRoomAndHoldNobodyUp(t *testing.T) {
+func TestOptionalMembersStartWhenThereIsCapacityAndDelayNoGang(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "3"))
 	c.gang("a", 1, 1, 1, 4)
 	c.job("a", 4, "900m")
@@ -107,12 +107,12 @@ func TestWantedMembersComeWhenThereIsRoomAndHoldNobodyUp(t *testing.T) {
 	c.job("b", 1, "900m")
 	c.eventuallyWaits("b", "WaitingCapacity")
 	c.remove("a-worker-2")
-	c.eventuallyPlaced("b", 3) // and not a-worker-3, which is older and only wanted
+	c.eventuallyPlaced("b", 3) // and not a-worker-3, which is older and only optional
 	c.removeJob("b")
 	c.eventuallyPlaced("a", 5)
 }
 
-func TestPodsBeyondTheWantedOnesAreHeld(t *testing.T) {
+func TestPodsBeyondTheDesiredOnesAreHeld(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "8"))
 	c.gang("a", 1, 1, 1, 2)
 	c.job("a", 4, "1")
@@ -139,7 +139,7 @@ func TestAnOlderGangGoesFirstWhenRoomComesFree(t *testing.T) {
 	c.eventuallyPlaced("young", 3)
 }
 
-func TestUnderStrictNobodyPassesTheHead(t *testing.T) {
+func TestUnderStrictNoGangPassesTheHead(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "4"))
 	c.otherPod("web", "2")
 	c.eventuallyPlaced("web", 1)
@@ -197,7 +197,7 @@ func TestJobsAreKeptApart(t *testing.T) {
 	}
 }
 
-func TestStrangersUnderPressureAreScheduledAndBreakNoGang(t *testing.T) {
+func TestPodsOfNoGangUnderPressureAreScheduledAndBreakNoGang(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "4"), node("n2", "4"))
 	for i := range 6 {
 		name := string(rune('a' + i))
@@ -205,7 +205,7 @@ func TestStrangersUnderPressureAreScheduledAndBreakNoGang(t *testing.T) {
 		c.job(name, 2, "900m")
 		c.otherPod("web-"+name, "100m")
 	}
-	c.eventually("all strangers run", func() bool {
+	c.eventually("all pods of no gang run", func() bool {
 		for i := range 6 {
 			if c.placed("web-"+string(rune('a'+i))) != 1 {
 				return false

@@ -19,8 +19,8 @@ import (
 )
 
 // TestRandomHistories plays random gangs, pods of no gang and nodes on the whole scheduler: no node holds more than it has, no member is
-// bound before all required ones have a place, no part of a gang that waits is left, and at the end everybody has run, although
-// nothing is looked at again in the time that they are given (resyncSeconds). COACH_HISTORIES says how many.
+// bound before all required ones have a place, no part of a gang that waits is left, and at the end all have run, although
+// nothing is tried again in the time that they are given (resyncSeconds). COACH_HISTORIES says how many.
 func TestRandomHistories(t *testing.T) {
 	count := 6
 	if text := os.Getenv("COACH_HISTORIES"); text != "" {
@@ -65,7 +65,7 @@ func newHistory(t *testing.T, seed int64) *history {
 	return h
 }
 
-// check the world at the moment of a binding, which comes right after.
+// check the cluster at the moment of a binding, which comes right after.
 func (h *history) check(pod *v1.Pod, target string) {
 	node, err := h.client.Tracker().Get(v1.SchemeGroupVersion.WithResource("nodes"), "", target)
 	if err != nil {
@@ -91,7 +91,7 @@ func (h *history) check(pod *v1.Pod, target string) {
 		return
 	}
 	if v := h.state.view(member.Gang); v.missing.Total() > 0 {
-		h.t.Errorf("%s is bound while its gang has no place for %v", pod.Name, v.missing)
+		h.t.Errorf("%s is bound while its gang has no node for %v", pod.Name, v.missing)
 	}
 }
 
@@ -216,7 +216,7 @@ func (h *history) end() bool {
 	return false
 }
 
-// lose a node on which nothing stands; a plan may count on it.
+// lose a node on which no pod is bound; a plan may count on it.
 func (h *history) lose() {
 	list, _ := h.client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})
 	for i, name := range h.extra {
@@ -228,7 +228,7 @@ func (h *history) lose() {
 	}
 }
 
-// noPart of a gang stands while the gang waits for capacity. Seen twice: its last pod may just have gone.
+// noPart of a gang is bound while the gang waits for capacity. Seen twice: its last pod may just have gone.
 func (h *history) noPart() {
 	parts := func() (names []string) {
 		for _, report := range h.state.Reports() {
@@ -242,7 +242,7 @@ func (h *history) noPart() {
 		time.Sleep(100 * time.Millisecond)
 		for _, name := range parts() {
 			if slices.Contains(before, name) {
-				h.t.Fatalf("part of %s stands while it waits: %+v", name, h.state.Reports())
+				h.t.Fatalf("part of %s is bound while it waits: %+v", name, h.state.Reports())
 			}
 		}
 	}

@@ -71,7 +71,7 @@ func TestUnderPoolAGangPassesOnNodesThatTheHeadCannotUse(t *testing.T) {
 	c.eventuallyWaits("two", "ShadowReserved")
 }
 
-func TestATrialPreemptsAWholeBestEffortGangAndKeepsItsRoom(t *testing.T) {
+func TestATrialPreemptsAWholeBestEffortGangAndKeepsItsCapacity(t *testing.T) {
 	for _, policy := range []string{"fitgpp", "lrtp", "random"} {
 		t.Run(policy, func(t *testing.T) {
 			c := newCluster(t, `{"preemption":"`+policy+`"}`, node("n1", "4"))
@@ -87,7 +87,7 @@ func TestATrialPreemptsAWholeBestEffortGangAndKeepsItsRoom(t *testing.T) {
 			if n := len(c.nodesOf("be")); n != 0 {
 				t.Errorf("%d pods of the victim are left", n)
 			}
-			c.never("the other gang in the freed room", func() bool { return c.placed("other") != 0 })
+			c.never("the other gang in the freed capacity", func() bool { return c.placed("other") != 0 })
 			c.job("be", 2, "1900m") // the functions make new pods, which wait at their old place
 			c.eventuallyWaits("be", "WaitingCapacity")
 			c.removeJob("te")
@@ -97,7 +97,7 @@ func TestATrialPreemptsAWholeBestEffortGangAndKeepsItsRoom(t *testing.T) {
 	}
 }
 
-func TestATrialThatFitsAnywayPreemptsNobody(t *testing.T) {
+func TestATrialThatFitsAnywayPreemptsNoGang(t *testing.T) {
 	c := newCluster(t, `{"preemption":"fitgpp"}`, node("n1", "4"), node("n2", "4"))
 	c.gang("be", 1, 1, 1, 1)
 	c.job("be", 1, "3")
@@ -110,7 +110,7 @@ func TestATrialThatFitsAnywayPreemptsNobody(t *testing.T) {
 	}
 }
 
-func TestABestEffortGangPreemptsNobody(t *testing.T) {
+func TestABestEffortGangPreemptsNoGang(t *testing.T) {
 	c := newCluster(t, `{"preemption":"fitgpp"}`, node("n1", "4"))
 	c.gang("be", 1, 1, 1, 1)
 	c.job("be", 1, "3")
@@ -150,7 +150,7 @@ func TestANewNodeStartsAGangThatNeverFitted(t *testing.T) {
 	c.eventuallyPlaced("a", 3)
 }
 
-func TestOneEventForEachChangeOfTheVerdict(t *testing.T) {
+func TestOneEventForEachChangeOfTheStatus(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "4"))
 	c.otherPod("web", "2")
 	c.eventuallyPlaced("web", 1)
@@ -173,7 +173,7 @@ func TestOneEventForEachChangeOfTheVerdict(t *testing.T) {
 		}
 	}
 	if reported["WaitingCapacity"] != 1 || reported["Placing"] != 1 {
-		t.Errorf("each is told once, not %v", reported)
+		t.Errorf("each is reported once, not %v", reported)
 	}
 }
 
@@ -246,7 +246,7 @@ func TestMetricsCountWhatHappened(t *testing.T) {
 		t.Errorf("no plan counted: %v", after)
 	}
 	if _, there := after["coach_reserved_unbound_core_seconds_total"]; !there {
-		t.Errorf("kept room is not told: %v", after)
+		t.Errorf("reserved capacity is not reported: %v", after)
 	}
 }
 
@@ -266,7 +266,7 @@ func counters(t *testing.T) map[string]float64 {
 	return values
 }
 
-func TestDebugGangsTellsWhereEverybodyIs(t *testing.T) {
+func TestDebugGangsReportsTheNodesOfAllPods(t *testing.T) {
 	c := newCluster(t, `{}`, node("n1", "4"))
 	c.gang("a", 1, 1, 1, 1)
 	c.job("a", 1, "1")
@@ -282,6 +282,6 @@ func TestDebugGangsTellsWhereEverybodyIs(t *testing.T) {
 	answer = httptest.NewRecorder()
 	c.state.ServeHTTP(answer, httptest.NewRequest("GET", "/debug/gangs?gang=default/c", nil))
 	if answer.Code != 404 {
-		t.Errorf("%d for a gang that nobody knows", answer.Code)
+		t.Errorf("%d for an unknown gang", answer.Code)
 	}
 }

@@ -28,14 +28,14 @@ func TestAPreemptedGangKeepsItsPlaceUntilItsPodsAreMadeAgain(t *testing.T) {
 		t.Error(message)
 	}
 	c.pod("be", identity.Scheduler, 0, "10m") // the first of its new pods
-	c.never("the younger gang in its room", func() bool { return c.placed("young") != 0 })
+	c.never("the younger gang in its capacity", func() bool { return c.placed("young") != 0 })
 	c.pod("be", identity.Server, 0, "10m")
 	c.pod("be", identity.Worker, 0, "1900m")
 	c.pod("be", identity.Worker, 1, "1900m")
 	c.eventuallyWaits("be", "WaitingCapacity")
 	c.removeJob("te")
 	c.eventuallyPlaced("be", 4)
-	c.never("the younger gang beside it", func() bool { return c.placed("young") != 0 })
+	c.never("the younger gang in addition", func() bool { return c.placed("young") != 0 })
 	c.removeJob("be")
 	c.eventuallyPlaced("young", 3)
 }
@@ -53,7 +53,7 @@ func TestAPreemptedGangWhoseObjectIsDeletedHasNoPlace(t *testing.T) {
 	c.eventuallyPlaced("young", 3)
 }
 
-func TestWhereNobodyIsToWaitForAPreemptedGangNobodyDoes(t *testing.T) {
+func TestWithoutReturnSecondsNoGangWaitsForAPreemptedOne(t *testing.T) {
 	c := preempted(t, `{"preemption":"fitgpp","returnSeconds":0}`)
 	c.eventuallyPlaced("young", 3)
 }

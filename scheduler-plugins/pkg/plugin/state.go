@@ -125,7 +125,7 @@ type view struct {
 	pending           []gangstate.Pod
 	assignments       map[string]gangstate.Assignment
 	missing           planner.Counts     // required members that are neither bound nor assigned
-	returningPods     map[string]*v1.Pod // objects of deleted pods that stand for those to be recreated
+	returningPods     map[string]*v1.Pod // objects of deleted pods in place of those to be recreated
 	schedulable       []gangstate.Pod    // pending pods without an assignment, up to the desired number of each role
 	excess            []gangstate.Pod    // the other pending pods without an assignment
 }

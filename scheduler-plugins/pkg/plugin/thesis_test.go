@@ -28,7 +28,7 @@ func TestUnderTheThesisAJobIsForgottenWithItsPods(t *testing.T) {
 	c.removeJob("a")
 	c.eventually("no pods", func() bool { return len(c.state.gangPods.Gangs()) == 0 })
 	c.pod("a", identity.Worker, 0, "1", withThesisProfile)
-	c.never("a worker by what was remembered", func() bool { return c.placed("a") != 0 })
+	c.never("a worker by what it had before", func() bool { return c.placed("a") != 0 })
 }
 
 func TestUnderTheThesisJobsAreKeptApartWhereThereIsAnEmptyNode(t *testing.T) {
@@ -40,13 +40,13 @@ func TestUnderTheThesisJobsAreKeptApartWhereThereIsAnEmptyNode(t *testing.T) {
 		used[node] = true
 	}
 	if len(used) == 2 {
-		t.Skip("the stock scores spread the job over both nodes: the thesis's score cannot tell them apart")
+		t.Skip("the stock scores spread the job over both nodes: the thesis's score does not distinguish them")
 	}
 	c.job("b", 1, "1", withThesisProfile)
 	c.eventuallyPlaced("b", 3)
 	for pod, node := range c.nodesOf("b") {
 		if used[node] {
-			t.Errorf("%s is on %s beside job a", pod, node)
+			t.Errorf("%s is on %s with job a", pod, node)
 		}
 	}
 }

@@ -116,7 +116,7 @@ func checkChoices(t *testing.T, seed int64, chose map[Policy]int) {
 		}
 		chose[policy]++
 		if !fitsWithout(s, preemptor, picked) {
-			t.Fatalf("seed %d: %s: %v do not make room", seed, policy, chosen)
+			t.Fatalf("seed %d: %s: %v do not free enough capacity", seed, policy, chosen)
 		}
 		for i, v := range picked {
 			if v.Preempted >= 2 {

@@ -41,7 +41,7 @@ var advice = map[Token]string{
 	NeverFits:       "ask for less or add a larger node",
 	ShadowReserved:  "it starts after that job, or earlier where it does not delay it",
 	Draining:        "it starts when they are gone",
-	WaitingCapacity: "it starts when room comes free",
+	WaitingCapacity: "it starts when capacity is freed",
 }
 
 // Count is a number of equal members of one role.

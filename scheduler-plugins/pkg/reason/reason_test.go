@@ -11,7 +11,7 @@ func TestEveryTokenHasAdvice(t *testing.T) {
 	for _, token := range Tokens {
 		message := Reason{Token: token, Text: "needs 2 workers"}.Message()
 		if advice[token] == "" || !strings.HasPrefix(message, string(token)+": needs 2 workers; ") {
-			t.Errorf("%s tells nobody what to do: %s", token, message)
+			t.Errorf("%s has no advice: %s", token, message)
 		}
 	}
 	if len(advice) != len(Tokens) {
@@ -39,7 +39,7 @@ func TestSameIsQuietWhileOnlyThePartialFitMoves(t *testing.T) {
 func TestOnlyAWaitForRoomStandsInTheWayOfOthers(t *testing.T) {
 	for _, token := range Tokens {
 		if want := token == WaitingCapacity || token == Draining; token.ClaimsCapacity() != want {
-			t.Errorf("%s claims room: %v", token, !want)
+			t.Errorf("%s claims capacity: %v", token, !want)
 		}
 	}
 }

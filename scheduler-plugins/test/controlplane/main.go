@@ -1,5 +1,5 @@
 // Command controlplane is etcd and kube-apiserver in one binary, chosen by the name it is called by. It exists for the
-// integration tests, is built from the same modules as Kubernetes's own, and lives in a module of its own so that the scheduler
+// integration tests, is built from the same modules as Kubernetes's own, and is in a module of its own so that the scheduler
 // does not depend on it.
 package main
 

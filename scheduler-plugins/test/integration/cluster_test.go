@@ -44,15 +44,15 @@ type cluster struct {
 	t         *testing.T
 	ctx       context.Context
 	scheduler *exec.Cmd
-	knobs     map[string]any
+	args      map[string]any
 	debug     string
 	secure    string
 }
 
-// newCluster starts the scheduler's binary with deploy/scheduler/only-scheduler.yaml, in which knobs replace arguments of CoachGang.
-func newCluster(t *testing.T, knobs map[string]any, nodes map[string]string) *cluster {
+// newCluster starts the scheduler's binary with deploy/scheduler/only-scheduler.yaml, in which args replace arguments of CoachGang.
+func newCluster(t *testing.T, args map[string]any, nodes map[string]string) *cluster {
 	t.Helper()
-	c := &cluster{t: t, ctx: context.Background(), knobs: knobs}
+	c := &cluster{t: t, ctx: context.Background(), args: args}
 	for name, cores := range nodes {
 		c.node(name, cores)
 	}
@@ -89,7 +89,7 @@ func (c *cluster) start() {
 		for _, config := range configs {
 			args := config.(map[string]any)["args"].(map[string]any)
 			args["debugAddress"] = c.debug
-			for name, value := range c.knobs {
+			for name, value := range c.args {
 				args[name] = value
 			}
 		}
@@ -165,11 +165,11 @@ func (c *cluster) node(name, cores string) {
 }
 
 // gang makes or changes the Gang object of a job.
-func (c *cluster) gang(job string, workers, wanted int, change ...func(spec map[string]any)) {
+func (c *cluster) gang(job string, workers, desired int, change ...func(spec map[string]any)) {
 	c.t.Helper()
 	spec := map[string]any{"roles": []any{
 		map[string]any{"name": "scheduler", "required": int64(1)}, map[string]any{"name": "server", "required": int64(1)},
-		map[string]any{"name": "worker", "required": int64(workers), "desired": int64(wanted)}}}
+		map[string]any{"name": "worker", "required": int64(workers), "desired": int64(desired)}}}
 	for _, f := range change {
 		f(spec)
 	}
@@ -209,14 +209,14 @@ func (c *cluster) job(job string, workers int, cores string, change ...func(*v1.
 	}
 }
 
-func (c *cluster) stranger(name, cores string) {
+func (c *cluster) otherPod(name, cores string) {
 	c.t.Helper()
 	c.pod("", identity.Worker, 0, cores, func(p *v1.Pod) {
 		p.Name, p.Labels, p.Spec.SchedulerName = name, nil, "default-scheduler"
 	})
 }
 
-// pods of a job (or the pod of no gang of that name; all for none) and their nodes.
+// pods of a job (or the pod of that name; all for none) and their nodes.
 func (c *cluster) pods(job string) map[string]string {
 	c.t.Helper()
 	list, err := shared.Client.CoreV1().Pods("default").List(context.Background(), metav1.ListOptions{})

@@ -61,7 +61,7 @@ func TestAnInfeasibleGangAtTheHead(t *testing.T) {
 		c.job(job, 1, "1")
 		c.eventuallyPlaced(job, 3)
 	}
-	c.stranger("web", "100m")
+	c.otherPod("web", "100m")
 	c.eventuallyPlaced("web", 1)
 }
 
@@ -134,7 +134,7 @@ func TestANodeLostRightAfterTheFirstBinding(t *testing.T) {
 	c.must(shared.Client.CoreV1().Nodes().Delete(c.ctx, "n1", metav1.DeleteOptions{}))
 	// What the node lifecycle and the functions' own controllers do: pods of the lost node go and come again.
 	again := map[string]bool{}
-	c.eventually("the whole gang stands on the node that is left", func() bool {
+	c.eventually("the whole gang is bound to the node that is left", func() bool {
 		whole := true
 		for name, node := range c.pods("a") {
 			if node == "n1" {
@@ -199,13 +199,13 @@ func TestARestartOfTheSchedulerInTheMiddle(t *testing.T) {
 	}
 }
 
-func TestStrangersUnderPressure(t *testing.T) {
+func TestPodsOfNoGangUnderPressure(t *testing.T) {
 	c := newCluster(t, nil, map[string]string{"n1": "4", "n2": "4"})
 	for i := range 6 {
 		job := fmt.Sprintf("j%d", i)
 		c.gang(job, 2, 2)
 		c.job(job, 2, "900m")
-		c.stranger("web-"+job, "50m")
+		c.otherPod("web-"+job, "50m")
 	}
 	for i := range 6 {
 		c.eventuallyPlaced(fmt.Sprintf("web-j%d", i), 1)
@@ -258,7 +258,7 @@ func victim(t *testing.T) *cluster {
 	c.eventuallyPlaced("victim", 3)
 	c.gang("trial", 1, 1, func(spec map[string]any) { spec["trialAndError"] = true })
 	c.job("trial", 1, "3")
-	c.eventually("the victim is told", func() bool { _, drainsFor := c.status("victim"); return drainsFor == "default/trial" })
+	c.eventually("the victim is asked to stop", func() bool { _, drainsFor := c.status("victim"); return drainsFor == "default/trial" })
 	c.eventuallyWaits("trial", "Draining")
 	return c
 }
@@ -302,7 +302,7 @@ func TestARestartOfTheSchedulerWhileAVictimDrains(t *testing.T) {
 	}
 }
 
-func TestAPreemptionIsCalledOffWhenNobodyNeedsTheRoomAnyMore(t *testing.T) {
+func TestAPreemptionIsCalledOffWhenNobodyNeedsTheCapacityAnyMore(t *testing.T) {
 	c := victim(t)
 	c.remove("trial")
 	c.eventually("the victim may stay, and nothing is counted", func() bool {
@@ -314,17 +314,17 @@ func TestAPreemptionIsCalledOffWhenNobodyNeedsTheRoomAnyMore(t *testing.T) {
 	}
 }
 
-func TestMistakesAreToldToThePodsThatTheyHold(t *testing.T) {
-	c := newCluster(t, nil, map[string]string{"n1": "8"})
+func TestMisconfigurationsAreReportedOnThePodsThatTheyHold(t *testing.T) {
+	c := newCluster(t, map[string]any{"resyncSeconds": 1}, map[string]string{"n1": "8"})
 	c.gang("a", 1, 1)
 	c.job("a", 1, "1")
 	c.eventuallyPlaced("a", 3)
-	c.pod("a", identity.Worker, 1, "1") // one more than the job wants
+	c.pod("a", identity.Worker, 1, "1") // one more than the job desires
 	c.eventuallyWaits("a", "Misconfigured")
 	pod, err := shared.Client.CoreV1().Pods("default").Get(c.ctx, "a-worker-1", metav1.GetOptions{})
 	c.must(err)
 	for i := range pod.Status.Conditions {
-		pod.Status.Conditions[i].Message = "written by who tried the pod before"
+		pod.Status.Conditions[i].Message = "written by an earlier attempt"
 	}
 	_, err = shared.Client.CoreV1().Pods("default").UpdateStatus(c.ctx, pod, metav1.UpdateOptions{})
 	c.must(err)

@@ -43,7 +43,7 @@ func Binary(name string) (string, error) {
 }
 
 // Start a control plane with its files in folder and the objects of deploy/scheduler; stop ends it. It has no controllers and no
-// kubelets: nodes are objects, and whoever deletes a bound pod with a grace period has to finish it.
+// kubelets: nodes are objects, and a test that deletes a bound pod with a grace period has to finish it.
 func Start(ctx context.Context, folder, deploy string) (p *Plane, stop func(), err error) {
 	program, err := Binary("controlplane")
 	if err != nil {
@@ -130,7 +130,7 @@ func Spawn(program, log string, args ...string) (*exec.Cmd, error) {
 	return command, command.Start()
 }
 
-// FreePorts of the loopback address, which nobody listened on a moment ago.
+// FreePorts of the loopback address, that were free a moment ago.
 func FreePorts(count int) ([]int, error) {
 	var ports []int
 	for range count {

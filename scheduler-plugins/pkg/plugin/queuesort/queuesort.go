@@ -33,7 +33,7 @@ func New() *Plugin { return &Plugin{keys: map[types.UID]*order.Key{}} }
 func (p *Plugin) Name() string { return Name }
 
 // Less allocates nothing. Two pods that are not ours compare as under the stock PrioritySort: by priority, then by when they came into
-// the queue; a gang's pods stand among them by the job's creation.
+// the queue; a gang's pods are ordered among them by the job's creation.
 func (p *Plugin) Less(one, two fwk.QueuedPodInfo) bool {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
