@@ -360,7 +360,7 @@ def scheduler() -> str:
 | core-seconds held for such a gang | {max(float(row["held core-seconds"]) for row in stuck)} | goal: none |"""
 
 
-@block("python -m benchmarks.decisions.packing", "2026-11-21", TWO_CORES, "packing.md")
+@block("python -m benchmarks.decisions.packing", "2026-11-21", "independent of the machine", "packing.md")
 def packing() -> str:
     """Planned gangs against pods placed one by one."""
     return columns(
@@ -370,7 +370,7 @@ def packing() -> str:
 
 
 @block(
-    "python -m benchmarks.decisions.allocation (.lean, .service, .simulation)", "2026-11-21 to 23", TWO_CORES,
+    "python -m benchmarks.decisions.allocation (.lean, .service, .simulation)", "2026-11-21 to 23", f"{TWO_CORES} (of allocation.md not recorded)",
     *("allocation.md", "lean/lean.md", "service/service.md", "simulation/speed.md"),
 )  # fmt: skip
 def speed() -> str:

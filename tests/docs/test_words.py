@@ -19,12 +19,15 @@ BANNED = {
     r"lives": "runs, histories",
     r"stands": "is, is written",
 }
-WRITTEN = [page for page in PAGES if page.is_relative_to(ROOT / "docs") or page.parent == ROOT]
+#: The contract's page quotes its cases.
+WRITTEN = [
+    page
+    for page in PAGES
+    if (page.is_relative_to(ROOT / "docs") or page.parent == ROOT) and page.name != "nuclio-contract.md"
+]
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_banned_word(page):
-    if page.name == "nuclio-contract.md":
-        pytest.skip("its tables quote the contract's cases")
     words = "|".join(BANNED)
     assert not re.findall(rf"\b(?:{words})\b", prose(page), re.IGNORECASE)
