@@ -91,7 +91,7 @@ def _facts(screen: Console, home: Home, job: Job, row: JobRow, epochs: list[Epoc
         "spent / budget": f"{tables.money(row)}; {words.amount(row.reserved)} reserved, {words.rest(left)} left",
         "prices": job.spec.spec.price_book.name,
         "time": f"{words.duration(row.seconds)} held, {words.duration(row.training_seconds)} training and evaluating",
-        "outside training": outside_words(epochs),
+        "overhead": outside_words(epochs),
         "predicted / real": _predicted(row),
         "submitted": words.moment(job.submitted_at),
         "started": words.moment(job.started_at),
@@ -171,7 +171,7 @@ def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
         "OUTCOME",
         ("RESERVED", "right"),
         ("COST", "right"),
-        ("HELD", "right"),
+        ("IDLE", "right"),
         ("SPENT", "right"),
     )
     for row in rows:
