@@ -307,8 +307,11 @@ def _rows(results: dict[str, list[Result]]) -> list[dict[str, Any]]:
 
 
 def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
-    """A line for each measure and a column for each policy, in as many tables below each other as the width takes."""
-    columns = {label: _cells(row, next(iter(rows))) for label, row in rows.items()}
+    """A line for each measure and a column for each policy, in as many tables as the width needs.
+
+    Jobs are sooner and later than under the first policy.
+    """
+    columns = {label: _cells(row) for label, row in rows.items()}
     if not any(row["migrations"] for row in rows.values()):
         columns = {
             label: {k: v for k, v in cells.items() if k != "migrations"} for label, cells in columns.items()
@@ -329,7 +332,7 @@ def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
             screen.print()
 
 
-def _cells(row: dict[str, Any], first: str) -> dict[str, str]:
+def _cells(row: dict[str, Any]) -> dict[str, str]:
     """Measures in words, and their values."""
     from coach.report import words
 
@@ -345,6 +348,6 @@ def _cells(row: dict[str, Any], first: str) -> dict[str, str]:
         "preemptions": words.number(row["preemptions"]),
         "migrations": words.number(row["migrations"]),
         "cost": words.amount(row["money"]),
-        f"jobs sooner than {first}": words.number(row["jobs_better"]),
-        f"jobs later than {first}": words.number(row["jobs_worse"]),
+        "jobs sooner than first": words.number(row["jobs_better"]),
+        "jobs later than first": words.number(row["jobs_worse"]),
     }
