@@ -29,7 +29,7 @@ def command(  # noqa: PLR0917 - they are options
         Path | None,
         typer.Option(
             help="Where the results go, a folder for each experiment; "
-            "if not said results/experiments, or results/quick with --quick.",
+            "default: results/experiments, or results/quick with --quick.",
             metavar="FOLDER",
         ),
     ] = None,
@@ -38,7 +38,9 @@ def command(  # noqa: PLR0917 - they are options
     ] = False,
     no_run: Annotated[
         bool,
-        typer.Option("--no-run", help="Run nothing: show, and with --all sum up, what is in the folder."),
+        typer.Option(
+            "--no-run", help="Run nothing: show the results in the folder; with --all, also summarize them."
+        ),
     ] = False,
     processes: Annotated[
         int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 def command(
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `coach ps` shows it.")],
     output: Output = Format.TABLE,
-    events: Annotated[bool, typer.Option("--events", help="Also what happened, line by line.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="Also list its events.")] = False,
 ) -> None:
-    """Show one job: why, epochs, models, money.
+    """Show one job: its decisions, epochs, models and cost.
 
     With -o csv, the epochs; with -o json, everything.
 

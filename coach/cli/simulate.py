@@ -29,7 +29,7 @@ Nodes = Annotated[
     str,
     typer.Option(
         metavar="COUNTxCORES[xGIB[xGPUS]]|FILE",
-        help="Nodes such as 10x32 or 84x32x256x8 (4 GiB a core, no GPU if not said), or a cluster file.",
+        help="Nodes such as 10x32 or 84x32x256x8 (default: 4 GiB a core, no GPU), or a cluster file.",
     ),
 ]
 Policies = Annotated[
@@ -133,8 +133,8 @@ def command(  # noqa: PLR0917 - they are options
     \b
     Examples:
       coach simulate jobs/*.yaml --nodes 10x32 --policy coach,drf,static:2x2
-      coach simulate jobs/*.yaml --nodes 3x8 --policy coach --placement gang,default
-      coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp --seeds 4
+      coach simulate jobs/*.yaml --nodes 3x8 --placement gang,default
+      coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
     """
     from coach.core.errors import UserError

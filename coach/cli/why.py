@@ -9,10 +9,10 @@ from coach.cli.output import Format, Output, console, print_csv, print_json
 
 
 def command(job: JobName, output: Output = Format.TABLE) -> None:
-    """Say why a job waits, or has what it has.
+    """Explain why a job waits, or has the workers and servers it has.
 
-    The last decision step by step, who is before it and holds what, what one worker or server more or less would
-    bring and cost, when it should be done, and its money.
+    Shows the last decision step by step, the jobs before it in the queue, the effect of one worker or server more or
+    less, the predicted end, and the money.
 
     Example: coach why lenet-digits
     """

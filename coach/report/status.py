@@ -13,7 +13,7 @@ from coach.core.jobs import life
 from coach.core.jobs.actions import EpochKind
 from coach.core.jobs.job import Epoch, Job, Phase
 from coach.core.jobs.reasons import AT_REST, Reason, State
-from coach.report.words import iso
+from coach.report.words import count, iso
 
 #: Said of a job that lives, although no handler has its journal.
 ORPHAN = "its handler ended without stopping it"
@@ -103,7 +103,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         name=job.name,
         state=(State.WAITING if left_alone else job.state).value,
         reason=(Reason.HANDLER_STOPPED if left_alone else job.reason).value,
-        message=f"{ORPHAN}, after {len(job.epochs)} epochs" if left_alone else job.message,
+        message=f"{ORPHAN}, after {count(len(job.epochs), 'epoch')}" if left_alone else job.message,
         epoch=len(job.epochs),
         real_epochs=job.real,
         metric=job.metric,

@@ -1,6 +1,7 @@
 """The commands, in this process: what they print, where, and what they end with."""
 
 import json
+import platform
 import re
 from pathlib import Path
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from coach.cli import reference, version
+from coach.cli import reference
 from coach.cli.main import invoke
 from coach.core.errors import PermanentError
 from coach.handler.home import Home
@@ -174,13 +175,13 @@ def test_errors_end_in_one_place(
     code: int,
     said: str,
 ) -> None:
-    monkeypatch.setattr(version.platform, "python_version", broken(error))
-    assert invoke(["version"]) == code
+    monkeypatch.setattr(platform, "python_version", broken(error))
+    assert invoke(["--version"]) == code
     err = capsys.readouterr().err
     assert err.startswith(said)
     assert "Traceback" not in err
     if said:
-        assert invoke(["version"], debug=True) == code
+        assert invoke(["--version"], debug=True) == code
         assert "Traceback" in capsys.readouterr().err
 
 
@@ -366,4 +367,4 @@ def test_estimators_are_judged_on_a_file(capsys: pytest.CaptureFixture[str], tmp
 
 
 def test_version_says_which_coach_and_which_python(capsys: pytest.CaptureFixture[str]) -> None:
-    assert re.fullmatch(r"coach \S+, Python 3\.\d+\.\d+\n", run(capsys, "version")[1])
+    assert re.fullmatch(r"coach \S+, Python 3\.\d+\.\d+\n", run(capsys, "--version")[1])
