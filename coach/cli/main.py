@@ -75,13 +75,17 @@ def coach(
     context: typer.Context,
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks. Works anywhere on the line."),
     version: bool = typer.Option(
-        False, "--version", help="Say which Coach and which Python this is.", is_eager=True, callback=_version
+        False,
+        "--version",
+        help="Show the versions of Coach and Python, and exit.",
+        is_eager=True,
+        callback=_version,
     ),
 ) -> None:
     """Train to a target within a budget.
 
     Coach takes a job file with a training script, a data set, a target and a budget. While the job trains, it
-    finds how many workers and parameter servers each epoch is to have.
+    finds how many workers and parameter servers to give each epoch.
 
     Example: coach run jobs/lenet-digits.yaml
     """

@@ -27,19 +27,19 @@ Policy = Annotated[
     str,
     typer.Option(
         metavar="NAME",
-        help="Who chooses workers and servers, instead of the job files: coach, coach:cheapest or static:2x1.",
+        help="Allocation policy, in place of the job files' own: coach, coach:cheapest or static:2x1.",
     ),
 ]
 Bandwidth = Annotated[
     str,
     typer.Option(
         metavar="RATE",
-        help="Give each virtual node a network of its own with this limit, such as 200mbit (root only).",
+        help="Limit each virtual node's network to this bandwidth, such as 200mbit (root only).",
     ),
 ]
 Live = Annotated[
     bool,
-    typer.Option("--live/--no-live", help="A table that stays up to date, or a line for what happens."),
+    typer.Option("--live/--no-live", help="Show a table that is updated, or a line for each event."),
 ]
 
 

@@ -14,7 +14,7 @@ from coach.cli.main import app
 PAGE = Path("docs/reference/cli.md")
 BEGIN = "<!-- written by: python -m coach.cli.reference -->"
 END = "<!-- end of what is written -->"
-WIDTH = 88
+WIDTH = 80
 
 
 def helps() -> Iterator[tuple[str, str]]:

@@ -24,7 +24,7 @@ Last epoch: predicted from the first 30 / 50 / 70 / 90 % of a run; median error 
   hold; after the last one seen at least. "by the rule": full epochs, each with its worst worker's loss, until the
   target has held three times; the target is the one that the runs' last epochs show. "with probes": the same with the
   mini-epochs before, by recorded epoch numbers. "crossing": recorded numbers too, to the mean of the last three losses.
-inside: share of truths inside Coach's 80 % interval; the other methods give none.
+inside: share of measured values inside Coach's 80 % interval; the other methods give none.
 """
 DRAWS = 20
 #: What Coach set itself for the error half-way, by what a group's name contains.

@@ -13,7 +13,7 @@ from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
-from coach.report.formatting import iso
+from coach.report.formatting import count, iso
 
 #: Said of a job that lives, although no handler has its journal.
 ORPHAN = "its handler ended without stopping it"
@@ -103,7 +103,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         name=job.name,
         state=(State.WAITING if left_alone else job.state).value,
         reason=(Reason.HANDLER_STOPPED if left_alone else job.reason).value,
-        message=f"{ORPHAN}, after {len(job.epochs)} epochs" if left_alone else job.message,
+        message=f"{ORPHAN}, after {count(len(job.epochs), 'epoch')}" if left_alone else job.message,
         epoch=len(job.epochs),
         full_epochs=job.full_epoch_count,
         metric=job.metric,

@@ -10,6 +10,7 @@ from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
+from coach.jobfiles.load import load_jobs
 from coach.simulation.dynamics.from_journal import Run, learn, runs_of
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import find_speed
@@ -58,6 +59,13 @@ def lived(path: Path) -> Lived:
     first = trained[0].job.submitted_at
     arrivals = tuple(run.job.submitted_at - first for run in trained)
     return Lived(jobs, [learn([run]) for run in trained], arrivals, origins)
+
+
+def of_files(files: Sequence[Path], speeds: str, epoch_seconds: float, epochs: float, assume: bool) -> Lived:
+    """The jobs of job files, all at once."""
+    jobs = distinct([one.spec for one in load_jobs(files, check_files=False)])
+    truths, origins = truths_of(jobs, speeds, epoch_seconds, epochs, assume)
+    return Lived(jobs, truths, (0.0,) * len(jobs), origins)
 
 
 def truths_of(

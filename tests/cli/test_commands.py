@@ -1,6 +1,7 @@
 """The commands, in this process: what they print, where, and what they end with."""
 
 import json
+import platform
 import re
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,6 @@ from pydantic import TypeAdapter
 
 from coach.cli import reference
 from coach.cli.main import invoke
-from coach.cli.service import version
 from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
@@ -181,13 +181,13 @@ def test_errors_end_in_one_place(
     code: int,
     said: str,
 ) -> None:
-    monkeypatch.setattr(version.platform, "python_version", broken(error))
-    assert invoke(["version"]) == code
+    monkeypatch.setattr(platform, "python_version", broken(error))
+    assert invoke(["--version"]) == code
     err = capsys.readouterr().err
     assert err.startswith(said)
     assert "Traceback" not in err
     if said:
-        assert invoke(["version"], debug=True) == code
+        assert invoke(["--version"], debug=True) == code
         assert "Traceback" in capsys.readouterr().err
 
 
@@ -386,4 +386,4 @@ def test_estimators_are_judged_on_a_file(capsys: pytest.CaptureFixture[str], tmp
 
 
 def test_version_says_which_coach_and_which_python(capsys: pytest.CaptureFixture[str]) -> None:
-    assert re.fullmatch(r"coach \S+, Python 3\.\d+\.\d+\n", run(capsys, "version")[1])
+    assert re.fullmatch(r"coach \S+, Python 3\.\d+\.\d+\n", run(capsys, "--version")[1])

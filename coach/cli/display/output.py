@@ -33,7 +33,7 @@ class Format(StrEnum):
 
 Output = Annotated[
     Format,
-    typer.Option("--output", "-o", help="How to print it; json and csv have all fields.", show_default=True),
+    typer.Option("--output", "-o", help="Output format; json and csv have all fields.", show_default=True),
 ]
 
 

@@ -85,10 +85,13 @@ def job_lines(
     if not wide:
         headers, *cells = ([_tight(cell) for cell in line] for line in [headers, *cells])
     widths = [max(cell_len(line[i]) for line in [headers, *cells]) for i in range(len(headers))]
-    widths[0] = max(MIN_NAME, min(widths[0], width - sum(widths[1:]) - GAP * (len(widths) - 1)))
-    parts = [_columns(headers, widths, width, "bold")]
+    gap = GAP if max(MIN_NAME, widths[0]) + sum(widths[1:]) + GAP * (len(widths) - 1) <= width else 1
+    widths[0] = max(MIN_NAME, min(widths[0], width - sum(widths[1:]) - gap * (len(widths) - 1)))
+    parts = [_columns(headers, widths, width, "bold", gap=gap)]
     for row, texts in zip(rows, cells, strict=True):
-        parts.append(_columns(texts, widths, width, state=tables.STATE_STYLE.get(State(row.state), "")))
+        parts.append(
+            _columns(texts, widths, width, state=tables.STATE_STYLE.get(State(row.state), ""), gap=gap)
+        )
         if not State(row.state).ended or (ended and row.state != State.SUCCEEDED):
             parts.append(_doing(row, running.get(row.name), width))
     return parts
@@ -99,14 +102,20 @@ def _tight(cell: str) -> str:
 
 
 def _columns(
-    texts: Sequence[str], widths: Sequence[int], width: int, style: str = "", *, state: str = ""
+    texts: Sequence[str],
+    widths: Sequence[int],
+    width: int,
+    style: str = "",
+    *,
+    state: str = "",
+    gap: int = GAP,
 ) -> Text:
     line = Text(style=style)
     for i, (text, column) in enumerate(zip(texts, widths, strict=True)):
         cut = text if cell_len(text) <= column else set_cell_size(text, column - 1) + "…"
         fill = " " * (column - cell_len(cut))
         line.append(fill + cut if i == RIGHT else cut + fill, state if i == STATE_AT else "")
-        line.append(" " * GAP)
+        line.append(" " * gap)
     line.rstrip()
     return _cut(line, width)
 

@@ -59,8 +59,8 @@ def state(row: JobRow) -> Text:
 
 def metric_header(rows: Sequence[JobRow]) -> str:
     """`LOSS → TARGET`, or what the jobs' targets are about."""
-    metrics = sorted({row.metric for row in rows}, reverse=True) or ["loss"]
-    return f"{'/'.join(metrics).upper()} → TARGET"
+    metrics = {row.metric for row in rows} or {"loss"}
+    return f"{metrics.pop().upper() if len(metrics) == 1 else 'METRIC'} → TARGET"
 
 
 def progress(row: JobRow, rows: Sequence[JobRow]) -> str:
@@ -110,7 +110,7 @@ def epochs_table(rows: Sequence[EpochRow], currency: str, *, wide: bool) -> Tabl
         ("ACCURACY", "right"),
         ("SECONDS", "right"),
         ("PREDICTED", "right"),
-        ("OUTSIDE", "right"),
+        ("OVERHEAD", "right"),
         (f"COST {currency}", "right"),
     )
     for row in rows:

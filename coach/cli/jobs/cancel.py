@@ -12,9 +12,9 @@ def command(
         list[str], typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.")
     ],
 ) -> None:
-    """End jobs for good, now.
+    """Cancel jobs at once, for good.
 
-    Their checkpoints and logs stay, and what they used is paid. To stop one that is to go on later, press Ctrl-C in
+    Their checkpoints and logs stay, and what they used is paid. To stop one that is to continue later, press Ctrl-C in
     its `coach run`.
 
     Example: coach cancel lenet-digits

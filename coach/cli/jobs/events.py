@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 LOOK = 0.2
 
 Follow = Annotated[
-    bool, typer.Option("--follow", "-f", help="Stay, and show what is added, until the job has ended.")
+    bool, typer.Option("--follow", "-f", help="Continue to show new lines until the job has ended.")
 ]
 
 
 def command(job: JobName, follow: Follow = False, output: Output = Format.TABLE) -> None:
-    """Tell what happened to a job, line by line.
+    """List what happened to a job.
 
-    With -f it stays until the job has ended or nobody runs it; -o json with -f is one JSON object a line.
+    With -f it continues until the job has ended or is no longer run; -o json with -f is one JSON object a line.
 
     Example: coach events lenet-digits -f
     """

@@ -27,9 +27,9 @@ def command(
     follow: Follow = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """Show what a job's functions wrote.
+    """Show the logs of a job's functions.
 
-    Their own messages and what the model file prints, in the order of time. Each function keeps its last 4 to 8 MiB.
+    Their own messages and what the model file prints, in order of time. Each function keeps its last 4 to 8 MiB.
 
     \b
     Examples:

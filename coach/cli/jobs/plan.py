@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def command(files: Files, nodes: Nodes = "", output: Output = Format.TABLE) -> None:
-    """Foresee what jobs take and cost; start nothing.
+    """Predict the time and cost of jobs; start nothing.
 
     For each number of workers and servers: time and cost of an epoch and of the job, with 80 % intervals, from what
     earlier jobs of the same model measured on the same nodes; and what is not known before the job has run.
@@ -54,6 +54,7 @@ def command(files: Files, nodes: Nodes = "", output: Output = Format.TABLE) -> N
 def _show(screen: Console, plan: Plan) -> None:
     from rich.padding import Padding
 
+    from coach.cli.display.status_lines import WIDE
     from coach.report import formatting
 
     def line(name: str, text: str) -> None:
@@ -72,25 +73,32 @@ def _show(screen: Console, plan: Plan) -> None:
         line("refused", plan.refusal)
     screen.print()
     known = any(row.seconds is not None for row in plan.rows)
-    headers: list[str | tuple[str, str]] = ["W×S", (f"{plan.currency}/HOUR", "right")]
+    wide = screen.width >= WIDE
+    headers: list[str | tuple[str, str]] = ["W×S"]
+    if wide or not known:
+        headers.append((f"{plan.currency}/HOUR", "right"))
     if plan.budget is not None and not known:
         headers.append(("BUDGET LASTS", "right"))
     if known:
         headers += [
-            ("EPOCH (80 %)", "right"),
-            ("COST", "right"),
+            ("EPOCH (80 %)" if wide else "EPOCH", "right"),
+            ("EPOCH COST" if wide else "COST", "right"),
             ("JOB (80 %)", "right"),
-            ("COST (80 %)", "right"),
+            ("JOB COST (80 %)", "right"),
         ]
-    made = table(*headers, "")
+    made = table(*headers, ("", "wrap"))
     for row in plan.rows:
-        cells = [f"{row.workers}x{row.servers}", formatting.amount(row.cost_per_hour)]
+        cells = [f"{row.workers}x{row.servers}"]
+        if wide or not known:
+            cells.append(formatting.amount(row.cost_per_hour))
         if plan.budget is not None and not known:
             hours = row.hours_within_budget
             cells.append(formatting.duration(None if hours is None else hours * 3600))
         if known:
             cells += [
-                _spread(row.seconds, row.seconds_low, row.seconds_high, formatting.duration),
+                _spread(row.seconds, row.seconds_low, row.seconds_high, formatting.duration)
+                if wide
+                else formatting.duration(row.seconds),
                 formatting.amount(row.cost),
                 _spread(row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration),
                 _spread(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),

@@ -24,9 +24,9 @@ def command(
     jobs: Jobs = None,
     last: Last = False,
     folder: Folder = Path("coach-plots"),
-    kind: Annotated[Kind, typer.Option("--format", "-f", help="What to write them as.")] = Kind.BOTH,
+    kind: Annotated[Kind, typer.Option("--format", "-f", help="Format of the figures.")] = Kind.BOTH,
 ) -> None:
-    """Draw jobs.
+    """Draw figures of jobs.
 
     Learning curve, allocation, money and fitted speed, each alone, and all on one page; several jobs
     also together. Jobs without a finished epoch are left out.

@@ -11,7 +11,7 @@ MIN_REASON = 24
 
 
 def command(output: Output = Format.TABLE) -> None:
-    """List the jobs of all runs, with what they do now.
+    """List the jobs of all runs and their states.
 
     Example: coach ps -o json
     """

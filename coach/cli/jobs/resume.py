@@ -24,10 +24,10 @@ def command(  # noqa: PLR0917 - they are options
     output: Output = Format.TABLE,
     live: Live = True,
 ) -> None:
-    """Go on with a job from its last checkpoint.
+    """Continue a job from its last checkpoint.
 
-    One that was stopped, failed, was cancelled or ran out of money; a running one is only given more money. Where
-    a service runs it goes on there, else in the foreground, as with `coach run`.
+    One that was stopped, failed, was cancelled or ran out of money; a running one is only given more money. Where a
+    service runs, it continues there, else in the foreground, as with `coach run`.
 
     \b
     Examples:

@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 def command(
     job: Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `coach ps` shows it.")],
     output: Output = Format.TABLE,
-    events: Annotated[bool, typer.Option("--events", help="Also what happened, line by line.")] = False,
+    events: Annotated[bool, typer.Option("--events", help="Also list its events.")] = False,
 ) -> None:
-    """Show one job: why, epochs, models, money.
+    """Show one job: its decisions, epochs, models and cost.
 
     With -o csv, the epochs; with -o json, everything.
 
@@ -107,9 +107,14 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "
         f"{formatting.rest(left)} left",
         "prices": job.spec.price_book.name,
+<<<<<<< ours
         "time": f"{formatting.duration(row.seconds)} held, "
         f"{formatting.duration(row.training_seconds)} training and evaluating",
         "outside training": outside_words(epochs),
+=======
+        "time": f"{formatting.duration(row.seconds)} held, {formatting.duration(row.training_seconds)} training and evaluating",
+        "overhead": outside_words(epochs),
+>>>>>>> theirs
         "predicted / real": _predicted(row),
         "submitted": formatting.moment(job.submitted_at),
         "started": formatting.moment(job.started_at),
@@ -204,7 +209,7 @@ def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
         "OUTCOME",
         ("RESERVED", "right"),
         ("COST", "right"),
-        ("HELD", "right"),
+        ("IDLE", "right"),
         ("SPENT", "right"),
     )
     for row in rows:

@@ -14,12 +14,14 @@ def command(
     ],
     check_files: Annotated[
         bool,
-        typer.Option("--check-files/--no-check-files", help="Also look at the models and data they name."),
+        typer.Option(
+            "--check-files/--no-check-files", help="Also check that the models and data they name exist."
+        ),
     ] = True,
 ) -> None:
-    """Check job files, and start nothing.
+    """Check job files; start nothing.
 
-    All mistakes at once, each with its place and with what would be right. Models and data are only looked at.
+    Shows all mistakes at once, each with its line and a correction. Models and data are looked at, not loaded.
 
     Example: coach validate jobs/*.yaml
     """

@@ -26,8 +26,8 @@ def command(
 ) -> None:
     """Render the Nuclio functions of jobs as Kubernetes resources.
 
-    One function for each member of a job's largest gang, parked. Only --dry-run so far: the output can be read,
-    kept, and given to kubectl. What Nuclio's own configuration must say is in the comment at its head.
+    One function for each member of a job's largest gang, with 0 replicas. Only --dry-run so far: the output can be
+    read, kept, and given to kubectl. What Nuclio's own configuration must say is in the comment at its head.
 
     Example: coach deploy nuclio jobs/lenet-digits.yaml --dry-run
     """

@@ -13,14 +13,14 @@ from coach.service.optional_feature import OptionalFeature
 def command(
     also: Annotated[
         list[OptionalFeature] | None,
-        typer.Option(help="Also what only some need; may be repeated."),
+        typer.Option(help="Also check these; may be repeated."),
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Check whether this machine can run jobs.
 
     The state folder, its journals, the functions' Python with MXNet, disk, memory, ports, and the service; with a
-    next step for whatever is amiss. Ends with 5 where something would keep jobs from running.
+    next step for each problem. The exit code is 5 where something would keep jobs from running.
 
     \b
     Examples:

@@ -19,9 +19,11 @@ def command(  # noqa: PLR0917 - they are options
     policy: Policy = "",
     bandwidth: Bandwidth = "",
     host: Annotated[
-        str, typer.Option(metavar="ADDRESS", help="Where to listen; others than loopback need --token.")
+        str, typer.Option(metavar="ADDRESS", help="Address to listen on; any but loopback needs --token.")
     ] = "127.0.0.1",
-    port: Annotated[int, typer.Option(min=0, max=65535, help="0 takes a free one.")] = 8421,
+    port: Annotated[
+        int, typer.Option(min=0, max=65535, help="Port to listen on; 0 takes a free one.")
+    ] = 8421,
     token: Annotated[
         Path | None,
         typer.Option(metavar="FILE", help="File with the callers' token; without it, `token` in COACH_HOME."),
@@ -30,15 +32,15 @@ def command(  # noqa: PLR0917 - they are options
         list[Path] | None,
         typer.Option(
             metavar="DIR",
-            help="Folder that job files may name models and data in; may be repeated. Without it, the current one.",
+            help="Folder in which job files may name models and data; may be repeated. Default: the current one.",
         ),
     ] = None,
-    log_format: Annotated[LogFormat, typer.Option(help="How the log on stderr looks.")] = LogFormat.TEXT,
+    log_format: Annotated[LogFormat, typer.Option(help="Format of the log on stderr.")] = LogFormat.TEXT,
 ) -> None:
     """Run jobs as a service, for other commands and over HTTP.
 
-    Jobs that no user stopped go on when it starts. Ctrl-C stops at the end of the running epochs, a second one or
-    SIGTERM at once; after each of them, and after a crash, the next `coach serve` goes on.
+    Jobs that no user stopped continue when it starts. Ctrl-C stops at the end of the running epochs, a second one or
+    SIGTERM at once; after each of them, and after a crash, the next `coach serve` continues.
 
     \b
     Examples:

@@ -33,7 +33,7 @@ def command(  # noqa: PLR0917 - they are options
 ) -> None:
     """Turn job files of the thesis into Coach's.
 
-    JSON becomes YAML. Their testing errors and static settings come along; what has no counterpart stands in comments.
+    JSON becomes YAML. Their testing errors and static settings come along; what has no counterpart is in comments.
 
     Example: coach convert jobs/LeNet/*.json --dir jobs/thesis
     """

@@ -20,9 +20,9 @@ def command(
     ],
     output: Output = Format.TABLE,
 ) -> None:
-    """Judge the estimators on measured data.
+    """Compare methods of prediction on measured data.
 
-    The thesis's, Optimus's and Coach's stand side by side. Every number is made anew, which takes a while.
+    Compares the methods of the thesis, of Optimus and of Coach. Every number is computed again, which takes a while.
 
     Example: coach estimators data/ps-speed/ps_speed.csv
     """
@@ -43,7 +43,12 @@ def command(
     else:
         screen = console()
         for section in dict.fromkeys(row.section for row in rows):
-            made = table("SUBJECT", "MEASURE", *((method.upper(), "right") for method in methods), "TARGET")
+            made = table(
+                ("SUBJECT", "wrap"),
+                ("MEASURE", "wrap"),
+                *((method.upper(), "right") for method in methods),
+                "TARGET",
+            )
             for row in rows:
                 if row.section == section:
                     values = [

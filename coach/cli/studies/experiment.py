@@ -30,16 +30,18 @@ def command(  # noqa: PLR0917 - they are options
         Path | None,
         typer.Option(
             help="Where the results go, a folder for each experiment; "
-            "if not said results/experiments, or results/quick with --quick.",
+            "default: results/experiments, or results/quick with --quick.",
             metavar="FOLDER",
         ),
     ] = None,
     anew: Annotated[
-        bool, typer.Option("--anew", help="Run again what is there already, of the same parameters and code.")
+        bool, typer.Option("--anew", help="Run again what was run already with the same parameters and code.")
     ] = False,
     no_run: Annotated[
         bool,
-        typer.Option("--no-run", help="Run nothing: show, and with --all sum up, what is in the folder."),
+        typer.Option(
+            "--no-run", help="Run nothing: show the results in the folder; with --all, also summarize them."
+        ),
     ] = False,
     processes: Annotated[
         int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")
@@ -48,8 +50,8 @@ def command(  # noqa: PLR0917 - they are options
 ) -> None:
     """Run the papers' experiments in virtual time.
 
-    Our numbers are set beside theirs. Without a name, lists the experiments. Ctrl-C keeps what is done: the same
-    command again goes on from there.
+    Compares our numbers with theirs. Without a name, lists the experiments. Ctrl-C keeps what is done: the same
+    command again continues from there.
 
     \b
     Examples:
@@ -146,11 +148,17 @@ def _show(rows: Sequence[Comparison], output: Format) -> None:
         print_csv(COLUMNS, [fields(row) for row in rows])
     else:
         right = "right"
-        made = table("EXPERIMENT", ("MEASURE", "wrap"), ("PAPER", right), ("OURS", right), ("OUR RANGE", right),
-                     ("DIFFERENCE", right), "PAPER INSIDE", "")  # fmt: skip
-        for row in rows:
-            made.add_row(
-                row.scenario, row.measure, f"{row.paper:g}", f"{row.ours:.4g}", f"{row.low:.4g} .. {row.high:.4g}",
-                f"{row.difference:+.3g}", "yes" if row.inside else "no", "calibrated" if row.calibrated else "",
-            )  # fmt: skip
-        console().print(made)
+        screen = console()
+        for number, name in enumerate(dict.fromkeys(row.scenario for row in rows)):
+            made = table(("MEASURE", "wrap"), ("PAPER", right), ("OURS", right), ("OUR RANGE", right),
+                         ("DIFFERENCE", right), "IN RANGE")  # fmt: skip
+            for row in (row for row in rows if row.scenario == name):
+                made.add_row(
+                    f"{row.measure} (calibrated)" if row.calibrated else row.measure, f"{row.paper:g}",
+                    f"{row.ours:.4g}", f"{row.low:.4g} .. {row.high:.4g}", f"{row.difference:+.3g}",
+                    "yes" if row.inside else "no",
+                )  # fmt: skip
+            if number:
+                screen.print()
+            screen.print(name, style="bold")
+            screen.print(made)

@@ -4,16 +4,23 @@ from __future__ import annotations
 
 import math
 from collections import Counter
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from rich.cells import cell_len
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 
 if TYPE_CHECKING:
+    from rich.console import Console
+
     from coach.core.cluster import Node
     from coach.simulation.metrics import Result
+
+#: A function of a run, which `coach.simulation.parallel.gather` calls, and its arguments.
+Task = tuple[Any, tuple[Any, ...]]
 
 Files = Annotated[
     list[Path] | None, typer.Argument(metavar="[FILE]...", help="Job files; each may have several jobs.")
@@ -22,15 +29,19 @@ Nodes = Annotated[
     str,
     typer.Option(
         metavar="COUNTxCORES[xGIB[xGPUS]]|FILE",
-        help="Nodes such as 10x32 or 84x32x256x8 (4 GiB a core, no GPU if not said), or a cluster file.",
+        help="Nodes such as 10x32 or 84x32x256x8 (default: 4 GiB a core, no GPU), or a cluster file.",
     ),
 ]
 Policies = Annotated[
     str,
     typer.Option(
+<<<<<<< ours
         "--policy",
         metavar="NAMES",
         help="Policies to compare, a comma between; see docs/reference/policies.md",
+=======
+        "--policy", metavar="NAMES", help="Policies to compare, comma-separated; see docs/policies.md."
+>>>>>>> theirs
     ),
 ]
 Placements = Annotated[
@@ -38,26 +49,63 @@ Placements = Annotated[
     typer.Option(
         "--placement",
         metavar="NAMES",
-        help="How pods come to nodes where the policy does not say it, a comma between: gang (a job's together), "
-        "default (one by one, as the stock kube-scheduler does), default:deadlock_timeout=SECONDS.",
+        help="Who places pods on nodes where the policy does not, comma-separated: gang (all pods of a job "
+        "together), default (one by one, as the stock kube-scheduler does), default:deadlock_timeout=SECONDS.",
     ),
 ]
+Seeds = Annotated[int, typer.Option(min=1, help="Runs of each policy, each with other noise and faults.")]
+Seed = Annotated[int, typer.Option(help="Seed of the first run, and of the arrivals.")]
 Arrivals = Annotated[
-    str, typer.Option(metavar="HOW", help="When jobs come: 0 (all at once), every:60, poisson:120 (seconds).")
+    str,
+    typer.Option(
+        metavar="HOW", help="When jobs arrive: 0 (all at once), every:60, poisson:120 (mean seconds)."
+    ),
+]
+Trace = Annotated[
+    str,
+    typer.Option(
+        metavar="[KIND:]FILE",
+        help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, thesis:.",
+    ),
+]
+JournalFile = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="The jobs of real runs instead of job files, at their real arrival times: a journal.db, or a COACH_HOME.",
+    ),
 ]
 Speeds = Annotated[
     str,
     typer.Option(
         metavar="MODEL|FILE:MODEL",
-        help="Measured speeds for jobs that no journal knows: a model of the table that comes with Coach, or of yours.",
+        help="Measured speeds for jobs that never ran: a model of the table that comes with Coach, or of your own.",
     ),
 ]
+EpochSeconds = Annotated[
+    float,
+    typer.Option(
+        min=0.001, help="Seconds of an epoch with one worker and one server, for jobs that never ran."
+    ),
+]
+Epochs = Annotated[float, typer.Option(min=1, help="Epochs to the target, for jobs that never ran.")]
+Assume = Annotated[
+    bool, typer.Option("--assume", help="Treat all jobs as if they never ran: read no journal.")
+]
+FunctionLost = Annotated[
+    float, typer.Option(min=0, help="Mean seconds of training until a function fails; 0: none fails.")
+]
+NodeLost = Annotated[
+    float,
+    typer.Option(min=0, help="Mean seconds until a node fails, for ten minutes on average; 0: none fails."),
+]
+Processes = Annotated[int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")]
 Figure = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="Where the figure goes (png, svg, pdf), or the word none. If not said: simulation.png here, "
-        "beside a table; none beside json and csv.",
+        help="File of the figure (png, svg, pdf), or the word none; by default simulation.png here with a table, "
+        "none with json and csv.",
     ),
 ]
 
@@ -67,52 +115,22 @@ def command(  # noqa: PLR0917 - they are options
     nodes: Nodes = "4x8",
     policy: Policies = "coach",
     placement: Placements = "gang",
-    seeds: Annotated[int, typer.Option(min=1, help="Runs of each policy, with other noise and faults.")] = 1,
-    seed: Annotated[int, typer.Option(help="The first of them; arrivals are drawn from it.")] = 1,
+    seeds: Seeds = 1,
+    seed: Seed = 1,
     arrivals: Arrivals = "0",
-    trace: Annotated[
-        str,
-        typer.Option(
-            metavar="[KIND:]FILE",
-            help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, thesis:.",
-        ),
-    ] = "",
-    journal: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="The jobs of real runs instead of job files: a journal.db, or a COACH_HOME; each comes when it came.",
-        ),
-    ] = None,
+    trace: Trace = "",
+    journal: JournalFile = None,
     speeds: Speeds = "resnet-50",
-    epoch_seconds: Annotated[
-        float,
-        typer.Option(
-            min=0.001, help="An epoch with one worker and one server, for jobs that no journal knows."
-        ),
-    ] = 10.0,
-    epochs: Annotated[
-        float, typer.Option(min=1, help="Epochs to the target, for jobs that no journal knows.")
-    ] = 20.0,
-    assume: Annotated[
-        bool, typer.Option("--assume", help="Do not look into the journals of real runs.")
-    ] = False,
-    function_lost: Annotated[
-        float, typer.Option(min=0, help="Mean seconds of training until a function dies; 0: none dies.")
-    ] = 0.0,
-    node_lost: Annotated[
-        float,
-        typer.Option(
-            min=0, help="Mean seconds until a node is lost, for ten minutes on average; 0: none is lost."
-        ),
-    ] = 0.0,
-    processes: Annotated[
-        int, typer.Option(min=0, help="Runs at the same time; 0: as many as there are cores.")
-    ] = 0,
+    epoch_seconds: EpochSeconds = 10.0,
+    epochs: Epochs = 20.0,
+    assume: Assume = False,
+    function_lost: FunctionLost = 0.0,
+    node_lost: NodeLost = 0.0,
+    processes: Processes = 0,
     figure: Figure = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Ask what would happen on any cluster, in virtual time.
+    """Compare policies on any cluster, in virtual time.
 
     Speeds and learning curves are those that the journals have of the same model and data; for jobs that never ran,
     those of --speeds, --epoch-seconds and --epochs. The answer is a table, and a figure in simulation.png.
@@ -121,60 +139,51 @@ def command(  # noqa: PLR0917 - they are options
     \b
     Examples:
       coach simulate jobs/*.yaml --nodes 10x32 --policy coach,drf,static:2x2
-      coach simulate jobs/*.yaml --nodes 3x8 --policy coach --placement gang,default
-      coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp --seeds 4
+      coach simulate jobs/*.yaml --nodes 3x8 --placement gang,default
+      coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
     """
     from coach.core.errors import UserError
     from coach.simulation.parallel import gather
 
-    names = [name.strip() for name in policy.split(",") if name.strip()]
-    asked = list(dict.fromkeys(name.strip() for name in placement.split(",") if name.strip()))
-    if not asked:
-        raise UserError("--placement needs a name: gang, default, or both with a comma between")
-    if not names or sum(map(bool, (files, trace, journal))) != 1:
+    policies, placements = _names(policy), _names(placement)
+    if not policies or sum(map(bool, (files, trace, journal))) != 1:
         raise UserError(
             "simulate needs job files, a --trace or a --journal, and at least one --policy; nothing was simulated"
         )
+    if not placements:
+        raise UserError("--placement needs a name: gang, default, or both with a comma between")
     cluster = parse_cluster(nodes)
-    until_node, until_function = node_lost or float("inf"), function_lost or float("inf")
+    faults = node_lost or math.inf, function_lost or math.inf
+    each = range(seed, seed + seeds)
     screen = console(stderr=True)
     if trace:
-        from coach.simulation.traces import replay
-
-        if asked != ["gang"]:
-            raise UserError(
-                f"--placement {placement} is for job files and --journal; a --trace is simulated with gang alone"
-            )
-        kinds = [(name, "gang") for name in names]
-
-        tasks: list[tuple[Any, tuple[Any, ...]]] = [
-            (replay, (trace, cluster, name, seed + number, (until_node, until_function)))
-            for name, _ in kinds
-            for number in range(seeds)
-        ]
+        tasks = _trace_tasks(trace, cluster, policies, placements, each, faults)
     else:
-        from coach.studies.simulation_inputs import distinct, lived, truths_of
-        from coach.studies.study import Question, answer, arrival_times, placements
-
-        kinds = [(name, one) for name in names for one in placements(name, asked)]
+        from coach.studies.simulation_inputs import lived, of_files
+        from coach.studies.study import Question, answer, arrival_times
+        from coach.studies.study import placements as placements_of
 
         if journal is not None:
             past = lived(journal)
-            jobs, truths, came, origins = past.jobs, past.truths, past.arrivals, past.origins
         else:
-            from coach.jobfiles.load import load_jobs
-
-            jobs = distinct([one.spec for one in load_jobs(files or [], check_files=False)])
-            truths, origins = truths_of(jobs, speeds, epoch_seconds, epochs, assume)
-            came = arrival_times(arrivals, len(jobs), seed)
-        for words, called in origins.items():
+            past = of_files(files or [], speeds, epoch_seconds, epochs, assume)
+            past = replace(past, arrivals=arrival_times(arrivals, len(past.jobs), seed))
+        for words, called in past.origins.items():
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
         question = Question(
-            tuple(jobs), tuple(truths), came, cluster, node_lost=until_node, function_lost=until_function
+            tuple(past.jobs),
+            tuple(past.truths),
+            past.arrivals,
+            cluster,
+            node_lost=faults[0],
+            function_lost=faults[1],
         )
         tasks = [
-            (answer, (question, name, seed + number, kind)) for name, kind in kinds for number in range(seeds)
+            (answer, (question, name, number, kind))
+            for name in policies
+            for kind in placements_of(name, placements)
+            for number in each
         ]
     with progress(len(tasks)) as advance:
         results, interrupted = gather(tasks, processes=processes or None, done=lambda *_: advance())
@@ -183,14 +192,37 @@ def command(  # noqa: PLR0917 - they are options
         if result is not None:
             by_label.setdefault(result.label, []).append(result)
     _show(by_label, output)
-    if figure is None:
-        figure = "simulation.png" if output is Format.TABLE else "none"
-    if by_label and figure != "none":
-        from coach.report.simulation_figure import plot_simulated
-
-        screen.print(f"figure: {plot_simulated(by_label, Path(figure))}", soft_wrap=True)
+    _draw(
+        by_label,
+        ("simulation.png" if output is Format.TABLE else "none") if figure is None else figure,
+        screen,
+    )
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _names(text: str) -> list[str]:
+    """The names between commas, each once."""
+    return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
+
+
+def _trace_tasks(  # noqa: PLR0917 - as the options give them
+    trace: str,
+    cluster: tuple[Node, ...],
+    policies: list[str],
+    placements: list[str],
+    seeds: range,
+    faults: tuple[float, float],
+) -> list[Task]:
+    """The runs of a trace, which knows no job files."""
+    from coach.core.errors import UserError
+    from coach.simulation.traces import replay
+
+    if placements != ["gang"]:
+        raise UserError(
+            f"--placement {','.join(placements)} is for job files and --journal; a --trace is simulated with gang alone"
+        )
+    return [(replay, (trace, cluster, name, seed, faults)) for name in policies for seed in seeds]
 
 
 def parse_cluster(text: str) -> tuple[Node, ...]:
@@ -234,56 +266,94 @@ def progress(total: int, words: str = "simulating") -> Any:
     return bar()
 
 
+def _draw(results: dict[str, list[Result]], file: str, screen: Console) -> None:
+    if results and file != "none":
+        from coach.report.simulation_figure import plot_simulated
+
+        screen.print(f"figure: {plot_simulated(results, Path(file))}", soft_wrap=True)
+
+
 def _show(results: dict[str, list[Result]], output: Format) -> None:
-    """The metrics of each policy and placement: means over its runs; better and worse against the first row."""
-    from coach.report import formatting
+    """The metrics of each policy and placement: means over its runs; better and worse against the first one."""
+    rows = _rows(results)
+    if output is Format.JSON:
+        print_json(rows)
+    elif output is Format.CSV:
+        print_csv(list(rows[0]) if rows else ["policy", "placement"], rows)
+    elif rows:
+        screen = console()
+        _compare(screen, dict(zip(results, rows, strict=True)))
+        for label, runs in results.items():
+            ends = Counter(reason for run in runs for reason in (run.reasons or {}).values())
+            if ends.keys() - {"TargetReached"}:
+                counts = ", ".join(f"{count} {reason}" for reason, count in ends.most_common())
+                screen.print(f"{label}: of {ends.total()} jobs in all runs: {counts}", soft_wrap=True)
+
+
+def _rows(results: dict[str, list[Result]]) -> list[dict[str, Any]]:
     from coach.simulation.metrics import beside, mean_of, measure
 
     rows: list[dict[str, Any]] = []
     first = next(iter(results.values()), [])
     for runs in results.values():
         measured = [measure(run) for run in runs]
-        row: dict[str, Any] = {
-            "policy": runs[0].policy,
-            "placement": runs[0].placement,
-            "runs": len(runs),
-        }
-        for name in fields(measured[0]):
-            value = mean_of(measured, name)
-            row[name] = None if math.isnan(value) else value
+        means = {name: mean_of(measured, name) for name in fields(measured[0])}
         pairs = [beside(run, base) for run in runs for base in first if base.seed == run.seed]
-        row["jobs_better"] = sum(pair.better for pair in pairs) / len(pairs) if pairs else None
-        row["jobs_worse"] = sum(pair.worse for pair in pairs) / len(pairs) if pairs else None
-        rows.append(row)
-    if output is Format.JSON:
-        print_json(rows)
-    elif output is Format.CSV:
-        print_csv(list(rows[0]) if rows else ["policy", "placement"], rows)
-    else:
-        moved = any(row["migrations"] for row in rows)
-        placed = any(row["placement"].startswith("default") for row in rows)
-        right = "right"
-        made = table(
-            "POLICY", *([("PLACEMENT", "wrap")] if placed else []),
-            ("REACHED", right), ("MEAN S", right), ("P50 S", right), ("P95 S", right), ("ALL S", right),
-            ("SLOWED", right), ("CPU", right), ("CHANGED", right), ("TAKEN OFF", right),
-            *([("MOVED", right)] if moved else []), ("COST", right), ("BETTER/WORSE", right),
-        )  # fmt: skip
-        for row in rows:
-            made.add_row(
-                row["policy"], *([row["placement"]] if placed else []),
-                f"{formatting.number(row['reached'])}/{formatting.number(row['jobs'])}",
-                *(formatting.number(row[name], 4) for name in
-                  ("completion_mean", "completion_p50", "completion_p95", "makespan")),
-                formatting.number(row["slowdown_mean"]), formatting.percent(row["cpu_used"] or 0.0),
-                formatting.number(row["resizes"]), formatting.number(row["preemptions"]),
-                *([formatting.number(row["migrations"])] if moved else []), formatting.amount(row["money"]),
-                f"{formatting.number(row['jobs_better'])}/{formatting.number(row['jobs_worse'])}",
-            )  # fmt: skip
-        screen = console()
+        rows.append(
+            {
+                "policy": runs[0].policy,
+                "placement": runs[0].placement,
+                "runs": len(runs),
+                **{name: None if math.isnan(value) else value for name, value in means.items()},
+                "jobs_better": sum(pair.better for pair in pairs) / len(pairs) if pairs else None,
+                "jobs_worse": sum(pair.worse for pair in pairs) / len(pairs) if pairs else None,
+            }
+        )
+    return rows
+
+
+def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
+    """A line for each measure and a column for each policy, in as many tables as the width needs.
+
+    Jobs are sooner and later than under the first policy.
+    """
+    columns = {label: _cells(row) for label, row in rows.items()}
+    if not any(row["migrations"] for row in rows.values()):
+        columns = {
+            label: {k: v for k, v in cells.items() if k != "migrations"} for label, cells in columns.items()
+        }
+    measures = list(next(iter(columns.values())))
+    widths = {label: max(map(cell_len, [label, *cells.values()])) + 2 for label, cells in columns.items()}
+    left = list(columns)
+    while left:
+        room = screen.width - max(map(cell_len, measures))
+        here = [left.pop(0)]
+        while left and sum(widths[label] for label in [*here, left[0]]) <= room:
+            here.append(left.pop(0))
+        made = table("POLICY", *((label, "right") for label in here))
+        for measure in measures:
+            made.add_row(measure, *(columns[label][measure] for label in here))
         screen.print(made)
-        for label, runs in results.items():
-            ends = Counter(reason for run in runs for reason in (run.reasons or {}).values())
-            if ends.keys() - {"TargetReached"}:
-                told = ", ".join(f"{count} {reason}" for reason, count in ends.most_common())
-                screen.print(f"{label}: of {ends.total()} jobs in all runs: {told}", soft_wrap=True)
+        if left:
+            screen.print()
+
+
+def _cells(row: dict[str, Any]) -> dict[str, str]:
+    """Measures in words, and their values."""
+    from coach.report import formatting
+
+    return {
+        "jobs at their target": f"{formatting.number(row['reached'])} of {formatting.number(row['jobs'])}",
+        "completion time, mean s": formatting.number(row["completion_mean"], 4),
+        "  median s": formatting.number(row["completion_p50"], 4),
+        "  95th percentile s": formatting.number(row["completion_p95"], 4),
+        "makespan s": formatting.number(row["makespan"], 4),
+        "slowdown, mean": formatting.number(row["slowdown_mean"]),
+        "CPU used": formatting.percent(row["cpu_used"] or 0.0),
+        "resizes": formatting.number(row["resizes"]),
+        "preemptions": formatting.number(row["preemptions"]),
+        "migrations": formatting.number(row["migrations"]),
+        "cost": formatting.amount(row["money"]),
+        "jobs sooner than first": formatting.number(row["jobs_better"]),
+        "jobs later than first": formatting.number(row["jobs_worse"]),
+    }
