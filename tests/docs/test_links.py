@@ -8,8 +8,8 @@ from tests.docs.pages import PAGES, ROOT, tracked
 
 MARKDOWN = tracked("*.md")
 FOLDERS = "benchmarks|coach|deploy|docs|functions|jobs|results|scheduler-plugins|scripts|tests"
-#: What looks like a path in this repository and is none: labels of pods, and what is written on demand.
-NOT_FILES = {"coach/job", "coach/role", "coach/index", "results/quick"}
+#: What looks like a path in this repository and is none: it is written on demand.
+NOT_FILES = {"results/quick"}
 
 
 def anchors(text: str) -> set[str]:

@@ -107,14 +107,9 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "
         f"{formatting.rest(left)} left",
         "prices": job.spec.price_book.name,
-<<<<<<< ours
         "time": f"{formatting.duration(row.seconds)} held, "
         f"{formatting.duration(row.training_seconds)} training and evaluating",
-        "outside training": outside_words(epochs),
-=======
-        "time": f"{formatting.duration(row.seconds)} held, {formatting.duration(row.training_seconds)} training and evaluating",
         "overhead": outside_words(epochs),
->>>>>>> theirs
         "predicted / real": _predicted(row),
         "submitted": formatting.moment(job.submitted_at),
         "started": formatting.moment(job.started_at),

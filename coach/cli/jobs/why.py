@@ -11,13 +11,8 @@ from coach.cli.options import JobName
 def command(job: JobName, output: Output = Format.TABLE) -> None:
     """Explain why a job waits, or has the workers and servers it has.
 
-<<<<<<< ours
-    The last decision step by step, who is before it and holds what, what other allocations would bring and cost
-    and why each was refused, when it should be done, and its money.
-=======
-    Shows the last decision step by step, the jobs before it in the queue, the effect of one worker or server more or
-    less, the predicted end, and the money.
->>>>>>> theirs
+    Shows the last decision step by step, the jobs before it in the queue, what other allocations would bring and
+    cost and why each was refused, the predicted end, and the money.
 
     Example: coach why lenet-digits
     """

@@ -35,13 +35,9 @@ Nodes = Annotated[
 Policies = Annotated[
     str,
     typer.Option(
-<<<<<<< ours
         "--policy",
         metavar="NAMES",
-        help="Policies to compare, a comma between; see docs/reference/policies.md",
-=======
-        "--policy", metavar="NAMES", help="Policies to compare, comma-separated; see docs/policies.md."
->>>>>>> theirs
+        help="Policies to compare, comma-separated; see docs/reference/policies.md.",
     ),
 ]
 Placements = Annotated[
