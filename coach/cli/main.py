@@ -27,6 +27,7 @@ from coach.cli.jobs import (
     run,
     show,
     submit,
+    suspend,
     validate,
     why,
 )
@@ -50,7 +51,7 @@ app = typer.Typer(
 )
 #: In the order of the help: running jobs, looking at them, files, figures, the rest.
 COMMANDS = (
-    *(run, serve, submit, resume, cancel),
+    *(run, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs),
     *(simulate, experiment),
     *(plan, validate, convert, deploy),

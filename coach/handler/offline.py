@@ -48,7 +48,7 @@ class NullPlatform:
 
 
 def cancel(journal: Journal, names: Sequence[str]) -> None:
-    """End jobs of a journal for good. Other jobs that were left in the middle count as interrupted."""
+    """End jobs of a journal for good. Other jobs that were left in the middle count as suspended."""
     asyncio.run(_cancel(journal, names))
 
 

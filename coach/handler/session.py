@@ -1,7 +1,7 @@
 """One handler in the foreground: what `coach run` does, without showing anything.
 
 It chooses names and a journal, goes on with what was left in the middle, submits the rest, and waits until every job
-has ended or was interrupted. Signals stop it in three steps: at the checkpoint of the running epochs, at once, and
+has ended or was suspended. Signals stop it in three steps: at the checkpoint of the running epochs, at once, and
 without waiting for anything. All but the last leave a settled journal; after each of them the jobs can be resumed.
 """
 
@@ -78,7 +78,7 @@ class Session(Foreground):
         return self.handler.now() if self.handler else Clock().now()
 
     def run(self) -> int:
-        """Until all jobs have ended or are interrupted. Raises CoachError where it cannot start or go on.
+        """Until all jobs have ended or are suspended. Raises CoachError where it cannot start or go on.
 
         ServiceRunsError: a service has the state folder, and the jobs should go there.
         """
@@ -170,7 +170,7 @@ def _common_journal(chosen: Sequence[Chosen]) -> Path | None:
 
 
 def suspend_orphans(journal: Journal) -> None:
-    """Jobs whose handler died without a word count as interrupted, so that only those asked for go on.
+    """Jobs whose handler died without a word count as suspended, so that only those asked for go on.
 
     Their users did not stop them: a service that starts goes on with them.
     """

@@ -84,7 +84,7 @@ class Client:
 
     def suspend(self, name: str, *, now: bool) -> dict[str, Any]:
         """Stop a job so that it can be resumed."""
-        return self._ask("POST", f"/jobs/{name}/interrupt", json={"now": now})
+        return self._ask("POST", f"/jobs/{name}/suspend", json={"now": now})
 
     def _ask(self, method: str, path: str, *, wait: float = 0.0, **more: Any) -> dict[str, Any]:
         try:

@@ -57,7 +57,7 @@ class Joined(Foreground):
         return self._offset + time.monotonic()
 
     def run(self) -> int:
-        """Until all jobs have ended or are interrupted; the exit code. Raises CoachError."""
+        """Until all jobs have ended or are suspended; the exit code. Raises CoachError."""
         return self._run(self._main)
 
     async def _main(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import metadata
@@ -233,7 +234,7 @@ async def log_text(
 
 @jobs.post("", status_code=201, responses=may_answer(413, 422, 503))
 async def submit(context: InContext, submission: schemas.Submission) -> schemas.Submitted:
-    """Take on the jobs of job files, all or none. A job that was interrupted goes on when its file comes again."""
+    """Take on the jobs of job files, all or none. A job that was suspended goes on when its file comes again."""
     seq = context.service.reader.last_seq()
     files = [(Path(file.path), file.text.encode()) for file in submission.files]
     taken = await context.service.submit(files, submission.policy)
@@ -247,7 +248,7 @@ async def cancel(context: InContext, name: Name) -> JobRow:
     return await context.service.cancel(name)
 
 
-@jobs.post("/{name}/interrupt", responses=may_answer(404, 413, 422))
+@jobs.post("/{name}/suspend", responses=may_answer(404, 413, 422))
 async def suspend(context: InContext, name: Name, suspension: schemas.Suspension) -> JobRow:
     """Stop a job so that it can be resumed. One that has stopped, or ended, stays as it is."""
     await context.service.suspend([name], now=suspension.now)
@@ -269,7 +270,8 @@ async def resume(context: InContext, name: Name, resumption: schemas.Resumption)
 @moved.get("/records")
 async def redirect(request: Request) -> Response:
     """Say where it is now. The method and the body stay the same."""
-    answer = RedirectResponse(request.url.replace(scheme="", netloc="", path=API + request.url.path), 308)
+    path = re.sub("/interrupt$", "/suspend", API + request.url.path)
+    answer = RedirectResponse(request.url.replace(scheme="", netloc="", path=path), 308)
     answer.headers["Deprecation"] = DEPRECATED
     answer.headers["Link"] = f'<{answer.headers["Location"]}>; rel="successor-version"'
     return answer

@@ -110,7 +110,7 @@ class JobList(BaseModel):
 
 
 class TakenJob(BaseModel):
-    """A job of a submission: a new one (`note`: why under another name), or an interrupted one that goes on."""
+    """A job of a submission: a new one (`note`: why under another name), or a suspended one that goes on."""
 
     job: JobRow
     went_on: bool

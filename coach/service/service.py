@@ -41,7 +41,7 @@ class StoppingError(CoachError):
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """What became of a job of a file: a new one (`note`: why under another name), or an interrupted one goes on."""
+    """What became of a job of a file: a new one (`note`: why under another name), or a suspended one goes on."""
 
     row: JobRow
     went_on: bool

@@ -35,7 +35,7 @@ PAGES = [
     ("GET", "/jobs/a/logs"),
     ("GET", "/jobs/a/logs/a-worker-0"),
     ("POST", "/jobs/a/cancel"),
-    ("POST", "/jobs/a/interrupt"),
+    ("POST", "/jobs/a/suspend"),
     ("POST", "/jobs/a/resume"),
     ("GET", "/records"),
     ("GET", "/cluster"),
@@ -289,9 +289,9 @@ def test_a_stopped_job_goes_on_where_it_was(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a", maxEpochs=30, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 2)
-        await api.post("/jobs/a/interrupt", {"now": False})
+        await api.post("/jobs/a/suspend", {"now": False})
         stopped = await api.until("a", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
-        await api.post("/jobs/a/interrupt", {"now": True})  # it stays as it is
+        await api.post("/jobs/a/suspend", {"now": True})  # it stays as it is
         row = await api.post("/jobs/a/resume", {})
         assert row["state"] != "Suspended"
         ended = await api.ended("a")
@@ -307,7 +307,7 @@ def test_submitting_the_file_of_a_stopped_job_again_goes_on_with_it(home: StateD
     async def body(api: Api) -> None:
         await api.submit("a", maxEpochs=30, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 1)
-        await api.post("/jobs/a/interrupt", {"now": True})
+        await api.post("/jobs/a/suspend", {"now": True})
         await api.until("a", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
         (taken,) = (await api.submit("a", maxEpochs=30, **ENDLESS))["jobs"]
         assert (taken["job"]["name"], taken["went_on"]) == ("a", True)
@@ -395,7 +395,7 @@ def test_the_next_service_goes_on_with_what_no_user_stopped(home: StateDirectory
                 name, maxEpochs=3 if name == "ended" else 40, **ENDLESS, workers={"min": 1, "max": 1}
             )
         await api.ended("ended")
-        await api.post("/jobs/stopped/interrupt", {"now": True})
+        await api.post("/jobs/stopped/suspend", {"now": True})
         await api.until("stopped", lambda row: row["reason"] == "Suspended" and row["reserved"] == 0)
         await api.service.suspend(["running"], now=True, by_user=False)  # what a service does at its end
         await api.until("running", lambda row: row["reason"] == "HandlerStopped")

@@ -342,6 +342,25 @@ def test_commands_do_their_work_through_the_service(home: StateDirectory, tmp_pa
         service.end()
 
 
+def test_a_suspended_job_costs_nothing_and_is_resumed(
+    home: StateDirectory, tmp_path: Path, job: Path
+) -> None:
+    with served(tmp_path) as service:
+        assert coach("submit", str(job))[0] == 0
+        until(lambda: rows()["job"]["epoch"] >= 1)
+        code, out, _ = coach("suspend", "job")
+        assert code == 0 and "coach resume job" in out
+        until(lambda: rows()["job"]["reason"] == "Suspended" and rows()["job"]["reserved"] == 0)
+        before = rows()["job"]["spent"]
+        assert coach("suspend", "job", "--now")[1].startswith("job is suspended")
+        assert rows()["job"]["spent"] == before
+        assert coach("resume", "job")[0] == 0
+        until(lambda: rows()["job"]["state"] == "Training")
+        service.end()
+    code, _, err = coach("suspend", "job")
+    assert code == 2 and "does not run; continue it with: coach resume job" in err
+
+
 def test_the_mistakes_of_a_file_are_told_by_the_service_as_by_run(
     home: StateDirectory, tmp_path: Path, job: Path
 ) -> None:

@@ -1,0 +1,48 @@
+"""`coach suspend`."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+
+def command(
+    jobs: Annotated[
+        list[str], typer.Argument(metavar="JOB", help="Names of jobs, as `coach ps` shows them.")
+    ],
+    now: Annotated[
+        bool, typer.Option("--now", help="Stop at once; what the running epoch trained so far is lost.")
+    ] = False,
+) -> None:
+    """Stop jobs of the service at the end of their running epochs.
+
+    They give their workers and servers back, cost nothing from then on, and continue from their checkpoint with
+    `coach resume`. A job of a `coach run` stops with Ctrl-C in its terminal.
+
+    Example: coach suspend lenet-digits
+    """
+    from coach.cli.job_lookup import find_all, past_jobs
+    from coach.core.errors import UserError
+    from coach.core.jobs.reasons import RESUMABLE
+    from coach.handler import endpoint
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.service.client import service_of
+
+    home = StateDirectory.default()
+    chosen = find_all(past_jobs(home), jobs)
+    served = home.journal(1) if endpoint.find(home) else None
+    for stored in chosen:
+        name = stored.job.name
+        if stored.job.ended:
+            raise UserError(f"{name} has ended already: {stored.job.state.value}; nothing was suspended")
+        if stored.journal != served:
+            if stored.held:
+                raise UserError(f"a `coach run` has {name}: stop it there with Ctrl-C; nothing was suspended")
+            raise UserError(f"{name} does not run; continue it with: coach resume {name}")
+    with service_of(home) as client:
+        for stored in chosen:
+            row = client.suspend(stored.job.name, now=now)
+            done = row["reason"] in {reason.value for reason in RESUMABLE}
+            when = "is suspended" if done else "stops now" if now else "stops when its epoch ends"
+            typer.echo(f"{stored.job.name} {when}; continue it with: coach resume {stored.job.name}")
