@@ -51,7 +51,7 @@ def test_looking_at_a_job_with_fitted_models_imports_nothing_slow(
     with served(tmp_path, "0", "0.2"), service_of(home) as client:
         client.submit([file])
         found = client.wait_for("a", 0, 20)
-        while found["job"]["real_epochs"] < 3:
+        while found["job"]["full_epochs"] < 3:
             found = client.wait_for("a", found["seq"], 20)
         table, code = imported("ps")
         assert ("Training" in table, code) == (True, "0")

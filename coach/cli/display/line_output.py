@@ -17,7 +17,7 @@ from coach.report.history import EventFormatter
 
 
 class Lines:
-    """A watcher of a session (see coach.handler.interactive_run.Watcher)."""
+    """A watcher of a session (see coach.handler.interactive_run.RunObserver)."""
 
     def __init__(
         self, console: Console, jobs: Callable[[], dict[str, Job]], now: Callable[[], float] = time.time

@@ -35,7 +35,7 @@ HINTS = (
 
 
 class LiveView:
-    """A watcher of a session (see coach.handler.interactive_run.Watcher)."""
+    """A watcher of a session (see coach.handler.interactive_run.RunObserver)."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
