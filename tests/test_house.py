@@ -42,8 +42,10 @@ OLD = {
     r"(?:LEAST|MOST)_[A-Z]\w*": "MIN_, MAX_",
     r"coach/(?:job|role|index)": "coach.dev/job, coach.dev/role, coach.dev/index",
     r"coach\.core\.(?:scene|nodes|reducer|budget)": "coach.core.lifecycle, coach.core.money",
-    r"coach\.core\.jobs\.(?:spec|parts|means|fields|units|life|late|times|fits|patience|ending|view)": "coach.core.spec, lifecycle",
-    r"coach\.simulation\.(?:driver|floor|record|ended|belief|truth|whatif|kept|beside|experiments?)": "studies, research",
+    r"coach\.core\.jobs\.(?:spec|parts|means|fields|units)": "coach.core.spec",
+    r"coach\.core\.jobs\.(?:life|late|times|fits|patience|ending|view)": "coach.core.lifecycle",
+    r"coach\.simulation\.(?:driver|floor|record|ended|belief|truth)": "coach.simulation.engine, dynamics",
+    r"coach\.simulation\.(?:whatif|kept|beside|experiments?)": "coach.studies, coach.research",
     r"coach\.report\.(?:words|together|replay|simulated)": "coach.report.formatting, accounting, ...",
     r"coach\.service\.(?:also|answers|stories|joined|guard|listening|checks)": "coach.service.schemas, ...",
 }
