@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
 from rich.console import Console
@@ -15,7 +16,9 @@ from coach.core.cluster import Node
 from coach.core.jobs.reasons import REASON_INFO, Reason, State
 from coach.core.spec.job import TrainingJob
 from coach.report import formatting
-from coach.report.status import JobRow
+
+if TYPE_CHECKING:
+    from coach.report.status import JobRow
 
 #: Columns between two columns of a table.
 GAP = 2

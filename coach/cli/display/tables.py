@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from rich.table import Table
 from rich.text import Text
@@ -12,7 +13,9 @@ from coach.core.estimation.interval import Interval
 from coach.core.jobs.reasons import REASON_INFO, Reason, State
 from coach.core.money import to_money
 from coach.report import formatting
-from coach.report.status import EpochRow, JobRow
+
+if TYPE_CHECKING:
+    from coach.report.status import EpochRow, JobRow
 
 #: Colours of states; they only underline what the words say.
 STATE_STYLE = {
