@@ -20,7 +20,9 @@ from coach.core.policies.best_effort import BestEffort
 from coach.core.policies.preemption import Rule, Running, choose, scores
 from coach.core.policies.tasks import weights
 
-CASES = yaml.safe_load((Path(__file__).parents[2] / "conformance" / "preempt.yaml").read_text())["cases"]
+CASES = yaml.load((Path(__file__).parents[2] / "conformance/preempt.yaml").read_text(), yaml.CSafeLoader)[
+    "cases"
+]
 
 
 def resources(raw: dict[str, Any]) -> Resources:
