@@ -1,3 +1,4 @@
+<<<<<<< ours
 # make setup   both environments and the digits (every other target does it by itself)
 # make demo    one real job to its target, table and figures at the end
 # make test    everything that can be tested on this machine
@@ -5,19 +6,35 @@
 # make fuzz    SECONDS=60: job files against the parser, guided by its coverage
 # make wheel   dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
 # make check   lint, types, import contracts; gofmt, vet and staticcheck where Go is
+=======
+# make setup       both environments and the digits (every other target does it by itself)
+# make demo        one real job to its target, table and figures at the end
+# make test        what must pass before anything lands, in 8 minutes on 2 cores; the same cases in every run
+# make test-quick  the inner loop: about a minute
+# make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
+# make all-tests   every test there is, in 100 minutes on 2 cores: goes on where it was stopped; results/all-tests.md
+# make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
+# make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
+# make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
+#                  what fails is kept in tests/counterexamples, where every later run begins with it
+# make wheel       dist/: installed anywhere, it runs jobs too (docs/operations.md)
+# make check       lint, types, import contracts; gofmt, vet and staticcheck where Go is
+>>>>>>> theirs
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-python test-go chaos fuzz wheel check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup data demo test test-quick test-logic test-processes test-root test-go test-go-race all-tests soak chaos fuzz wheel check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
 export UV_LINK_MODE := copy
+# Python keeps what it has compiled: without it every process that a test starts would compile NumPy, SciPy, MXNet again.
+unexport PYTHONDONTWRITEBYTECODE
 COACH := .venv/bin/coach
 PYTEST := .venv/bin/python -m pytest
 
 help:
-	@sed -n 's/^# make/make/p' Makefile
+	@sed -n '1,/^SHELL/ s/^# \(make\|    \)/\1/p' Makefile
 
 setup: .venv/.ready .venv-functions/.ready
 
@@ -64,15 +81,40 @@ recording: setup data
 bench: setup data
 	@.venv/bin/python -m benchmarks.training.one_machine
 
-test: test-python test-go
+# Two halves at once, each in its own fixed order; a line says which half it is of. Processes that train have theirs to
+# themselves, so that they do not starve one another.
+TEST = $(PYTEST) -q tests -m '$(1)' | sed -u 's/^/$(2) | /'
+test: setup data
+	@$(MAKE) --no-print-directory -j2 test-logic test-processes test-go
+	@echo 'Not run here: make test-root (needs root and iproute2, util-linux, procps), make all-tests (takes longer).'
 
-test-python: setup data
-	@$(PYTEST) tests
+test-quick: setup data
+	@$(call TEST,quick and not root,quick)
+
+test-logic: setup data
+	@$(call TEST,not processes and not full and not root,logic)
+
+test-processes: setup data
+	@$(call TEST,processes and not full and not root,processes)
+
+test-root: setup data
+	@$(PYTEST) -q tests -m root
+
+# Strings hash alike in every run: sets have one order.
+test-quick test-logic test-processes test-root: export PYTHONHASHSEED := 0
+
+all-tests: setup data
+	@.venv/bin/python scripts/test_record.py all
+
+RUNS := 5
+soak: setup data
+	@.venv/bin/python scripts/test_record.py soak $(RUNS)
 
 # Go parts run where Go is; COACH_REQUIRE_ALL=1 makes their absence a failure.
 test-go: GO_TARGETS := test integration
+test-go-race: GO_TARGETS := race
 check-go: GO_TARGETS := check
-test-go check-go:
+test-go test-go-race check-go:
 	@if command -v go >/dev/null; then $(MAKE) --no-print-directory -C scheduler-plugins $(GO_TARGETS); \
 	elif [ "$${COACH_REQUIRE_ALL:-}" = 1 ]; then echo "$@: no Go on this machine" >&2; exit 1; \
 	else echo "$@: skipped, no Go on this machine"; fi
@@ -87,7 +129,10 @@ SECONDS := 60
 fuzz: setup
 	@$(UV) pip install --quiet --python .venv/bin/python atheris==3.1.0
 	@mkdir -p .cache/fuzz && cp jobs/*.yaml .cache/fuzz
-	@.venv/bin/python -m tests.jobfiles.coverage_guided .cache/fuzz -max_total_time=$(SECONDS) -max_len=4096 -artifact_prefix=.cache/fuzz-
+	@status=0; \
+	$(PYTEST) -q tests -m 'hypothesis and not root' --hypothesis-profile=fuzz -p tests.fuzz --fuzz-seconds $(SECONDS) || status=$$?; \
+	.venv/bin/python -m tests.jobfiles.coverage_guided .cache/fuzz -max_total_time=$(SECONDS) -max_len=4096 || status=$$?; \
+	exit $$status
 
 wheel: setup
 	@.venv/bin/python -m hatchling build -t wheel -d dist

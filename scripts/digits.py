@@ -78,7 +78,7 @@ def _sha256(path: Path) -> str:
 
 
 def _fail(message: str) -> int:
-    print(f"digits: {message}", file=sys.stderr)  # noqa: T201
+    print(f"digits: {message}", file=sys.stderr)
     return 1
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Generator
 from pathlib import Path
 
 import pytest
@@ -25,13 +26,17 @@ settings.register_profile("fuzz", settings.get_profile("patient"), database=foun
 settings.load_profile("fixed")
 
 
-@pytest.hookimpl(trylast=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Every property draws the same cases in every run, but for a search.
+@pytest.hookimpl(wrapper=True)
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
+    """Each test is of one tier, and every property draws the same cases in every run, but for a search.
 
     Hypothesis's own `derandomize` and `seed` would not do: both forbid the database, and cases would still follow from
     the constants in all modules imported so far.
     """
+    for item in items:
+        if not any(item.get_closest_marker(tier) for tier in ("standard", "full")):
+            item.add_marker("quick")
+    yield
     fixed = settings.get_current_profile_name() == "fixed"
     if fixed:
         providers._get_local_constants = Constants

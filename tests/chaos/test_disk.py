@@ -22,7 +22,12 @@ from tests.chaos.runs import ROOT
 from tests.chaos.stage import PATIENCE, faults, job_file
 from tests.required import small_disk
 
-pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(600)]
+pytestmark = [
+    pytest.mark.root,
+    pytest.mark.mxnet,
+    pytest.mark.usefixtures("functions"),
+    pytest.mark.timeout(600),
+]
 
 
 @pytest.fixture

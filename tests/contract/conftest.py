@@ -1,6 +1,5 @@
 """Fixtures of the contract suite: the engines, and one running function for all cases with equal settings."""
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -8,25 +7,24 @@ import pytest
 
 from tests.contract import table
 from tests.contract.engine import FUNCTIONS_PYTHON, HOST, NUCLIO, SPARE, Engine, Running, real_missing
+from tests.required import missing
 
 
 @pytest.fixture(scope="session", autouse=True)
 def functions_python() -> None:
     """Functions need a Python with nuclio_sdk; without one the suite cannot run."""
     if not FUNCTIONS_PYTHON.exists():
-        message = f"{FUNCTIONS_PYTHON} does not exist: make the functions' environment, or set COACH_FUNCTIONS_PYTHON"
-        if os.environ.get("COACH_REQUIRE_ALL") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
+        missing(
+            f"{FUNCTIONS_PYTHON} does not exist: make the functions' environment, or set COACH_FUNCTIONS_PYTHON"
+        )
 
 
 @pytest.fixture(scope="session", params=[HOST, SPARE, NUCLIO], ids=lambda engine: engine.name)
 def engine(request: pytest.FixtureRequest) -> Engine:
     """Coach's host always; Nuclio's processor, which no registry has, only where it was given."""
     chosen: Engine = request.param
-    missing = real_missing() if chosen.real else None
-    if missing:
-        pytest.skip(missing)
+    if chosen.real and (absent := real_missing()):
+        pytest.skip(absent)
     return chosen
 
 

@@ -126,5 +126,5 @@ def test_a_group_trains_stays_formed_and_grows_under_the_real_processor(tmp_path
         two = asyncio.run(run(second, addresses))
         third = after(second, two, "real.3", group="real.g2", allocation=Allocation(2, 1), pods=tuple(pods))
         three = asyncio.run(run(third, addresses))
-    assert one.form_seconds > 0 and two.form_seconds < 0.001 and three.form_seconds > 0
+    assert two.form_seconds < min(one.form_seconds, three.form_seconds)
     assert one.loss > two.loss > three.loss

@@ -57,6 +57,7 @@ def fill(place: Path) -> Path:
     return filler
 
 
+@pytest.mark.root
 def test_a_disk_that_is_full_ends_the_handler_with_a_clear_error_and_the_job_goes_on_when_there_is_room(
     disk: Path, tmp_path: Path
 ) -> None:
@@ -90,6 +91,7 @@ def test_a_disk_that_is_full_ends_the_handler_with_a_clear_error_and_the_job_goe
     assert after.ledger.spent == sum(after.charges.values())
 
 
+@pytest.mark.root
 def test_a_snapshot_that_finds_no_room_is_done_without(
     disk: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -2,6 +2,7 @@
 
 import copy
 import json
+from pathlib import Path
 
 import jsonschema
 import pytest
@@ -14,6 +15,8 @@ from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, read_jobs
 from coach.jobfiles.schema import job_schema, lookup, tree
 
+#: Job files that `make fuzz` found.
+FOUND = Path(__file__).parents[1] / "counterexamples/job-files"
 GOOD = {
     "apiVersion": "coach.dev/v1alpha1",
     "kind": "TrainingJob",
@@ -168,7 +171,7 @@ def test_any_document(value):
         st.sampled_from(["model.py", "../x", "/dev/null", "\u00e9", "a" * 300, ".", "~", "%2e"]), min_size=1
     )
 )
-@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(deadline=None, suppress_health_check=list(HealthCheck))
 def test_any_path(tmp_path, parts):
     document = copy.deepcopy(GOOD)
     document["spec"]["model"]["file"] = "/".join(parts)[:2000]
@@ -182,6 +185,11 @@ def test_any_path(tmp_path, parts):
             assert all(str(problem).isprintable() for problem in error.problems)
         else:
             assert loaded.spec.spec.model.file.startswith("file:///")
+
+
+def test_files_that_a_search_found():
+    for file in sorted(FOUND.glob("*")):
+        answer(file.read_bytes())
 
 
 def test_every_field_can_be_looked_up():

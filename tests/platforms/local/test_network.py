@@ -23,6 +23,7 @@ from coach.platforms.local.network import Bandwidth, Network
 from tests.contract.engine import FUNCTIONS_PYTHON
 from tests.contract.test_launch import ask, function, start
 from tests.platforms.local.test_platform import ended, gone, handler_on, job, submit
+from tests.required import missing
 
 __all__ = ["function"]  # a fixture
 
@@ -32,16 +33,12 @@ SOON = 20.0
 
 @pytest.fixture
 def root() -> None:
-    """Skips where no namespaces can be made; where root and the programs are there, that is a failure."""
-    missing = [program for program in network.PROGRAMS if shutil.which(program) is None]
-    if os.geteuid() != 0 or missing:
-        pytest.skip("needs root, and the programs " + ", ".join(network.PROGRAMS))
+    """Skips where no namespaces can be made."""
+    if os.geteuid() != 0 or any(shutil.which(program) is None for program in network.PROGRAMS):
+        missing("needs root, and the programs " + ", ".join(network.PROGRAMS))
     allowed = subprocess.run(["unshare", "--net", "true"], check=False, capture_output=True, text=True)
     if allowed.returncode:
-        message = f"root, but no network namespaces: {allowed.stderr.strip()}"
-        if os.environ.get("COACH_REQUIRE_ALL") == "1":
-            pytest.fail(message)
-        pytest.skip(message)
+        missing(f"root, but no network namespaces: {allowed.stderr.strip()}")
 
 
 def links() -> list[str]:
@@ -155,6 +152,7 @@ async def throughput(there: tuple[str, ...], address: str, here: tuple[str, ...]
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.root
 def test_between_nodes_passes_what_the_limit_allows_and_within_a_node_more(root):
     limit = Bandwidth.parse("80mbit")
 
@@ -188,6 +186,7 @@ def namespace_of(pid: int | str) -> int:
 
 @pytest.mark.timeout(120)
 @pytest.mark.parametrize("wanted", [1, 0], ids=["of a spare", "of its own"])
+@pytest.mark.root
 def test_a_host_and_its_function_live_in_the_network_of_their_node(root, function, tmp_path, wanted):
     async def main():
         nodes = parse_nodes("2x1")
@@ -224,6 +223,7 @@ def test_a_network_that_is_not_there_is_said(function):
 
 @pytest.mark.mxnet
 @pytest.mark.timeout(240)
+@pytest.mark.root
 def test_a_group_over_two_nodes_trains_through_the_limited_network(root, tmp_path):
     resources = {
         "scheduler": {"cpu": "10m", "memory": "300Mi"},
@@ -267,6 +267,7 @@ asyncio.run(main())
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.root
 def test_nothing_is_left_of_a_network_whose_handler_was_killed(root):
     async def main():
         script = SCRIPT.format(root=str(Path(__file__).parents[3]))
@@ -290,6 +291,7 @@ def test_nothing_is_left_of_a_network_whose_handler_was_killed(root):
 
 
 @pytest.mark.timeout(120)
+@pytest.mark.root
 def test_two_networks_at_once_have_different_addresses(root):
     async def main():
         nodes = parse_nodes("1x1")
@@ -309,6 +311,7 @@ def test_two_networks_at_once_have_different_addresses(root):
     assert gone(links, SOON)
 
 
+@pytest.mark.root
 def test_a_program_that_fails_is_named_with_what_it_said(root):
     with pytest.raises(CoachError, match="`ip link delete coach-none` failed"):
         asyncio.run(network._run("ip", "link", "delete", "coach-none"))

@@ -249,7 +249,8 @@ def test_a_group_that_does_not_change_stays_formed(tmp_path):
     finished = asyncio.run(main())
     assert finished.groups == 1
     assert {epoch.kind for epoch in finished.epochs} == {EpochKind.FULL}
-    assert all(epoch.report.form_seconds < 0.001 for epoch in finished.epochs[1:])
+    first, *later = (epoch.report.form_seconds for epoch in finished.epochs)
+    assert later and max(later) < first
 
 
 def test_a_killed_worker_costs_one_attempt_and_changes_no_loss(tmp_path):

@@ -20,7 +20,9 @@ from coach.core.policies.placement.best_fit import weights
 from coach.core.policies.preemption.candidates import BestEffort
 from coach.core.policies.preemption.victims import Rule, Running, choose, scores
 
-CASES = yaml.safe_load((Path(__file__).parents[3] / "conformance" / "preempt.yaml").read_text())["cases"]
+CASES = yaml.load((Path(__file__).parents[3] / "conformance/preempt.yaml").read_text(), yaml.CSafeLoader)[
+    "cases"
+]
 
 
 def resources(raw: dict[str, Any]) -> Resources:
