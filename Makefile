@@ -1,12 +1,3 @@
-<<<<<<< ours
-# make setup   both environments and the digits (every other target does it by itself)
-# make demo    one real job to its target, table and figures at the end
-# make test    everything that can be tested on this machine
-# make chaos   N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
-# make fuzz    SECONDS=60: job files against the parser, guided by its coverage
-# make wheel   dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
-# make check   lint, types, import contracts; gofmt, vet and staticcheck where Go is
-=======
 # make setup       both environments and the digits (every other target does it by itself)
 # make demo        one real job to its target, table and figures at the end
 # make test        what must pass before anything lands, in 8 minutes on 2 cores; the same cases in every run
@@ -17,9 +8,8 @@
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
-# make wheel       dist/: installed anywhere, it runs jobs too (docs/operations.md)
+# make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
 # make check       lint, types, import contracts; gofmt, vet and staticcheck where Go is
->>>>>>> theirs
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
