@@ -22,6 +22,8 @@ from coach.platforms.local.host.launch import launch
 
 from .engine import FUNCTIONS_PYTHON, alive, free_address, wait_for
 
+pytestmark = pytest.mark.processes
+
 FUNCTION = """
 import json, os, subprocess, sys, time
 

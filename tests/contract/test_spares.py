@@ -17,6 +17,8 @@ from coach.platforms.local.host.spares import Spares
 from .engine import FUNCTIONS_PYTHON, alive, children, wait_for
 from .test_launch import ask, function, open_files, start
 
+pytestmark = pytest.mark.processes
+
 __all__ = ["function"]  # a fixture
 
 

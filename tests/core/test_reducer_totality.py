@@ -18,6 +18,8 @@ from coach.core.reducer import Reducer
 from coach.handler.codec import decode, encode
 from tests.core.world import Truth, World, check_job, nodes, spec, usd
 
+pytestmark = pytest.mark.standard
+
 
 def lone(truth: Truth | None = None) -> World:
     world = World.of(nodes(3, 2.0))

@@ -15,6 +15,8 @@ from coach.core.errors import PermanentError
 from coach.platforms.local import environment, prepare
 from tests.required import REQUIRED, missing
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[2]
 LOCKED = (ROOT / "requirements/functions.txt").read_text()
 #: Two of the functions' packages that are small, with their hashes.

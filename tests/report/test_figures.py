@@ -10,6 +10,8 @@ from coach.report.figures import STYLE, Story, figures, plot, rendered
 from coach.report.together import plot_together, together
 from tests.report.past import faulty_job, half_way, one_job, steady_job, two_jobs
 
+pytestmark = pytest.mark.standard
+
 
 @pytest.fixture(scope="module")
 def faulty() -> dict[str, Figure]:

@@ -22,6 +22,8 @@ from coach.jobfiles.problems import JobFileError
 from tests.handler.double import Memory
 from tests.service.conftest import TOKEN, Api, job_text, serve
 
+pytestmark = pytest.mark.standard
+
 #: A target that is reached, but has to hold for longer than any test takes.
 ENDLESS: dict[str, Any] = {"target": {"loss": 100.0, "epochsInARow": 1000}}
 

@@ -18,6 +18,8 @@ from coach.simulation.scenario import load
 from coach.simulation.speeds import find_speed
 from coach.simulation.whatif import Question, answer
 
+pytestmark = pytest.mark.standard
+
 
 def parameters(name: str, **changes: Any) -> dict[str, Any]:
     return {**load(name).settings(quick=True)[0], **changes}

@@ -18,6 +18,8 @@ from coach.simulation.experiment import run_scenario, write_outcome
 from coach.simulation.traces import read_trace
 from coach.simulation.whatif import arrival_times
 
+pytestmark = pytest.mark.standard
+
 TRACES = Path("tests/data/traces")
 
 

@@ -35,6 +35,8 @@ from coach.simulation.faults import Faults
 from tests.core.world import nodes, spec, usd
 from tests.simulation.test_driver import TRUTH
 
+pytestmark = pytest.mark.standard
+
 # -- the queue and the nodes by themselves ---------------------------------------------------------------------------
 
 

@@ -16,6 +16,8 @@ from coach.simulation.measured import MeasuredCores, Run, learn, runs_of
 from coach.simulation.truth import Training
 from tests.core.world import nodes, spec
 
+pytestmark = pytest.mark.standard
+
 TRUTH = Training(
     lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s),
     lambda x: 1 / (0.4 * x + 0.5) + 0.1,

@@ -19,6 +19,8 @@ from coach.handler.journal import Journal
 from coach.simulation.driver import Driver
 from coach.simulation.measured import learn
 
+pytestmark = pytest.mark.standard
+
 JOURNALS = read(Path("results/simulation/journals"))
 
 
