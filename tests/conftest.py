@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Generator
 from pathlib import Path
 
@@ -34,8 +35,10 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
     the constants in all modules imported so far.
     """
     for item in items:
+        if item.get_closest_marker("mxnet"):
+            item.add_marker("processes")
         if not any(item.get_closest_marker(tier) for tier in ("standard", "full")):
-            item.add_marker("quick")
+            item.add_marker("standard" if item.get_closest_marker("processes") else "quick")
     yield
     fixed = settings.get_current_profile_name() == "fixed"
     if fixed:
@@ -45,3 +48,9 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> Generator[None]:
             item.function._hypothesis_internal_use_seed = 0 if fixed else None
             # By default the key is a digest of the test's source: an edit would forget what was found.
             item.function._hypothesis_internal_database_key = item.name.encode()
+
+
+def pytest_collection_finish() -> None:
+    """The garbage collector looks at all that was imported no more: that took a third of some tests' time."""
+    gc.collect()
+    gc.freeze()

@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.standard
+
 HERE = Path(__file__).parent
 DRAWN = """
 import os, pathlib

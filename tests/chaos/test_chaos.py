@@ -16,22 +16,27 @@ pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.ma
 
 BLOWS = [
     Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 3, 0.4),
+    Fault(Victim.HANDLER, "SIGKILL", Instant.EVALUATING, "worker", 3, 0.5),
+]
+MORE = [
     Fault(Victim.SERVER, "SIGSTOP", Instant.TRAINING, "server", 3, 0.6),
     Fault(Victim.SCHEDULER, "SIGKILL", Instant.PROBING, "scheduler", 1, 0.3),
     Fault(Victim.HOST, "SIGSTOP", Instant.SETTLING, "worker", 2, 0.5),
     Fault(Victim.WRAPPER, "SIGKILL", Instant.STARTING, "server", 1, 0.9),
     Fault(Victim.ZYGOTE, "SIGKILL", Instant.FORMING, "worker", 1, 0.5),
 ]
-HANDLER_BLOWS = [
-    Fault(Victim.HANDLER, "SIGKILL", Instant.EVALUATING, "worker", 3, 0.5),
-]
 
 
-def test_a_process_that_is_hit_at_any_instant_costs_an_epoch_at_most() -> None:
+@pytest.mark.parametrize("blows", [BLOWS, pytest.param(MORE, marks=pytest.mark.full)], ids=["two", "more"])
+def test_a_process_that_is_hit_at_any_instant_costs_an_epoch_at_most(blows: list[Fault]) -> None:
     async def main() -> list[Outcome]:
         async with Stage.open() as stage:
-            lives = [stage.live(f"life-{number}", blow) for number, blow in enumerate(BLOWS)]
-            lives += [runs.live(blow, stage.calm, stage.usual) for blow in HANDLER_BLOWS]
+            lives = [
+                runs.live(blow, stage.calm, stage.usual)
+                if blow.victim is Victim.HANDLER
+                else stage.live(f"life-{number}", blow)
+                for number, blow in enumerate(blows)
+            ]
             free = asyncio.Semaphore(3)
 
             async def one(life: Coroutine[Any, Any, Outcome]) -> Outcome:

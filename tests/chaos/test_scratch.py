@@ -13,6 +13,8 @@ import pytest
 
 from coach.platforms.local.temp_dir import LOCK, Scratch, sweep
 
+pytestmark = pytest.mark.processes
+
 HOLD = """
 import sys, tempfile
 tempfile.tempdir = sys.argv[1]

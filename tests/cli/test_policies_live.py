@@ -14,7 +14,7 @@ from tests.cli.test_run import COACH, as_json, assert_nothing_left, write_job
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(500)]
 
-#: Policy -> the word of its decisions.
+#: Policy -> the word of its decisions. All are run by `make all-tests`, one of each kind by `make test`: what they decide is tested without processes.
 WORDS = {
     "fifo": "queue",
     "srtf": "shortest",
@@ -24,7 +24,10 @@ WORDS = {
 } | dict.fromkeys(("fitgpp", "lrtp", "rand"), "queue")
 
 
-@pytest.mark.parametrize("name", WORDS)
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[] if name in ("drf", "fitgpp") else pytest.mark.full) for name in WORDS],
+)
 def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp_path: Path) -> None:
     """A node of 2 cores: one job could have 2x2 (1.65 cores), both together 1x1 each."""
     roles = {

@@ -6,6 +6,8 @@ from tests.contract import record, table
 from tests.contract.conftest import Functions
 from tests.contract.engine import Engine
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("case", table.CASES, ids=lambda case: case.title)
 def test_the_caller_sees(case: table.Case, engine: Engine, functions: Functions) -> None:

@@ -21,6 +21,8 @@ from coach.platforms.local.host.command import HostFailed, HostProcess
 from coach.platforms.local.host.launch import launch
 from tests.contract.engine import FUNCTIONS_PYTHON, alive, free_address, wait_for
 
+pytestmark = pytest.mark.processes
+
 FUNCTION = """
 import json, os, subprocess, sys, time
 

@@ -10,6 +10,8 @@ from tests.contract.page import render
 from tests.contract.scenarios import Scenario
 from tests.contract.scenarios_life import SCENARIOS
 
+pytestmark = pytest.mark.processes
+
 
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 def test_it_is_so(scenario: Scenario, engine: Engine, tmp_path: Path) -> None:

@@ -16,6 +16,8 @@ from coach.platforms.local.host.warm_pool import Spares
 from tests.contract.engine import FUNCTIONS_PYTHON, alive, children, wait_for
 from tests.contract.test_launch import ask, function, open_files, start
 
+pytestmark = pytest.mark.processes
+
 __all__ = ["function"]  # a fixture
 
 

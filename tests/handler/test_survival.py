@@ -24,6 +24,8 @@ from tests.handler.fake_platform import FakePlatform
 from tests.handler.test_handler import handle, job_of, kill_after, run
 from tests.required import small_disk
 
+pytestmark = pytest.mark.standard
+
 
 @pytest.fixture(autouse=True)
 def short_pauses(monkeypatch: pytest.MonkeyPatch) -> None:

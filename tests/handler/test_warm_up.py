@@ -5,6 +5,10 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
+pytestmark = pytest.mark.standard
+
 ROOT = Path(__file__).resolve().parents[2]
 
 #: Runs a job in a Python of its own, and tells what is imported while models are fitted and while probes are chosen.

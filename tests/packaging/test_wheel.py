@@ -20,7 +20,7 @@ ROOT = Path(__file__).parents[2]
 #: Seconds for what installs, and for a small job.
 LONG = 240
 
-pytestmark = pytest.mark.timeout(600)
+pytestmark = [pytest.mark.processes, pytest.mark.timeout(600)]
 
 JOB = """
 apiVersion: coach.dev/v1alpha1

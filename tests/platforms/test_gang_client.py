@@ -18,6 +18,8 @@ from coach.platforms.gang_client import GangClient
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.platforms.orders import whole_epoch
 
+pytestmark = pytest.mark.processes
+
 
 def test_a_member_that_hangs_in_the_group_before_is_ended_with_it(tmp_path: Path) -> None:
     """A scheduler that was stopped as its workers ended would else refuse every group of the job."""

@@ -12,6 +12,8 @@ from coach.report.figures import REFUSED, STYLE, Story, figures, plot, rendered
 from coach.report.multi_job_figure import plot_together, together
 from tests.report.recorded_jobs import faulty_job, half_way, one_job, steady_job, two_jobs
 
+pytestmark = pytest.mark.standard
+
 
 @pytest.fixture(scope="module")
 def faulty() -> dict[str, Figure]:

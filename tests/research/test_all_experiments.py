@@ -1,4 +1,7 @@
-"""`coach experiment --all --quick`, for real: every experiment leaves its table, its numbers and its figures."""
+"""`coach experiment --quick`, for real: every experiment leaves its table, its numbers and its figures.
+
+`make all-tests` runs all of them; `make test` two.
+"""
 
 from __future__ import annotations
 
@@ -16,25 +19,45 @@ import pytest
 from coach.research import scenario
 from coach.research.experiment import COLUMNS
 
+SOME = ("coach-budget", "kod2-in-order")
 
-@pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    folder = tmp_path_factory.mktemp("experiments")
+
+def experiment(folder: Path, *names: str) -> str:
+    """Run experiments; what was said."""
     coach = Path(sys.executable).with_name("coach")
     done = subprocess.run(
-        [coach, "experiment", "--all", "--quick", "--folder", folder, "-o", "csv"],
+        [coach, "experiment", *names, "--quick", "--folder", folder, "-o", "csv"],
         capture_output=True,
         text=True,
         env={**os.environ, "OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"},
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    (folder / "shown.csv").write_text(done.stdout)
+    return done.stdout
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("experiments")
+    (folder / "shown.csv").write_text(experiment(folder, "--all"))
     return folder
 
 
+@pytest.mark.standard
+def test_two_experiments_leave_their_numbers_their_tables_and_their_figures(tmp_path: Path) -> None:
+    experiment(tmp_path, *SOME)
+    for name in SOME:
+        check_results(tmp_path, name)
+
+
+@pytest.mark.full
 @pytest.mark.parametrize("name", scenario.names())
 def test_an_experiment_leaves_its_numbers_its_table_and_its_figures(results: Path, name: str) -> None:
+    check_results(results, name)
+
+
+def check_results(results: Path, name: str) -> None:
+    """What an experiment leaves in its folder."""
     one = scenario.load(name)
     parameters, seeds = one.settings(quick=True)
     rows = list(csv.DictReader((results / name / "measures.csv").read_text().splitlines()))
@@ -63,6 +86,7 @@ def test_an_experiment_leaves_its_numbers_its_table_and_its_figures(results: Pat
         assert "<dc:date>" not in drawn  # the same results are the same bytes
 
 
+@pytest.mark.full
 def test_the_summary_has_every_number_of_every_paper(results: Path) -> None:
     rows = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
     expected = [(name, target) for name in scenario.names() for target in scenario.load(name).targets]
@@ -78,6 +102,7 @@ def test_the_summary_has_every_number_of_every_paper(results: Path) -> None:
     assert list(csv.DictReader((results / "shown.csv").read_text().splitlines())) == rows
 
 
+@pytest.mark.full
 def test_the_summary_counts_for_each_paper_what_lies_inside_our_range(results: Path) -> None:
     rows = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
     text = (results / "summary.md").read_text()
@@ -96,6 +121,7 @@ def test_the_summary_counts_for_each_paper_what_lies_inside_our_range(results: P
     )
 
 
+@pytest.mark.full
 def test_the_summary_is_written_again_from_what_is_there(results: Path, tmp_path: Path) -> None:
     place = tmp_path / "experiments"
     shutil.copytree(results, place, ignore=shutil.ignore_patterns("summary.*"))

@@ -13,6 +13,8 @@ from coach.report.estimators import EstimatorRow, estimator_table
 from coach.report.measurements import read_measurements
 from coach.research import estimator_evaluation
 
+pytestmark = pytest.mark.standard
+
 DATA = Path(__file__).parents[1] / "data"
 SPEEDS = DATA / "ps-speed" / "ps_speed.csv"
 RUNS = DATA / "thesis" / "runs"

@@ -23,6 +23,8 @@ from coach.jobfiles.load import load_jobs
 from tests.handler.fake_platform import FakePlatform
 from tests.service.conftest import TOKEN, URL, Api, job_text, serve
 
+pytestmark = pytest.mark.standard
+
 #: A target that is reached, but has to hold for longer than any test takes.
 ENDLESS: dict[str, Any] = {"target": {"loss": 100.0, "epochsInARow": 1000}}
 

@@ -29,6 +29,8 @@ from tests.service.conftest import job_text
 from tests.service.test_api import ENDLESS
 from tests.service.test_server import served
 
+pytestmark = pytest.mark.processes
+
 CHECKS = [
     not_a_server_error,
     status_code_conformance,

@@ -33,6 +33,8 @@ from tests.cli.conftest import ROOT
 from tests.service.conftest import job_text
 from tests.service.test_api import ENDLESS
 
+pytestmark = pytest.mark.processes
+
 PATIENCE = 60.0
 
 

@@ -13,6 +13,8 @@ from coach.simulation.engine.event_engine import Engine
 from coach.simulation.workload import NOTHING, Work
 from tests.simulation.policies import AtOnce, Fifo
 
+pytestmark = pytest.mark.standard
+
 ONE = np.array([1.0, 0.0, 0.0])
 #: The allowed relative error.
 NEAR = 0.02

@@ -30,6 +30,8 @@ from coach.simulation.reducer_simulation import Driver
 from tests.core.lifecycle.faulty_cluster import nodes, spec, usd
 from tests.simulation.test_reducer_simulation import TRUTH
 
+pytestmark = pytest.mark.standard
+
 # -- the queue and the nodes by themselves ---------------------------------------------------------------------------
 
 

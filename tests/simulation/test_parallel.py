@@ -14,6 +14,8 @@ import pytest
 from coach import collector
 from coach.simulation.parallel import gather
 
+pytestmark = pytest.mark.standard
+
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:

@@ -19,6 +19,8 @@ from coach.plugins import policy
 from coach.simulation.dynamics.from_journal import learn
 from coach.simulation.reducer_simulation import Driver
 
+pytestmark = pytest.mark.standard
+
 JOURNALS = read(Path("results/simulation/journals"))
 
 

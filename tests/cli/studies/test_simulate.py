@@ -19,6 +19,8 @@ from coach.research.experiment import run_scenario, write_outcome
 from coach.simulation.traces import read_trace
 from coach.studies.study import arrival_times
 
+pytestmark = pytest.mark.standard
+
 TRACES = Path("tests/data/traces")
 
 

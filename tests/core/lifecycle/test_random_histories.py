@@ -9,11 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coach.core.jobs.reasons import State
 from tests.core.lifecycle.random_histories import Life, SeededDraws, draw, main, play
+
+pytestmark = pytest.mark.standard
 
 ROOT = Path(__file__).parents[3]
 

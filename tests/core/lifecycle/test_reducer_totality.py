@@ -19,6 +19,8 @@ from coach.core.lifecycle.reducer import Reducer
 from coach.handler.state.codec import decode, encode
 from tests.core.lifecycle.faulty_cluster import Truth, World, check_job, nodes, spec, usd
 
+pytestmark = pytest.mark.standard
+
 
 def lone(truth: Truth | None = None) -> World:
     world = World.of(nodes(3, 2.0))

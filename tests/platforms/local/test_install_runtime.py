@@ -15,6 +15,8 @@ from coach.core.errors import PermanentError
 from coach.platforms.local import environment, install_runtime
 from tests.required import REQUIRED, missing
 
+pytestmark = pytest.mark.processes
+
 ROOT = Path(__file__).parents[3]
 LOCKED = (ROOT / "requirements/functions.txt").read_text()
 #: Two of the functions' packages that are small, with their hashes.

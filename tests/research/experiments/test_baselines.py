@@ -18,6 +18,8 @@ from coach.simulation.dynamics.synthetic import assumed
 from coach.simulation.engine.event_engine import Engine
 from coach.studies.study import Question, answer
 
+pytestmark = pytest.mark.standard
+
 
 def parameters(name: str, **changes: Any) -> dict[str, Any]:
     return {**load(name).settings(quick=True)[0], **changes}

@@ -8,6 +8,8 @@ import pytest
 from coach.research import scenario
 from coach.research.experiments import kod2
 
+pytestmark = pytest.mark.standard
+
 NAMES = ["kod2", "kod2-timeout-600", "kod2-timeout-1800", "kod2-timeout-3600", "kod2-in-order"]
 PARAMETERS = scenario.load("kod2").parameters
 

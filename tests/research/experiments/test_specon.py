@@ -8,6 +8,8 @@ import pytest
 from coach.research import scenario
 from coach.research.experiments import specon
 
+pytestmark = pytest.mark.standard
+
 NAMES = ["specon-fig5", "specon-fig6", "specon-fig7", "specon-fig12", "specon-table3"]
 
 

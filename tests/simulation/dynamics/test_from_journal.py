@@ -16,6 +16,8 @@ from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.reducer_simulation import Driver
 from tests.core.lifecycle.faulty_cluster import nodes, spec
 
+pytestmark = pytest.mark.standard
+
 TRUTH = JobDynamics(
     lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s),
     lambda x: 1 / (0.4 * x + 0.5) + 0.1,
