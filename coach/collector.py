@@ -1,26 +1,26 @@
-"""How drivers set Python's garbage collector."""
+"""Settings of Python's garbage collector."""
 
 import gc
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-#: New objects before the young ones are looked at (Python's own 700), and how often that is before the older ones are.
+#: Thresholds of the three generations. Python's own are 700, 10 and 10.
 YOUNG, MIDDLE, OLD = 50_000, 20, 50
 
 
 def look_seldom() -> None:
-    """Look at objects less often: decisions and journals are read as many small tuples that form no cycles.
+    """Make the collector of this process run less often.
 
-    For the process.
+    Decisions and the reading of journals make many small tuples, which form no cycles.
     """
     gc.set_threshold(YOUNG, MIDDLE, OLD)
 
 
 @contextmanager
 def paused() -> Iterator[None]:
-    """Without the search for cycles while a decision on many jobs is made: what it makes stays, and has no cycles.
+    """Stop the collector during a decision on many jobs: the objects it makes are kept and form no cycles.
 
-    Of the first decision for 10,000 jobs the search took a third of the time.
+    The collector took a third of the time of the first decision for 10,000 jobs.
     """
     running = gc.isenabled()
     gc.disable()

@@ -1,12 +1,12 @@
-"""The names of policies, and what makes a policy of a name.
+"""Registry of policies: makes a policy from its name and parameters.
 
-Users add their own from a package, by an entry point in the group `coach.policies`:
+A package adds its own policies with an entry point in the group `coach.policies`:
 
     [project.entry-points."coach.policies"]
     newest-first = "mypackage.policies:NewestFirst"
 
-whose value is a dataclass with `allocate` (`base.AllocationPolicy`) or `react` (`react.Policy`). Its fields with a
-default are parameters: `newest-first:patience=300`.
+The value is a dataclass with `allocate` (`base.AllocationPolicy`) or `react` (`react.Policy`). Its fields with a
+default are the policy's parameters: `newest-first:patience=300`.
 """
 
 from __future__ import annotations
@@ -40,19 +40,22 @@ from coach.core.policies.static import StaticPolicy
 from coach.core.policies.tetris import TetrisPolicy
 from coach.core.policies.tf_operator import TFOperator
 
-#: Entry points of packages that bring policies.
+#: Group of the entry points that add policies.
 GROUP = "coach.policies"
 
-#: Where `policy` and `reactive` find randomness if their caller gives none.
+#: Seed of the random generator that `policy` and `reactive` use without one from their caller.
 SEED = 0
 
 AnyPolicy = AllocationPolicy | Policy
 
 
-class Named(NamedTuple):
-    """A name's policy: how it is written, and what makes it of the text behind the colon (None: that is wrong)."""
+class PolicyEntry(NamedTuple):
+    """A registered policy: its syntax, and a function that makes it from the text after the colon.
 
-    written: str
+    `make` returns None where that text is not valid.
+    """
+
+    syntax: str
     make: Callable[[str, np.random.Generator], AnyPolicy | None]
 
 
@@ -65,7 +68,7 @@ def _static(argument: str, _: np.random.Generator) -> AnyPolicy | None:
     return StaticPolicy(Allocation(int(counts[1]), int(counts[2]))) if counts else None
 
 
-def named(name: str, kind: type[Any]) -> Named:
+def _entry(name: str, kind: type[Any]) -> PolicyEntry:
     """The entry of a policy that is a dataclass."""
 
     def make(argument: str, rng: np.random.Generator) -> AnyPolicy | None:
@@ -74,38 +77,37 @@ def named(name: str, kind: type[Any]) -> Named:
             return None
         if any(field.name == GIVEN for field in fields(kind)):
             keywords[GIVEN] = rng
-        made: AnyPolicy = kind(**keywords)
-        return made
+        policy: AnyPolicy = kind(**keywords)
+        return policy
 
-    return Named(form(name, kind), make)
+    return PolicyEntry(form(name, kind), make)
 
 
-#: Policies by name. Those with `allocate` run live and simulated, those with `react` decide on nodes and preemption
-#: too.
-POLICIES: dict[str, Named] = {
-    "coach": Named(f"coach or coach:<{'|'.join(Objective)}>", _coach),
-    "static": Named("static:<workers>x<servers>, such as static:2x1", _static),
-    "fifo": named("fifo", FifoPolicy),
-    "srtf": named("srtf", SrtfPolicy),
-    "drf": named("drf", DrfPolicy),
-    "tetris": named("tetris", TetrisPolicy),
-    "optimus": named("optimus", OptimusPolicy),
-    "fitgpp": named("fitgpp", FitGpp),
-    "lrtp": named("lrtp", Lrtp),
-    "rand": named("rand", RandomPreemption),
-    "round-robin": named("round-robin", RoundRobin),
-    "specon": named("specon", SpeCon),
-    "kod2": named("kod2", KOD2),
-    "tf-operator": named("tf-operator", TFOperator),
+#: Policies by name. Those with `allocate` choose allocations, for real and simulated jobs. Those with `react` also
+#: choose nodes and preempt jobs.
+POLICIES: dict[str, PolicyEntry] = {
+    "coach": PolicyEntry(f"coach or coach:<{'|'.join(Objective)}>", _coach),
+    "static": PolicyEntry("static:<workers>x<servers>, such as static:2x1", _static),
+    "fifo": _entry("fifo", FifoPolicy),
+    "srtf": _entry("srtf", SrtfPolicy),
+    "drf": _entry("drf", DrfPolicy),
+    "tetris": _entry("tetris", TetrisPolicy),
+    "optimus": _entry("optimus", OptimusPolicy),
+    "fitgpp": _entry("fitgpp", FitGpp),
+    "lrtp": _entry("lrtp", Lrtp),
+    "rand": _entry("rand", RandomPreemption),
+    "round-robin": _entry("round-robin", RoundRobin),
+    "specon": _entry("specon", SpeCon),
+    "kod2": _entry("kod2", KOD2),
+    "tf-operator": _entry("tf-operator", TFOperator),
 }
 
 
 def policy(spec: str) -> AllocationPolicy:
-    """The policy that `spec` names, such as `coach:cheapest`, `static:2x1` or `drf`, to be asked for allocations.
+    """The policy that `spec` names, such as `coach:cheapest`, `static:2x1` or `drf`, as an allocation policy.
 
-    One that decides on nodes and preemption too is asked by `Live`.
-
-    Raises UserError, with all that would be right, for any other text.
+    `Live` adapts a policy that also chooses nodes and preempts jobs. Raises UserError, with all valid names, for any
+    other text.
     """
     made = _made(spec, np.random.default_rng(SEED))
     allocating: AllocationPolicy = made if hasattr(made, "allocate") else Live(made, spec.strip())
@@ -113,9 +115,9 @@ def policy(spec: str) -> AllocationPolicy:
 
 
 def reactive(spec: str, rng: np.random.Generator | None = None) -> Policy:
-    """The policy that `spec` names, to be told of events; an allocation policy is placed by `Placing`.
+    """The policy that `spec` names, as a policy that reacts to events; `Placing` adapts an allocation policy.
 
-    `rng` is where it draws from if it draws at all. Raises UserError as `policy` does.
+    A policy that makes random choices draws them from `rng`. Raises UserError as `policy` does.
     """
     made = _made(spec, rng or np.random.default_rng(SEED))
     reacting: Policy = made if hasattr(made, "react") else Placing(made)
@@ -127,26 +129,26 @@ def _made(spec: str, rng: np.random.Generator) -> Any:
     entry = POLICIES.get(name) or _from_package(name)
     made = entry.make(argument, rng) if entry else None
     if made is None:
-        raise UserError(f"there is no policy {spec!r}, nothing was started; right would be: {_known()}")
+        raise UserError(f"there is no policy {spec!r}, nothing was started; valid are: {_known()}")
     return made
 
 
-def _from_package(name: str) -> Named | None:
-    """The policy that an installed package calls `name`."""
-    # Asked only for names that are not ours: it looks through all installed packages.
+def _from_package(name: str) -> PolicyEntry | None:
+    """The policy that an installed package registers as `name`."""
+    # Only for names that Coach itself does not have, because this searches all installed packages.
     for point in entry_points(group=GROUP, name=name):
         loaded: Any = point.load()
         methods = hasattr(loaded, "allocate") or hasattr(loaded, "react")
         if not (isinstance(loaded, type) and is_dataclass(loaded) and methods):
             raise UserError(
-                f"the policy {name!r} of an installed package is {loaded!r}; right would be a dataclass with a method "
+                f"the policy {name!r} of an installed package is {loaded!r}; it must be a dataclass with a method "
                 "allocate or react (docs/how-to/write-a-policy.md)"
             )
-        return named(name, loaded)
+        return _entry(name, loaded)
     return None
 
 
 def _known() -> str:
-    ours = [entry.written for entry in POLICIES.values()]
-    others = sorted({point.name for point in entry_points(group=GROUP)} - POLICIES.keys())
-    return "; ".join([*ours, *others])
+    built_in = [entry.syntax for entry in POLICIES.values()]
+    from_packages = sorted({point.name for point in entry_points(group=GROUP)} - POLICIES.keys())
+    return "; ".join([*built_in, *from_packages])

@@ -90,6 +90,6 @@ def test_a_package_s_mistake_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyP
     _install(tmp_path, "none-at-all = queues:DECIDE", "DECIDE = 3\n")
     monkeypatch.delitem(__import__("sys").modules, "queues", raising=False)
     with pytest.raises(
-        UserError, match=r"'none-at-all' of an installed package is 3; right would be a dataclass"
+        UserError, match=r"'none-at-all' of an installed package is 3; it must be a dataclass"
     ):
         policy("none-at-all")

@@ -1,1 +1,1 @@
-"""The pure part of Coach: every decision, no I/O, no clock, no threads, no randomness of its own."""
+"""The pure part of Coach: all decisions, without I/O, clock, threads or randomness of its own."""

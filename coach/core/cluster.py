@@ -1,4 +1,4 @@
-"""What a cluster is made of: roles, resources, nodes, pods and where pods stand."""
+"""Basic types of a cluster: roles, resources, nodes and pods."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ class Role(StrEnum):
 
 
 class Placement(StrEnum):
-    """How pods come to nodes."""
+    """How pods are placed on nodes."""
 
-    #: A job's pods together, on nodes that Coach plans (`coach.core.gang`), or none of them.
+    #: All pods of a job together or none, on nodes that Coach plans (`coach.core.gang`).
     GANG = "gang"
-    #: Pod by pod, by the cluster's own scheduler, which knows nothing of jobs: that of Kubernetes, as it comes.
+    #: Pod by pod, by the default scheduler of Kubernetes, which knows nothing of jobs.
     DEFAULT = "default"
 
 
 class Allocation(NamedTuple):
-    """How many workers and servers a job has for an epoch: the (w, s) of the thesis."""
+    """Numbers of workers and servers that a job has for an epoch: the (w, s) of the thesis."""
 
     workers: int
     servers: int
 
     @property
     def pods(self) -> int:
-        """How many pods that is, the parameter servers' scheduler included."""
+        """Number of pods, including the parameter-server group's scheduler."""
         return self.workers + self.servers + 1
 
     def __str__(self) -> str:
@@ -56,10 +56,10 @@ class Resources:
     def __mul__(self, count: float) -> Resources:
         return Resources(self.cpu * count, self.memory * count, self.gpu * count)
 
-    def fits(self, room: Resources) -> bool:
-        """Whether this amount fits into `room`; a billionth is forgiven, for sums of decimal fractions."""
+    def fits(self, free: Resources) -> bool:
+        """Whether this amount fits into `free`, with a tolerance of 1e-9 for sums of decimal fractions."""
         return (
-            self.cpu <= room.cpu + 1e-9 and self.memory <= room.memory + 1e-9 and self.gpu <= room.gpu + 1e-9
+            self.cpu <= free.cpu + 1e-9 and self.memory <= free.memory + 1e-9 and self.gpu <= free.gpu + 1e-9
         )
 
 
@@ -68,7 +68,7 @@ NOTHING = Resources(0.0, 0.0, 0.0)
 
 @dataclass(frozen=True, slots=True)
 class Node:
-    """A machine, real or virtual, with what it can give to pods."""
+    """A machine, real or virtual, with the resources it has for pods."""
 
     name: str
     capacity: Resources
@@ -76,7 +76,7 @@ class Node:
 
 @dataclass(frozen=True, slots=True, order=True)
 class PodId:
-    """One function instance of a job: the `index`-th of its role. Its name is stable over epochs."""
+    """One function instance of a job: the `index`-th of its role. Its name stays the same over epochs."""
 
     job: str
     role: Role
@@ -90,9 +90,9 @@ class PodId:
 
 @dataclass(frozen=True, slots=True)
 class Pod:
-    """A pod that holds resources on a node (bound there, whether it is ready yet or not).
+    """A pod that is bound to a node and holds resources there, ready or not.
 
-    `node` is empty while the cluster's own scheduler has it in hand (`Placement.DEFAULT`): then it holds nothing yet.
+    `node` is empty until the cluster's own scheduler has placed the pod (`Placement.DEFAULT`); it holds nothing then.
     """
 
     id: PodId

@@ -10,13 +10,13 @@ Every message says what failed, the value seen, what was done about it, and the 
 
 
 class CoachError(Exception):
-    """Anything Coach raises on purpose. `exit_code` is what a command ends with."""
+    """Any error that Coach raises on purpose. `exit_code` is the exit code of the command."""
 
     exit_code = 1
 
 
 class UserError(CoachError):
-    """The user asked for something that cannot be; nothing was started."""
+    """The user requested something impossible; nothing was started."""
 
     exit_code = 2
 

@@ -30,7 +30,7 @@ def to_amount(money: Money) -> float:
 
 @dataclass(frozen=True, slots=True)
 class PriceBook:
-    """What is paid, in currency units: per vCPU-second, GiB-second, GPU-second and per function invocation."""
+    """Prices in currency units: per vCPU-second, GiB-second, GPU-second and function invocation."""
 
     name: str
     currency: str
@@ -40,7 +40,7 @@ class PriceBook:
     gpu_second: float = 0.0
 
     def rate(self, requests: Resources) -> float:
-        """Currency units a second for holding `requests`."""
+        """Price of holding `requests`, in currency units a second."""
         return (
             requests.cpu * self.vcpu_second
             + requests.memory * self.gib_second
@@ -48,13 +48,13 @@ class PriceBook:
         )
 
     def cost(self, requests: Resources, seconds: float, invocations: int = 0) -> Money:
-        """What holding `requests` for `seconds` and `invocations` calls cost, rounded up to a nano-unit."""
+        """Cost of holding `requests` for `seconds` and of `invocations` calls, rounded up to a nano-unit."""
         return math.ceil((self.rate(requests) * seconds + self.invocation * invocations) * NANO - 1e-6)
 
 
 #: The two price books that Coach ships. `cloud-functions` has the published order of magnitude of a
 #: large provider's functions (tier-1, 2024): 0.0000240 USD per vCPU-s, 0.0000025 USD per GiB-s and
-#: 0.40 USD per million calls; `flat` charges cores only, one USD per core and hour, and nothing a call.
+#: 0.40 USD per million calls; `flat` charges only cores, one USD per core and hour, and nothing for a call.
 PRICE_BOOKS = {
     book.name: book
     for book in (
@@ -65,7 +65,7 @@ PRICE_BOOKS = {
 
 
 class Charge(StrEnum):
-    """What a ledger entry pays for."""
+    """Purpose of a ledger entry."""
 
     EPOCH = "epoch"  #: an epoch that counted, with the idle warm time before it
     FAILED = "failed"  #: an attempt that did not count
@@ -86,18 +86,18 @@ class Ledger:
         return None if self.budget is None else self.budget - self.spent - self.reserved
 
     def reserve(self, amount: Money) -> None:
-        """Hold `amount` in place of what was held. Raises ValueError where the budget does not cover it."""
+        """Reserve `amount` in place of the earlier reservation. Raises ValueError if the budget does not cover it."""
         if amount < 0 or (self.budget is not None and self.spent + amount > self.budget):
             raise ValueError(f"cannot reserve {amount}: spent {self.spent}, budget {self.budget}")
         self.reserved = amount
 
     def settle(self, amount: Money) -> None:
-        """Pay `amount` out of what is reserved. Raises ValueError where it was not reserved."""
+        """Pay `amount` out of the reservation. Raises ValueError if less is reserved."""
         if amount < 0 or amount > self.reserved:
             raise ValueError(f"cannot settle {amount}: only {self.reserved} is reserved")
         self.spent += amount
         self.reserved -= amount
 
     def release(self) -> None:
-        """Give back what is still reserved."""
+        """End the reservation."""
         self.reserved = 0

@@ -1,1 +1,1 @@
-"""The job file's content as typed data: what a user may ask for."""
+"""The job file's content as typed data."""

@@ -1,7 +1,7 @@
 """The job file as a type: `TrainingJob` is the YAML, the journal's JSON and the CRD's schema at once.
 
-`coach.jobfiles` reads files and reports mistakes with their lines; here stand only meaning and bounds. A job
-goes into the journal as `job.to_json()` and comes back as `TrainingJob.from_json(...)`, equal in every field.
+`coach.jobfiles` reads files and reports mistakes with their lines; this module has only meanings and bounds. The
+journal stores a job as `job.to_json()`; `TrainingJob.from_json(...)` reads it back, equal in every field.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ API_VERSION = "coach.dev/v1alpha1"
 
 
 class Limits(NamedTuple):
-    """The allocations a job may have: from `smallest` to `largest`, both included."""
+    """Allocations that a job may have: from `smallest` to `largest`, both included."""
 
     smallest: Allocation
     largest: Allocation
@@ -87,13 +87,13 @@ class Limits(NamedTuple):
 
 
 class JobSpec(SpecModel):
-    """Everything Coach needs to know of a job."""
+    """Description of a job."""
 
     model: Model = Field(description="The model file: what is trained.")
     data: Data = Field(description="The data set it is trained on.")
     target: Target = Field(description="When the job is done.")
     budget: BudgetOrNone = Field(
-        description="What may be spent, at most; the word `none` says aloud that nothing limits it.",
+        description="The most that the job may spend; `none` for no limit.",
         examples=[{"amount": 5.00, "currency": "USD"}, "none"],
     )
     image: Image | None = Field(
@@ -104,7 +104,7 @@ class JobSpec(SpecModel):
     )
     time_limit: Annotated[Duration, Field(gt=0)] | None = Field(
         default=None,
-        description="Longest time that it may train, waiting not counted; an epoch under way is finished. "
+        description="Longest training time, without waiting; an epoch under way is finished. "
         "A duration, or seconds.",
         examples=["2h", 90],
     )
@@ -112,7 +112,7 @@ class JobSpec(SpecModel):
         default=None,
         ge=1,
         le=10**6,
-        description="Most full epochs; the job ends without its target after them.",
+        description="Largest number of full epochs; after them the job ends without its target.",
         examples=[50],
     )
     priority: NonNegativeInt = Field(
@@ -121,45 +121,46 @@ class JobSpec(SpecModel):
     workers: Range = Field(default=Range(), description="Limits of the number of workers.")
     servers: Range = Field(default=Range(), description="Limits of the number of parameter servers.")
     resources: RolesResources = Field(
-        default=RolesResources(), description="What one instance of each role requests."
+        default=RolesResources(), description="Resources that one instance of each role requests."
     )
     batch_size: NonNegativeInt = Field(
         default=64,
         ge=1,
         le=10**6,
-        description="Samples a step, shared out over the workers: the mathematics stay the same.",
+        description="Samples a step, divided among the workers: the result is the same for any number of workers.",
     )
     optimizer: Optimizer | None = Field(
         default=None,
-        description="The optimizer. Without it the model file's `optimizer()`, and without that SGD at 0.01.",
+        description="The optimizer. Without it, the model file's `optimizer()`; without that, SGD at rate 0.01.",
         examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}],
     )
     seed: NonNegativeInt = Field(
         default=0, ge=0, le=2**31 - 1, description="Seed of the weights and of the order of the samples."
     )
-    mode: Mode = Field(default=Mode.SYNC, description="Whether workers step together or each for itself.")
+    mode: Mode = Field(default=Mode.SYNC, description="Whether workers step together or independently.")
     job_class: JobClass = Field(
         default=JobClass.BEST_EFFORT,
         alias="class",
         description="Best-effort jobs may be preempted by policies that preempt.",
     )
     grace_period: Duration = Field(
-        default=30.0, description="Time a preempted job has to write its checkpoint; a duration, or seconds."
+        default=30.0,
+        description="Time in which a preempted job writes its checkpoint; a duration, or seconds.",
     )
     mini_epoch: MiniEpoch = Field(default=MiniEpoch(), description="How long a probe may take.")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where checkpoints go.")
     prices: PriceBookRef = Field(
         default="cloud-functions",
-        description="What is billed: the name of a shipped price book, or a book of one's own.",
+        description="Prices that the job is billed by: the name of a shipped price book, or your own prices.",
         examples=["flat"],
     )
     objective: JobObjective = Field(
         default=JobObjective.SOONEST,
         description="`soonest`: the target as soon as the budget allows; "
-        "`cheapest`: for the least money, within `timeLimit` where there is one.",
+        "`cheapest`: the target at the lowest cost, within `timeLimit` where there is one.",
     )
     policy: Policy = Field(
-        default=Policy(), description="Who chooses how many workers and servers an epoch gets."
+        default=Policy(), description="Policy that chooses the numbers of workers and servers of each epoch."
     )
     testing: ExperimentOverrides | None = Field(default=None, description="For experiments only.")
 
@@ -172,8 +173,8 @@ class JobSpec(SpecModel):
 
     def _conflicts(self) -> list[CrossFieldError]:
         found = []
-        size, most = self.batch_size, self.workers.max
-        if most > size:
+        size = self.batch_size
+        if self.workers.max > size:
             at, others = ("workers", "max"), (("batchSize",),)
             found.append(
                 CrossFieldError(
@@ -222,7 +223,7 @@ class JobSpec(SpecModel):
 
     @property
     def error_factors(self) -> ErrorFactors:
-        """Factors on predictions; all 1 unless the job is an experiment."""
+        """Factors on predictions; all are 1 unless the job is an experiment."""
         return self.testing.error_factors if self.testing else ErrorFactors()
 
 
@@ -232,9 +233,9 @@ class TrainingJob(SpecModel):
     api_version: Literal["coach.dev/v1alpha1"] = Field(
         description="Version of this format.", examples=[API_VERSION]
     )
-    kind: Literal["TrainingJob"] = Field(description="What this document is.", examples=["TrainingJob"])
-    metadata: Metadata = Field(description="What the job is called.")
-    spec: JobSpec = Field(description="What is to be done.")
+    kind: Literal["TrainingJob"] = Field(description="Kind of this document.", examples=["TrainingJob"])
+    metadata: Metadata = Field(description="Name and labels of the job.")
+    spec: JobSpec = Field(description="The job.")
 
     @property
     def name(self) -> str:
@@ -242,10 +243,10 @@ class TrainingJob(SpecModel):
         return self.metadata.name
 
     def to_json(self) -> dict[str, Any]:
-        """Plain JSON with YAML's keys, defaults included, absent fields left out."""
+        """Plain JSON with the keys of the YAML file, with defaults, without absent fields."""
         return self.model_dump(mode="json", by_alias=True, exclude_none=True)
 
     @classmethod
     def from_json(cls, data: Any) -> TrainingJob:
-        """The job that `to_json` wrote. Raises pydantic.ValidationError where `data` is no job."""
+        """The job that `to_json` wrote. Raises pydantic.ValidationError if `data` is not a job."""
         return cls.model_validate(data, by_alias=True, by_name=False)

@@ -1,7 +1,7 @@
 """Quantities as people write them: `500m` cores, `1Gi` of memory, `10m` of time.
 
 The spellings of cores and memory are those of Kubernetes, so that one job file serves every platform. The
-patterns are plain enough for Go's RE2, since they also stand in the CRD's schema.
+patterns are plain enough for Go's RE2, because the CRD's schema has them too.
 """
 
 from __future__ import annotations

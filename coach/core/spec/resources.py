@@ -1,4 +1,4 @@
-"""The parts of a job file that say with what it is trained: money, machines, and who shares them out."""
+"""The parts of a job file on budget, prices, resources and policy."""
 
 from __future__ import annotations
 
@@ -24,26 +24,26 @@ from coach.core.spec.types import (
     conflicts,
 )
 
-#: More workers or servers than this are a slip of the finger, not a job.
+#: Largest number of workers or servers; a larger one is taken for a typing mistake.
 MAX_INSTANCES = 1024
 
 
 class PolicyName(StrEnum):
-    """Who chooses the job's workers and servers."""
+    """Policy that chooses the job's workers and servers."""
 
     COACH = "coach"
     STATIC = "static"
 
 
 class JobObjective(StrEnum):
-    """What the job is after, within its limits."""
+    """What the job optimises, within its limits."""
 
     SOONEST = "soonest"
     CHEAPEST = "cheapest"
 
 
 class Budget(SpecModel):
-    """What may be spent, at most."""
+    """The most that the job may spend."""
 
     amount: Number = Field(
         ge=1e-6, le=1e9, description="The most that may be spent, in `currency`.", examples=[5.00]
@@ -54,10 +54,10 @@ class Budget(SpecModel):
 
 
 class InlinePrices(SpecModel):
-    """A price book of one's own, in currency units."""
+    """A user's own price book, in currency units."""
 
     name: Identifier = Field(
-        description="What reports call it; not the name of a shipped book.", examples=["our-cluster"]
+        description="Name in reports; not that of a shipped book.", examples=["our-cluster"]
     )
     currency: Currency = Field(description="ISO 4217 code.", examples=["EUR"])
     vcpu_second: Price = Field(description="Price of one core for one second.", examples=[0.00001])
@@ -92,14 +92,10 @@ PriceBookRef = Annotated[
 
 
 class Range(SpecModel):
-    """How many instances of a role a job may have."""
+    """Limits of the number of instances of a role."""
 
-    min: NonNegativeInt = Field(
-        default=1, ge=1, le=MAX_INSTANCES, description="The fewest an epoch may run with."
-    )
-    max: NonNegativeInt = Field(
-        default=4, ge=1, le=MAX_INSTANCES, description="The most an epoch may run with."
-    )
+    min: NonNegativeInt = Field(default=1, ge=1, le=MAX_INSTANCES, description="Smallest number in an epoch.")
+    max: NonNegativeInt = Field(default=4, ge=1, le=MAX_INSTANCES, description="Largest number in an epoch.")
 
     @model_validator(mode="after")
     def _is_not_empty(self) -> Range:
@@ -111,7 +107,7 @@ class Range(SpecModel):
 
 
 class RoleResources(SpecModel):
-    """What one instance of a role requests, and is billed for."""
+    """Resources that one instance of a role requests and is billed for."""
 
     cpu: Cpu = Field(
         description="Cores, as Kubernetes writes them: `500m` is half a core.", examples=["500m"]
@@ -127,16 +123,16 @@ class RoleResources(SpecModel):
 
 @lru_cache(maxsize=1 << 10)
 def _shared(*_each: Resources) -> dict[Allocation, Resources]:
-    """Where jobs that request the same keep what whole gangs request."""
+    """Cache of the requests of whole gangs, shared by jobs whose roles request the same."""
     return {}
 
 
 class RolesResources(SpecModel):
-    """What each role requests."""
+    """Resources that each role requests."""
 
     scheduler: RoleResources = Field(
         default=RoleResources(cpu="100m", memory="512Mi"),
-        description="The parameter-server group's meeting point; hardly works.",
+        description="Rendezvous of the parameter-server group; needs little.",
     )
     server: RoleResources = Field(
         default=RoleResources(cpu="200m", memory="512Mi"), description="Holds and averages the weights."
@@ -147,16 +143,16 @@ class RolesResources(SpecModel):
 
     @cached_property
     def each(self) -> tuple[Resources, Resources, Resources]:
-        """What one worker, one server and the scheduler request."""
+        """Resources of one worker, one server and the scheduler."""
         return self.worker.resources, self.server.resources, self.scheduler.resources
 
     def of(self, role: Role) -> Resources:
-        """What one instance of `role` requests."""
+        """Resources of one instance of `role`."""
         worker, server, scheduler = self.each
         return worker if role is Role.WORKER else server if role is Role.SERVER else scheduler
 
     def total(self, allocation: Allocation) -> Resources:
-        """What a whole gang of `allocation` requests: one scheduler, and its servers and workers."""
+        """Resources of a whole gang of `allocation`: one scheduler, its servers and its workers."""
         found = self._totals.get(allocation)
         if found is None:
             worker, server, scheduler = self.each
@@ -170,11 +166,11 @@ class RolesResources(SpecModel):
 
 
 class Policy(SpecModel):
-    """Who chooses how many workers and servers an epoch gets."""
+    """Policy that chooses the numbers of workers and servers of each epoch."""
 
     name: PolicyName = Field(
         default=PolicyName.COACH,
-        description="`coach` chooses epoch by epoch; `static` always takes `workers` and `servers`.",
+        description="`coach` chooses epoch by epoch; `static` always uses `workers` and `servers`.",
     )
     workers: NonNegativeInt | None = Field(
         default=None,
@@ -200,7 +196,7 @@ class Policy(SpecModel):
                     CrossFieldError((key,), "required", "a count, for the policy static", (("name",),))
                 )
             if self.name is not PolicyName.STATIC and count is not None:
-                right = "name: static beside it, or spec.workers and spec.servers for limits"
+                right = "together with name: static, or spec.workers and spec.servers for limits"
                 found.append(
                     CrossFieldError(
                         (key,), f"has no meaning for the policy {self.name.value}", right, (("name",),)
@@ -212,7 +208,7 @@ class Policy(SpecModel):
 
     @property
     def allocation(self) -> Allocation | None:
-        """The fixed allocation, or None where Coach chooses."""
+        """The fixed allocation; None if Coach chooses."""
         if self.workers is None or self.servers is None:
             return None
         return Allocation(self.workers, self.servers)

