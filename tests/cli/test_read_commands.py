@@ -332,10 +332,10 @@ def test_doctor_tells_a_python_without_mxnet(home: StateDirectory, monkeypatch: 
 
 
 def test_doctor_looks_at_what_only_some_need(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
-    from coach.service.optional_feature import Also
+    from coach.service.optional_feature import OptionalFeature
 
     monkeypatch.setenv("PATH", "/nowhere")
-    told = found(home, also=(Also.GO, Also.KUBERNETES))
+    told = found(home, also=(OptionalFeature.GO, OptionalFeature.KUBERNETES))
     assert told["Go"] == ("failed", "there is no go on the PATH", told["Go"][2])
     assert told["kubectl"][0] == told["cluster"][0] == "failed"
 
