@@ -23,8 +23,8 @@ from matplotlib import pyplot as plt
 FAMILIES = {
     "hyperbola (p = 1)": SHAPES.power == 1.0,
     "power law (p = 2)": SHAPES.power == 2.0,
-    "exponential": (SHAPES.power == 0) & np.isnan(SHAPES.middle),
-    "logistic": ~np.isnan(SHAPES.middle),
+    "exponential": (SHAPES.power == 0) & np.isnan(SHAPES.midpoint),
+    "logistic": ~np.isnan(SHAPES.midpoint),
 }
 
 

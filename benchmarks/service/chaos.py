@@ -20,7 +20,7 @@ from typing import Any
 
 from benchmarks.harness import RESULTS, write_csv, write_table
 from tests.chaos import runs
-from tests.chaos.draw import SIGNALS, Blow, Victim, draw
+from tests.chaos.draw import SIGNALS, Fault, Victim, draw
 from tests.chaos.stage import Outcome, Stage
 
 ROWS = RESULTS / "chaos" / "lives.csv"
@@ -43,10 +43,10 @@ def main() -> None:
     done = {(row["seed"], row["life"]) for row in rows}
     wanted = {Victim(name) for name in options.victims}
     todo = [
-        (number, blow)
+        (number, fault)
         for number in range(options.lives)
         if (str(options.seed), str(number)) not in done
-        and (blow := draw(options.seed, number)).victim in wanted
+        and (fault := draw(options.seed, number)).victim in wanted
     ]
     if todo:
         asyncio.run(_live(options.seed, todo, rows, options.at_once, options.out))
@@ -58,35 +58,35 @@ def main() -> None:
 
 
 async def _live(
-    seed: int, todo: list[tuple[int, Blow]], rows: list[dict[str, Any]], at_once: int, out: Path
+    seed: int, todo: list[tuple[int, Fault]], rows: list[dict[str, Any]], at_once: int, out: Path
 ) -> None:
     async with Stage.open() as stage:
         free = asyncio.Semaphore(at_once)
 
-        async def one(number: int, blow: Blow) -> None:
+        async def one(number: int, fault: Fault) -> None:
             async with free:
                 try:
-                    if blow.victim is Victim.HANDLER:
-                        outcome = await runs.live(blow, stage.calm, stage.usual)
+                    if fault.victim is Victim.HANDLER:
+                        outcome = await runs.live(fault, stage.calm, stage.usual)
                     else:
-                        outcome = await stage.live(f"life-{seed}-{number}", blow)
+                        outcome = await stage.live(f"life-{seed}-{number}", fault)
                 except AssertionError as error:
                     outcome = Outcome("", [str(error)])
-                rows.append(_row(seed, number, blow, outcome))
+                rows.append(_row(seed, number, fault, outcome))
                 write_csv(out, rows)
                 print(_words(rows[-1]), file=sys.stderr, flush=True)
 
-        await asyncio.gather(*(one(number, blow) for number, blow in todo))
+        await asyncio.gather(*(one(number, fault) for number, fault in todo))
 
 
-def _row(seed: int, number: int, blow: Blow, outcome: Outcome) -> dict[str, Any]:
+def _row(seed: int, number: int, fault: Fault, outcome: Outcome) -> dict[str, Any]:
     return {
         "seed": str(seed),
         "life": str(number),
-        "victim": blow.victim.value,
-        "signal": blow.signal,
-        "instant": blow.instant.value,
-        "role": blow.role,
+        "victim": fault.victim.value,
+        "signal": fault.signal,
+        "instant": fault.instant.value,
+        "role": fault.role,
         "struck": outcome.struck.partition(" ")[0],
         "attempts": outcome.attempts,
         "epochs": outcome.epochs,
@@ -110,7 +110,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
-    """The table by victim and signal; lives in which the job ended before the blow came are not counted."""
+    """The table by victim and signal; lives in which the job ended before the fault came are not counted."""
     hit = [row for row in rows if row["struck"] or row["lost"]]
     table = []
     for victim in Victim:
@@ -132,7 +132,7 @@ def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
     named = ", ".join(map(str, sorted({int(row["seed"]) for row in rows})))
     note = (
         f"Lives by victim and signal, of the seeds {named}; {len(rows) - len(hit)} more, in which the job ended\n"
-        "before the blow, are not counted. A loss is anything that is not as if nothing had happened: another end,\n"
+        "before the fault, are not counted. A loss is anything that is not as if nothing had happened: another end,\n"
         "two epochs repeated, another loss curve, money that does not add up, a process, socket or file left.\n"
         "[What was found](rounds.md), and mended."
     )

@@ -199,13 +199,13 @@ def test_a_parsed_data_set_is_kept_for_the_machine_until_its_files_change(
 def test_what_a_killed_function_left_in_the_cache_is_swept(
     digits: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cache = tmp_path_factory.mktemp("cache")
-    monkeypatch.setenv("COACH_DATA_CACHE", str(cache))
+    kept = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("COACH_DATA_CACHE", str(kept))
     for name, age in ((".part-old", 2 * cache.ABANDONED_SECONDS), (".part-new", 0.0)):
-        folder = cache / name
+        folder = kept / name
         folder.mkdir()
         (folder / "train.x.npy").write_bytes(b"half")
         os.utime(folder, (time.time() - age,) * 2)
     cache.load(str(digits), "digits-json")
-    left = {path.name for path in cache.iterdir()}
+    left = {path.name for path in kept.iterdir()}
     assert ".part-old" not in left and ".part-new" in left and len(left) == 2

@@ -269,7 +269,7 @@ def test_the_hash_of_a_large_file_is_left_to_the_functions(tmp_path: Path) -> No
     path = datasets.npz(tmp_path / "a.npz", samples=MAX_HASHED_BYTES // 16)
     assert path.stat().st_size > MAX_HASHED_BYTES
     data = f"format: npz, uri: a.npz, sha256: '{'0' * 64}'"
-    assert load_jobs([job(tmp_path, data)])[0].spec.data.sha256 == "0" * 64
+    assert load_jobs([job(tmp_path, data)])[0].spec.spec.data.sha256 == "0" * 64
 
 
 @pytest.mark.parametrize("sizes", [(2**32 - 1, 2**32 - 1), (2**31, 0)])
