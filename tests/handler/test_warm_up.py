@@ -16,7 +16,7 @@ SCRIPT = """
 import asyncio, json, sys, tempfile
 from pathlib import Path
 from coach.core.spec.job import TrainingJob
-from coach.core.policies import policy
+from coach.plugins import policy
 from coach.handler import handler as module
 from coach.handler.state.journal import Journal
 from tests.core.lifecycle.faulty_cluster import spec

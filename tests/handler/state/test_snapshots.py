@@ -27,6 +27,7 @@ from coach.handler.interactive_run import over
 from coach.handler.state import snapshots
 from coach.handler.state.epoch_archive import EpochArchive
 from coach.handler.state.journal import Journal, fold
+from coach.handler.state.journal_file import HANDLING
 from tests.core.lifecycle.faulty_cluster import Truth, World, check_job, nodes, spec
 from tests.core.lifecycle.random_histories import SeededDraws, draw, play
 from tests.handler.fake_platform import FakePlatform
@@ -162,8 +163,7 @@ def test_the_records_that_say_which_handler_had_which_job_are_read_alone(path: P
     kinds = (ev.HandlerStarted, ev.JobSubmitted, ev.ResumeRequested, ev.SuspendRequested)
     assert told == [record for record in world.history if isinstance(record, kinds)]
     plan = journal._connection.execute(
-        "EXPLAIN QUERY PLAN SELECT seq FROM records WHERE type IN "
-        "('HandlerStarted', 'JobSubmitted', 'ResumeAsked', 'InterruptAsked') ORDER BY seq"
+        f"EXPLAIN QUERY PLAN SELECT seq FROM records WHERE {HANDLING} ORDER BY seq"
     ).fetchall()
     assert "handler_records" in str(plan)
     journal.close()
