@@ -28,6 +28,8 @@ class FakePlatform:
     nodes: tuple[Node, ...] = CLUSTER
     linger_seconds: float = 0.0
     start_seconds: float = 0.0
+    #: Pods that are started wait for it, where there is one.
+    gate: asyncio.Event | None = None
     epoch_seconds: float = 0.001
     speed: Callable[[int, int], float] = lambda workers, servers: 0.1 * workers
     loss: Callable[[float], float] = lambda epochs_trained: 1 / (0.4 * epochs_trained + 0.5) + 0.1
@@ -63,6 +65,8 @@ class FakePlatform:
         try:
             self.on_deploy(pod)
             await asyncio.sleep(self.start_seconds)
+            if self.gate is not None:
+                await self.gate.wait()
         except PodError:
             self.pods.pop(pod.id, None)
             raise

@@ -265,11 +265,12 @@ def test_no_answer_of_a_released_pod_reaches_the_next_pod_of_its_name(path: Path
         await handler.wait(lambda: bool(memory.pods))
         handler.suspend(["job"], now=True)
         await handler.wait(lambda: "job" in handler.jobs and at_rest(handler.jobs["job"]))
-        memory.start_seconds = 0.1
+        memory.gate = asyncio.Event()
         handler.resume("job")
         await handler.wait(lambda: bool(handler.jobs["job"].pods))
         await asyncio.sleep(0.06)
         assert not any(held.ready for held in handler.jobs["job"].pods.values())
+        memory.gate.set()
         await handler.wait(lambda: handler.jobs["job"].ended)
         pods = [order.addresses for order in memory.orders]
         assert pods and handler.jobs["job"].reason is Reason.EPOCH_LIMIT

@@ -83,6 +83,13 @@ class Api:
     async def ended(self, name: str) -> dict[str, Any]:
         return await self.until(name, lambda row: row["ended_at"] is not None)
 
+    async def settled(self) -> int:
+        """Waits until a while has passed in which nothing happened; the number of the last record."""
+        seq, last = 0, -1
+        while seq != last:
+            last, seq = seq, (await self.get("/jobs", after=seq, wait=0.05))["seq"]
+        return seq
+
 
 @contextlib.asynccontextmanager
 async def running(

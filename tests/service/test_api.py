@@ -436,8 +436,7 @@ def test_a_long_poll_is_answered_when_something_happens_and_not_before(home: Sta
         await api.submit("a")
         assert [row["name"] for row in (await waiting)["jobs"]] == ["a"]
         await api.ended("a")
-        await asyncio.sleep(0.1)
-        seq = (await api.get("/jobs"))["seq"]
+        seq = await api.settled()
         assert (await api.get("/jobs", after=seq, wait=0.05))["seq"] == seq
 
     serve(home, body)
@@ -466,7 +465,7 @@ def test_the_records_of_a_job_are_its_whole_state(home: StateDirectory) -> None:
         await api.submit("a", "b")
         await api.ended("a")
         await api.ended("b")
-        await asyncio.sleep(0.1)
+        await api.settled()
         records, seq = [], 0
         while page := (await api.get("/records", job="a", after=seq))["records"]:
             records += page

@@ -1,0 +1,84 @@
+"""What `make all-tests` and `make soak` write down: counted right, and never run again for a better result."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+GO = """
+=== RUN   TestLess
+--- PASS: TestLess (0.00s)
+=== RUN   TestPack
+    --- FAIL: TestPack/one (0.01s)
+--- FAIL: TestPack (0.01s)
+--- SKIP: TestReal (0.00s)
+"""
+
+
+@pytest.fixture
+def record(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> ModuleType:
+    """The script, which works in an empty folder."""
+    found = importlib.util.spec_from_file_location("test_record", ROOT / "scripts/test_record.py")
+    assert found is not None and found.loader is not None
+    module = importlib.util.module_from_spec(found)
+    monkeypatch.setitem(sys.modules, "test_record", module)
+    found.loader.exec_module(module)
+    monkeypatch.setattr(module, "ROOT", tmp_path)
+    monkeypatch.setattr(module, "commit", lambda: "abc")
+    (tmp_path / "results").mkdir()
+    return module
+
+
+@pytest.mark.parametrize(
+    ("said", "counts"),
+    [
+        ("12 passed in 4.20s", (12, 0, 0)),
+        ("logic | 3 failed, 12 passed, 4 skipped, 9 deselected, 1 error in 64.20s (0:01:04)", (20, 4, 4)),
+        ("==== 2 passed in 0.10s ====\n1 failed in 3s\n", (3, 1, 0)),
+        (GO, (4, 2, 1)),
+        ("no tests ran in 0.1s", (0, 0, 0)),
+    ],
+)
+def test_tests_are_counted_by_the_last_words_of_pytest_and_by_those_of_go(
+    record: ModuleType, said: str, counts: tuple[int, int, int]
+) -> None:
+    assert record.counted(said) == counts
+
+
+def test_a_stopped_run_goes_on_where_it_was_and_a_failure_stays_one(
+    record: ModuleType, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    commands = {name: ["sh", "-c", f"echo {name} >> ran; {then}"] for name, then in (
+        ("one", "echo 3 passed in 1s"), ("two", "echo 1 failed, 2 passed in 1s; exit 1"), ("three", "true")
+    )}  # fmt: skip
+    run, stopped = record.run, []
+
+    def stops_once(name: str, *rest: object) -> object:
+        if name == "three" and not stopped:
+            stopped.append(name)
+            raise KeyboardInterrupt
+        return run(name, *rest)
+
+    monkeypatch.setattr(record, "parts", lambda: commands)
+    monkeypatch.setattr(record, "run", stops_once)
+    with pytest.raises(KeyboardInterrupt):
+        record.main("all")
+    assert not list((tmp_path / "results").iterdir())
+    assert record.main("all") == record.main("all") == 1
+    assert (tmp_path / "ran").read_text().split() == ["one", "two", "three"]
+    rows = [
+        line.split("|")[1:7]
+        for line in (tmp_path / "results/all-tests.md").read_text().splitlines()
+        if "|" in line
+    ]
+    assert [[cell.strip() for i, cell in enumerate(row) if i != 1] for row in rows[2:]] == [
+        ["one", "3", "0", "0", "0"],
+        ["two", "3", "1", "0", "1"],
+        ["three", "0", "0", "0", "0"],
+        ["**all**", "6", "1", "0", "1 not 0"],
+    ]
