@@ -14,13 +14,8 @@ from tests.cli.test_run import COACH, as_json, assert_nothing_left, write_job
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(500)]
 
-<<<<<<< ours
 #: Policy -> the word of its decisions. `make all-tests` runs all, `make test` one of each kind: what they decide
 #: is tested without processes.
-=======
-#: Policy -> the word of its decisions. `make all-tests` runs all, `make test` one of each kind: what they decide is
-#: tested without processes.
->>>>>>> theirs
 WORDS = {
     "fifo": "queue",
     "srtf": "shortest",
