@@ -39,7 +39,7 @@ from coach.core.spec.training import (
     Optimizer,
     Target,
 )
-from coach.core.spec.types import CrossFieldError, Duration, Image, NonNegativeInt, SpecModel, conflicts
+from coach.core.spec.types import CrossFieldError, Duration, Image, SpecModel, StrictInt, conflicts
 
 __all__ = [
     "API_VERSION",
@@ -108,14 +108,14 @@ class JobSpec(SpecModel):
         "A duration, or seconds.",
         examples=["2h", 90],
     )
-    max_epochs: NonNegativeInt | None = Field(
+    max_epochs: StrictInt | None = Field(
         default=None,
         ge=1,
         le=10**6,
         description="Largest number of full epochs; after them the job ends without its target.",
         examples=[50],
     )
-    priority: NonNegativeInt = Field(
+    priority: StrictInt = Field(
         default=0, ge=-(10**9), le=10**9, description="Jobs with a higher priority are placed first."
     )
     workers: Range = Field(default=Range(), description="Limits of the number of workers.")
@@ -123,7 +123,7 @@ class JobSpec(SpecModel):
     resources: RolesResources = Field(
         default=RolesResources(), description="Resources that one instance of each role requests."
     )
-    batch_size: NonNegativeInt = Field(
+    batch_size: StrictInt = Field(
         default=64,
         ge=1,
         le=10**6,
@@ -134,7 +134,7 @@ class JobSpec(SpecModel):
         description="The optimizer. Without it, the model file's `optimizer()`; without that, SGD at rate 0.01.",
         examples=[{"name": "sgd", "learningRate": 0.05, "momentum": 0.9}],
     )
-    seed: NonNegativeInt = Field(
+    seed: StrictInt = Field(
         default=0, ge=0, le=2**31 - 1, description="Seed of the weights and of the order of the samples."
     )
     mode: Mode = Field(default=Mode.SYNC, description="Whether workers step together or independently.")

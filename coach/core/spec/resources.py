@@ -17,10 +17,10 @@ from coach.core.spec.types import (
     Currency,
     Identifier,
     Memory,
-    NonNegativeInt,
     Number,
     Price,
     SpecModel,
+    StrictInt,
     conflicts,
 )
 
@@ -94,8 +94,8 @@ PriceBookRef = Annotated[
 class Range(SpecModel):
     """Limits of the number of instances of a role."""
 
-    min: NonNegativeInt = Field(default=1, ge=1, le=MAX_INSTANCES, description="Smallest number in an epoch.")
-    max: NonNegativeInt = Field(default=4, ge=1, le=MAX_INSTANCES, description="Largest number in an epoch.")
+    min: StrictInt = Field(default=1, ge=1, le=MAX_INSTANCES, description="Smallest number in an epoch.")
+    max: StrictInt = Field(default=4, ge=1, le=MAX_INSTANCES, description="Largest number in an epoch.")
 
     @model_validator(mode="after")
     def _is_not_empty(self) -> Range:
@@ -113,7 +113,7 @@ class RoleResources(SpecModel):
         description="Cores, as Kubernetes writes them: `500m` is half a core.", examples=["500m"]
     )
     memory: Memory = Field(description="Memory, as Kubernetes writes it.", examples=["1Gi"])
-    gpu: NonNegativeInt = Field(default=0, ge=0, le=64, description="Whole GPU devices.")
+    gpu: StrictInt = Field(default=0, ge=0, le=64, description="Whole GPU devices.")
 
     @property
     def resources(self) -> Resources:
@@ -172,14 +172,14 @@ class Policy(SpecModel):
         default=PolicyName.COACH,
         description="`coach` chooses epoch by epoch; `static` always uses `workers` and `servers`.",
     )
-    workers: NonNegativeInt | None = Field(
+    workers: StrictInt | None = Field(
         default=None,
         ge=1,
         le=MAX_INSTANCES,
         description="Workers of every epoch, for `static` only.",
         examples=[2],
     )
-    servers: NonNegativeInt | None = Field(
+    servers: StrictInt | None = Field(
         default=None,
         ge=1,
         le=MAX_INSTANCES,

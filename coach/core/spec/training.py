@@ -18,11 +18,11 @@ from coach.core.spec.types import (
     JobName,
     LabelKey,
     LabelValue,
-    NonNegativeInt,
     Number,
     OptimizerName,
     Sha256,
     SpecModel,
+    StrictInt,
     Uri,
     conflicts,
 )
@@ -88,7 +88,7 @@ class Data(SpecModel):
         "or any format that the model file's `data()` reads.",
         examples=["digits-json"],
     )
-    size: NonNegativeInt | None = Field(
+    size: StrictInt | None = Field(
         default=None,
         ge=1,
         le=10**10,
@@ -130,7 +130,7 @@ class Target(SpecModel):
         description="Done at this fraction of correct answers on the test split, or above.",
         examples=[0.97],
     )
-    epochs_in_a_row: NonNegativeInt = Field(
+    epochs_in_a_row: StrictInt = Field(
         default=3, ge=1, le=1000, description="Number of full epochs in a row that must reach the target."
     )
 

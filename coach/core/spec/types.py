@@ -129,7 +129,7 @@ def _argument(value: Any) -> Any:
 #: Largest number of characters of a path or URI.
 LONGEST_URI = 2048
 
-NonNegativeInt = Annotated[int, Strict()]
+StrictInt = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Text = Annotated[str, Strict()]
 Uri = Annotated[
