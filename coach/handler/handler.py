@@ -122,7 +122,7 @@ class Handler:
         )
 
     def resume(self, name: str, added_budget: int = 0) -> None:
-        """Go on with a job that was interrupted or whose handler died."""
+        """Go on with a job that was suspended or whose handler died."""
         self._send(ev.ResumeRequested(self.now(), name, added_budget))
 
     def cancel(self, name: str) -> None:

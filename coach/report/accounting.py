@@ -36,7 +36,7 @@ def take_in(known: dict[str, Job], record: Any) -> None:
 
 
 class Pauses:
-    """When one job was interrupted or had no handler, from its own records: (from, to), in seconds since 1970."""
+    """When one job was suspended or had no handler, from its own records: (from, to), in seconds since 1970."""
 
     def __init__(self) -> None:
         self.found: list[tuple[float, float]] = []

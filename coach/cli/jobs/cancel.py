@@ -14,8 +14,8 @@ def command(
 ) -> None:
     """Cancel jobs at once, for good.
 
-    Their checkpoints and logs stay, and what they used is paid. To stop one that is to continue later, press Ctrl-C in
-    its `coach run`.
+    Their checkpoints and logs stay, and what they used is paid. To stop one that is to continue later: `coach suspend`,
+    or Ctrl-C in its `coach run`.
 
     Example: coach cancel lenet-digits
     """

@@ -30,7 +30,7 @@ def command(  # noqa: PLR0917 - they are options
 ) -> None:
     """Train jobs to their targets, within their budgets.
 
-    A job that was interrupted continues when its file is run again. Ctrl-C stops at the end of the running epochs, a
+    A job that was suspended continues when its file is run again. Ctrl-C stops at the end of the running epochs, a
     second one stops at once, a third does not wait for anything. Where a service runs (coach serve), it runs the
     jobs, and this command shows them.
 

@@ -11,7 +11,7 @@ from coach.cli.options import Files, Policy
 def command(files: Files, policy: Policy = "", output: Output = Format.TABLE) -> None:
     """Give jobs to the running service.
 
-    All of them, or none where a file has mistakes. A job that was interrupted continues when its file is submitted
+    All of them, or none where a file has mistakes. A job that was suspended continues when its file is submitted
     again. `coach run` does the same, and stays to show them.
 
     Example: coach submit jobs/*.yaml

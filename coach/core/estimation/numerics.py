@@ -30,11 +30,17 @@ def least_squares(error: Callable[[Any], Any], start: FloatArray, bounds: tuple[
     return solve(error, start, bounds=bounds)
 
 
+def load() -> None:
+    """Import SciPy. A reducer does so before it decides: no decision may depend on what was imported before."""
+    import scipy.optimize  # first, as everywhere: threads that import in one order wait for each other
+    import scipy.special  # noqa: F401
+
+
 def ndtr(at: Any) -> Any:
     """The standard normal distribution function, as an array like `at`.
 
-    SciPy's, ten times as fast, where something was fitted and SciPy is there; a command that only looks has math's,
-    which differs by rounding.
+    SciPy's where it is imported, as it always is in a process that decides (`load`). A command that only looks has
+    math's: fifty times as slow, and different by rounding.
     """
     fast = getattr(sys.modules.get("scipy.special"), "ndtr", None)  # None too while another thread imports it
     return _ndtr(at) if fast is None else fast(at)

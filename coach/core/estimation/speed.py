@@ -268,17 +268,10 @@ class SpeedModel:
         return cls(data["form"], points, data.get("noise", NOISE**2), theta and tuple(theta))
 
 
-def fitted(form: FormName, points: tuple[SpeedPoint, ...], theta: tuple[float, ...] | None = None) -> Fit:
-    """The fit to `points`, kept for a while: a model that was fitted is written down, and mostly read soon after."""
-    kept = _fits(form, points)
-    if not kept:
-        kept.append(fit_form(FORMS[form], *_columns(points), None if theta is None else np.array(theta)))
-    return kept[0]
-
-
 @lru_cache(maxsize=64)
-def _fits(form: FormName, points: tuple[SpeedPoint, ...]) -> list[Fit]:
-    return []
+def fitted(form: FormName, points: tuple[SpeedPoint, ...], theta: tuple[float, ...] | None) -> Fit:
+    """The fit to `points`, kept for a while: a model is often read again soon after."""
+    return fit_form(FORMS[form], *_columns(points), None if theta is None else np.array(theta))
 
 
 def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:

@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from coach.core.cluster import NOTHING, Allocation, Placement, Pod, PodId, Role
+from coach.core.estimation import numerics
 from coach.core.estimation.interval import Interval
 from coach.core.gang import GangPlan, Pending
 from coach.core.jobs import actions as act
@@ -90,6 +91,7 @@ class Reducer:
 
     def react(self, event: ev.Event) -> list[act.Action]:
         """Apply one event; the actions that follow from it, in order, already applied."""
+        numerics.load()
         self._emitted = []
         self._at = event.at
         job = self.jobs.get(event.job)

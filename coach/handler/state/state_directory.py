@@ -281,7 +281,7 @@ def _why_not(known: list[StoredJob], spec: TrainingJob) -> str:
         return f"{spec.name}: there is one already, which has {_ended_how(same.job.state)}"
     if same.held:
         return f"{spec.name}: there is one already, which another handler runs"
-    return f"{spec.name}: there is one already, which was interrupted and had another job file"
+    return f"{spec.name}: there is one already, which was suspended and had another job file"
 
 
 def _ended_how(state: State) -> str:

@@ -87,10 +87,10 @@ def test_reading_a_model_fits_nothing(monkeypatch):
     model = fit_speed([SpeedPoint(1, 1, 0.24), SpeedPoint(2, 2, 0.29), SpeedPoint(2, 1, 0.27)])
     data = json.loads(json.dumps(model.to_dict()))
     monkeypatch.setattr(kriging, "nnls", None)
-    speed._fits.cache_clear()
+    speed.fitted.cache_clear()
     again = SpeedModel.from_dict(data)
     assert again.interval(3, 2) == model.interval(3, 2)
-    speed._fits.cache_clear()
+    speed.fitted.cache_clear()
     with pytest.raises(TypeError):
         SpeedModel.from_dict({name: value for name, value in data.items() if name != "theta"})
 
