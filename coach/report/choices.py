@@ -1,4 +1,4 @@
-"""What a decision considered for a job beside the allocation that it chose, and why each of the others was refused."""
+"""What a decision considered for a job besides the allocation that it chose, and why each of the others was refused."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coach.core.policies.sharing.hill_climbing import ROUNDING, late, within_epo
 from coach.report import formatting
 from coach.report.accounting import take_in
 
-#: Reasons for which a decision takes back what a job would like to have.
+#: Reasons for which a decision takes workers and servers back.
 _NO_ROOM = {
     StepReason.CPU: "no cores left",
     StepReason.MEMORY: "no memory left",
@@ -113,12 +113,12 @@ def considered(job: Job, chosen: Allocation, steps: Sequence[str] = ()) -> list[
     first = [Choice(chosen, Verdict.CHOSEN)]
     if job.speed is None or job.spec.policy.allocation is not None:
         return first
-    pending_reason = {Allocation(int(w), int(s)): StepReason(why) for w, s, why in _found(_TAKEN_BACK, steps)}
+    taken_back = {Allocation(int(w), int(s)): StepReason(why) for w, s, why in _found(_TAKEN_BACK, steps)}
     restarts = {Allocation(int(w), int(s)) for w, s in _found(_RESTART, steps)}
     view = JobPolicyView(job)
-    others = [at for at in dict.fromkeys([*forecast.allocations(job), *pending_reason]) if at != chosen]
+    others = [at for at in dict.fromkeys([*forecast.allocations(job), *taken_back]) if at != chosen]
     return first + [
-        _judged(view, at, chosen, _short_of(job, at, pending_reason), at in restarts) for at in others
+        _judged(view, at, chosen, _short_of(job, at, taken_back), at in restarts) for at in others
     ]
 
 
@@ -126,12 +126,12 @@ def _found(pattern: re.Pattern[str], steps: Sequence[str]) -> list[tuple[str, ..
     return [found.groups() for step in steps if (found := pattern.match(step))]
 
 
-def _short_of(job: Job, at: Allocation, pending_reason: dict[Allocation, StepReason]) -> StepReason | None:
-    """Why the cluster has no room for `at`, by what there was `pending_reason` for; None: nothing says so."""
-    if at in pending_reason:
-        return pending_reason[at]
+def _short_of(job: Job, at: Allocation, taken_back: dict[Allocation, StepReason]) -> StepReason | None:
+    """Why the cluster has no room for `at`, as the decision took back `taken_back`; None: nothing says so."""
+    if at in taken_back:
+        return taken_back[at]
     total = job.spec.resources.total
-    for other, reason in pending_reason.items():
+    for other, reason in taken_back.items():
         if reason in (StepReason.CPU, StepReason.MEMORY, StepReason.GPU):
             if getattr(total(at), reason) >= getattr(total(other), reason):
                 return reason
