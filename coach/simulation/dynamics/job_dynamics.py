@@ -23,7 +23,7 @@ class JobDynamics:
     loss: Callable[[float], float]
     accuracy: Callable[[float], float] | None = None
     data_size: int = 10_000
-    #: Samples of a step, of all workers together. Only whole steps are trained, so sometimes a little more than requested.
+    #: Samples of a step, of all workers together. Only whole steps are trained, sometimes more than requested.
     batch_size: int = 1
     #: Overhead of an epoch outside training and evaluation: in a new group, and in the same group as before.
     new_group_seconds: float = 0.4
