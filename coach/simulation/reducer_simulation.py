@@ -1,10 +1,10 @@
 """Coach itself in virtual time: the reducer of `coach.core` on a simulated platform.
 
 Like the handler, the driver carries out the reducer's actions and returns their results as events, each with its
-token. It decides nothing. Every event and action goes to `journal` in the order in which the handler would write them.
+token. It decides nothing. Every event and action goes to `journal`, in the order in which the handler writes them.
 
 Everything random or measured has a method of its own (`_pod_seconds`, `_mishap`, `_report`, ...). The tests' faulty
-cluster (`tests/core/lifecycle/faulty_cluster.py`) overrides them to add faults, and checks invariants after every event.
+cluster (`tests/core/lifecycle/faulty_cluster.py`) overrides them to add faults, and checks rules after every event.
 
 With `default` placement the reducer's pods come without nodes and wait for one in a queue
 (`coach/simulation/kube_scheduler.py`). They hold their requests from their placement on, not from their creation.

@@ -30,7 +30,7 @@ def distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
 
 @dataclass(frozen=True, slots=True)
 class SimulatedJobs:
-    """The jobs of a study. `arrivals` in seconds since the first; `origins`: a source of dynamics -> its jobs' names."""
+    """The jobs of a study. `arrivals` in seconds since the first; `origins`: source of dynamics -> job names."""
 
     jobs: list[TrainingJob]
     dynamics: list[JobDynamics]
@@ -58,7 +58,9 @@ def recorded(path: Path) -> SimulatedJobs:
     return SimulatedJobs(jobs, [learn([run]) for run in trained], arrivals, origins)
 
 
-def of_files(files: Sequence[Path], speeds: str, epoch_seconds: float, epochs: float, assume: bool) -> SimulatedJobs:
+def of_files(
+    files: Sequence[Path], speeds: str, epoch_seconds: float, epochs: float, assume: bool
+) -> SimulatedJobs:
     """The jobs of job files, all submitted at 0 s."""
     jobs = distinct([file.spec for file in load_jobs(files, check_files=False)])
     dynamics, origins = dynamics_of(jobs, speeds, epoch_seconds, epochs, assume)

@@ -1,8 +1,8 @@
 """Turns the thesis's job files (JSON) into ours.
 
 A thesis file is a list of jobs. Each names a file of testing errors: factors on predictions, fixed or maximum numbers
-of workers and servers (0: no limit) and whether the budget is ignored. Fields without a counterpart (the image, with the
-thesis's own functions) become comments.
+of workers and servers (0: no limit) and whether the budget is ignored. Fields without a counterpart (the image, with
+the thesis's own functions) become comments.
 """
 
 from __future__ import annotations
