@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """One row of the table. `low`..`high` is the range of all seeds; `half_width` the 95 % interval of the mean."""
+    """One row of the table. `low`..`high`: the range over all seeds. `half_width`: of the mean's 95 % interval."""
 
     scenario: str
     measure: str
@@ -23,7 +23,7 @@ class Comparison:
     runs: int
     difference: float
     inside: bool
-    #: Whether our mean is within the scenario's tolerance; None where it names none.
+    #: Whether our mean is within the scenario's tolerance; None if it has none.
     within: bool | None
     calibrated: bool
     source: str
@@ -35,7 +35,7 @@ BLUE, ORANGE, GREY = "#0072B2", "#E69F00", "#666666"
 
 
 def comparison_figure(rows: Sequence[Comparison]) -> Figure:
-    """Range (line) and mean (dot) of our runs as parts of the paper's value (1, dashed); hollow: calibrated on."""
+    """Range (line) and mean (dot) of our runs, relative to the paper's value (1, dashed). Hollow: calibrated on it."""
     rows = [row for row in rows if row.paper != 0 and row.runs]
     figure = Figure(figsize=(8, 1.2 + 0.26 * max(1, len(rows))), layout="constrained")
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""How good the estimators are on data whose truth is known: the thesis's method, Optimus's and Coach's side by side.
+"""Evaluation of the estimators on data with known outcomes: the thesis's method, Optimus's and Coach's.
 
 Pure: measured speeds and recorded curves in, errors out. `coach estimators` and benchmarks/decisions/estimators.py
 print them.
@@ -27,7 +27,7 @@ MOMENTS = (0.3, 0.5, 0.7, 0.9)
 
 @dataclass(frozen=True, slots=True)
 class SpeedVerdict:
-    """How one method did on one model from some measured configurations; shares, 0.1 = 10 %."""
+    """The errors of one method on one model, from some measured configurations. Shares, 0.1 = 10 %."""
 
     error: float  #: median over the configurations not measured of |predicted / measured - 1|
     lost: float  #: speed lost by taking the configuration predicted fastest, against the fastest measured of all
@@ -36,7 +36,7 @@ class SpeedVerdict:
 
 @dataclass(frozen=True, slots=True)
 class CurveTask:
-    """A run to predict: `values` by epoch at `x`, stopped at `last` (an x) by `target` held `consecutive_hits` epochs.
+    """A run to predict: `values` at the epochs `x`, stopped at epoch `last`, when `target` had held `consecutive_hits`.
 
     Accuracies are shares of 1.
     """
@@ -51,7 +51,7 @@ class CurveTask:
 
 @dataclass(frozen=True, slots=True)
 class CurveVerdict:
-    """How one method did on one run at one moment. `error` is 1 for "no solution"."""
+    """The error of one method on one run at one time. `error` is 1 for "no solution"."""
 
     error: float
     no_solution: bool
@@ -59,28 +59,28 @@ class CurveVerdict:
 
 
 def judge_speed(speeds: Speeds, measured: Mapping[Configuration, float], method: str) -> SpeedVerdict:
-    """Fit `method` to the `measured` configurations (which may carry noise) and compare with all `speeds`."""
+    """Fit `method` to the `measured` configurations (which may have noise) and compare it with all `speeds`."""
     points = [SpeedPoint(*at, v) for at, v in measured.items()]
     everywhere = list(speeds)
-    truth = np.array([speeds[at] for at in everywhere])
+    actual = np.array([speeds[at] for at in everywhere])
     rest = np.array([at not in measured for at in everywhere])
     inside = None
     if method == "coach":
         model = fit_speed(points)
         predicted = model.predict_all(everywhere)
-        held = np.array([i.holds(v) for i, v in zip(model.intervals(everywhere), truth, strict=True)])
+        held = np.array([i.holds(v) for i, v in zip(model.intervals(everywhere), actual, strict=True)])
         inside = float(held[rest].mean())
     else:
         fitted = fit_thesis_quadratic(points) if method == "thesis" else fit_optimus_speed(points)
         predicted = np.array([fitted.predict(*at) for at in everywhere])
-    error = float(np.median(np.abs(predicted[rest] / truth[rest] - 1.0)))
-    return SpeedVerdict(error, 1.0 - float(truth[int(np.argmax(predicted))] / truth.max()), inside)
+    error = float(np.median(np.abs(predicted[rest] / actual[rest] - 1.0)))
+    return SpeedVerdict(error, 1.0 - float(actual[int(np.argmax(predicted))] / actual.max()), inside)
 
 
 def chosen_points(
     speeds: Speeds, measure: Callable[[Configuration], float], probes: int = PROBES
 ) -> dict[Configuration, float]:
-    """Up to `probes` configurations in the order that `next_probe` asks for them, with what `measure` finds."""
+    """Up to `probes` configurations in the order of `next_probe`, each with the speed that `measure` returns."""
     measured: dict[Configuration, float] = {}
     most_workers, most_servers = (max(at[i] for at in speeds) for i in (0, 1))
     while len(measured) < min(probes, len(speeds) - 1):
@@ -104,7 +104,7 @@ def random_points(
 def mini_epoch_points(speeds: Speeds) -> dict[Configuration, float]:
     """The thesis's four mini-epochs: (1,1), (1,2), (2,1), (2,2), or the next larger numbers that were measured.
 
-    Fewer where there is only one number of workers or servers, or where the grid has holes; none at all perhaps.
+    Fewer, possibly none, if only one number of workers or servers was measured or the grid has gaps.
     """
     workers, servers = (sorted({at[i] for at in speeds})[:2] for i in (0, 1))
     return {(w, s): speeds[w, s] for w in workers for s in servers if (w, s) in speeds}
@@ -126,7 +126,7 @@ def judge_curve(task: CurveTask, share: float, method: str) -> CurveVerdict:
     crossing = fit_thesis_curve(falling, segments=3 if method == "optimus" else 1).epochs_to(target)
     if crossing is None or not math.isfinite(crossing):
         return CurveVerdict(1.0, True, None)
-    # Their answer is where the target is met. Asked is when it has held, of a run that goes on.
+    # These methods predict when the target is met. The question is when it has held, in a run that still goes on.
     last = max(math.ceil(crossing) + task.consecutive_hits - 1, points[-1].x + 1)
     return CurveVerdict(abs(last / task.last - 1.0), False, None)
 
@@ -134,7 +134,7 @@ def judge_curve(task: CurveTask, share: float, method: str) -> CurveVerdict:
 def first_stop(
     values: Sequence[float], target: float, consecutive_hits: int, metric: Metric = "loss"
 ) -> int | None:
-    """How many epochs it takes until `target` held `consecutive_hits` times; None where it never does."""
+    """The number of epochs until `target` has held `consecutive_hits` times; None if it never does."""
     streak = 0
     for epoch, value in enumerate(values, start=1):
         streak = streak + 1 if (value <= target if metric == "loss" else value >= target) else 0
@@ -146,10 +146,10 @@ def first_stop(
 def tasks_within(
     values: Sequence[float], metric: Metric, ends: Sequence[int] = (8, 12, 20, 35, 60)
 ) -> list[CurveTask]:
-    """Runs cut from a long curve: each target is the curve's level around one of `ends`, held three epochs.
+    """Runs cut from a long curve: each target is the curve's level around one of `ends`, held for three epochs.
 
-    Targets that the first quarter of the run meets already are left out, as are runs of fewer than six epochs. An
-    accuracy is in per cent where any value is above 1.
+    Targets already met in the first quarter of the run are left out, and so are runs of fewer than six epochs. An
+    accuracy is in per cent if any value is above 1.
     """
     if metric == "accuracy" and max(values, default=0.0) > 1.0:
         values = [value / 100.0 for value in values]

@@ -1,4 +1,4 @@
-"""Runs scenarios over seeds and sets our numbers beside the paper's."""
+"""Runs scenarios over seeds and compares our numbers with the paper's."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from matplotlib.figure import Figure
 
 from coach.core.policies.api.react import FloatArray
 from coach.research.comparison import COLUMNS, Comparison, comparison_figure
-from coach.research.run_store import RunStore, runs_there, write_runs
+from coach.research.run_store import RunStore, stored_runs, write_runs
 from coach.research.scenario import Scenario, Target
 from coach.simulation.parallel import gather
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """A scenario that was run: one value a seed for each measure (NaN where a run did not give it)."""
+    """The results of a scenario: for each measure one value a seed (NaN if a run has none)."""
 
     scenario: Scenario
     parameters: dict[str, Any]
@@ -32,7 +32,7 @@ class Outcome:
     interrupted: bool = False
 
     def comparisons(self) -> list[Comparison]:
-        """Paper beside ours, a row for each target."""
+        """Our numbers compared with the paper's, a row for each target."""
         return [self._compare(target) for target in self.scenario.targets]
 
     def _compare(self, target: Target) -> Comparison:
@@ -65,10 +65,9 @@ def run_scenario(
     folder: Path | None = None,
     anew: bool = False,
 ) -> Outcome:
-    """All seeds of a scenario; after an interrupt those that are done.
+    """Run all seeds of a scenario; after an interrupt, return those that are done.
 
-    Runs are kept in `folder`/<name> as they come, and those that are there are not run again, unless `anew`.
-    Raises OSError.
+    Runs are stored in `folder`/<name> as they come. Stored runs are not run again, unless `anew`. Raises OSError.
     """
     parameters, seeds = scenario.settings(quick)
     kept = None if folder is None else RunStore(folder / scenario.name, parameters, anew=anew)
@@ -89,10 +88,10 @@ def run_scenario(
 
 
 def look_up(scenario: Scenario, folder: Path, *, quick: bool = False) -> Outcome:
-    """The runs that are in `folder`/<name> already, of whatever code; nothing is run. Raises OSError, ValueError."""
+    """The runs stored in `folder`/<name>, of any version of the code; runs nothing. Raises OSError, ValueError."""
     parameters, seeds = scenario.settings(quick)
-    there = runs_there(folder / scenario.name, parameters)
-    return _outcome(scenario, parameters, {seed: there[seed] for seed in seeds if seed in there})
+    stored = stored_runs(folder / scenario.name, parameters)
+    return _outcome(scenario, parameters, {seed: stored[seed] for seed in seeds if seed in stored})
 
 
 def _outcome(
@@ -108,7 +107,7 @@ def _outcome(
 
 
 def replicate(experiment: str, parameters: dict[str, Any], seed: int) -> dict[str, float]:
-    """One run of an experiment, in whatever process."""
+    """One run of an experiment, in any process."""
     from importlib import import_module
 
     module = import_module(f"coach.research.experiments.{experiment}")
@@ -135,7 +134,7 @@ def write_outcome(outcome: Outcome, folder: Path) -> list[Path]:
 
 
 def _draw(figure: Figure, path: Path) -> Path:
-    with mpl.rc_context({"svg.hashsalt": "coach"}):  # the same figure, the same bytes
+    with mpl.rc_context({"svg.hashsalt": "coach"}):  # the same figure gives the same bytes
         figure.savefig(path, metadata={"Date": None})
     return path
 
@@ -158,7 +157,7 @@ def write_summary(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
 
 
 def _counts(outcomes: Sequence[Outcome], rows: Sequence[Comparison]) -> list[str]:
-    """A line an experiment: how many numbers of its paper lie inside our range."""
+    """One line for each experiment: how many of its paper's numbers are inside our range."""
     lines = [
         "How many of the papers' numbers lie inside our range over all runs; judged are those on which no parameter "
         "was chosen.",
@@ -189,7 +188,7 @@ def _counts(outcomes: Sequence[Outcome], rows: Sequence[Comparison]) -> list[str
 
 
 def _inside(rows: Sequence[Comparison]) -> str:
-    """Numbers, those inside our range, and both again without those calibrated on."""
+    """The count of numbers and of those inside our range; both again without the numbers calibrated on."""
     judged = [row for row in rows if not row.calibrated]
     return " | ".join(
         f"{number}" for some in (rows, judged) for number in (len(some), sum(row.inside for row in some))
@@ -227,7 +226,7 @@ def _text(outcome: Outcome) -> str:
 
 
 def _own_table(outcome: Outcome) -> list[str]:
-    """What the experiment's `table(results, parameters)` says, if it has one."""
+    """The experiment's own `table(results, parameters)`, if it has one."""
     table = getattr(outcome.scenario.module(), "table", None)
     return [table(outcome.results, outcome.parameters), ""] if table is not None and outcome.seeds else []
 

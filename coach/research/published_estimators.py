@@ -1,6 +1,6 @@
 """The methods Coach is compared with, as published: the thesis's (section 4.2) and Optimus's (EuroSys 2018).
 
-They have no intervals, may predict speeds <= 0 and targets that are never reached. Nothing but comparisons uses them.
+They have no intervals, and may predict speeds <= 0 and targets that are never reached. Only comparisons use them.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class ThesisSurface:
 def fit_thesis_quadratic(points: Sequence[SpeedPoint]) -> ThesisSurface:
     """The thesis's surface by its own solver: least squares from five ones, bounded to >= 0.
 
-    The answer depends on the unit of speed, and on the start where there are fewer than five points.
+    The result depends on the unit of speed and, with fewer than five points, on the start.
     """
     w = np.array([p.workers for p in points], dtype=float)
     s = np.array([p.servers for p in points], dtype=float)
@@ -52,7 +52,7 @@ class OptimusSurface:
     coefficients: tuple[float, ...]
 
     def predict(self, workers: int, servers: int) -> float:
-        """Epochs/s; infinite where every term that was found is zero."""
+        """Epochs/s; infinite if every fitted term is zero."""
         a, b, c, d, e = self.coefficients
         seconds = a / workers + b + c * workers / servers + d * workers + e * servers
         return 1.0 / seconds if seconds > 0 else math.inf
@@ -76,7 +76,7 @@ class ThesisCurve:
     b: tuple[float, float, float]
 
     def epochs_to(self, target: float) -> float | None:
-        """The x at which the curve meets `target`; None where it never does."""
+        """The x at which the curve reaches `target`; None if it never does."""
         b0, b1, b2 = self.b
         if target <= b2 or b0 <= 0:
             return None
@@ -86,8 +86,8 @@ class ThesisCurve:
 def fit_thesis_curve(points: Sequence[CurvePoint], segments: int = 1) -> ThesisCurve:
     """The thesis's curve: least squares from three ones, bounded to >= 0.
 
-    `segments` > 1 is Optimus's weighting: each residual of a later one of that many equal segments counts 4 times
-    as much.
+    `segments` > 1 is Optimus's weighting: of that many equal segments, residuals of each count 4 times as much as
+    those of the one before.
     """
     x = np.array([p.x for p in points])
     y = np.array([p.value for p in points])

@@ -1,7 +1,7 @@
-"""The runs of an experiment in its folder, written as they come: one that was stopped goes on where it was.
+"""The runs of an experiment, stored in its folder as they come, so that a stopped experiment can be resumed.
 
-`settings.json` says what `measures.csv` holds the runs of: the parameters, and a digest of the code that decides and
-simulates. Runs of other parameters or other code are not taken up; the first new run replaces them.
+`settings.json` identifies the runs in `measures.csv`: their parameters, and a digest of the code that decides and
+simulates. Runs of other parameters or other code are not reused; the first new run replaces them.
 """
 
 from __future__ import annotations
@@ -16,17 +16,16 @@ from typing import Any
 
 import coach
 
-#: Whatever may change a run: what decides, and what lives in virtual time. A scenario's parameters are looked at
-#: by themselves.
+#: The code that may change a run: decisions and simulation. A scenario's parameters are compared separately.
 PACKAGES = ("core", "simulation", "studies", "research")
 SUFFIXES = (".py", ".csv", ".yaml")
 
 
 class RunStore:
-    """Runs of one experiment by seed; each a value for every measure (float, NaN where there is none)."""
+    """Runs of one experiment by seed; each a value for every measure (float, NaN if it has none)."""
 
     def __init__(self, place: Path, parameters: Mapping[str, Any], *, anew: bool = False) -> None:
-        """Those in the folder `place`, if they are of these parameters and this code; none if `anew`."""
+        """Load the runs in the folder `place` if they are of these parameters and this code; none if `anew`."""
         self._table, self._about = place / "measures.csv", place / "settings.json"
         self._settings = {"parameters": json.loads(json.dumps(parameters)), "code": code()}
         self.runs: dict[int, dict[str, float]] = {}
@@ -40,21 +39,21 @@ class RunStore:
             return False
 
     def add(self, seed: int, measures: Mapping[str, float]) -> None:
-        """Keep a run. Raises OSError."""
+        """Store a run. Raises OSError."""
         if not self.runs:
             self._table.parent.mkdir(parents=True, exist_ok=True)
             self._table.unlink(
                 missing_ok=True
-            )  # whatever it was: before `settings.json` says that it is ours
+            )  # replace older runs before `settings.json` declares them to be of this code
             self._about.write_text(json.dumps(self._settings, indent=1, sort_keys=True) + "\n")
         self.runs[seed] = dict(measures)
         write_runs(self._table, self.runs)
 
 
-def runs_there(place: Path, parameters: Mapping[str, Any]) -> dict[int, dict[str, float]]:
-    """The runs in the folder `place`, of whatever code; none if there are none or they are of other parameters.
+def stored_runs(place: Path, parameters: Mapping[str, Any]) -> dict[int, dict[str, float]]:
+    """The runs in the folder `place`, of any version of the code; none if they are of other parameters.
 
-    Results that are older than `settings.json` are believed to be of these. Raises OSError, ValueError.
+    Results without a `settings.json` are assumed to be of these parameters. Raises OSError, ValueError.
     """
     about, table = place / "settings.json", place / "measures.csv"
     if not table.is_file():
@@ -65,7 +64,7 @@ def runs_there(place: Path, parameters: Mapping[str, Any]) -> dict[int, dict[str
 
 
 def write_runs(path: Path, runs: Mapping[int, Mapping[str, float]]) -> None:
-    """A line for each measure and seed. The file is there as a whole, whenever this is stopped. Raises OSError."""
+    """Write a line for each measure and seed. The file is replaced atomically. Raises OSError."""
     names = dict.fromkeys(name for seed in sorted(runs) for name in runs[seed])
     half = path.with_suffix(".part")
     with half.open("w", newline="") as file:
@@ -88,7 +87,7 @@ def _read(path: Path) -> dict[int, dict[str, float]]:
 
 @cache
 def code() -> str:
-    """A digest of the code."""
+    """A digest of the code that may change a run."""
     root = Path(coach.__file__).parent
     digest = hashlib.sha256()
     for package in PACKAGES:

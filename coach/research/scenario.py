@@ -1,4 +1,4 @@
-"""Scenarios: an experiment of a paper as a file, with what the paper reports and what was chosen freely."""
+"""Scenarios: an experiment of a paper as a file, with the paper's numbers and the parameters chosen freely."""
 
 from __future__ import annotations
 
@@ -15,42 +15,42 @@ from coach.core.errors import UserError
 
 
 class Target(BaseModel):
-    """One number of the paper, and how near ours should be."""
+    """One number of the paper, and how close ours should be."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     measure: str
     paper: float
     unit: str = ""
-    #: Where it stands in the paper.
+    #: Its place in the paper.
     source: str = ""
-    #: Our mean should be this near to the paper's value, in the measure's unit. None: only the range is looked at.
+    #: Our mean should be this close to the paper's value, in the measure's unit. None: only the range is checked.
     tolerance: float | None = None
-    #: Whether free parameters were chosen so that this row comes out. The others are what the model is judged by.
+    #: Whether free parameters were chosen to match this row. The model is judged by the other rows.
     calibrated: bool = False
 
 
 class Scenario(BaseModel):
-    """One file of `coach/simulation/scenarios`."""
+    """One file of `coach/research/scenarios`."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
 
     name: str
-    #: What it is, in a sentence.
+    #: A description in one sentence.
     title: str
     paper: str
     #: The module in `coach.research.experiments` that runs it.
     experiment: str
     parameters: dict[str, Any] = Field(default_factory=dict)
-    #: Names of the parameters that no paper gives and that were chosen; how and on which rows stands in `notes`.
+    #: Names of parameters that no paper gives and that were chosen; `notes` says how, and on which rows.
     free_parameters: tuple[str, ...] = ()
     seeds: int = Field(10, ge=1)
     first_seed: int = 1
-    #: What `--quick` changes: fewer seeds, smaller parameters.
+    #: Changes under `--quick`: fewer seeds, smaller parameters.
     quick_seeds: int = Field(2, ge=1)
     quick_parameters: dict[str, Any] = Field(default_factory=dict)
     targets: tuple[Target, ...] = ()
-    #: Readings chosen where the paper is open, and what does not come out.
+    #: Interpretations chosen where the paper is ambiguous, and the numbers that are not reproduced.
     notes: str = ""
     kind: Literal["reproduced", "calibrated", "own"] = "reproduced"
 
@@ -71,14 +71,14 @@ def names() -> list[str]:
 
 
 def _files() -> dict[str, Traversable]:
-    """The files that come with Coach, by their names, from a folder for each system."""
+    """The scenario files that come with Coach, by name; each system has a folder."""
     top = resources.files("coach.research") / "scenarios"
     files = [file for folder in top.iterdir() for file in (folder.iterdir() if folder.is_dir() else [folder])]
     return {file.name.removesuffix(".yaml"): file for file in files if file.name.endswith(".yaml")}
 
 
 def load(name: str) -> Scenario:
-    """A scenario by its name, or from a file of yours. Raises UserError."""
+    """Load a scenario by its name, or from a user's file. Raises UserError."""
     path = Path(name)
     if name.endswith((".yaml", ".yml")):
         if not path.is_file():

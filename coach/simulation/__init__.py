@@ -1,1 +1,1 @@
-"""The virtual-time driver: the same decisions as live, on a cluster that exists only in numbers."""
+"""Simulation in virtual time: the same decisions as on a real cluster, without the cluster."""

@@ -1,4 +1,4 @@
-"""What a run was worth: its jobs' times, the cluster's use, changes, money; and one run beside another."""
+"""Metrics of a run: its jobs' times, the cluster's utilisation, changes, money; and one run compared with another."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from coach.simulation.engine.recorder import COLUMNS, Record
 #: The placement of policies that choose nodes themselves.
 OWN = "own"
 
-#: A completion time that differs by less than this share is the same.
+#: Completion times that differ by less than this share count as the same.
 SAME = 0.01
 
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A run, ready to be sent between processes and measured: columns by name, in the order of the jobs' numbers."""
+    """A run, ready to be sent between processes and measured. Columns by name, each by job number."""
 
     policy: str
     seed: int
@@ -32,14 +32,14 @@ class Result:
     ended: float
     events: int = 0
     seconds: float = 0.0
-    #: How each job ended, where a reducer decided it.
+    #: The reason each job ended with, if the run was of the reducer.
     reasons: dict[int, str] | None = None
-    #: How pods came to nodes: `gang`, `default` or `OWN`.
+    #: How pods were placed: `gang`, `default` or `OWN`.
     placement: str = "gang"
 
     @property
     def label(self) -> str:
-        """What it is called beside others: the policy, and the placement where that is not the usual one."""
+        """Its name in a comparison: the policy, and the placement if that is default placement."""
         return f"{self.policy}, {self.placement}" if self.placement.startswith("default") else self.policy
 
     @classmethod
@@ -53,7 +53,7 @@ class Result:
         *,
         placement: str = "gang",
     ) -> Result:
-        """The result of a run that left `record`; it took `events` events and `seconds` real seconds."""
+        """The result of a run with this `record`, which took `events` events and `seconds` real seconds."""
         columns = {name: np.array(record.column(name)) for name in COLUMNS}
         times, used = record.utilisation()
         return cls(
@@ -72,7 +72,7 @@ class Result:
 
     @property
     def completion(self) -> FloatArray:
-        """Seconds from arrival to finish; NaN for jobs that did not."""
+        """Seconds from arrival to finish; NaN for jobs that did not finish."""
         return self.columns["finished"] - self.columns["arrived"]
 
     @property
@@ -84,12 +84,12 @@ class Result:
 
 @dataclass(frozen=True, slots=True)
 class Metrics:
-    """Seconds, shares, currency units; means over the jobs that finished. NaN: there was nothing to measure."""
+    """Seconds, shares, currency units; means over the jobs that finished. NaN: nothing was measured."""
 
     jobs: int
     finished: int
     killed: int
-    #: Jobs that came to their target (a task: to its end).
+    #: Jobs that reached their target (a task: its end).
     reached: int
     completion_mean: float
     completion_p50: float
@@ -99,7 +99,7 @@ class Metrics:
     waiting_mean: float
     slowdown_mean: float
     slowdown_p95: float
-    #: Jain's index of the slowdowns: 1 where all jobs are slowed down alike, 1/jobs where one bears it all.
+    #: Jain's index of the slowdowns: 1 if all are equal, 1/jobs if one job bears all.
     fairness: float
     cpu_used: float
     memory_used: float
@@ -148,26 +148,26 @@ def measure(result: Result) -> Metrics:
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
-    """Job by job against a baseline on the same workload: completion times. Changes are shares (-0.1: 10 % sooner)."""
+class Changes:
+    """Completion times against a baseline on the same workload, job by job. Shares (-0.1: 10 % sooner)."""
 
     better: int
     worse: int
     same: int
-    #: Mean change of the better ones, of the worse ones, and the best and worst single ones.
+    #: Mean change of the better jobs and of the worse jobs; the best and the worst single change.
     better_mean: float
     worse_mean: float
     best: float
     worst: float
 
 
-def beside(result: Result, baseline: Result) -> Beside:
-    """`result` against `baseline`: the jobs that finished in both."""
+def compare(result: Result, baseline: Result) -> Changes:
+    """Compare `result` with `baseline`, over the jobs that finished in both."""
     ours, theirs = result.completion, baseline.completion
     both = ~np.isnan(ours) & ~np.isnan(theirs)
     change = (ours[both] - theirs[both]) / theirs[both]
     better, worse = change[change < -SAME], change[change > SAME]
-    return Beside(
+    return Changes(
         better=len(better),
         worse=len(worse),
         same=len(change) - len(better) - len(worse),
@@ -185,7 +185,7 @@ def jain(values: FloatArray) -> float:
 
 
 def nearest_rank(values: FloatArray, share: float) -> float:
-    """The smallest value that at least `share` of all do not exceed; NaN of none."""
+    """The smallest value that at least `share` of all values do not exceed; NaN if there are none."""
     if not len(values):
         return math.nan
     rank = max(0, math.ceil(share * len(values)) - 1)
@@ -193,8 +193,8 @@ def nearest_rank(values: FloatArray, share: float) -> float:
 
 
 def mean_of(metrics: Sequence[Metrics], field: str) -> float:
-    """The mean of one metric over runs, those without it left out."""
-    values = np.array([float(getattr(one, field)) for one in metrics])
+    """The mean of one metric over the runs that have it."""
+    values = np.array([float(getattr(run, field)) for run in metrics])
     return _mean(values[~np.isnan(values)])
 
 

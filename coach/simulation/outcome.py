@@ -1,4 +1,4 @@
-"""What a simulated job's whole life came to."""
+"""The outcome of a simulated job, from submission to end."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from coach.core.money import to_amount
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """A job at its end. Seconds on the run's clock; `held` in resource-seconds, `spent` in the job's currency."""
+    """A job that ended. Seconds on the run's clock; `held` in resource-seconds, `spent` in the job's currency."""
 
     job: str
     submitted: float
@@ -25,7 +25,7 @@ class Ended:
     probes: int
     attempts: int
     changes: int
-    #: Seconds in which it trained (its epochs that counted).
+    #: Seconds of the epochs that counted.
     trained: float
     spent: float
     overshoot: float
@@ -35,7 +35,7 @@ class Ended:
 
     @classmethod
     def of(cls, job: Job, at: float, changes: int, held: Resources) -> Ended:
-        """Of a job that has just ended, `at` so many seconds; its allocation has changed so often."""
+        """The outcome of a job that ended at `at` seconds, after `changes` changes of its allocation."""
         spent, budget = job.ledger.spent, job.ledger.budget
         return cls(
             job.name,

@@ -1,4 +1,4 @@
-"""Runs on all cores; an interrupt keeps what is done."""
+"""Runs tasks on all cores; an interrupt keeps the results so far."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def gather(
 ) -> tuple[list[Any], bool]:
     """The results of all tasks (function, arguments), in their order, and whether the user interrupted.
 
-    `done` is told of each as it comes. After an interrupt the results that did not come are None. An exception of a
-    task is raised. Functions and arguments have to be picklable, unless there is one process: then all run in this one.
+    `done` is called with each result as it comes. After an interrupt missing results are None. An exception of a task
+    is raised. Functions and arguments must be picklable, unless there is one process; then all tasks run in this one.
     """
     processes = min(processes or len(os.sched_getaffinity(0)), len(tasks))
     results: list[Any] = [None] * len(tasks)
@@ -50,5 +50,5 @@ def gather(
 
 def _begin() -> None:
     collector.look_seldom()
-    # The terminal sends Ctrl-C to all processes; only the first one answers.
+    # The terminal sends Ctrl-C to all processes; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,17 +1,16 @@
-"""Coach itself in virtual time: the reducer of `coach.core`, on a platform that exists only in numbers.
+"""Coach itself in virtual time: the reducer of `coach.core` on a simulated platform.
 
-Like the live handler it carries the reducer's actions out and feeds the answers back, each with its token; it decides
-nothing. Every event and action goes to `journal` in the order in which the handler would write them down.
+Like the handler, the driver carries out the reducer's actions and returns their results as events, each with its
+token. It decides nothing. Every event and action goes to `journal`, in the order in which the handler writes them.
 
-What is drawn or measured is asked in methods of their own (`_pod_seconds`, `_mishap`, `_report`, ...): the tests' world
-(`tests/core/lifecycle/faulty_cluster.py`) is this driver with worse luck and with rules that it checks after every
-event.
+Everything random or measured has a method of its own (`_pod_seconds`, `_mishap`, `_report`, ...). The tests' faulty
+cluster (`tests/core/lifecycle/faulty_cluster.py`) overrides them to add faults, and checks rules after every event.
 
-With `default` placement the reducer's pods come without nodes and wait in a queue for one
-(`coach/simulation/kube_scheduler.py`); they hold what they request from there on, not from their order.
+With `default` placement the reducer's pods come without nodes and wait for one in a queue
+(`coach/simulation/kube_scheduler.py`). They hold their requests from their placement on, not from their creation.
 
-Where `machine_cores` is given, all virtual nodes are one machine with so many cores (as on the `local` platform): when
-the epochs that run use more than that, all go slower by the same part.
+With `machine_cores` all virtual nodes are one machine with that many cores (as on the `local` platform). When the
+running epochs use more, all of them slow down by the same factor.
 """
 
 from __future__ import annotations
@@ -42,13 +41,13 @@ from coach.simulation.faults import Faults
 from coach.simulation.kube_scheduler import Default, DefaultPlacement
 from coach.simulation.outcome import Ended
 
-#: What happens later: makes an event, or None if it is not so any more.
+#: A scheduled step: makes an event, or None if it is stale.
 Later = Callable[[], ev.Event | None]
 
 
 @dataclass(slots=True)
 class Running:
-    """An epoch under way: `left` of its seconds alone remain at `mark`; `rate` is how fast they go."""
+    """A running epoch. At `mark`, `left` seconds remain at full speed; they pass at `rate` (1: full speed)."""
 
     order: act.RunEpoch
     whole: float
@@ -66,7 +65,7 @@ class Running:
 
 @dataclass(slots=True)
 class Standing:
-    """A pod that exists; `since` it has a node, or, while it waits for one, since its order."""
+    """An existing pod. `since`: when it got its node or, while it waits for one, when it was created."""
 
     pod: Pod
     since: float
@@ -90,9 +89,9 @@ class Driver:
         begin: float = 0.0,
         default: Default | None = None,
     ) -> None:
-        """`faults`: of nodes and functions; None: nothing fails. `usage` is told (time, held more).
+        """`faults` of nodes and functions; None: nothing fails. `usage` gets (time, change of resources held).
 
-        `default`: pods are placed one by one; None: gangs.
+        `default`: pods are placed one by one; None: as gangs.
         """
         self.reducer = Reducer(policy, Placement.DEFAULT if default else Placement.GANG)
         self.now = begin
@@ -103,15 +102,15 @@ class Driver:
         self._nodes = tuple(nodes)
         self._away: set[str] = set()
         self._default = default or Default()
-        # Of its own, so that faults and noise are the same with any placement.
+        # Its own generator, so that faults and noise are the same under any placement.
         self._scheduler = DefaultPlacement(nodes, np.random.default_rng([seed, 3]))
-        #: Since when some pods of a job have nodes while others wait for one.
+        #: By job: since when some of its pods have nodes while others wait for one.
         self._partial: dict[str, float] = {}
         self.nodes_lost = 0
         self._machine = machine_cores
         self._journal = journal
         self._usage = usage
-        self.truths: dict[str, JobDynamics] = {}
+        self.dynamics: dict[str, JobDynamics] = {}
         self.standing: dict[str, dict[PodId, Standing]] = {}
         self.running: dict[str, Running] = {}
         self._held: dict[str, Resources] = {}
@@ -125,10 +124,10 @@ class Driver:
                 self._plan_loss(number)
 
     def submit_at(
-        self, at: float, name: str, document: dict[str, Any], truth: JobDynamics, **known: Any
+        self, at: float, name: str, document: dict[str, Any], dynamics: JobDynamics, **known: Any
     ) -> None:
         """Submit a job file's content at `at`; `known` as in `JobSubmitted`."""
-        self.truths[name] = truth
+        self.dynamics[name] = dynamics
         self._submissions += 1
 
         def make() -> ev.Event:
@@ -138,13 +137,13 @@ class Driver:
         self.at(at, make)
 
     def run(self) -> None:
-        """Live until every job has come to an end, or nothing will ever happen to those that are left."""
+        """Run until every job has ended, or no event is left for the others."""
         while (self._submissions or self.reducer.jobs) and self.step():
             pass
 
     @property
     def left(self) -> dict[str, Ended]:
-        """The jobs that have not ended, as they are now: theirs is no end (NaN)."""
+        """The jobs that have not ended, as they are now (`ended` is NaN)."""
         return {
             name: Ended.of(job, math.nan, max(0, self._changes[name] - 1), self._held_by_now(name))
             for name, job in self.reducer.jobs.items()
@@ -152,14 +151,14 @@ class Driver:
 
     def _held_by_now(self, job: str) -> Resources:
         pods = self.standing.get(job, {}).values()
-        still = [one.pod.requests * (self.now - one.since) for one in pods if one.pod.node]
+        still = [pod.pod.requests * (self.now - pod.since) for pod in pods if pod.pod.node]
         return sum(still, self._held.get(job, NOTHING))
 
     def _next(self, event: ev.Event) -> None:
         self.at(self.now, lambda: event)
 
     def step(self) -> bool:
-        """Let the next thing happen; whether there was one."""
+        """Process the next event. Returns whether there was one."""
         while self._heap:
             due, _, make = heapq.heappop(self._heap)
             before, self.now = self.now, max(self.now, due)
@@ -173,12 +172,12 @@ class Driver:
     # -- the loop ----------------------------------------------------------------------------------------------
 
     def at(self, due: float, make: Later) -> None:
-        """Send the event that `make` gives, at `due`."""
+        """Schedule the event that `make` returns, for `due`."""
         self._sequence += 1
         heapq.heappush(self._heap, (due, self._sequence, make))
 
     def send(self, event: ev.Event) -> list[act.Action]:
-        """Tell the reducer, and carry out what follows."""
+        """Send an event to the reducer, and carry out its actions."""
         self.events += 1
         with collector.paused():
             actions = self.reducer.react(event)
@@ -207,7 +206,7 @@ class Driver:
                 job = self.reducer.jobs[name]
                 fitted = self._fit(job)
                 self.at(
-                    self.now + self.truths[name].fit_seconds,
+                    self.now + self.dynamics[name].fit_seconds,
                     lambda: ev.ModelsFitted(self.now, name, action.token, *fitted),
                 )
             case act.SetTimer():
@@ -221,7 +220,7 @@ class Driver:
         return fit_models(job.speed_points(), job.curve_points(), job.metric)
 
     def _ended(self, job: Job) -> None:
-        """A job that has ended decides nothing any more: it leaves the reducer, so that a long run stays fast."""
+        """Remove an ended job from the reducer, so that a long run stays fast."""
         self.reducer.forget(job.name)
         self.standing.pop(job.name, None)
         changes, held = self._changes.pop(job.name, 0), self._held.pop(job.name, NOTHING)
@@ -238,12 +237,12 @@ class Driver:
             self._place_soon()
 
     def _place_soon(self) -> None:
-        """Place pods one by one, if that is how they are placed, once all that happens at this instant has happened."""
+        """Under default placement, place waiting pods after all other events of this instant."""
         if self.reducer.placement is Placement.DEFAULT:
             self.at(self.now, self._place)
 
     def _place(self) -> None:
-        """Start those waiting pods that the cluster's own scheduler finds nodes for; each answers once it is ready."""
+        """Start the waiting pods that the kube-scheduler finds nodes for."""
         for pod, node in self._scheduler.bind(self._away):
             standing = self.standing[pod.job][pod]
             standing.pod, standing.since = replace(standing.pod, node=node), self.now
@@ -251,23 +250,23 @@ class Driver:
         self._watch()
 
     def _watch(self) -> None:
-        """Give up the jobs whose pods do not all come to nodes in time, as somebody would by hand."""
+        """Cancel the jobs whose pods do not all get nodes in time, as a user would by hand."""
         timeout = self._default.deadlock_timeout
         if timeout is None:
             return
-        lacking = dict.fromkeys(pod.job for pod in self._scheduler.waiting)
-        stuck = [name for name in lacking if any(one.pod.node for one in self.standing[name].values())]
+        waiting = dict.fromkeys(pod.job for pod in self._scheduler.waiting)
+        stuck = [name for name in waiting if any(pod.pod.node for pod in self.standing[name].values())]
         for name in stuck:
             if name not in self._partial:
-                self.at(self.now + timeout, partial(self._given_up, name, self.now))
+                self.at(self.now + timeout, partial(self._cancel, name, self.now))
         self._partial = {name: self._partial.get(name, self.now) for name in stuck}
 
-    def _given_up(self, name: str, since: float) -> ev.Event | None:
-        """Unless it came to all its nodes meanwhile."""
+    def _cancel(self, name: str, since: float) -> ev.Event | None:
+        """Cancel a job, unless all its pods got nodes meanwhile."""
         return ev.CancelRequested(self.now, name) if self._partial.get(name) == since else None
 
     def _start(self, standing: Standing, found: str = "") -> None:
-        """The pod has a node, and will answer; `found`: the node, where the reducer does not know it."""
+        """Start a pod that has a node; it becomes ready later. `found`: the node, if the reducer does not know it."""
         pod, name = standing.pod, standing.pod.id.job
         self._use(pod.requests)
 
@@ -282,8 +281,8 @@ class Driver:
             self.at(self.now + seconds, answer)
 
     def _pod_seconds(self, pod: PodId) -> float:
-        """From its order until it is ready; infinity: it never is."""
-        return self.truths[pod.job].pod_seconds
+        """Seconds from the start of a pod to its readiness; infinity: never."""
+        return self.dynamics[pod.job].pod_seconds
 
     def _release(self, action: act.ReleasePods) -> None:
         pods = self.standing.get(action.job, {})
@@ -299,7 +298,7 @@ class Driver:
                 self._remove(pod)
             return ev.PodsReleased(self.now, action.job, action.pods)
 
-        self.at(self.now + self.truths[action.job].release_seconds, answer)
+        self.at(self.now + self.dynamics[action.job].release_seconds, answer)
 
     def _remove(self, pod: PodId) -> None:
         standing = self.standing.get(pod.job, {}).pop(pod, None)
@@ -321,7 +320,7 @@ class Driver:
         self.at(self.now + self._faults.lost_after(number), lambda: self._lose_node(number))
 
     def _lose_node(self, number: int) -> ev.Event:
-        """A node goes away, with all that stands there."""
+        """A node is lost, with all its pods."""
         node = self._nodes[number].name
         self.at(self.now + self._faults.back_after(number), lambda: self._return_node(number))
         self._away.add(node)
@@ -331,9 +330,9 @@ class Driver:
         return ev.NodesChanged(self.now, tuple(sorted(self._away)))
 
     def _empty(self, nodes: Collection[str]) -> list[PodId]:
-        """Remove what stands on these nodes, but for what is on its way out anyway."""
-        pods = [one for pods in self.standing.values() for one in pods.values()]
-        lost = [one.pod.id for one in pods if one.pod.node in nodes and not one.leaving]
+        """Remove the pods on these nodes, except those already being released."""
+        pods = [pod for of_job in self.standing.values() for pod in of_job.values()]
+        lost = [pod.pod.id for pod in pods if pod.pod.node in nodes and not pod.leaving]
         for pod in lost:
             self._remove(pod)
         return lost
@@ -347,51 +346,51 @@ class Driver:
     # -- epochs ------------------------------------------------------------------------------------------------
 
     def _run_epoch(self, order: act.RunEpoch) -> None:
-        truth = self.truths[order.job]
+        dynamics = self.dynamics[order.job]
         job = self.reducer.jobs[order.job]
-        fate = draw(self._seed, order.job, job.attempts, self._faults.function_lost)
-        speed = truth.speed(*order.allocation) * math.exp(truth.speed_noise * fate.speed)
+        drawn = draw(self._seed, order.job, job.attempts, self._faults.function_lost)
+        speed = dynamics.speed(*order.allocation) * math.exp(dynamics.speed_noise * drawn.speed)
         same = bool(job.epochs) and job.epochs[-1].group == order.group
         fraction = order.fraction
         if order.seconds is not None:
-            # A new group's seconds begin after its first step.
-            warm_up = 0 if same else truth.batch_size
-            fraction = min(fraction, order.seconds * speed + warm_up / truth.data_size)
-        samples = truth.samples(fraction, new_group=not same)
-        train = samples / truth.data_size / speed
-        beside = truth.same_group_seconds if same else truth.new_group_seconds
-        evaluate = truth.evaluating(*order.allocation)
-        whole = beside + train + (evaluate if order.evaluate else 0.0)
-        x = (order.position + samples) / truth.data_size
-        noise = truth.loss_noise * fate.loss
+            # In a new group the seconds count from the end of the first step.
+            warm_up = 0 if same else dynamics.batch_size
+            fraction = min(fraction, order.seconds * speed + warm_up / dynamics.data_size)
+        samples = dynamics.samples(fraction, new_group=not same)
+        train = samples / dynamics.data_size / speed
+        overhead = dynamics.same_group_seconds if same else dynamics.new_group_seconds
+        evaluate = dynamics.evaluating(*order.allocation)
+        whole = overhead + train + (evaluate if order.evaluate else 0.0)
+        x = (order.position + samples) / dynamics.data_size
+        noise = dynamics.loss_noise * drawn.loss
         epoch = Running(
             order,
             whole,
             train,
             whole,
             self.now,
-            # The truth is that of a job alone: what a machine is too small for has slowed it there already.
-            min(truth.cores(*order.allocation), self._machine),
-            loss=max(1e-9, truth.loss(x) + noise),
-            accuracy=None if truth.accuracy is None else min(1.0, max(0.0, truth.accuracy(x) - noise)),
+            # The speed is that of the job alone on the machine: too few cores have slowed it already.
+            min(dynamics.cores(*order.allocation), self._machine),
+            loss=max(1e-9, dynamics.loss(x) + noise),
+            accuracy=None if dynamics.accuracy is None else min(1.0, max(0.0, dynamics.accuracy(x) - noise)),
             samples=samples,
             evaluate=evaluate,
         )
         self.running[order.job] = epoch
         self.at(order.at + order.deadline, lambda: self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline"))
-        self._mishap(epoch, fate)
+        self._mishap(epoch, drawn)
         self._share_out(epoch)
 
-    def _mishap(self, epoch: Running, fate: Drawn) -> None:
-        """What goes wrong in an epoch that begins: a worker dies, where fate has it so."""
+    def _mishap(self, epoch: Running, drawn: Drawn) -> None:
+        """Schedule the faults of an epoch that begins: it loses a worker if the drawn failure is before its end."""
         order = epoch.order
-        if fate.fails_at < epoch.whole:
+        if drawn.fails_at < epoch.whole:
             workers = [pod for pod in order.pods if pod.role is Role.WORKER]
-            lost = workers[int(fate.fails_at * 1e6) % len(workers)]
-            self.at(self.now + fate.fails_at, lambda: self._lose(order, lost))
+            lost = workers[int(drawn.fails_at * 1e6) % len(workers)]
+            self.at(self.now + drawn.fails_at, lambda: self._lose(order, lost))
 
     def _share_out(self, changed: Running | None = None) -> None:
-        """Stamp the end of an epoch, or of all whose rate has changed with those that run beside them."""
+        """Share the machine's cores again, and reschedule the end of `changed` and of each epoch with a new rate."""
         used = sum(epoch.cores for epoch in self.running.values())
         rate = min(1.0, self._machine / used) if used > 0 else 1.0
         affected = [epoch for epoch in self.running.values() if epoch.rate != rate or epoch is changed]
@@ -416,28 +415,28 @@ class Driver:
         return ev.EpochFinished(self.now, order.job, order.token, self._report(epoch), self._calls(order))
 
     def _report(self, epoch: Running) -> EpochReport:
-        order, truth = epoch.order, self.truths[epoch.order.job]
+        order, dynamics = epoch.order, self.dynamics[epoch.order.job]
         slower = (self.now - order.at) / epoch.whole
         evaluate = epoch.evaluate if order.evaluate else 0.0
-        fraction = epoch.samples / truth.data_size
+        fraction = epoch.samples / dynamics.data_size
         return EpochReport(
             samples=epoch.samples,
-            data_size=truth.data_size,
+            data_size=dynamics.data_size,
             loss=epoch.loss if order.evaluate else None,
             accuracy=epoch.accuracy if order.evaluate else None,
             weights=order.weights_out,
             train_seconds=epoch.train * slower,
             evaluate_seconds=evaluate * slower,
-            # An evaluation computes on one core.
-            cpu_seconds=truth.cores_of_worker(*order.allocation) * epoch.train + evaluate,
-            thread_seconds=truth.computing(*order.allocation) * fraction,
+            # An evaluation uses one core.
+            cpu_seconds=dynamics.cores_of_worker(*order.allocation) * epoch.train + evaluate,
+            thread_seconds=dynamics.computing(*order.allocation) * fraction,
         )
 
     def _stop(self, action: act.StopEpoch) -> None:
         epoch = self.running.get(action.job)
         if epoch is not None and epoch.order.token == action.token:
             left = max(0.0, epoch.order.at + epoch.order.deadline - self.now)
-            due = self.now + min(self.truths[action.job].stop_seconds, left)
+            due = self.now + min(self.dynamics[action.job].stop_seconds, left)
             self.at(due, lambda: self._fail(epoch.order, action.reason, "stopped"))
 
     def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:

@@ -1,19 +1,19 @@
-"""Workloads from files: our own CSV of jobs, and readers of published traces. None of those is copied into Coach.
+"""Workloads from files: our own CSV of jobs, and readers of published traces. Coach ships none of the traces.
 
-Our schema, one job a row, in any order; only the first three columns are needed:
+Our schema, one job a row, in any order; only the first three columns are required:
 
     job             name
     arrival         seconds
     work            seconds of a task; epochs where `model` is given
-    kind            a word for the sort of job, such as trial-and-error
+    kind            a name for the kind of job, such as trial-and-error
     cpu, memory, gpu              request of one worker: cores, GiB, devices (1, 0, 0)
     server_cpu, server_memory     request of one server (0, 0)
     min_workers, max_workers, min_servers, max_servers    (1, 1, 0, 0)
     model, epoch_seconds          measured speeds of this model (`coach simulate --speeds`), an epoch at 1x1 in seconds
     priority, grace               (0, 0): grace in seconds
 
-`philly:`, `helios:` and `pai:` before a file's name read those traces as they were published, `thesis:` what the
-thesis's handler wrote: tasks that hold their resources for as long as they ran there.
+`philly:`, `helios:` and `pai:` before a file's name read those traces as published; `thesis:` reads a log of the
+thesis's handler. Their jobs are tasks that hold their resources for as long as they ran there.
 """
 
 from __future__ import annotations
@@ -41,14 +41,14 @@ from coach.simulation.faults import Faults
 from coach.simulation.metrics import OWN, Result
 from coach.simulation.workload import NOTHING, Speed, Work
 
-#: What a Philly task is taken to request for each device: the trace says nothing of cores and memory.
+#: Cores that a Philly task is assumed to request for each device: the trace has neither cores nor memory.
 CORES_PER_GPU = 4.0
 
 TIME = "%Y-%m-%d %H:%M:%S"
 
 
 def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float]) -> Result:
-    """One run of a trace under a policy. `lost`: mean seconds until a node is, or a function. Raises UserError."""
+    """One run of a trace under a policy. `lost`: mean seconds until a node is lost, a function. Raises UserError."""
     began = time.perf_counter()
     made = reactive(policy, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, *lost)
@@ -59,7 +59,7 @@ def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tu
 
 
 def read_trace(trace: str) -> list[Work]:
-    """The jobs of `[KIND:]FILE`, by arrival, the first at 0 s. Raises UserError."""
+    """The jobs of `[KIND:]FILE` in order of arrival, the first at 0 s. Raises UserError."""
     kind, _, name = trace.rpartition(":")
     path = Path(name)
     readers: dict[str, Callable[[Path], Iterable[Work]]] = {
@@ -148,7 +148,7 @@ def _philly(path: Path) -> Iterator[Work]:
                 seconds += _stamp(attempt["end_time"]) - _stamp(attempt["start_time"])
                 gpus = [len(machine["gpus"]) for machine in attempt.get("detail", [])] or gpus
         if seconds > 0 and gpus:
-            each = min(gpus)  # devices of one of the job's equal parts
+            each = min(gpus)  # devices of one task
             yield _task(
                 job["jobid"], job["status"], _stamp(job["submitted_time"]), seconds, sum(gpus) // max(1, each),
                 _vector(each * CORES_PER_GPU, 0, each),
@@ -168,7 +168,7 @@ def _helios(path: Path) -> Iterator[Work]:
 
 
 def _pai(path: Path) -> Iterator[Work]:
-    """The job table of the simulator that came with Alibaba's GPU trace of 2020; requests taken as each instance's."""
+    """The job table of the simulator published with Alibaba's GPU trace of 2020; requests are of each instance."""
     for row in _rows(path):
         seconds = float(row["duration"] or 0)
         if seconds > 0:

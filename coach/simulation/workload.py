@@ -1,4 +1,4 @@
-"""What jobs a workload is made of. Generators, trace readers and journals all yield `Work`, in order of arrival."""
+"""The jobs of a workload. Generators, trace readers and journals all yield `Work`, in order of arrival."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ NOTHING: FloatArray = np.zeros(3)
 NOTHING.flags.writeable = False
 ONE_WORKER = Allocation(1, 0)
 
-#: True speed of a job under a plan, epochs/s, >= 0. It may look at where the pods are.
+#: True speed of a job under a plan, epochs/s, >= 0. It may depend on the pods' nodes.
 Speed = Callable[[Plan], float]
-#: Loss (before noise) after so many epochs.
+#: Loss (without noise) by epochs trained.
 Curve = Callable[[float], float]
 
 
 @dataclass(slots=True)
 class Work:
-    """One job of a workload: the truth that the engine lives and policies only predict.
+    """One job of a workload with its true speed and curve, which policies can only predict.
 
     `work` is in epochs. Without `speed` the job is a task that trains `workers` epochs a second: with one worker,
     `work` is its execution time in seconds. `arrival` in seconds; a closed loop ignores it.
@@ -46,12 +46,12 @@ class Work:
     grace: float = 0.0
     rescale_seconds: float = 0.0
     migration_seconds: float = 0.0
-    #: Epochs between checkpoints: what a lost node costs. 0: nothing is ever lost.
+    #: Epochs between checkpoints; work since the last is lost with a node. 0: no work is ever lost.
     checkpoint: float = 0.0
 
 
 def by_counts(speed: Callable[[int, int], float]) -> Speed:
-    """A speed that depends on the numbers of workers and servers alone."""
+    """A speed that depends only on the numbers of workers and servers."""
 
     def of(plan: Plan) -> float:
         return speed(*totals(plan))
@@ -59,5 +59,5 @@ def by_counts(speed: Callable[[int, int], float]) -> Speed:
     return of
 
 
-#: Any iterable of jobs sorted by arrival; it is read as time goes by, so it may be endless or larger than memory.
+#: Any iterable of jobs sorted by arrival. It is read as time passes, so it may be endless or larger than memory.
 Workload = Iterable[Work]

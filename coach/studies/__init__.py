@@ -1,1 +1,1 @@
-"""What `coach simulate` asks: which jobs, on which cluster, under which policies."""
+"""The studies behind `coach simulate`: which jobs, on which cluster, under which policies."""

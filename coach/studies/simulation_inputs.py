@@ -1,4 +1,4 @@
-"""Where `coach simulate` has its jobs' truths from: their own runs, runs of jobs like them, or what it is told."""
+"""Ground truth of `coach simulate`: the dynamics of its jobs, from their own runs, runs of the same job, or assumed."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from coach.simulation.dynamics.synthetic import assumed
 
 
 def distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
-    """The same jobs; of those with one name the later ones are numbered."""
+    """The jobs under distinct names: the second and later ones of a name get a number."""
     seen: dict[str, int] = {}
     distinct = []
     for job in jobs:
@@ -29,28 +29,25 @@ def distinct(jobs: Sequence[TrainingJob]) -> list[TrainingJob]:
 
 
 @dataclass(frozen=True, slots=True)
-class Lived:
-    """Jobs as they were; `arrivals` in seconds since the first came, `origins`: where truths are from -> jobs."""
+class SimulatedJobs:
+    """The jobs of a study. `arrivals` in seconds since the first; `origins`: source of dynamics -> job names."""
 
     jobs: list[TrainingJob]
-    truths: list[JobDynamics]
+    dynamics: list[JobDynamics]
     arrivals: tuple[float, ...]
     origins: dict[str, list[str]]
 
 
-def lived(path: Path) -> Lived:
-    """The jobs of a journal. Raises UserError where none trained."""
-    found = sorted(path.rglob("journal.db")) if path.is_dir() else [path]
+def recorded(path: Path) -> SimulatedJobs:
+    """The jobs of a journal. Raises UserError if none trained a whole epoch."""
     runs: list[Run] = []
-    for one in found:
-        if one.is_file():
-            read = Journal.read(one)
-            runs += runs_of(record for _, record in read.records()).values()
-            read.close()
+    for file in sorted(path.rglob("journal.db")) if path.is_dir() else [path]:
+        if file.is_file():
+            runs += _runs(file)
     trained = sorted((run for run in runs if run.job.full_epochs), key=lambda run: run.job.submitted_at)
     if not trained:
         raise UserError(
-            f"--journal {path}: no job that trained is there; right would be a journal.db or a COACH_HOME"
+            f"--journal {path}: no job there has trained; right would be a journal.db or a COACH_HOME"
         )
     jobs = distinct([run.job.job_file for run in trained])
     origins = {"speed, curve and arrival as in its real run": [job.name for job in jobs]}
@@ -58,46 +55,53 @@ def lived(path: Path) -> Lived:
         origins["left out, as it trained no whole epoch"] = left
     first = trained[0].job.submitted_at
     arrivals = tuple(run.job.submitted_at - first for run in trained)
-    return Lived(jobs, [learn([run]) for run in trained], arrivals, origins)
+    return SimulatedJobs(jobs, [learn([run]) for run in trained], arrivals, origins)
 
 
-def of_files(files: Sequence[Path], speeds: str, epoch_seconds: float, epochs: float, assume: bool) -> Lived:
-    """The jobs of job files, all at once."""
-    jobs = distinct([one.spec for one in load_jobs(files, check_files=False)])
-    truths, origins = truths_of(jobs, speeds, epoch_seconds, epochs, assume)
-    return Lived(jobs, truths, (0.0,) * len(jobs), origins)
+def of_files(
+    files: Sequence[Path], speeds: str, epoch_seconds: float, epochs: float, assume: bool
+) -> SimulatedJobs:
+    """The jobs of job files, all submitted at 0 s."""
+    jobs = distinct([file.spec for file in load_jobs(files, check_files=False)])
+    dynamics, origins = dynamics_of(jobs, speeds, epoch_seconds, epochs, assume)
+    return SimulatedJobs(jobs, dynamics, (0.0,) * len(jobs), origins)
 
 
-def truths_of(
+def _runs(file: Path) -> list[Run]:
+    journal = Journal.read(file)
+    runs = list(runs_of(record for _, record in journal.records()).values())
+    journal.close()
+    return runs
+
+
+def dynamics_of(
     jobs: Sequence[TrainingJob], speeds: str, epoch_seconds: float, epochs: float, assume: bool
 ) -> tuple[list[JobDynamics], dict[str, list[str]]]:
-    """The truth of each job, and where it comes from: words -> jobs."""
+    """The dynamics of each job, and their origins: a source -> its jobs' names."""
     shape = find_speed(speeds)
     known: list[Run] = []
     if not assume:
         for path in StateDirectory.default().journals():
-            journal = Journal.read(path)
-            known += runs_of(record for _, record in journal.records()).values()
-            journal.close()
-    truths: list[JobDynamics] = []
+            known += _runs(path)
+    dynamics: list[JobDynamics] = []
     origins: dict[str, list[str]] = {}
     for job in jobs:
         alike = [run for run in known if _alike(run.job.job_file, job) and run.job.full_epochs]
         if alike:
-            truths.append(learn(alike))
-            words = f"speed and curve as measured in {len(alike)} real run{'s' * (len(alike) > 1)}"
+            dynamics.append(learn(alike))
+            origin = f"speed and curve as measured in {len(alike)} real run{'s' * (len(alike) > 1)}"
         else:
-            truths.append(assumed(job, shape, epoch_seconds, epochs))
-            words = (
+            dynamics.append(assumed(job, shape, epoch_seconds, epochs))
+            origin = (
                 f"never ran here; assumed: speeds as of {speeds}, {epoch_seconds:g} s an epoch at 1x1, "
                 f"{epochs:g} epochs to the target"
             )
-        origins.setdefault(words, []).append(job.name)
-    return truths, origins
+        origins.setdefault(origin, []).append(job.name)
+    return dynamics, origins
 
 
 def _alike(one: TrainingJob, other: TrainingJob) -> bool:
-    """Whether they train the same: then they have one speed and one curve."""
+    """Whether two jobs train the same thing, and so have the same speed and curve."""
     a, b = one.spec, other.spec
     return (a.model.file, a.data, a.batch_size, a.optimizer, a.resources) == (
         b.model.file, b.data, b.batch_size, b.optimizer, b.resources,

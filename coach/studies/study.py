@@ -1,7 +1,8 @@
 """What would happen to these job files on that cluster, under this policy? One run for each policy and seed.
 
-Allocation policies run in the reducer itself (`driver.py`): probes, fits, budgets, gangs, all as live. Policies that
-decide on nodes and preemption run in the engine, on the same jobs, with the epochs that the job's curve needs.
+Allocation policies run in the reducer (`reducer_simulation`), with probes, fits, budgets and gangs as on a real
+cluster. Policies that choose nodes and preempt run in the engine (`event_engine`), on the same jobs with the epochs
+that each job's curve needs.
 """
 
 from __future__ import annotations
@@ -34,29 +35,30 @@ from coach.simulation.outcome import Ended
 from coach.simulation.reducer_simulation import Driver
 from coach.simulation.workload import Work
 
-#: A job whose curve never comes to its target trains so many epochs if its file names no `maxEpochs`.
+#: A job whose curve never reaches its target trains this many epochs if its file has no `maxEpochs`.
 MAX_EPOCHS = 1000
 
 
 @dataclass(frozen=True)
 class Question:
-    """All that a run needs besides policy and seed; it travels to the processes."""
+    """The inputs of a run except policy and seed. It is sent to worker processes."""
 
     jobs: tuple[TrainingJob, ...]
-    truths: tuple[JobDynamics, ...]
-    #: Seconds, one a job; a run's seed does not change them.
+    dynamics: tuple[JobDynamics, ...]
+    #: Seconds, one for each job; a run's seed does not change them.
     arrivals: tuple[float, ...]
     nodes: tuple[Node, ...]
-    #: Mean seconds until a function dies while it trains, and until a node is lost.
+    #: Mean seconds of training until a function is lost, and mean seconds until a node is lost.
     function_lost: float = math.inf
     node_lost: float = math.inf
     pause_seconds: float = 5.0
 
 
 def answer(question: Question, policy: str, seed: int, placement: str = "gang") -> Result:
-    """One run. Raises UserError for a policy or a placement that there is not.
+    """One run. Raises UserError for an unknown policy or placement.
 
-    `placement`: `gang` or `default` under a policy that says how many; one that chooses nodes has its own.
+    `placement`: `gang` or `default`, for policies that choose only numbers of workers and servers. A policy that
+    chooses nodes has its own.
     """
     began = time.perf_counter()
     made = reactive(policy, np.random.default_rng([seed, 1]))
@@ -71,26 +73,26 @@ def answer(question: Question, policy: str, seed: int, placement: str = "gang") 
 
 
 def placements(policy: str, asked: Sequence[str]) -> list[str]:
-    """Under which of the placements `asked` for a policy is run. Raises UserError for what there is not."""
-    for one in asked:
-        parse_placement(one)
+    """The placements that a policy is run under, of those `asked` for. Raises UserError for an unknown one."""
+    for placement in asked:
+        parse_placement(placement)
     return [OWN] if chooses_nodes(reactive(policy, np.random.default_rng(0))) else list(asked)
 
 
 def chooses_nodes(policy: Policy) -> bool:
-    """Whether it says where the pods of a job go, not only how many there are."""
+    """Whether a policy chooses the nodes of a job's pods, not only their number."""
     return not hasattr(_allocating(policy), "allocate")
 
 
 def _allocating(made: Policy) -> Any:
-    """Some policies have both: here it is the job's whole life that counts."""
+    """The allocation policy inside an adapter: it runs in the reducer, which simulates more than the engine."""
     return made.policy if isinstance(made, Placing) else made
 
 
 def _reduce(
     question: Question, policy: AllocationPolicy, seed: int, record: Record, placement: str
 ) -> tuple[dict[int, str], int]:
-    """In the reducer."""
+    """Run in the reducer. Returns the jobs' reasons by number, and the number of events."""
     static = policy if isinstance(policy, StaticPolicy) else None
 
     def use(at: float, more: Resources) -> None:
@@ -100,11 +102,11 @@ def _reduce(
     default = parse_placement(placement)
     driver = Driver(question.nodes, policy, seed=seed, faults=faults, usage=use, default=default)
     names = {}
-    for number, (job, truth, at) in enumerate(
-        zip(question.jobs, question.truths, question.arrivals, strict=True)
+    for number, (job, dynamics, at) in enumerate(
+        zip(question.jobs, question.dynamics, question.arrivals, strict=True)
     ):
         names[job.name] = number
-        driver.submit_at(at, job.name, _document(job, static), truth)
+        driver.submit_at(at, job.name, _document(job, static), dynamics)
     driver.run()
     for name, ended in driver.ended.items():
         record.add(_row(names[name], ended), name)
@@ -118,7 +120,7 @@ def _reduce(
 
 
 def _row(number: int, ended: Ended) -> Row:
-    # Nobody but a deadlock's timeout cancels here.
+    # In a simulation only a deadlock's timeout cancels jobs.
     killed = ended.reason is Reason.CANCELLED_BY_USER
     return Row(
         job=number, kind=0, arrived=ended.submitted, started=ended.started,
@@ -150,10 +152,10 @@ def _document(job: TrainingJob, static: StaticPolicy | None) -> dict[str, Any]:
 
 
 def _engine(question: Question, made: Policy, seed: int, record: Record) -> int:
-    """In the engine."""
+    """Run in the engine. Returns the number of events."""
     works = [
-        as_work(job, truth, at, question.pause_seconds)
-        for job, truth, at in zip(question.jobs, question.truths, question.arrivals, strict=True)
+        as_work(job, dynamics, at, question.pause_seconds)
+        for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True)
     ]
     order = sorted(range(len(works)), key=lambda number: works[number].arrival)
     book = question.jobs[0].spec.price_book
@@ -171,18 +173,20 @@ def _engine(question: Question, made: Policy, seed: int, record: Record) -> int:
     return engine.events
 
 
-def as_work(job: TrainingJob, truth: JobDynamics, arrival: float, pause: float) -> Work:
-    """The job as the engine lives it: as many whole epochs as its curve needs to the target."""
+def as_work(job: TrainingJob, dynamics: JobDynamics, arrival: float, pause: float) -> Work:
+    """The job for the engine: the whole epochs that its curve needs to reach the target."""
     of, limits = job.spec.resources.of, job.spec.limits
 
     def speed(plan: Plan) -> float:
         at = totals(plan)
-        rate = truth.speed(*at)
-        return 1.0 / (1.0 / rate + truth.same_group_seconds + truth.evaluating(*at)) if rate > 0 else 0.0
+        rate = dynamics.speed(*at)
+        if rate <= 0:
+            return 0.0
+        return 1.0 / (1.0 / rate + dynamics.same_group_seconds + dynamics.evaluating(*at))
 
     return Work(
         arrival=arrival,
-        work=float(epochs_needed(job, truth)),
+        work=float(epochs_needed(job, dynamics)),
         worker=_vector(of(Role.WORKER)),
         server=_vector(of(Role.SERVER)),
         scheduler=_vector(of(Role.SCHEDULER)),
@@ -192,10 +196,10 @@ def as_work(job: TrainingJob, truth: JobDynamics, arrival: float, pause: float) 
         minimum=Allocation(*limits.smallest),
         maximum=Allocation(*limits.largest),
         speed=speed,
-        loss=truth.loss,
-        loss_noise=truth.loss_noise,
+        loss=dynamics.loss,
+        loss_noise=dynamics.loss_noise,
         grace=job.spec.grace_period,
-        rescale_seconds=truth.pod_seconds + truth.new_group_seconds,
+        rescale_seconds=dynamics.pod_seconds + dynamics.new_group_seconds,
         migration_seconds=pause,
         checkpoint=1.0,
     )
@@ -205,17 +209,17 @@ def _vector(resources: Resources) -> np.ndarray[Any, np.dtype[np.float64]]:
     return np.array([resources.cpu, resources.memory, resources.gpu])
 
 
-def epochs_needed(job: TrainingJob, truth: JobDynamics) -> int:
-    """Whole epochs until the target has held as often as the file asks, without noise; at most `maxEpochs`."""
+def epochs_needed(job: TrainingJob, dynamics: JobDynamics) -> int:
+    """Whole epochs until the target has held for `epochsInARow`, without noise; at most `maxEpochs`."""
     target = job.spec.target
-    most = job.spec.max_epochs or MAX_EPOCHS
-    row = 0
-    for epoch in range(1, most + 1):
-        accuracy = truth.accuracy(epoch) if truth.accuracy is not None else None
-        row = row + 1 if target.reached(truth.loss(epoch), accuracy) else 0
-        if row >= target.epochs_in_a_row:
+    max_epochs = job.spec.max_epochs or MAX_EPOCHS
+    hits = 0
+    for epoch in range(1, max_epochs + 1):
+        accuracy = dynamics.accuracy(epoch) if dynamics.accuracy is not None else None
+        hits = hits + 1 if target.reached(dynamics.loss(epoch), accuracy) else 0
+        if hits >= target.epochs_in_a_row:
             return epoch
-    return most
+    return max_epochs
 
 
 def arrival_times(text: str, jobs: int, seed: int) -> tuple[float, ...]:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from coach.simulation.engine.recorder import COLUMNS
-from coach.simulation.metrics import Result, beside, jain, measure, nearest_rank
+from coach.simulation.metrics import Result, compare, jain, measure, nearest_rank
 
 NAN = math.nan
 
@@ -59,7 +59,7 @@ def test_nothing_measured_is_not_zero() -> None:
 
 def test_jobs_better_and_worse_are_those_that_finished_in_both() -> None:
     # Completion times of 10, 20, 40 and 10 against 20, 20.1, 30 and none.
-    found = beside(result([10.0, 21.0, 42.0, 13.0]), result([20.0, 21.1, 32.0, NAN]))
+    found = compare(result([10.0, 21.0, 42.0, 13.0]), result([20.0, 21.1, 32.0, NAN]))
     assert (found.better, found.worse, found.same) == (1, 1, 1)
     assert (found.better_mean, found.worse_mean) == pytest.approx((-0.5, 1 / 3))
     assert (found.best, found.worst) == pytest.approx((-0.5, 1 / 3))

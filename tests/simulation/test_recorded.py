@@ -75,7 +75,7 @@ def simulated(recorded: Recorded, events: Sequence[ev.Event]) -> list[act.Action
     assert isinstance(first, ev.HandlerStarted)
     records: list[Any] = []
     driver = Driver(first.nodes, policy("coach"), journal=records.append, begin=first.at)
-    driver.truths.update({name: learn([run]) for name, run in recorded.runs.items()})
+    driver.dynamics.update({name: learn([run]) for name, run in recorded.runs.items()})
     for event in others:
         driver.now = max(driver.now, event.at)
         driver.send(event)

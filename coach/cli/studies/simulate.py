@@ -156,12 +156,12 @@ def command(  # noqa: PLR0917 - they are options
     if trace:
         tasks = _trace_tasks(trace, cluster, policies, placements, each, faults)
     else:
-        from coach.studies.simulation_inputs import lived, of_files
+        from coach.studies.simulation_inputs import of_files, recorded
         from coach.studies.study import Question, answer, arrival_times
         from coach.studies.study import placements as placements_of
 
         if journal is not None:
-            past = lived(journal)
+            past = recorded(journal)
         else:
             past = of_files(files or [], speeds, epoch_seconds, epochs, assume)
             past = replace(past, arrivals=arrival_times(arrivals, len(past.jobs), seed))
@@ -169,7 +169,7 @@ def command(  # noqa: PLR0917 - they are options
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
         question = Question(
             tuple(past.jobs),
-            tuple(past.truths),
+            tuple(past.dynamics),
             past.arrivals,
             cluster,
             node_lost=faults[0],
@@ -287,14 +287,14 @@ def _show(results: dict[str, list[Result]], output: Format) -> None:
 
 
 def _rows(results: dict[str, list[Result]]) -> list[dict[str, Any]]:
-    from coach.simulation.metrics import beside, mean_of, measure
+    from coach.simulation.metrics import compare, mean_of, measure
 
     rows: list[dict[str, Any]] = []
     first = next(iter(results.values()), [])
     for runs in results.values():
         measured = [measure(run) for run in runs]
         means = {name: mean_of(measured, name) for name in fields(measured[0])}
-        pairs = [beside(run, base) for run in runs for base in first if base.seed == run.seed]
+        pairs = [compare(run, base) for run in runs for base in first if base.seed == run.seed]
         rows.append(
             {
                 "policy": runs[0].policy,

@@ -1,12 +1,12 @@
 """Coach's own evaluation (thesis chapter 5; paper 001, tables 2 and 3), from the epochs that its static runs recorded.
 
-What the runs show (`tests/data/thesis/runs`): every job, static ones too, first trained a whole epoch at each of (1,1),
-(1,2), (2,1), (2,2), all jobs waited for one another there, then trained until the target had held; between two epochs
-the functions were started anew. How many epochs a job needs depends on its workers (each trained its own share of the
-data for itself), not on its servers. A dynamic job takes the allocation that its four probes found fastest.
+The runs (`tests/data/thesis/runs`) show: every job, static ones too, first trained a whole epoch at each of (1,1),
+(1,2), (2,1), (2,2). All jobs waited for one another there, then trained until the target had held. Between two epochs
+the functions were started again. The number of epochs of a job depends on its workers (each trained its own share of
+the data by itself), not on its servers. A dynamic job takes the allocation that was fastest in its four probes.
 
-`data/thesis_recorded.yaml` has the means of the *static* runs, the numbers of epochs of each, and the spread
-between runs. So the static rows at 2x2 are calibrated, and the dynamic rows and all of table 3 are predicted.
+`data/thesis_recorded.yaml` has the means of the *static* runs, the numbers of epochs of each, and the spread between
+runs. The static rows at 2x2 are therefore calibrated; the dynamic rows and all of table 3 are predicted.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ COLOURS = ("#0072B2", "#E69F00")
 
 
 @dataclass(frozen=True, slots=True)
-class Life:
+class JobTimes:
     """A job's runtime, and the seconds of each of its epochs, the four probes first."""
 
     seconds: float
@@ -39,7 +39,7 @@ class Life:
 
 @cache
 def recorded() -> dict[str, Any]:
-    """What the thesis's static runs recorded, by model."""
+    """The records of the thesis's static runs, by model."""
     text = (resources.files("coach.simulation") / "data" / "thesis_recorded.yaml").read_text()
     data: dict[str, Any] = yaml.safe_load(text)
     return data
@@ -50,8 +50,8 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     measures: dict[str, float] = {}
     for number, (row, what) in enumerate(parameters.get("rows", {}).items()):
         for scheduler in parameters["schedulers"]:
-            lives = _row(parameters, number, what, scheduler, seed)
-            measures[f"{row} {scheduler}: mean runtime, s"] = float(np.mean([life.seconds for life in lives]))
+            jobs = _row(parameters, number, what, scheduler, seed)
+            measures[f"{row} {scheduler}: mean runtime, s"] = float(np.mean([job.seconds for job in jobs]))
     if "repeated" in parameters:
         measures |= _repeated(parameters["repeated"], parameters["schedulers"], parameters["spread"], seed)
     return measures
@@ -59,7 +59,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
 
 def _row(
     parameters: Mapping[str, Any], number: int, what: Mapping[str, Any], scheduler: str, seed: int
-) -> list[Life]:
+) -> list[JobTimes]:
     """The jobs of one row of table 2 under one scheduler."""
     dice = np.random.default_rng([seed, number, parameters["schedulers"].index(scheduler)])
     return jobs_at_once(what["model"], what["jobs"], what["dynamic"], parameters["spread"], dice)
@@ -67,37 +67,37 @@ def _row(
 
 def jobs_at_once(
     model: str, jobs: int, dynamic: bool, spread: float, dice: np.random.Generator
-) -> list[Life]:
+) -> list[JobTimes]:
     """`jobs` jobs that start together.
 
     `spread` is the standard deviation of the logarithm of an epoch's seconds from run to run: the machines were shared.
     """
-    of = recorded()[model]
-    beside = float(of["seconds_between_epochs"][jobs])
+    record = recorded()[model]
+    between_epochs = float(record["seconds_between_epochs"][jobs])
     day = np.exp(spread * dice.standard_normal())
-    seconds = {at: day * float(of["epoch_seconds"][f"{at[0]}x{at[1]}"]) for at in GRID}
-    noise = float(of["epoch_noise"])
+    seconds = {at: day * float(record["epoch_seconds"][f"{at[0]}x{at[1]}"]) for at in GRID}
+    noise = float(record["epoch_noise"])
     probed = {
         at: seconds[at] * np.exp(noise * dice.standard_normal(jobs))
-        + (float(of["first_epoch_more"]) if not n else 0.0)
+        + (float(record["first_epoch_more"]) if not n else 0.0)
         for n, at in enumerate(GRID)
     }
-    # The barrier: nobody goes on before all have probed.
-    probing = float(sum(probed.values()).max()) + len(GRID) * beside
-    lives = []
+    # The barrier: no job goes on before all jobs have probed.
+    probing = float(sum(probed.values()).max()) + len(GRID) * between_epochs
+    times = []
     for job in range(jobs):
         measured = {at: probed[at][job] for at in GRID[1:]} | {
-            GRID[0]: probed[GRID[0]][job] - of["first_epoch_more"]
+            GRID[0]: probed[GRID[0]][job] - record["first_epoch_more"]
         }
         at = min(measured, key=lambda at: measured[at]) if dynamic else STATIC
-        epochs = int(dice.choice(of["epochs"][at[0]]))
-        lives.append(
-            Life(
-                probing + epochs * (seconds[at] + beside),
+        epochs = int(dice.choice(record["epochs"][at[0]]))
+        times.append(
+            JobTimes(
+                probing + epochs * (seconds[at] + between_epochs),
                 (*(float(probed[point][job]) for point in GRID), *[float(seconds[at])] * epochs),
             )
         )
-    return lives
+    return times
 
 
 def _repeated(repeated: dict[str, Any], schedulers: list[str], spread: float, seed: int) -> dict[str, float]:
@@ -129,7 +129,7 @@ def _samples(
             jobs_at_once(repeated["model"], repeated["jobs"], True, spread, dice)
             for _ in range(repeated["runs"])
         ]
-        samples[scheduler] = np.array([life.seconds for run in runs for life in run])
+        samples[scheduler] = np.array([job.seconds for run in runs for job in run])
     return samples
 
 
@@ -150,7 +150,7 @@ def figures(_results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -
 
 
 def _panels(parameters: Mapping[str, Any], rows: Mapping[str, Any], draw: Any, x: str, y: str) -> Figure:
-    """A panel for each row, both schedulers in it, as the paper has them."""
+    """A panel for each row with both schedulers, as in the paper."""
     figure = Figure(figsize=(10, 2.1 * -(-len(rows) // 3)), layout="constrained")
     panels = cast(Any, figure.subplots(-(-len(rows) // 3), 3, squeeze=False))
     for number, ((row, what), axes) in enumerate(zip(rows.items(), panels.flat, strict=False)):
@@ -164,17 +164,17 @@ def _panels(parameters: Mapping[str, Any], rows: Mapping[str, Any], draw: Any, x
     return figure
 
 
-def _bars(axes: Any, place: int, lives: list[Life], scheduler: str) -> None:
-    at = np.arange(1, len(lives) + 1) + 0.4 * place - 0.2
-    axes.bar(at, [life.seconds for life in lives], 0.38, color=COLOURS[place % 2], label=scheduler)
-    axes.set_xticks(range(1, len(lives) + 1))
+def _bars(axes: Any, place: int, jobs: list[JobTimes], scheduler: str) -> None:
+    at = np.arange(1, len(jobs) + 1) + 0.4 * place - 0.2
+    axes.bar(at, [job.seconds for job in jobs], 0.38, color=COLOURS[place % 2], label=scheduler)
+    axes.set_xticks(range(1, len(jobs) + 1))
 
 
-def _scatter(axes: Any, place: int, lives: list[Life], scheduler: str) -> None:
-    for number, life in enumerate(lives):
+def _scatter(axes: Any, place: int, jobs: list[JobTimes], scheduler: str) -> None:
+    for number, job in enumerate(jobs):
         axes.plot(
-            range(1, len(life.epochs) + 1),
-            life.epochs,
+            range(1, len(job.epochs) + 1),
+            job.epochs,
             ".",
             color=COLOURS[place % 2],
             markersize=4,

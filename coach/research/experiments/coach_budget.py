@@ -1,7 +1,7 @@
 """With the budget on: Coach's dynamic allocation against every static grid point, on measured speeds.
 
-One job a model of the speed table, alone on its cluster; its budget is a factor on what the cheapest static allocation
-costs (without noise). Both live in the reducer: the dynamic job has to find out what the static one was told.
+One job for each model of the speed table, alone on its cluster. Its budget is a factor times the cost of the cheapest
+static allocation (without noise). Both run in the reducer; the dynamic job has to find a good allocation by probing.
 """
 
 from __future__ import annotations
@@ -26,35 +26,36 @@ from coach.simulation.reducer_simulation import Driver
 NODES = tuple(Node(f"node-{n}", Resources(32.0, 128.0)) for n in range(3))
 
 
-def _static(most: int, workers: int, servers: int) -> dict[str, Any]:
-    return job_file("job", most, policy={"name": "static", "workers": workers, "servers": servers})
+def _static(max_count: int, workers: int, servers: int) -> dict[str, Any]:
+    return job_file("job", max_count, policy={"name": "static", "workers": workers, "servers": servers})
 
 
-def live(document: dict[str, Any], model: str, parameters: dict[str, Any], seed: int) -> Ended:
-    """One life of the job."""
+def run_job(document: dict[str, Any], model: str, parameters: dict[str, Any], seed: int) -> Ended:
+    """One run of the job, from submission to end."""
     job = TrainingJob.from_json(document)
-    truth = assumed(job, shipped()[model], parameters["epoch_seconds"], parameters["epochs"])
+    dynamics = assumed(job, shipped()[model], parameters["epoch_seconds"], parameters["epochs"])
     driver = Driver(NODES, CoachPolicy(), seed=seed)
-    driver.submit_at(0.0, "job", document, truth)
+    driver.submit_at(0.0, "job", document, dynamics)
     driver.run()
     return driver.ended["job"]
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
-    """For each model: the dynamic job against the grid."""
-    most = parameters["most"]
+    """For each model, the dynamic job compared with the static grid."""
+    max_count = parameters["most"]
     measures: dict[str, float] = {}
     lost, ranks, spent = [], [], []
     for model in parameters.get("models") or shipped():
-        grid = [(workers, servers) for workers in range(1, most + 1) for servers in range(1, most + 1)]
-        free = {at: live(_static(most, *at), model, parameters, seed) for at in grid}
+        counts = range(1, max_count + 1)
+        grid = [(workers, servers) for workers in counts for servers in counts]
+        free = {at: run_job(_static(max_count, *at), model, parameters, seed) for at in grid}
         budget = parameters["budget"] * min(ended.spent for ended in free.values())
         within = {
             at: ended.ended
             for at, ended in free.items()
             if ended.state is State.SUCCEEDED and ended.spent <= budget
         }
-        dynamic = live(job_file("job", most, budget=budget), model, parameters, seed)
+        dynamic = run_job(job_file("job", max_count, budget=budget), model, parameters, seed)
         best = min(within.values())
         reached = dynamic.state is State.SUCCEEDED
         change = 100 * (dynamic.ended / best - 1) if reached else math.nan
@@ -83,7 +84,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
 
 
 def figures(results: Mapping[str, FloatArray], _parameters: Mapping[str, Any]) -> dict[str, Figure]:
-    """By how much later the dynamic job ends than the best static point within the budget, by model."""
+    """How much later the dynamic job ends than the best static point within the budget, by model."""
     end = ": dynamic against the best static point within the budget, %"
     values = {name.removesuffix(end): found for name, found in results.items() if name.endswith(end)}
     figure = Figure(figsize=(7, 0.9 + 0.32 * len(values)), layout="constrained")

@@ -1,8 +1,8 @@
 """All policies on one workload: elastic parameter-server jobs on reserved nodes, some of them trial-and-error.
 
-What every policy may know is the truth, and nobody probes: what differs is the decision alone. Jobs have speeds
-of the table that comes with Coach, and limits within which a policy may choose; one that does not choose gives
-all of them their maximum (FIFO, FitGpp, LRTP, RAND) or their minimum (round robin, SpeCon).
+Every policy knows the true speeds, and no job probes: only the decisions differ. Jobs have speeds of the table that
+comes with Coach, and limits within which a policy may choose. A policy that does not choose gives all jobs their
+maximum (FIFO, FitGpp, LRTP, RAND) or their minimum (round robin, SpeCon).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from coach.simulation.workload import Work, by_counts
 
 MINUTE = 60.0
 
-#: What is measured of each policy, and how the table calls it.
+#: The measures of each policy, and their column headings.
 COLUMNS = {
     "mean": "mean completion, min",
     "against": "against the first, %",
@@ -54,7 +54,7 @@ class Scaled:
 
 @dataclass(frozen=True)
 class Falling:
-    """A loss that falls to a hundredth (e^-4.6) of itself over the job."""
+    """A loss that falls to a hundredth (e^-4.6) of its first value over the job."""
 
     epochs: float
 
@@ -64,10 +64,10 @@ class Falling:
 
 
 def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> Iterator[Work]:
-    """`jobs` jobs, one every `gap` seconds on average (Poisson), of which the part `trials` is trial-and-error.
+    """`jobs` jobs, one every `gap` seconds on average (Poisson); a share of `trials` is trial-and-error.
 
-    A job has `epochs` epochs and would take an exponential time with the mean of its kind (`minutes`,
-    `trial_minutes`) at one worker and one server, two minutes at least. Workers ask for 2 cores, servers for 1.
+    A job has `epochs` epochs. Its time at one worker and one server is exponential with the mean of its kind
+    (`minutes`, `trial_minutes`), and at least two minutes. Workers request 2 cores, servers 1.
     """
     tables = list(shipped().values())
     at = 0.0
@@ -77,7 +77,7 @@ def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> Iterato
         mean = parameters["trial_minutes" if trial else "minutes"]
         seconds = MINUTE * (2.0 + rng.exponential(mean - 2.0))
         epochs = float(parameters["epochs"])
-        most = int(parameters["trial_most" if trial else "most"])
+        max_count = int(parameters["trial_most" if trial else "most"])
         yield Work(
             at,
             epochs,
@@ -86,7 +86,7 @@ def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> Iterato
             np.array([0.1, 0.5, 0.0]),
             kind=TRIAL if trial else "best-effort",
             minimum=Allocation(1, 1),
-            maximum=Allocation(most, most),
+            maximum=Allocation(max_count, max_count),
             speed=by_counts(Scaled(tables[int(rng.integers(len(tables)))], epochs / seconds)),
             loss=Falling(epochs),
             grace=float(parameters["pause"]),
@@ -121,7 +121,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         measures |= {f"{spec}: {key}": value for key, value in found.items()}
     first = measures[f"{parameters['policies'][0]}: mean"]
     for spec in parameters["policies"]:
-        # On the same jobs, so it varies less from seed to seed than the mean itself.
+        # On the same jobs, so the ratio varies less from seed to seed than the mean itself.
         measures[f"{spec}: against"] = 100.0 * (measures[f"{spec}: mean"] / first - 1.0)
     return measures
 
@@ -148,7 +148,7 @@ def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> s
 
 
 def _in_order(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> list[str]:
-    """By mean completion time; who leaves jobs unfinished comes last: its means are of the others."""
+    """Order by mean completion time. Policies that leave jobs unfinished come last: their means lack those jobs."""
 
     def rank(spec: str) -> tuple[bool, float]:
         return bool(results[f"{spec}: finished"].min() < 100.0), float(results[f"{spec}: mean"].mean())

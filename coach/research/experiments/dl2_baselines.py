@@ -1,10 +1,9 @@
 """DL²'s simulation (section 6.2) without DL² itself: DRF, Tetris, SRTF, FIFO and Optimus in slots of 20 minutes.
 
-The paper shows its trace and its models' speeds in figures; its authors published a simulator with measured
-speeds, numbers of epochs by model, what a worker and a server take, and arrivals a slot. Those are used. Of the
-eight models VGG-16 is not in the table of speeds that comes with Coach: jobs are drawn from the seven others. The
-published file for the trace of the paper's figures is empty, so the pattern of arrivals is the other one that it
-has.
+The paper shows its trace and its models' speeds only in figures. This experiment uses the numbers of the simulator
+that its authors published: measured speeds, epochs by model, requests of workers and servers, and arrivals a slot. Of
+the eight models VGG-16 is missing in the table of speeds that comes with Coach, so jobs are of the seven others. The
+published file for the trace of the paper's figures is empty; the arrivals follow the simulator's other pattern.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ SLOT = 1200.0
 #: A server of the cluster (section 6.2: 2 GPUs; the published simulator has 8 cores): cores, GiB, devices.
 NODE = (8.0, 0.0, 2.0)
 
-#: By model, as published: samples of an epoch (their unit), epochs as a part of the longest, devices of a worker.
+#: By model, as published: samples of an epoch (in their unit), epochs relative to the longest, devices of a worker.
 MODELS: dict[str, tuple[float, float, float]] = {
     "resnet-50": (115, 0.30, 1),
     "resnext-110": (390, 0.05, 1),
@@ -69,14 +68,14 @@ class MeasuredEpochs:
 
 
 def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> Iterator[Work]:
-    """`jobs` jobs of random models. In each slot as many come as `arrivals` says, from a random one of its first
+    """`jobs` jobs of random models. `arrivals` is the number of jobs in each slot, from a random one of its first
     five on.
 
-    A job has its model's part of `epochs` to train, at most `most` workers and `most` servers, at least one of each.
+    A job trains its model's share of `epochs`, with 1 to `most` workers and as many servers.
     """
     arrivals: Sequence[int] = parameters["arrivals"]
     offset = int(rng.integers(5))
-    most = int(parameters["most"])
+    max_count = int(parameters["most"])
     models = list(MODELS)
     worker, server = np.array([2.0, 0.0, 1.0]), np.array([2.0, 0.0, 0.0])
     left = int(parameters["jobs"])
@@ -93,7 +92,7 @@ def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> Iterato
                 server,
                 kind=model,
                 minimum=Allocation(1, 1),
-                maximum=Allocation(most, most),
+                maximum=Allocation(max_count, max_count),
                 speed=by_counts(epochs_per_second(model)),
             )
         slot += 1
@@ -104,23 +103,23 @@ class Profiled:
     """Speeds as Optimus (section 3.2) estimates them: its form, fitted to `points` measured allocations of each
     model.
 
-    `1/f = a/w + b + c w/p + d w + e p`, all coefficients >= 0. Measurements have errors of `error` (a part of the
-    speed). The epochs left are known, as DL²'s jobs state them.
+    `1/f = a/w + b + c w/p + d w + e p`, all coefficients >= 0. Measurements have a relative error of `error`. The
+    epochs left are known, as DL²'s jobs state them.
     """
 
     rng: np.random.Generator
     points: int
     error: float
-    most: int
+    max_count: int
     _fitted: dict[str, SpeedModel] = field(default_factory=dict)
 
     def speed(self, job: SimJob, workers: int, servers: int) -> float:
         """See `Knowledge`."""
         if job.kind not in self._fitted:
             true = epochs_per_second(job.kind)
-            spread = {(1, 1), (1, self.most), (self.most, 1), (self.most, self.most)}
+            spread = {(1, 1), (1, self.max_count), (self.max_count, 1), (self.max_count, self.max_count)}
             while len(spread) < self.points:
-                w, s = self.rng.integers(1, self.most + 1, 2).tolist()
+                w, s = self.rng.integers(1, self.max_count + 1, 2).tolist()
                 spread.add((w, s))
             measured = tuple(
                 SpeedPoint(w, s, true(w, s) * max(0.1, self.rng.normal(1.0, self.error)))
@@ -135,7 +134,7 @@ class Profiled:
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
-    """Mean completion time, in slots, under each of `policies` on the same jobs, and beside that of DRF."""
+    """Mean completion time, in slots, under each of `policies` on the same jobs, and relative to that of DRF."""
     measures: dict[str, float] = {}
     for label, spec in parameters["policies"].items():
         name, _, speeds = spec.partition(" ")

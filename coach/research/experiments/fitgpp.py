@@ -1,14 +1,12 @@
 """FitGpp's simulation (section 3, Figure 1): trial-and-error (TE) and best-effort (BE) jobs on 84 nodes.
 
-The paper gives the means of execution times and grace periods and where they are truncated; standard deviations
-and all of the demands stand in a figure only (Figure 2), so they are parameters of the scenarios. "The jobs were
-submitted at such a rate that the cluster load would be kept at 2.0 if they were scheduled by FIFO" can be read in
-two ways:
+The paper gives the means of execution times and grace periods and the limits of their truncation. Standard deviations
+and all demands are only in a figure (Figure 2), so they are parameters of the scenarios. "The jobs were submitted at
+such a rate that the cluster load would be kept at 2.0 if they were scheduled by FIFO" can be read in two ways:
 
-- `A`: the next job is submitted whenever the demand of all jobs is below 2.0 clusters under FIFO; the other
-policies get
-  the same jobs at the same times.
-- `B`: so under each policy.
+- `A`: the next job is submitted whenever the demand of all jobs is below 2.0 times the cluster under FIFO. The other
+  policies get the same jobs at the same times.
+- `B`: the same rule under each policy.
 """
 
 from __future__ import annotations
@@ -56,11 +54,10 @@ class Jobs:
 
     @classmethod
     def drawn(cls, parameters: Mapping[str, Any], seed: int) -> Jobs:
-        """`jobs` jobs, of which the part `trials` is TE. Normal distributions, truncated by drawing again.
+        """`jobs` jobs; a share of `trials` is TE. Normal distributions, truncated by drawing again.
 
-        `te_execution`, `be_execution`, `grace`: [mean, standard deviation, most] in minutes. `te_demand`,
-        `be_demand`: [mean, standard deviation] of the cores; memory and devices likewise, in the proportions of a
-        node.
+        `te_execution`, `be_execution`, `grace`: [mean, standard deviation, maximum] in minutes. `te_demand`,
+        `be_demand`: [mean, standard deviation] of the cores; of memory and devices in the proportions of a node.
         """
         rng = np.random.default_rng([seed, 0])
         count = int(parameters["jobs"])
@@ -80,7 +77,7 @@ class Jobs:
         return cls(trial, execution, grace, np.stack(demand, axis=1))
 
     def works(self, arrivals: FloatArray | None = None) -> Iterator[Work]:
-        """For the engine, at `arrivals` (seconds) or, in a closed loop, whenever it has room."""
+        """The jobs for the engine, at `arrivals` (seconds); None: the engine's closed loop submits them."""
         kinds = (BEST_EFFORT, TRIAL)
         for place in range(len(self.trial)):
             yield Work(
@@ -101,7 +98,7 @@ def _amounts(rng: np.random.Generator, count: int, of: tuple[float, float], most
     shape = of[0] * most / NODE[0], of[1] * most / NODE[0]
     if most == NODE[1]:
         return _truncated(rng, count, shape, (0.001, most))
-    # Cores and devices are whole; a job needs a core and may do without a device.
+    # Cores and devices are whole numbers. A job needs at least one core, and may have no device.
     return _truncated(rng, count, shape, (1.0 if most == NODE[0] else 0.0, most), whole=True)
 
 
@@ -113,7 +110,7 @@ def _truncated(
     *,
     whole: bool = False,
 ) -> FloatArray:
-    """Normal numbers of (mean, standard deviation) within the limits; those outside are drawn again."""
+    """Normal numbers of (mean, standard deviation) within the limits. Numbers outside are drawn again."""
     (mean, deviation), (low, high) = shape, limits
     values = np.empty(count)
     missing = np.arange(count)
@@ -126,7 +123,7 @@ def _truncated(
 
 @dataclass
 class Watched:
-    """`policy`, with a note of how long each preempted job was away: from the preemption to its next start."""
+    """`policy`, with a record of the time from each preemption of a job to its next start."""
 
     policy: Policy
 
@@ -147,7 +144,7 @@ class Watched:
 
 @dataclass(frozen=True)
 class Run:
-    """What one run left: slowdowns by kind, intervals in minutes, share of BE jobs preempted, arrivals."""
+    """The results of one run: slowdowns by kind, intervals in minutes, share of BE jobs preempted, arrivals."""
 
     trials: FloatArray
     others: FloatArray
@@ -158,7 +155,7 @@ class Run:
 
 
 def run(jobs: Jobs, parameters: Mapping[str, Any], spec: str, seed: int, arrivals: FloatArray | None) -> Run:
-    """All jobs under the policy that `spec` names; submitted at `arrivals`, or in a closed loop."""
+    """Run all jobs under the policy `spec`, submitted at `arrivals` or in a closed loop."""
     watched = Watched(reactive(spec, np.random.default_rng([seed, 1])))
     engine = Engine(
         Cluster.uniform(int(parameters["nodes"]), *NODE),
@@ -167,7 +164,7 @@ def run(jobs: Jobs, parameters: Mapping[str, Any], spec: str, seed: int, arrival
         closed_load=parameters["load"] if arrivals is None else None,
     )
     record = engine.run()
-    # 1 + waiting time / execution time; a grace period is waiting (the job does not progress).
+    # 1 + waiting time / execution time. A grace period counts as waiting: the job does not progress.
     slowdown = (record.column("finished") - record.column("arrived")) / record.column("work")
     trial = record.column("kind") == record.kinds[TRIAL]
     return Run(
@@ -183,8 +180,8 @@ def run(jobs: Jobs, parameters: Mapping[str, Any], spec: str, seed: int, arrival
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     """FIFO, then each of `policies` (label: name of the policy), on the same jobs.
 
-    A label that ends in `*4` stands for the mean of four runs that differ only in the policy's own draws, as the
-    paper has it for RAND.
+    A label that ends in `*4` is the mean of four runs that differ only in the policy's own draws, as the paper does
+    for RAND.
     """
     jobs = Jobs.drawn(parameters, seed)
     fifo = run(jobs, parameters, "fifo", seed, None)
@@ -239,7 +236,7 @@ def _changes(run: Run, fifo: Run) -> dict[str, float]:
     }  # fmt: skip
 
 
-#: What the table has of each policy.
+#: The table's columns for each policy.
 COLUMNS = (
     "TE p95 slowdown, %", "BE median slowdown, %", "BE p95 slowdown, %", "interval median, min", "interval p95, min",
     "BE jobs preempted, %",

@@ -1,9 +1,10 @@
 """KOD2's experiments, Figures 7 and 8: ten TFJobs on three nodes, under tf-operator and under KOD2.
 
-The paper gives the cluster, the models, the batch sizes and one job every 30 s; it does not give the jobs' workers,
-their resources or how long they train. A job is `seconds` of one worker beside its server at a batch of 128. A batch of
-b takes b + `overhead` units of time for b samples, and `link` more where worker and server are on different nodes:
-training is asynchronous, so the workers' speeds add up (Figure 4), and a far worker of a small batch hardly helps.
+The paper gives the cluster, the models, the batch sizes and one job every 30 s. It does not give the jobs' workers,
+their resources or their training times. A job takes `seconds` with one worker on the node of its server at a batch of
+128. A batch of b samples takes b + `overhead` units of time, and `link` more if worker and server are on different
+nodes. Training is asynchronous, so the workers' speeds add up (Figure 4), and a far worker with a small batch hardly
+helps.
 """
 
 from __future__ import annotations
@@ -26,12 +27,12 @@ from coach.simulation.engine.job import SimJob
 from coach.simulation.engine.recorder import Record
 from coach.simulation.workload import Work
 
-#: The batch at which a model's `seconds` count.
+#: The batch size for which a model's `seconds` are given.
 REFERENCE_BATCH = 128
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
-    """Parameters: see the scenarios. One list of ten jobs, as each model at each batch size, under both operators."""
+    """Run ten jobs, as each model at each batch size, under both operators. Parameters: see the scenarios."""
     measures: dict[str, float] = {}
     lower, best, killed = 0, -math.inf, 0.0
     for model in parameters["models"]:
@@ -53,26 +54,26 @@ REDUCED = "mean JCT reduced, %"
 
 
 def compare(parameters: Mapping[str, Any], model: str, batch: int, seed: int) -> dict[str, float]:
-    """What the paper reports of one bar of Figure 7 and one panel of Figure 8; per cent of tf-operator's value.
+    """The numbers of one bar of Figure 7 and one panel of Figure 8; per cent of tf-operator's value.
 
     A killed job's JCT lasts until it was killed; `completed by both` leaves such jobs out for both operators.
     """
-    # Drawn anew from the same generator: all models and batches have the same ten jobs.
+    # A new generator with the same seed: all models and batches have the same ten jobs.
     works = workload(parameters, model, batch, np.random.default_rng([seed, 0]))
-    theirs = lived(
+    theirs = operate(
         works,
         TFOperator(
             np.random.default_rng([seed, 1]), parameters["deadlock_timeout"], parameters["random_retry"]
         ),
         parameters,
     )
-    ours = lived(works, KOD2(parameters["starve_limit"]), parameters)
+    ours = operate(works, KOD2(parameters["starve_limit"]), parameters)
     arrived = np.array([work.arrival for work in works])
     before, after = theirs.left - arrived, ours.left - arrived
     both = ~theirs.killed
     window = float(ours.left.max())
     cores = float(_capacity(parameters)[0])
-    # KOD2 holds room only for what trains.
+    # KOD2 reserves resources only for jobs that train.
     before_busy = burnt(works, theirs, window) / (window * cores)
     after_busy = float(ours.column("cpu_seconds").sum()) / (window * cores)
     return {
@@ -123,7 +124,7 @@ def workload(parameters: Mapping[str, Any], model: str, batch: int, rng: np.rand
 
 @dataclass(frozen=True, slots=True)
 class _Asynchronous:
-    """Speeds of workers add up; one that is not beside a server counts `far`."""
+    """Speeds of workers add up; a worker on a node without a server counts `far`."""
 
     far: float
 
@@ -132,7 +133,7 @@ class _Asynchronous:
 
 
 class Operated(Record):
-    """A record that also knows when killed jobs were killed."""
+    """A record that also has the times at which jobs were killed."""
 
     def __init__(self, cluster: Cluster) -> None:
         super().__init__(cluster)
@@ -155,7 +156,7 @@ class Operated(Record):
 
 
 def burnt(works: list[Work], record: Operated, until: float) -> float:
-    """Core-seconds that jobs of fixed size trained, up to `until`: pods that wait for others of their job burn none."""
+    """Core-seconds that jobs of fixed size used until `until`. Pods that wait for others of their job use none."""
     cores = np.array(
         [work.maximum.workers * work.worker[0] + work.maximum.servers * work.server[0] for work in works]
     )
@@ -164,8 +165,8 @@ def burnt(works: list[Work], record: Operated, until: float) -> float:
     return float((cores * np.nan_to_num(np.maximum(trained, 0.0))).sum())
 
 
-def lived(works: list[Work], policy: Policy, parameters: Mapping[str, Any]) -> Operated:
-    """A run to its end."""
+def operate(works: list[Work], policy: Policy, parameters: Mapping[str, Any]) -> Operated:
+    """Run the jobs under an operator until all have left."""
     capacity = np.tile([*_node(parameters), 0.0], (parameters["nodes"], 1))
     cluster = Cluster(capacity)
     record = Operated(cluster)

@@ -1,7 +1,7 @@
-"""Gang-like against default placement under the same policies: jobs that come several at a time, on a small cluster.
+"""Gang-like compared with default placement under the same policies: jobs arrive in batches on a small cluster.
 
-All live in the reducer, with probes, fits and money, on the same jobs with the same noise. Static jobs under default
-placement are as the thesis has them with the stock scheduler: all pods of all jobs are asked for when a job comes.
+All runs are in the reducer, with probes, fits and money, on the same jobs with the same noise. Static jobs under
+default placement behave as in the thesis with the stock scheduler: all pods of a job are requested when it arrives.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from coach.studies.study import Question, answer
 
 
 def question(parameters: Mapping[str, Any], seed: int) -> Question:
-    """The jobs: models and gaps are drawn, `together` jobs come at the same time."""
+    """The jobs, with random models and gaps; `together` jobs arrive at the same time."""
     draw = np.random.default_rng([seed, 0])
     count, together = parameters["jobs"], parameters["together"]
     gaps = draw.exponential(parameters["gap"], math.ceil(count / together))
@@ -46,7 +46,7 @@ def question(parameters: Mapping[str, Any], seed: int) -> Question:
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
-    """Each policy with each placement."""
+    """Run each policy with each placement."""
     asked = question(parameters, seed)
     measures: dict[str, float] = {}
     for policy in parameters["policies"]:
@@ -81,7 +81,7 @@ def _against(run: Result, base: Result) -> float:
 
 
 def figures(results: Mapping[str, FloatArray], _parameters: Mapping[str, Any]) -> dict[str, Figure]:
-    """What part of the jobs ends, and how long those take, by policy and placement: mean and range over the seeds."""
+    """The share of jobs that end and their completion time, by policy and placement: mean and range over the seeds."""
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     for axes, end in zip(
         figure.subplots(1, 2), (": jobs that end, %", ": mean completion of these, min"), strict=True

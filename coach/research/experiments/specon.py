@@ -1,8 +1,8 @@
 """SpeCon's experiments: Figures 5, 6, 7, 12 and Table III. Identical jobs on shared workers, under DS and under SpeCon.
 
-The paper gives neither how long its models train alone nor how containers on one worker slow each other down: these are
-parameters of the scenarios. Of the loss, Figure 1 gives a point for three of the models: how much of its reduction is
-made in the first fifth of the training. We lay an exponential through it.
+The paper gives neither the models' training times alone nor how much containers on one worker slow each other down:
+these are parameters of the scenarios. Of the loss, Figure 1 gives one point for three of the models: the share of its
+reduction in the first fifth of the training. We fit an exponential through it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ CORES = 16.0
 
 
 def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
-    """Parameters: see the scenarios. One set of jobs, under DS and under SpeCon with each of the `settings` by name."""
+    """Run one set of jobs under DS and under SpeCon with each of the `settings`. Parameters: see the scenarios."""
     works = workload(parameters, np.random.default_rng([seed, 0]))
     baseline = completions(works, RoundRobin(), parameters, seed)
     measures: dict[str, float] = {}
@@ -42,8 +42,8 @@ def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> list[Wo
 
     `models` are [seconds alone, part of the loss's reduction in the first fifth] by name.
 
-    They come every `gap` seconds, or at times drawn from [0, `window`]. Solo times vary by `jitter` (a coefficient of
-    variation), pauses of a move are N(`pause`, `pause_sd`) clipped to 0.5..5 s (Figures 2 and 3: all below 5 s).
+    They arrive every `gap` seconds, or at times drawn from [0, `window`]. Times alone vary by `jitter` (a coefficient
+    of variation); pauses of a move are N(`pause`, `pause_sd`) clipped to 0.5..5 s (Figures 2 and 3: all below 5 s).
     """
     count, models = parameters["jobs"], parameters["models"]
     if "gap" in parameters:
@@ -95,12 +95,12 @@ def completions(
 def compare(
     works: list[Work], baseline: tuple[FloatArray, FloatArray], ours: tuple[FloatArray, FloatArray]
 ) -> dict[str, float]:
-    """What the paper reports of two runs of the same jobs. Reductions are in per cent of DS."""
+    """The paper's measures for two runs of the same jobs. Reductions are in per cent of DS."""
     arrived = np.array([work.arrival for work in works])
     before, after = baseline[0] - arrived, ours[0] - arrived
     makespans = float(baseline[0].max() - arrived[0]), float(ours[0].max() - arrived[0])
     reduced = 100.0 * (before - after) / before
-    # A job that SpeCon did not change at all is neither faster nor slower; to the paper's clocks, a tenth of a second.
+    # A job that SpeCon changed by less than the paper's resolution, a tenth of a second, is neither faster nor slower.
     faster, slower = after < before - 0.1, after > before + 0.1
     return {
         "DS mean completion, s": float(before.mean()),
@@ -125,7 +125,7 @@ def _mean(values: FloatArray) -> float:
 
 
 def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> dict[str, Figure]:
-    """How the reductions spread over the seeds, for each setting."""
+    """The spread of the reductions over the seeds, for each setting."""
     names = ["mean completion reduced, %", "makespan reduced, %", "best job reduced, %"]
     rows = [name for name in results if name.endswith(tuple(names))]
     figure = Figure(figsize=(7.0, 0.6 + 0.35 * len(rows)), layout="constrained")

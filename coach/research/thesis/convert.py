@@ -1,8 +1,8 @@
 """Turns the thesis's job files (JSON) into ours.
 
-A thesis file is a list of jobs. Each names a file of testing errors: factors on what is predicted, fixed or greatest
-numbers of workers and servers (0: no limit) and whether the budget is ignored. What has no counterpart here (the
-image, which held the thesis's own functions) stands in a comment.
+A thesis file is a list of jobs. Each names a file of testing errors: factors on predictions, fixed or maximum numbers
+of workers and servers (0: no limit) and whether the budget is ignored. Fields without a counterpart (the image, with
+the thesis's own functions) become comments.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _ERRORS_FOLDER = "errorFiles"
 
 @dataclass(frozen=True, slots=True)
 class Network:
-    """What a thesis script trains: the part of its path that names it, and the same in our terms."""
+    """The model and data of a thesis script: the part of its path that names them, and their names in Coach."""
 
     script: str
     model: str
@@ -51,7 +51,7 @@ NETWORKS = (
 
 @dataclass(frozen=True, slots=True)
 class Converted:
-    """A job and the comments that belong to it."""
+    """A job and its comments."""
 
     job: TrainingJob
     comments: Comments
@@ -81,9 +81,9 @@ def convert(
 ) -> list[Converted]:
     """The jobs of a thesis file. Raises JobFileError with all of its mistakes.
 
-    `error_files`: the folder of the testing errors; without it, `errorFiles` beside the file's folder or in it.
-    `models`, `data`: the folders of our model files and data sets, as the job file is to name them.
-    `name`: what the jobs are called, followed by their number; without it the network and the file's name.
+    `error_files`: the folder of the testing errors; default: `errorFiles` next to the file's folder or in it.
+    `models`, `data`: the folders of our model files and data sets, as written into the job file.
+    `name`: the jobs' name, followed by their number; default: the network and the file's name.
     """
     return _Conversion(Path(path), _Options(error_files, models, data, name, labels or {})).run()
 
@@ -94,14 +94,14 @@ def convert_to_yaml(path: Path | str, **options: Any) -> str:
 
 
 class _Fields:
-    """Reads the fields of one JSON object, and notes what is wrong with them."""
+    """Reads the fields of one JSON object, and collects their mistakes."""
 
     def __init__(self, path: Path, node: YamlNode, problems: list[Problem]) -> None:
         self.path, self.node, self.problems = path, node, problems
         self.known: set[str] = set()
         self.usable = node.kind is dict
         if not self.usable:
-            self.tell(node, "", "not an object", show(node.plain()), "an object")
+            self.report(node, "", "not an object", show(node.plain()), "an object")
 
     def number(self, key: str, low: float, high: float) -> float:
         """A number from `low` to `high`."""
@@ -131,25 +131,25 @@ class _Fields:
         item = self.node.find(key) if self.usable else None
         if item is None or item[1].kind is NoneType:
             if self.usable:
-                self.tell(self.node, key, "required", "not there", "a value, as in the thesis's files")
+                self.report(self.node, key, "required", "not there", "a value, as in the thesis's files")
             return None
         return item[1].plain()
 
     def _wrong(self, key: str, problem: str, right: str) -> None:
         item = self.node.find(key)
         if item:
-            self.tell(item[1], key, problem, show(item[1].plain()), right)
+            self.report(item[1], key, problem, show(item[1].plain()), right)
 
     def done(self) -> None:
-        """Every other field is unknown."""
+        """Report every field that was not read as unknown."""
         for key, _ in self.node.items if self.usable else ():
             if key.text not in self.known:
                 right = f"one of {', '.join(sorted(self.known))}"
                 place = YamlNode(key.line, key.column)
-                self.tell(place, key.text, "no such field", show(key.text), right)
+                self.report(place, key.text, "no such field", show(key.text), right)
 
-    def tell(self, node: YamlNode, field: str, problem: str, seen: str, right: str) -> None:
-        """Note a mistake at a node."""
+    def report(self, node: YamlNode, field: str, problem: str, seen: str, right: str) -> None:
+        """Add a mistake at a node."""
         self.problems.append(Problem(str(self.path), node.line, node.column, field, problem, seen, right))
 
 
@@ -181,7 +181,7 @@ class _Conversion:
         return found
 
     def _json(self, path: Path) -> YamlNode | None:
-        """The one document of a JSON file, read as the YAML that it is once its tabs are spaces."""
+        """The one document of a JSON file. JSON without tabs is YAML, and is read as such."""
         try:
             with path.open("rb") as file:
                 data = file.read(MAX_BYTES + 1).replace(b"\t", b" ")
@@ -213,7 +213,7 @@ class _Conversion:
         network = next((one for one in NETWORKS if f"/{one.script}/" in script), None)
         if network is None and script:
             right = f"a path with /{'/ or /'.join(one.script for one in NETWORKS)}/ in it"
-            fields.tell(node, "scriptPath", "no network that is known", show(script), right)
+            fields.report(node, "scriptPath", "unknown network", show(script), right)
         testing = self._errors(fields, node, errors_path) if errors_path else None
         if len(self.problems) > before or network is None or testing is None:
             return None
@@ -247,12 +247,12 @@ class _Conversion:
         return f"{first[: 39 - len(str(number))].rstrip('-')}-{number}"
 
     def _errors(self, fields: _Fields, node: YamlNode, named: str) -> _Testing | None:
-        """The testing errors; only the last part of their path counts, in the known folders."""
+        """The testing errors. Only the last part of their path is used, in the known folders."""
         name = PurePosixPath(named).name
         path = next((folder / name for folder in self.error_folders if (folder / name).is_file()), None)
         if path is None:
             right = f"a file in {' or '.join(str(folder) for folder in self.error_folders)}"
-            fields.tell(node, "testingErrorsPath", "no such file", show(named), right)
+            fields.report(node, "testingErrorsPath", "no such file", show(named), right)
             return None
         document = self._json(path)
         return _testing(_Fields(path, document, self.problems)) if document is not None else None
@@ -260,7 +260,7 @@ class _Conversion:
 
 @dataclass(frozen=True, slots=True)
 class _Testing:
-    """A testing errors file as parts of a job file."""
+    """The parts of a job file that come from a file of testing errors."""
 
     spec: dict[str, Any]
     comments: dict[tuple[str, ...], str]

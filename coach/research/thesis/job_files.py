@@ -1,9 +1,9 @@
-"""Writes the thesis's 24 configurations (its table 1) as job files, out of the thesis's own job files.
+"""Writes the thesis's 24 configurations (its table 1) as job files, converted from the thesis's own.
 
     python -m coach.research.thesis.job_files [SOURCE [TARGET]]
 
 model {LeNet, ResNet18} x jobs at once {1, 2, 3} x allocation {dynamic, 2x2} x scheduler {gang-like, default}. The
-thesis chose the scheduler when it set up its cluster; here it is a label of the job, for experiments to read.
+thesis chose the scheduler when it set up its cluster; here it is a label of the job that experiments read.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""How a simulated job trains: its speed, its learning curve, what lies between its epochs."""
+"""How a simulated job trains: its speed, its learning curve and its overheads."""

@@ -1,9 +1,10 @@
-"""Truths from reality: what a journal of real runs says of a job's speed, its curve, and all that lies between epochs.
+"""Job dynamics measured by real runs: a job's speed, its curve and its overheads, read from a journal.
 
-Speeds: all data trained with an allocation over all its seconds, so that a whole epoch says more than a probe; the
-model fitted to all of them for allocations that never ran. Cores: what each allocation's workers used meanwhile.
-Evaluation, and the core-seconds of a worker: their means for each number of workers.
-The curve: the mean of the runs at each number of passes, straight lines between, and the fitted curve behind the last.
+Speed of an allocation: all data trained with it, divided by all its seconds. A whole epoch thus weighs more than a
+probe. For allocations that never ran it comes from the model fitted to all of them.
+Cores: those that each allocation's workers used. Evaluation and core-seconds of a worker: the mean for each number of
+workers.
+Curve: the mean of the runs at each number of epochs trained, linear between them, and the fitted curve after the last.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ from coach.core.jobs.epoch import Epoch
 from coach.core.jobs.job import Job
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 
-#: Passes over the data that are the same up to this are averaged.
+#: Losses and accuracies are averaged over runs where the epochs trained differ by less than this.
 SAME_PASSES = 1e-6
 #: The median of the absolute value of a standard normal number.
 NORMAL_MEDIAN = 0.6745
@@ -34,7 +35,7 @@ NORMAL_MEDIAN = 0.6745
 
 @dataclass
 class MeasuredSpeeds:
-    """Epochs/s by allocation: as measured, else as fitted."""
+    """Epochs/s by allocation: measured where the allocation ran, else fitted."""
 
     measured: dict[Allocation, float]
     model: dict[str, Any]
@@ -52,7 +53,7 @@ class MeasuredSpeeds:
 
 @dataclass
 class MeasuredCores:
-    """Cores in use by one worker, by allocation: as measured, else the most of all (a worker alone has most)."""
+    """Cores in use by one worker, by allocation: measured, else the maximum (a single worker uses most)."""
 
     measured: dict[Allocation, float]
 
@@ -63,9 +64,9 @@ class MeasuredCores:
 
 @dataclass
 class MeasuredEvaluation:
-    """Seconds of an evaluation by the number of workers, who share the test data.
+    """Seconds of an evaluation by the number of workers, which share the test data.
 
-    Those of another number follow from the nearest.
+    A number that was not measured is scaled from the nearest that was.
     """
 
     measured: dict[int, float]
@@ -78,15 +79,15 @@ class MeasuredEvaluation:
 
 @dataclass
 class MeasuredComputing:
-    """Core-seconds of the first worker for a whole data set, by the number of workers, who share the data.
+    """Core-seconds of the first worker for a whole data set, by the number of workers, which share the data.
 
-    Those of another number follow from the nearest: servers take nothing of it.
+    A number that was not measured is scaled from the nearest that was. The number of servers does not matter.
     """
 
     measured: dict[int, float]
 
     def __call__(self, workers: int, servers: int) -> float:
-        """Core-seconds; 0 where no report had any."""
+        """Core-seconds; 0 if no report measured any."""
         if not self.measured:
             return 0.0
         nearest = min(self.measured, key=lambda known: (abs(known - workers), known))
@@ -95,7 +96,7 @@ class MeasuredComputing:
 
 @dataclass
 class MeasuredCurve:
-    """A metric by passes over the data."""
+    """A metric by epochs trained."""
 
     epochs_trained: tuple[float, ...]
     values: tuple[float, ...]
@@ -103,18 +104,18 @@ class MeasuredCurve:
     _fitted: ConvergenceModel | None = field(default=None, repr=False, compare=False)
 
     def __call__(self, x: float) -> float:
-        """The metric after `x` passes."""
+        """The metric after `x` epochs."""
         if x <= self.epochs_trained[-1]:
             return float(np.interp(x, self.epochs_trained, self.values))
         if self._fitted is None:
             self._fitted = ConvergenceModel.from_dict(self.model)
-        # From the last measured value on, as the fitted curve goes on.
+        # The fitted curve, shifted so that it continues from the last measured value.
         return self.values[-1] + self._fitted.predict(x) - self._fitted.predict(self.epochs_trained[-1])
 
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One job of a journal, with the seconds that its records alone know."""
+    """One job of a journal, with durations that only the journal's records give (the folded job drops them)."""
 
     job: Job
     pod_seconds: tuple[float, ...]
@@ -123,7 +124,7 @@ class Run:
 
 
 def runs_of(records: Iterable[Any]) -> dict[str, Run]:
-    """The jobs of a journal, folded, by name."""
+    """Fold a journal's records into its jobs, by name."""
     folded: dict[str, Job] = {}
     opened: dict[tuple[str, Any], float] = {}
     waits: dict[tuple[str, str], list[float]] = {}
@@ -162,7 +163,7 @@ def runs_of(records: Iterable[Any]) -> dict[str, Run]:
 
 
 def learn(runs: Sequence[Run]) -> JobDynamics:
-    """The truth behind runs of one job (the same model, data and batch). Raises ValueError without an epoch."""
+    """The dynamics of a job, from runs with the same model, data and batch size. Raises ValueError without an epoch."""
     epochs = [epoch for run in runs for epoch in run.job.epochs]
     if not epochs:
         raise ValueError("no epoch was measured")
@@ -170,12 +171,12 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
     for epoch in epochs:
         at.setdefault(epoch.allocation, []).append(epoch)
     fitted = fit_speed([SpeedPoint(*e.allocation, e.epochs_per_second) for e in epochs])
-    middle = {
+    measured = {
         allocation: sum(epoch.fraction for epoch in some)
         / sum(epoch.fraction / epoch.epochs_per_second for epoch in some)
         for allocation, some in at.items()
     }
-    same, fresh = _beside(runs)
+    same_group, new_group = _overheads(runs)
     evaluated = [epoch for run in runs for epoch in run.job.evaluated_epochs]
     if not evaluated:
         raise ValueError("no epoch was evaluated")
@@ -184,13 +185,13 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
         evaluations.setdefault(epoch.allocation.workers, []).append(epoch.report.evaluate_seconds)
     with_accuracy = all(epoch.report.accuracy is not None for epoch in evaluated)
     return JobDynamics(
-        MeasuredSpeeds(middle, fitted.to_dict()),
+        MeasuredSpeeds(measured, fitted.to_dict()),
         _curve(runs, "loss"),
         _curve(runs, "accuracy") if with_accuracy else None,
         data_size=epochs[-1].report.data_size,
         batch_size=runs[-1].job.spec.batch_size,
-        new_group_seconds=_mean(fresh, _mean(same, 0.5)),
-        same_group_seconds=_mean(same, 0.05),
+        new_group_seconds=_mean(new_group, _mean(same_group, 0.5)),
+        same_group_seconds=_mean(same_group, 0.05),
         evaluate_seconds=MeasuredEvaluation(
             {workers: statistics.fmean(some) for workers, some in evaluations.items()}
         ),
@@ -206,8 +207,8 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
 def _noise(runs: Sequence[Run]) -> float:
     """Standard deviation of an epoch's ln speed, from one whole epoch to the next with the same allocation.
 
-    By the median step: a slow minute of the machine slows all epochs in it, and is no reason to mistake one allocation
-    for another, as noise from epoch to epoch is. What it takes is in the mean speeds.
+    From the median step. A slow minute of the machine slows all epochs in it; it does not make two allocations hard
+    to tell apart, as noise from epoch to epoch does. Its cost is in the mean speeds.
     """
     steps = [
         abs(float(np.log(epoch.epochs_per_second / before.epochs_per_second)))
@@ -219,24 +220,24 @@ def _noise(runs: Sequence[Run]) -> float:
 
 
 def _cores(epochs: Sequence[Epoch]) -> float:
-    """Cores that a worker used on average over the seconds for which its report counts them: it is of one worker.
+    """Mean cores that a worker used over the seconds that its report covers. A report is of one worker.
 
-    A new group's start is counted too, and is a good part of a probe.
+    The start of a new group counts too; it is a large part of a probe.
     """
     reports = [epoch.report for epoch in epochs]
     seconds = sum(
-        one.load_seconds
-        + one.form_seconds
-        + one.train_seconds
-        + one.evaluate_seconds
-        + one.checkpoint_seconds
-        for one in reports
+        report.load_seconds
+        + report.form_seconds
+        + report.train_seconds
+        + report.evaluate_seconds
+        + report.checkpoint_seconds
+        for report in reports
     )
-    return sum(one.cpu_seconds for one in reports) / max(seconds, 1e-6) or 1.0
+    return sum(report.cpu_seconds for report in reports) / max(seconds, 1e-6) or 1.0
 
 
 def _computing(epochs: Iterable[Epoch]) -> dict[int, float]:
-    """Seconds of the first worker's busiest thread for a whole data set, by the number of workers, where known."""
+    """Seconds of the first worker's busiest thread for a whole data set, by the number of workers, where measured."""
     known: dict[int, list[Epoch]] = {}
     for epoch in epochs:
         if epoch.computing_seconds > 0.0:
@@ -248,17 +249,18 @@ def _computing(epochs: Iterable[Epoch]) -> dict[int, float]:
     }
 
 
-def _beside(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
-    """Seconds of epochs outside training and evaluation: of those whose group stayed formed, and of the others."""
-    same: list[float] = []
-    fresh: list[float] = []
+def _overheads(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
+    """Seconds of epochs outside training and evaluation: of epochs in the same group as before, and in a new one."""
+    same_group: list[float] = []
+    new_group: list[float] = []
     for run in runs:
         before: Epoch | None = None
         for epoch in run.job.epochs:
             seconds = max(0.0, epoch.other_seconds - epoch.report.evaluate_seconds)
-            (same if before is not None and before.group == epoch.group else fresh).append(seconds)
+            same = before is not None and before.group == epoch.group
+            (same_group if same else new_group).append(seconds)
             before = epoch
-    return same, fresh
+    return same_group, new_group
 
 
 def _curve(runs: Sequence[Run], metric: Metric) -> MeasuredCurve:

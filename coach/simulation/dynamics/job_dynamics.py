@@ -1,4 +1,4 @@
-"""How training really goes on the simulated platform: the truth that the reducer measures epoch by epoch."""
+"""The true dynamics of a simulated job: the speed and curve that the reducer measures epoch by epoch."""
 
 from __future__ import annotations
 
@@ -17,34 +17,34 @@ SpeedTable = Callable[[int, int], float]
 
 @dataclass(frozen=True, slots=True)
 class JobDynamics:
-    """One job as it really behaves, alone on its nodes. Seconds, epochs/s; the curves by passes over the data."""
+    """The true behaviour of one job, alone on its nodes. Seconds, epochs/s; curves by epochs trained."""
 
     speed: SpeedTable
     loss: Callable[[float], float]
     accuracy: Callable[[float], float] | None = None
     data_size: int = 10_000
-    #: Samples of a step, of all workers together: whole steps are trained, and so at times a little more than asked.
+    #: Samples of a step, of all workers together. Only whole steps are trained, sometimes more than requested.
     batch_size: int = 1
-    #: Beside training and evaluating: in an epoch whose group is formed anew, and in one that stays formed.
+    #: Overhead of an epoch outside training and evaluation: in a new group, and in the same group as before.
     new_group_seconds: float = 0.4
     same_group_seconds: float = 0.05
-    #: Of an epoch that is evaluated; by allocation where workers share the test data.
+    #: Duration of an evaluation; by allocation if the workers share the test data.
     evaluate_seconds: float | SpeedTable = 0.1
-    #: From the order of a pod to its readiness, and from the end of a job's use of pods to their release.
+    #: From the creation of a pod to its readiness, and from the request to release pods to their release.
     pod_seconds: float = 0.3
     release_seconds: float = 0.02
-    #: From the order to stop an epoch to its end.
+    #: From the request to stop an epoch to its end.
     stop_seconds: float = 0.0
     fit_seconds: float = 0.05
     #: Standard deviations of the logarithm of an epoch's training time, and of the measured loss.
     speed_noise: float = 0.0
     loss_noise: float = 0.0
-    #: Cores in use while an epoch runs, per worker (of an allocation) and per server: what counts where nodes are
-    #: shared beyond requests.
+    #: Cores in use while an epoch runs, per worker (by allocation) and per server. They matter where one machine runs
+    #: more pods than it has cores for.
     worker_cores: float | SpeedTable = 1.0
     server_cores: float = 0.1
-    #: Seconds that the first worker's busiest thread computes for a whole data set, in training: what reports tell of
-    #: it. 0: they are not known, and no report has any.
+    #: Seconds that the first worker's busiest thread computes in training on a whole data set, as reports give them.
+    #: 0: unknown, and reports give none.
     computing_seconds: float | SpeedTable = 0.0
 
     def evaluating(self, workers: int, servers: int) -> float:
@@ -53,7 +53,7 @@ class JobDynamics:
         return seconds(workers, servers) if callable(seconds) else seconds
 
     def computing(self, workers: int, servers: int) -> float:
-        """Seconds that the first worker's busiest thread computes for a whole data set; 0 where they are not known."""
+        """Seconds that the first worker's busiest thread computes for a whole data set; 0 if unknown."""
         seconds = self.computing_seconds
         return seconds(workers, servers) if callable(seconds) else seconds
 
@@ -62,19 +62,22 @@ class JobDynamics:
         return self.worker_cores(workers, servers) if callable(self.worker_cores) else self.worker_cores
 
     def cores(self, workers: int, servers: int) -> float:
-        """Cores in use while an epoch of these runs."""
+        """Cores in use by all workers and servers while an epoch runs."""
         return workers * self.cores_of_worker(workers, servers) + servers * self.server_cores
 
     def samples(self, fraction: float, new_group: bool = False) -> int:
-        """Samples of the whole steps that train this part of the data: MIN_STEPS in a new group, if it has them."""
+        """Samples trained for this fraction of the data, in whole steps; at least MIN_STEPS of them in a new group.
+
+        Never more than the steps of one epoch for that minimum.
+        """
         steps = math.ceil(round(fraction * self.data_size) / self.batch_size)
-        least = min(MIN_STEPS if new_group else 1, math.ceil(self.data_size / self.batch_size))
-        return self.batch_size * max(steps, least)
+        min_steps = min(MIN_STEPS if new_group else 1, math.ceil(self.data_size / self.batch_size))
+        return self.batch_size * max(steps, min_steps)
 
 
 @dataclass(frozen=True, slots=True)
 class Drawn:
-    """What fate has for one attempt at an epoch."""
+    """The random draws of one attempt at an epoch."""
 
     speed: float
     loss: float
@@ -82,7 +85,7 @@ class Drawn:
 
 
 def draw(seed: int, job: str, attempt: int, function_lost: float) -> Drawn:
-    """The same for the same attempt of a job, whatever the other jobs and the policy do.
+    """Draw the randomness of one attempt. It depends on neither the other jobs nor the policy.
 
     `speed` is a standard normal number, `loss` too; `fails_at` seconds, exponential with mean `function_lost`.
     """

@@ -1,8 +1,8 @@
-"""Measured speeds as truths: the table of a real parameter-server cluster that comes with Coach, or one of yours.
+"""True speeds from a measured table: the one that comes with Coach, of a real parameter-server cluster, or yours.
 
-Columns as in `data/ps_speed.csv` (`data/README.md` says where it comes from), read by
-`coach.core.estimation.speed_table`. Between the measured points a linear radial basis interpolates, as in the simulator
-that DL²'s authors published; outside of them the nearest measured counts are taken.
+Columns as in `data/ps_speed.csv` (`data/README.md` gives its origin), read by `coach.core.estimation.speed_table`.
+A linear radial basis interpolates between the measured points, as in the simulator that DL²'s authors published.
+Outside of them the nearest measured counts apply.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class MeasuredSpeed:
         self._unit = float(self._fit(np.array([[1.0, 1.0]]))[0])
 
     def __call__(self, workers: int, servers: int) -> float:
-        """Speed with these counts, 1 at (1, 1); never below the slowest that was measured."""
+        """Speed with these counts, 1 at (1, 1); at least the slowest measured speed."""
         at = min(workers, self._most[0]), min(max(servers, 1), self._most[1])
         if at not in self._known:
             self._known[at] = max(self._lowest, float(self._fit(np.array([at], float))[0])) / self._unit
@@ -44,7 +44,7 @@ class MeasuredSpeed:
 
 
 def read_speeds(text: str, origin: str) -> dict[str, MeasuredSpeed]:
-    """The models of a table. Raises UserError."""
+    """The models of a table, by name. Raises UserError."""
     lines = list(lines_of(text, origin))
     if not lines or not lines[0].cells.keys() >= SPEED_COLUMNS:
         raise UserError(
@@ -60,7 +60,7 @@ def read_speeds(text: str, origin: str) -> dict[str, MeasuredSpeed]:
 
 @cache
 def shipped() -> dict[str, MeasuredSpeed]:
-    """The models of the table that comes with Coach."""
+    """The models of the table that comes with Coach, by name."""
     text = (resources.files("coach.simulation") / "data" / "ps_speed.csv").read_text()
     return read_speeds(text, "ps_speed.csv")
 

@@ -1,4 +1,4 @@
-"""Jobs that never ran: their files, and truths of a speed from a table of measurements and a curve to the target."""
+"""Jobs that never ran: their job files, and dynamics from a table of measured speeds and a curve to the target."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed
 
-#: Where a classifier starts: the loss of guessing among ten, and its accuracy.
+#: Where a classifier starts: the loss and accuracy of guessing among ten classes.
 FIRST_LOSS = math.log(10.0)
 FIRST_ACCURACY = 0.1
-#: The curve's asymptote lies so far below the target, as a part of it.
+#: The curve's asymptote lies this far below the target, as a share of the target.
 BELOW = 0.2
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """A relative speed made absolute: `unit` epochs/s at one worker and one server."""
+    """A relative speed scaled to `unit` epochs/s at one worker and one server."""
 
     shape: MeasuredSpeed
     unit: float
@@ -31,7 +31,7 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Hyperbola:
-    """`1 / (b0 x + b1) + b2` (thesis section 4.2.3), or one minus it."""
+    """The metric `1 / (b0 x + b1) + b2` (thesis section 4.2.3), or one minus it."""
 
     b0: float
     b1: float
@@ -39,23 +39,23 @@ class Hyperbola:
     rising: bool = False
 
     def __call__(self, x: float) -> float:
-        """The metric after `x` passes."""
+        """The metric after `x` epochs."""
         value = 1.0 / (self.b0 * x + self.b1) + self.b2
         return 1.0 - value if self.rising else value
 
 
 def job_file(
     name: str,
-    most: int,
+    max_count: int,
     *,
     budget: float | None = None,
     worker: tuple[str, str] = ("2", "2Gi"),
     server: tuple[str, str] = ("1", "1Gi"),
     policy: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The file of a job with up to `most` workers and servers; `worker`, `server`: their cores and memory.
+    """The file of a job with 1 to `max_count` workers and as many servers; `worker`, `server`: their cores and memory.
 
-    `budget` in USD. Nothing of it is read but by the life's rules: there is no model, and no data.
+    `budget` in USD. The model file and the data do not exist; the reducer reads neither.
     """
     return {
         "apiVersion": "coach.dev/v1alpha1",
@@ -66,8 +66,8 @@ def job_file(
             "data": {"format": "digits8x8"},
             "target": {"loss": 0.3},
             "budget": "none" if budget is None else {"amount": budget, "currency": "USD"},
-            "workers": {"min": 1, "max": most},
-            "servers": {"min": 1, "max": most},
+            "workers": {"min": 1, "max": max_count},
+            "servers": {"min": 1, "max": max_count},
             "resources": {
                 "scheduler": {"cpu": "100m", "memory": "100Mi"},
                 "server": dict(zip(("cpu", "memory"), server, strict=True)),
@@ -79,7 +79,7 @@ def job_file(
 
 
 def falling(first: float, target: float, epochs: float, rising: bool = False) -> Hyperbola:
-    """From `first` before the first pass to `target` after `epochs`, and on to a fifth of it less."""
+    """A metric that falls from `first` at the start to `target` after `epochs`, towards 80 % of the target."""
     end = target * (1.0 - BELOW)
     start = max(first, target * 1.5)
     b1 = 1.0 / (start - end)
@@ -87,7 +87,7 @@ def falling(first: float, target: float, epochs: float, rising: bool = False) ->
 
 
 def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs: float) -> JobDynamics:
-    """A truth for `job`: an epoch takes `epoch_seconds` at (1, 1), and the target holds first after `epochs`."""
+    """Dynamics for `job`: an epoch takes `epoch_seconds` at (1, 1), and the target is first reached after `epochs`."""
     target = job.spec.target
     loss, accuracy = falling(FIRST_LOSS, FIRST_LOSS / 10, epochs), None
     if target.loss is not None:

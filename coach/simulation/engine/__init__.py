@@ -1,1 +1,1 @@
-"""The event engine: jobs on nodes in virtual time, in arrays."""
+"""The event engine: jobs on nodes in virtual time, in arrays, for traces of up to a million jobs."""

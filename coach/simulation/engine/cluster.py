@@ -1,4 +1,4 @@
-"""The simulated cluster: what each node has, and how jobs on one node disturb each other."""
+"""The simulated cluster: the capacity of each node, and how jobs on one node slow each other."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from coach.core.policies.api.react import FloatArray
 class Cluster:
     """Nodes by number. `capacity` is [node, resource] in cores, GiB and devices.
 
-    `contention` None: nodes are *reserved*: a job holds what it requests and has it alone. A number: nodes are
-    *shared*: jobs (usually without requests) divide a node equally, and each of n jobs trains at
-    1 / (n (1 + contention (n - 1))) of its speed alone; 0 is ideal processor sharing.
+    `contention` None: nodes are *reserved*. A job holds exactly what it requests. A number: nodes are *shared*. Jobs
+    (usually without requests) divide a node equally, and each of n jobs trains at 1 / (n (1 + contention (n - 1)))
+    of its speed alone; 0 is ideal processor sharing.
     """
 
     capacity: FloatArray
@@ -28,22 +28,22 @@ class Cluster:
     def uniform(
         cls, nodes: int, cpu: float, memory: float = 1e6, gpu: float = 0.0, contention: float | None = None
     ) -> Cluster:
-        """`nodes` equal nodes of `cpu` cores, `memory` GiB and `gpu` devices."""
+        """A cluster of `nodes` equal nodes, each of `cpu` cores, `memory` GiB and `gpu` devices."""
         return cls(np.tile(np.array([cpu, memory, gpu], float), (nodes, 1)), contention)
 
     @classmethod
     def of(cls, nodes: Sequence[Node]) -> Cluster:
-        """The cluster that live drivers describe with `nodes`."""
+        """The cluster of these nodes."""
         rows = [(node.capacity.cpu, node.capacity.memory, node.capacity.gpu) for node in nodes]
         return cls(np.array(rows, float).reshape(-1, 3), names=tuple(node.name for node in nodes))
 
     def nodes(self) -> tuple[Node, ...]:
-        """As the live drivers describe it."""
+        """The nodes as the reducer and the platforms describe them."""
         names = self.names or tuple(f"node-{i}" for i in range(len(self.capacity)))
         return tuple(
             Node(name, Resources(*row)) for name, row in zip(names, self.capacity.tolist(), strict=True)
         )
 
     def share(self, jobs: int) -> float:
-        """The part of its speed alone that each of `jobs` jobs on one shared node keeps."""
+        """The share of its speed alone that each of `jobs` jobs on one shared node keeps."""
         return 1.0 / (jobs * (1.0 + (self.contention or 0.0) * (jobs - 1)))

@@ -1,12 +1,13 @@
 """The event engine: jobs on nodes in virtual time, under any `Policy`.
 
-Theory of operation. A heap holds what is to come, ordered by (time, kind, sequence); at equal times finishes come
-before ends of grace periods, those before lost nodes, arrivals and ticks. Work is piecewise linear: whenever a job's
-rate changes, what it did so far is settled and its finish is stamped anew (`version`); what carries an old stamp is
-dropped. After each event the policy reacts, and each of its actions is carried out before it is asked for the next.
+Theory of operation. A heap holds the coming events, ordered by (time, kind, sequence). At equal times finishes come
+before ends of grace periods, and those before lost nodes, arrivals and ticks. Work is piecewise linear. Whenever a
+job's rate changes, its work so far is settled and its finish is scheduled again with a new `version`; an event with an
+old version is dropped. After each event the policy reacts. Each of its actions is carried out before the next is
+requested.
 
-Nothing here draws random numbers but the faults, from a generator that belongs to the run and not to the policy: so
-all policies of a comparison see the same jobs and the same faults.
+Only faults draw random numbers, from a generator of the run, not of the policy. All policies of a comparison therefore
+see the same jobs and the same faults.
 """
 
 from __future__ import annotations
@@ -50,10 +51,10 @@ from coach.simulation.engine.recorder import Record
 from coach.simulation.faults import Faults
 from coach.simulation.workload import Work, Workload
 
-#: Kinds of what is to come, in the order in which they happen at one time.
+#: Kinds of events, in the order in which they happen at one time.
 FINISH, DRAIN, EPOCH, RESUME, FAULT, NODE, ARRIVAL, TICK = range(8)
 
-#: Work below this many epochs is done: sums of floats.
+#: A job with less work left than this many epochs is done, since sums of floats are inexact.
 EPSILON = 1e-9
 
 
@@ -74,9 +75,9 @@ class Engine:
         slot: float | None = None,
         log: Callable[[str], object] | None = None,
     ) -> None:
-        """`closed_load`: submit the next job whenever the demand of all jobs (their minima) is below that many
-        clusters, instead of at its arrival time. `slot`: work ends only at multiples of so many seconds. `log` is
-        given one line for each event and action.
+        """`closed_load`: submit the next job when the demand of all jobs (their minima) is below this multiple of the
+        cluster's capacity, instead of at its arrival time. `slot`: work ends only at multiples of this many seconds.
+        `log` gets one line for each event and action.
         """
         self.cluster = cluster
         self.policy = policy
@@ -121,15 +122,15 @@ class Engine:
         return self._on[node].values()
 
     def noise(self, job: SimJob) -> float:
-        """A standard normal number that belongs to this job at this time, whatever the policy asked before."""
+        """A standard normal number for this job at this time. It does not depend on earlier calls."""
         return float(np.random.default_rng([self._seed, job.id, int(self.now * 1e3)]).standard_normal())
 
     # -- the loop ----------------------------------------------------------------------------------------------
 
     def run(self, until: float = math.inf) -> Record:
-        """Live until the last job left and none is to come (or `until` seconds); the record of it.
+        """Run until all jobs have arrived and left (or `until` seconds), and return the record.
 
-        Jobs that never finish because the policy leaves them waiting are in `jobs` at the end, and recorded so.
+        Jobs that the policy leaves waiting are in `jobs` at the end, and recorded as not finished.
         """
         self._fetch()
         if self._faults is not None:
@@ -160,7 +161,7 @@ class Engine:
         heapq.heappush(self._heap, (time, kind, self._sequence, number, version))
 
     def _fetch(self) -> None:
-        """Put the next arrival onto the heap, in a closed loop if there is load to fill."""
+        """Push the next arrival; in a closed loop only if the load is below its goal."""
         if self._coming is not None:
             return
         if self._closed is not None and not self._below_load():
@@ -181,7 +182,7 @@ class Engine:
         load = self._closed or 0.0
         return cpu * a < load and memory * b < load and gpu * c < load
 
-    def _tell(self, event: Event) -> None:
+    def _send(self, event: Event) -> None:
         self.events += 1
         if self._log is not None:
             self._log(f"{self.now!r} {_words(event)}\n")
@@ -190,7 +191,7 @@ class Engine:
                 self._log(f"{self.now!r} > {_words(action)}\n")
             self._carry_out(action)
 
-    # -- what comes --------------------------------------------------------------------------------------------
+    # -- events ------------------------------------------------------------------------------------------------
 
     def _arrive(self, _: int) -> None:
         work = self._coming
@@ -205,7 +206,7 @@ class Engine:
             self._demand = (self._demand[0] + cpu, self._demand[1] + memory, self._demand[2] + gpu)
         else:
             self._fetch()
-        self._tell(Arrived(job.id))
+        self._send(Arrived(job.id))
 
     def _finish(self, number: int) -> None:
         job = self.jobs[number]
@@ -224,7 +225,7 @@ class Engine:
             cpu, memory, gpu = job.smallest
             self._demand = (self._demand[0] - cpu, self._demand[1] - memory, self._demand[2] - gpu)
         self.record.finished(job, self.now, killed)
-        self._tell(Finished(job.id, plan, job, killed))
+        self._send(Finished(job.id, plan, job, killed))
 
     def _drain(self, number: int) -> None:
         job = self.jobs[number]
@@ -232,22 +233,22 @@ class Engine:
         self._vacate(job)
         self._queue(job)
         job.vacated = self.now
-        self._tell(Drained(number, plan))
+        self._send(Drained(number, plan))
 
     def _epoch(self, number: int) -> None:
         job = self.jobs[number]
         job.settle(self.now)
-        # Rounded, so that the sum of many rates ends exactly at the epoch.
+        # Rounded, so that the sum of many rates ends exactly at the epoch's boundary.
         job.done_at_mark = float(round(job.done_at_mark))
         self._stamp(job)
-        self._tell(Boundary(number, int(job.done_at_mark)))
+        self._send(Boundary(number, int(job.done_at_mark)))
 
     def _resume(self, number: int) -> None:
-        """A pause on shared nodes is over: the neighbours have less from now on."""
+        """A pause on shared nodes is over: the node's other jobs get a smaller share from now on."""
         self._rerate(self.jobs[number].plan)
 
     def _fault(self, number: int) -> None:
-        """A function died: back to the last checkpoint, in place, after the pause of a resize."""
+        """A function was lost: the job resumes from its last checkpoint, in place, after the pause of a resize."""
         job = self.jobs[number]
         job.settle(self.now)
         self._lose_work(job)
@@ -260,7 +261,7 @@ class Engine:
         if up:
             self._floor.restore(node)
             self._push(self.now + self._faults.lost_after(node), NODE, node, 0)
-            self._tell(NodeChanged(node, True))
+            self._send(NodeChanged(node, True))
             return
         self._push(self.now + self._faults.back_after(node), NODE, node, 0)
         lost = list(self._on[node].values())
@@ -272,7 +273,7 @@ class Engine:
             job.vacated = self.now
         self._floor.lose(node)
         self.record.nodes_lost += 1
-        self._tell(NodeChanged(node, False, tuple(job.id for job in lost)))
+        self._send(NodeChanged(node, False, tuple(job.id for job in lost)))
 
     def _lose_work(self, job: SimJob) -> None:
         step = job.truth.checkpoint
@@ -280,9 +281,9 @@ class Engine:
             job.done_at_mark = math.floor(job.done_at_mark / step + EPSILON) * step
 
     def _tick(self, _: int) -> None:
-        self._tell(Tick(self.now))
+        self._send(Tick(self.now))
 
-    # -- what policies do --------------------------------------------------------------------------------------
+    # -- actions of policies -----------------------------------------------------------------------------------
 
     def _carry_out(self, action: Action) -> None:
         if isinstance(action, Wake):
@@ -365,7 +366,7 @@ class Engine:
     # -- rates -------------------------------------------------------------------------------------------------
 
     def _pause(self, job: SimJob, seconds: float) -> None:
-        """Set the rate of a job for its plan, from `seconds` on."""
+        """Set the rate of a job for its plan, effective in `seconds` from now."""
         job.solo = job.true_speed(job.plan)
         job.mark = self.now + seconds
         if self._shared:
@@ -379,7 +380,7 @@ class Engine:
             self._stamp(job)
 
     def _rerate(self, plan: Plan) -> None:
-        """The jobs on these shared nodes have more or fewer neighbours than before."""
+        """Update the rates of jobs on these shared nodes after a change in how many there are."""
         affected = {number: job for part in plan for number, job in self._on[part[0]].items()}
         for job in affected.values():
             if job.phase is Phase.RUNNING and job.mark <= self.now:
@@ -391,7 +392,7 @@ class Engine:
         return sum(job.phase is Phase.RUNNING and job.mark <= self.now for job in self._on[node].values())
 
     def _stamp(self, job: SimJob) -> None:
-        """Say anew when the job's next epoch or its work ends, from its rate."""
+        """Schedule again, from the job's rate, the end of its next epoch or of its work."""
         job.version += 1
         if job.rate <= 0.0:
             return

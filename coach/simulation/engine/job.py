@@ -1,4 +1,4 @@
-"""A job in the engine: `coach.core.policies.api.react.JobState`, with what only the engine may know and change."""
+"""A job in the engine: `coach.core.policies.api.react.JobState`, with fields that only the engine reads and changes."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ class Knowledge(Protocol):
 
 
 class RunContext(Protocol):
-    """What a job asks of the run it is in."""
+    """What a job needs from its run."""
 
     now: float
     knowledge: Knowledge
 
     def noise(self, job: SimJob) -> float:
-        """A standard normal number for what the job measures now."""
+        """A standard normal number for a measurement of this job now."""
 
 
 class SimJob:
-    """See `JobState`. Slots, because a million of these come and go."""
+    """See `JobState`. Slots, because a trace may have a million jobs."""
 
     __slots__ = (
         "_noise_at",
@@ -98,23 +98,23 @@ class SimJob:
         self.plan: Plan = ()
         self.workers = self.servers = 0
         self.preemptions = self.migrations = self.resizes = 0
-        #: Work done at `mark`; from there on it grows by `rate` epochs/s.
+        #: Epochs done at `mark`; after it they grow by `rate` epochs/s.
         self.done_at_mark = 0.0
         self.mark = 0.0
         self.rate = 0.0
-        #: Speed of the plan with the nodes to itself; seconds of execution at that speed so far.
+        #: Epochs/s of the plan alone on its nodes; seconds of execution at that speed so far.
         self.solo = 0.0
         self.executed = 0.0
-        #: Counts the changes of `rate`: a finish or boundary stamped with another version is stale.
+        #: Counts the changes of `rate`: a scheduled finish or boundary with another version is stale.
         self.version = 0
-        #: What it holds now (sum over nodes; as numbers too), since when, and what it held so far, in resource-seconds.
+        #: Resources held now (sum over nodes; also as numbers), since when, and resource-seconds held so far.
         self.need: FloatArray = NOTHING
         self.held = (0.0, 0.0, 0.0)
         self.held_since = 0.0
         self.cpu_seconds = self.memory_seconds = self.gpu_seconds = 0.0
-        #: Demand of its minimum: counted where a closed loop keeps the load.
+        #: Resources of its minimum allocation, counted by a closed loop.
         self.smallest = (0.0, 0.0, 0.0)
-        #: When a preemption took its room; NaN when it was not preempted since it last ran.
+        #: When a preemption took its nodes; NaN if it was not preempted since it last ran.
         self.vacated = math.nan
         self._noise_at = math.nan
         self._noise_value = 0.0
@@ -146,12 +146,12 @@ class SimJob:
         return self.rate if self.run.now >= self.mark else 0.0
 
     def true_speed(self, plan: Plan) -> float:
-        """Epochs/s under `plan` with the nodes to itself."""
-        truth = self.truth.speed
-        return truth(plan) if truth is not None else float(sum(part[1] for part in plan))
+        """Epochs/s under `plan`, alone on its nodes."""
+        speed = self.truth.speed
+        return speed(plan) if speed is not None else float(sum(part[1] for part in plan))
 
     def loss(self) -> float:
-        """See `JobState.loss`; measured once an instant, so that asking again gives it again."""
+        """See `JobState.loss`. It is measured once an instant, so that calls at the same time return the same."""
         if self.truth.loss is None:
             return math.nan
         exact = self.truth.loss(self.done())

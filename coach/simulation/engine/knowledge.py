@@ -1,4 +1,4 @@
-"""What policies may know of a job: the truth, or what can be estimated."""
+"""What policies know of a job's speed and remaining work."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from coach.simulation.engine.job import SimJob
 
 
 class PerfectKnowledge:
-    """Policies know everything: the speeds as if all pods were on one node, and the work left."""
+    """Policies know the true speeds (with all pods on one node) and the true work left."""
 
     def speed(self, job: SimJob, workers: int, servers: int) -> float:
         """See `Knowledge`."""

@@ -1,4 +1,4 @@
-"""Where jobs stand: what each node has, what is free there, and who holds it."""
+"""The occupancy of nodes: their capacity, what is free of it, and which jobs hold the rest."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from coach.simulation.workload import NOTHING
 
 
 class Floor:
-    """The nodes of a run. `free` and `capacity` are [node, resource]; `jobs` says who is on each node."""
+    """The nodes of a run. `free` and `capacity` are [node, resource]; `jobs` are the jobs on each node."""
 
     def __init__(self, cluster: Cluster, record: Record) -> None:
         self.cluster = cluster
@@ -30,7 +30,7 @@ class Floor:
         self._record = record
 
     def occupy(self, job: SimJob, plan: Plan, action: Action, now: float) -> None:
-        """`job`, which holds nothing, takes the room of `plan`. Raises PolicyError where there is none."""
+        """Give `job`, which holds nothing, the nodes of `plan`. Raises PolicyError if a node has too little free."""
         if len(plan) == 1 and job.server is NOTHING and job.scheduler is NOTHING:
             node, workers, servers = plan[0]
             need = job.worker if workers == 1 else workers * job.worker
@@ -51,11 +51,11 @@ class Floor:
         row -= need
         if min(row.tolist()) < -TOLERANCE:
             row += need
-            raise PolicyError(f"{action}: node {node} has {row.tolist()} free, {need.tolist()} are asked for")
+            raise PolicyError(f"{action}: node {node} has {row.tolist()} free, {need.tolist()} are requested")
         self.jobs[node][job.id] = job
 
     def vacate(self, job: SimJob, now: float) -> None:
-        """`job` gives back all that it holds; its work is settled before."""
+        """Release all that `job` holds. Its work must be settled before."""
         plan = job.plan
         if len(plan) == 1:
             node = plan[0][0]
@@ -74,7 +74,7 @@ class Floor:
         job.plan, job.workers, job.servers, job.need = (), 0, 0, NOTHING
 
     def lose(self, node: NodeId) -> None:
-        """The node is gone, with nobody left on it."""
+        """The node is lost; no job is left on it."""
         self.capacity[node] = 0.0
         self.free[node] = 0.0
 

@@ -1,4 +1,4 @@
-"""What a run leaves behind: one row for each job, how full the cluster was, and counts. Plain arrays: jobs are many."""
+"""The record of a run: one row for each job, the cluster's utilisation, and counts. Plain arrays: jobs are many."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from coach.simulation.engine.job import SimJob
 class Row(NamedTuple):
     """A job that left. Seconds on the run's clock.
 
-    `executed`: seconds that its work took at the speed of its plans alone on their nodes. `finished` is NaN for jobs
-    that did not, and so is `money` where there are no prices. `cpu_seconds`, ...: what it held. `reached`: whether it
-    came to what it was to do.
+    `executed`: seconds of its work at the speed of its plans alone on their nodes. `finished` is NaN for a job that did
+    not finish; `money` is NaN without prices. `cpu_seconds`, ...: resource-seconds held. `reached`: whether it reached
+    its target (a task: its end).
     """
 
     job: int
@@ -42,7 +42,7 @@ class Row(NamedTuple):
 
 COLUMNS = Row._fields
 
-#: Most buckets of the utilisation over time; beyond, their width doubles.
+#: Maximum number of buckets of the utilisation over time; when it is exceeded, their width doubles.
 BUCKETS = 4096
 
 
@@ -52,7 +52,7 @@ class Record:
     def __init__(
         self, cluster: Cluster, bucket: float = 1.0, prices: tuple[float, float, float] | None = None
     ) -> None:
-        """`bucket`: seconds of a step of the utilisation over time at first; `prices` of a second of each resource."""
+        """`bucket`: initial width in seconds of a step of utilisation; `prices`: of a second of each resource."""
         self.prices = prices
         self.capacity: FloatArray = cluster.capacity.sum(axis=0)
         self.kinds: dict[str, int] = {}
@@ -68,7 +68,7 @@ class Record:
         self.nodes_lost = 0
         self._add = [self._rows[column].append for column in COLUMNS]
 
-    # -- the engine's side -------------------------------------------------------------------------------------
+    # -- written by the engine ---------------------------------------------------------------------------------
 
     def took(self, at: float, held: tuple[float, float, float], times: float = 1.0) -> None:
         """A job holds `held` more from `at` on (`times` -1: less)."""
@@ -76,7 +76,7 @@ class Record:
         while place >= BUCKETS:
             self._widen()
             place = int(at / self.bucket)
-        # Plain numbers: this happens twice a job, and arrays of three are slow.
+        # Plain numbers: this is called twice for each job, and arrays of three are slow.
         part = times * (place + 1 - at / self.bucket)
         here, next_ = 3 * place, 3 * place + 3
         cpu, memory, gpu = held
@@ -88,9 +88,9 @@ class Record:
         self._level[next_ + 2] += times * gpu
 
     def _widen(self) -> None:
-        """Two buckets become one.
+        """Merge each two buckets into one.
 
-        A bucket's mean is the level at its start plus its own part; the level at the start of bucket k is the sum of
+        A bucket's mean is the level at its start plus its own part. The level at the start of bucket k is the sum of
         `level[:k + 1]`.
         """
         level, part = (np.array(values).reshape(-1, 3) for values in (self._level, self._part))
@@ -118,42 +118,42 @@ class Record:
         )  # fmt: skip
 
     def add(self, row: Row | tuple[Any, ...], name: str = "") -> None:
-        """A job left: its row (a `Row`, or its fields)."""
+        """Add the row of a job that left (a `Row`, or its fields)."""
         for add, value in zip(self._add, row, strict=True):
             add(value)
         if name:
             self.names[int(row[0])] = name
 
     def renumber(self, numbers: Sequence[int]) -> None:
-        """Call job n of the run `numbers[n]` from now on."""
+        """Rename job n of the run to `numbers[n]`."""
         self._rows["job"] = array("d", [numbers[int(job)] for job in self._rows["job"]])
         self._add[0] = self._rows["job"].append
         self.names = {numbers[job]: name for job, name in self.names.items()}
 
     def rescheduled(self, seconds: float) -> None:
-        """A job that was taken off its nodes runs again, `seconds` after they were free."""
+        """A preempted job runs again, `seconds` after its nodes were vacated."""
         self.reschedules.append(seconds)
 
     def end(self, at: float, left: Iterable[SimJob]) -> None:
-        """The run is over; the jobs that are `left` did not finish."""
+        """The run is over; jobs in `left` did not finish."""
         self.ended = at
         for job in left:
             job.settle(at)
             self.finished(job, math.nan, killed=False)
 
-    # -- the reader's side -------------------------------------------------------------------------------------
+    # -- read afterwards ---------------------------------------------------------------------------------------
 
     def column(self, name: str) -> FloatArray:
-        """One column of all jobs that left, in the order of the jobs' numbers."""
+        """One column, by job number."""
         if not self._rows["job"]:
             return np.zeros(0)
         order = np.argsort(np.frombuffer(self._rows["job"]), kind="stable")
         return np.frombuffer(self._rows[name])[order]
 
     def utilisation(self) -> tuple[FloatArray, FloatArray]:
-        """Times and shares: when each bucket starts (seconds), and the mean part held of each resource in it.
+        """The start of each bucket (seconds), and the mean share of each resource held in it.
 
-        The shares are [bucket, resource]; a resource that the cluster does not have is NaN.
+        The shares are [bucket, resource]; NaN for a resource that the cluster lacks.
         """
         count = int(self.ended / self.bucket) + 1
         level, part = (np.array(values[: 3 * count]).reshape(-1, 3) for values in (self._level, self._part))

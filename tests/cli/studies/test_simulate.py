@@ -246,4 +246,4 @@ def test_last_week_is_asked_what_it_would_have_cost_on_other_nodes(
         assert row["jobs"] == row["reached"] == len(recorded.runs)
         assert 0.3 < row["completion_mean"] / np.mean(list(recorded.seconds.values())) < 3
     assert simulate("--journal", str(tmp_path / "none.db")) == 2
-    assert "no job that trained" in capsys.readouterr().err
+    assert "no job there has trained" in capsys.readouterr().err

@@ -130,7 +130,7 @@ class World(Driver):
 
     def submit(self, content: dict[str, Any], truth: Truth | None = None, **more: Any) -> list[act.Action]:
         name = content["metadata"]["name"]
-        self.truths.setdefault(name, truth or Truth())
+        self.dynamics.setdefault(name, truth or Truth())
         return self.send(ev.JobSubmitted(self.now, name, content, "file:///checkpoints", **more))
 
     def cancel(self, name: str = "job") -> list[act.Action]:
@@ -253,7 +253,7 @@ class World(Driver):
 
     def _pod_seconds(self, pod: PodId) -> float:
         self._numbers[pod.job] += 1
-        fate = self.truths[pod.job].pod(pod, self._numbers[pod.job])
+        fate = self.dynamics[pod.job].pod(pod, self._numbers[pod.job])
         if not isinstance(fate, Reason):
             return math.inf if fate is None else fate
         real = self.pods[pod]
@@ -304,12 +304,12 @@ class World(Driver):
 
     def _mishap(self, epoch: Running, fate: Drawn) -> None:
         order = epoch.order
-        fault = self.truths[order.job].fault(order)
+        fault = self.dynamics[order.job].fault(order)
         if fault and fault[1] * epoch.whole < order.deadline:
             self.fail(order, fault[1] * epoch.whole, fault[0])
 
     def _report(self, epoch: Running) -> EpochReport:
-        truth = self.truths[epoch.order.job]
+        truth = self.dynamics[epoch.order.job]
         return EpochReport(
             samples=epoch.samples,
             data_size=truth.data_size,
@@ -404,7 +404,7 @@ class World(Driver):
         least = self.cost[job.name] - self.unleased[job.name] + calls
         paid = to_amount(job.ledger.spent)
         assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
-        truth = self.truths[job.name]
+        truth = self.dynamics[job.name]
         # A shrinking gang waits for one release before it begins again or is released itself.
         slack = truth.fit_seconds + max(0.0, 2 * truth.release_seconds - LEASE_SECONDS) + 1e-6
         assert self.longest_unleased[job.name] <= slack, "no gang outlives its lease"

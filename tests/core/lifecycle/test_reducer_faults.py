@@ -158,7 +158,7 @@ def test_failures_that_use_up_the_budget_end_in_its_exhaustion() -> None:
 def test_an_epoch_that_hangs_is_stopped_at_its_deadline_and_runs_again() -> None:
     world = start(policy=STATIC, maxEpochs=6)
     speed = Truth().speed
-    world.truths["job"] = Truth(lambda w, s: speed(w, s) / (1000 if len(world.orders()) == 4 else 1))
+    world.dynamics["job"] = Truth(lambda w, s: speed(w, s) / (1000 if len(world.orders()) == 4 else 1))
     world.run()
     failed = world.taken(ev.EpochFailed)
     assert [event.reason for event in failed] == [Reason.DEADLINE_EXCEEDED]

@@ -114,7 +114,7 @@ def test_what_happens_after_a_snapshot_counts(path: Path) -> None:
     journal.append(world.history)
     journal.save_snapshots(world.reducer.jobs["a"])
     known = len(world.history)
-    world.truths["a"] = Truth(loss=lambda x: 0.001)
+    world.dynamics["a"] = Truth(loss=lambda x: 0.001)
     world.resume("a")
     world.restart()
     world.run()

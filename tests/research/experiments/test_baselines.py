@@ -100,13 +100,13 @@ def test_dl2_s_jobs_come_in_slots_and_train_at_measured_speeds() -> None:
 
 
 def test_fitted_speeds_are_near_the_measured_ones_and_not_equal() -> None:
-    belief = dl2_baselines.Profiled(np.random.default_rng(0), points=8, error=0.05, most=16)
+    fitted = dl2_baselines.Profiled(np.random.default_rng(0), points=8, error=0.05, max_count=16)
 
     class Job:
         kind = "resnet-50"
 
     true = dl2_baselines.epochs_per_second("resnet-50")
-    ratios = [belief.speed(Job, w, s) / true(w, s) for w in (1, 4, 8) for s in (1, 4, 8)]  # type: ignore[arg-type]
+    ratios = [fitted.speed(Job, w, s) / true(w, s) for w in (1, 4, 8) for s in (1, 4, 8)]  # type: ignore[arg-type]
     assert 0.4 < min(ratios) < max(ratios) < 2.5
     assert not np.allclose(ratios, 1.0)
 

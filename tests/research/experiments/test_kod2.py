@@ -54,7 +54,7 @@ def test_only_jobs_that_train_use_cpu_and_a_killed_job_counts_until_it_was_kille
     works = kod2.workload(parameters, "CNN-rand", 128, np.random.default_rng(0))
     found = []
     for seed in range(6):
-        record = kod2.lived(works, kod2.TFOperator(np.random.default_rng(seed), 500.0), parameters)
+        record = kod2.operate(works, kod2.TFOperator(np.random.default_rng(seed), 500.0), parameters)
         found.append((record.killed.sum(), record.left.tolist(), kod2.burnt(works, record, 900.0)))
     assert (2, [600.0, 1100.0, 1100.0], 1200.0) in found
     assert (0, [600.0, 1200.0, 1800.0], 1800.0) in [(k, sorted(left), b) for k, left, b in found]

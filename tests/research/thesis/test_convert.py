@@ -123,7 +123,7 @@ WRONG = [
     (
         {"scriptPath": "/x/VGG/main.py"},
         {},
-        'no network that is known ("/x/VGG/main.py") - a path with /LeNet/ or /Cifar10/',
+        'unknown network ("/x/VGG/main.py") - a path with /LeNet/ or /Cifar10/',
     ),
     (
         {"testingErrorsPath": "../../etc/passwd"},
