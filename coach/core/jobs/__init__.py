@@ -1,1 +1,1 @@
-"""A job: what the user asks for, what can happen to it, what it asks of the world, and how it ends."""
+"""A job: its state, the events and actions that change it, and the reasons for its states."""

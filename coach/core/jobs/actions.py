@@ -1,7 +1,7 @@
-"""Actions: orders to the world, in the imperative, and decisions worth remembering.
+"""Actions: commands to the platform, in the imperative, and decisions that the journal keeps.
 
-The reducer applies each action to its state when it takes it; the driver journals it and only then carries it
-out. Whatever an action starts ends in an event with the same token.
+The reducer applies each action to its state at once. The driver journals the action and then carries it out. What an
+action starts ends in an event with the same token.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from coach.core.money import Charge, Money
 
 @dataclass(frozen=True, slots=True)
 class SetAllocation:
-    """The allocation a job is to have next, and the steps that led to it (one line each, for people)."""
+    """The job's next allocation, and the steps that led to it (one line each, for people)."""
 
     at: float
     job: str
@@ -28,7 +28,7 @@ class SetAllocation:
 
 @dataclass(frozen=True, slots=True)
 class SavePolicyState:
-    """What the policy knows of the job, for the policy of the handler's next life (`policies.base.Remembers`)."""
+    """The policy's state about the job, which the policy gets back after the handler restarts (`Remembers`)."""
 
     at: float
     job: str
@@ -37,7 +37,7 @@ class SavePolicyState:
 
 @dataclass(frozen=True, slots=True)
 class DeployPods:
-    """Start these pods on their nodes, or wherever they find room; answered by PodReady or PodLost, one a pod."""
+    """Start these pods on their nodes, or on any node if they name none; PodReady or PodLost answers for each pod."""
 
     at: float
     job: str
@@ -55,7 +55,7 @@ class ReleasePods:
 
 @dataclass(frozen=True, slots=True)
 class StallTimeouts:
-    """Seconds that a worker may show no progress in, by the state it is in (`docs/reference/functions.md`).
+    """Seconds without progress after which a worker is stopped, by its state (`docs/reference/functions.md`).
 
     `training` is the time between two signs of progress, not of the whole training.
     """
@@ -70,10 +70,10 @@ class StallTimeouts:
 class RunEpoch:
     """Run one epoch on `pods`; answered by EpochFinished or EpochFailed.
 
-    `fraction` of the data set is trained, from sample `position` on; with `seconds`, until that time has passed.
+    `fraction` of the data set is trained, from sample `position` on; with `seconds`, training ends after that time.
     `group` names the parameter-server group: the same name as last time means the same members, still formed.
-    `deadline` (seconds) is when the functions stop themselves; `reservation` pays until then. With `stall_timeouts` a
-    gang that makes no progress is stopped sooner. Without `evaluate` only the speed is wanted: the report has no loss.
+    The functions stop themselves after `deadline` seconds; `reservation` pays until then. With `stall_timeouts`, a
+    gang without progress is stopped sooner. Without `evaluate` only the speed is measured: the report has no loss.
     """
 
     at: float
@@ -110,9 +110,9 @@ class StopEpoch:
 
 @dataclass(frozen=True, slots=True)
 class RollBack:
-    """From here on only the first `epochs` epochs count: the last one's checkpoint is lost, so it is run again.
+    """Keep only the first `epochs` epochs: the last one's checkpoint is lost, so that epoch runs again.
 
-    What was paid for it stays paid, and its speed is measured anew.
+    Its cost stays paid, and its speed is measured again.
     """
 
     at: float
@@ -123,7 +123,7 @@ class RollBack:
 
 @dataclass(frozen=True, slots=True)
 class Settle:
-    """Pay `amount` for the time up to `until`; it belongs to the epoch attempt `token`."""
+    """Pay `amount` for the time up to `until`, for the epoch attempt `token`."""
 
     at: float
     job: str
@@ -135,7 +135,7 @@ class Settle:
 
 @dataclass(frozen=True, slots=True)
 class FitModels:
-    """Fit speed and convergence to what was measured; answered by ModelsFitted."""
+    """Fit speed and convergence to the measurements; answered by ModelsFitted."""
 
     at: float
     job: str
@@ -154,7 +154,7 @@ class SetTimer:
 
 @dataclass(frozen=True, slots=True)
 class Finish:
-    """The job's end is decided; its pods are given back, paid for, and then it enters its final state."""
+    """End the job: its pods are released and paid for, then it enters its final state."""
 
     at: float
     job: str
@@ -164,7 +164,7 @@ class Finish:
 
 @dataclass(frozen=True, slots=True)
 class SetStatus:
-    """The job enters the state that `reason` stands for, with a message that has the numbers."""
+    """Put the job into the state that belongs to `reason`, with a message that has the numbers."""
 
     at: float
     job: str

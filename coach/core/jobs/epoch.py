@@ -18,10 +18,10 @@ class EpochKind(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class EpochReport:
-    """What the functions say of an epoch that ended well. Seconds are wall seconds.
+    """Report of the functions on an epoch that succeeded. Seconds are wall seconds.
 
-    `samples` were trained, of a data set of `data_size`; `loss` and `accuracy` are means over the test split at the
-    checkpoint `weights`; an epoch that was not evaluated has neither, a model that sorts into no classes no accuracy.
+    `samples` were trained, of a data set of `data_size`. `loss` and `accuracy` are means over the test split at the
+    checkpoint `weights`: an epoch that was not evaluated has neither, a model that does not classify has no accuracy.
     Training is from the first forward pass to the last update.
     """
 
@@ -39,10 +39,10 @@ class EpochReport:
     train_ended_at: float = 0.0
     cpu_seconds: float = 0.0
     memory_gib: float = 0.0
-    #: The first step of a new group: so many of `samples` took so many of `train_seconds`, and tell nothing of speed.
+    #: The part of `samples` and of `train_seconds` in the first step of a new group. They do not measure speed.
     warm_up_samples: int = 0
     warm_up_seconds: float = 0.0
-    #: What the thread of the first worker that worked most computed while training, without the warm-up.
+    #: CPU seconds of the first worker's busiest thread while training, without the warm-up.
     thread_seconds: float = 0.0
 
 
@@ -65,17 +65,17 @@ class Epoch:
 
     @property
     def seconds(self) -> float:
-        """From the order to the answer."""
+        """From RunEpoch to EpochFinished."""
         return self.ended_at - self.started_at
 
     @property
     def fraction(self) -> float:
-        """The part of the data set that was trained."""
+        """Fraction of the data set that was trained."""
         return self.report.samples / self.report.data_size
 
     @property
     def measured(self) -> tuple[int, float]:
-        """The samples that tell its speed, and the seconds they took: those of the warm-up only where all are."""
+        """Samples and seconds that measure its speed: without the warm-up, unless that is all there is."""
         samples, seconds = self.report.samples, self.report.train_seconds
         if samples > self.report.warm_up_samples and seconds > self.report.warm_up_seconds:
             samples -= self.report.warm_up_samples
@@ -84,23 +84,23 @@ class Epoch:
 
     @property
     def epochs_per_second(self) -> float:
-        """Speed while training, in whole data sets a second (thesis section 4.2: epochs/s); without the warm-up."""
+        """Speed while training, in data sets a second (thesis section 4.2: epochs/s), without the warm-up."""
         samples, seconds = self.measured
         return samples / self.report.data_size / max(seconds, 1e-6)
 
     @property
     def computing_seconds(self) -> float:
-        """Seconds that the busiest thread of the first worker computes for a whole data set; 0 where not known."""
+        """Seconds that the first worker's busiest thread computes for a whole data set; 0 if not known."""
         report = self.report
         samples = report.samples - report.warm_up_samples
         return report.thread_seconds * report.data_size / samples if samples > 0 else 0.0
 
     @property
     def computing_part(self) -> float:
-        """The part of its training time in which that thread computed; 0 where not known."""
+        """Fraction of the training time in which that thread computed; 0 if not known."""
         return min(1.0, self.computing_seconds * self.epochs_per_second)
 
     @property
     def other_seconds(self) -> float:
-        """Seconds beside training at that speed: start, warm-up, evaluation, checkpoint."""
+        """Seconds outside training at that speed: start, warm-up, evaluation, checkpoint."""
         return max(0.0, self.seconds - self.fraction / self.epochs_per_second)

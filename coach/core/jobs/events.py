@@ -1,7 +1,7 @@
-"""Events: facts from outside, in the past tense. The reducer is their only reader, the journal keeps them all.
+"""Events: facts from outside, in the past tense. Only the reducer reads them; the journal keeps all of them.
 
-Every event has `at`, seconds since 1970 on the handler's own clock (which never goes back), and `job`, the job's
-name. `token` names the action an event answers; an answer whose token is no longer open is dropped.
+Every event has `at`, seconds since 1970 on the handler's clock (which never goes back), and `job`, the job's name.
+`token` names the action that an event answers; an answer whose token is no longer open is dropped.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from coach.core.jobs.reasons import Reason
 
 @dataclass(frozen=True, slots=True)
 class HandlerStarted:
-    """A handler took over the journal; no function of an earlier one is left.
+    """A handler took over the journal; no function of an earlier handler runs any more.
 
-    `nodes` is the cluster it has; those named in `unavailable` belong to it, but are not there for now
-    (`NodesChanged`). `gone_by` is when the last of those functions was surely gone, where the platform can tell: they
-    are paid until then, and not until the restart.
+    `nodes` are all nodes of the cluster; those named in `unavailable` cannot be used now (`NodesChanged`). `gone_by` is
+    the time by which the last of those functions had surely ended, if the platform knows it: they are paid until then,
+    and not until the restart.
     """
 
     at: float
@@ -33,9 +33,9 @@ class HandlerStarted:
 
 @dataclass(frozen=True, slots=True)
 class NodesChanged:
-    """From now on the nodes named in `unavailable` are away, and all others are there.
+    """From now on the nodes named in `unavailable` are unavailable, and all others are available.
 
-    Nothing is placed on a node that is away. Pods that were lost with it are told one by one (`PodLost`), after this.
+    Nothing is placed on an unavailable node. A `PodLost` for each pod that was lost with it follows.
     """
 
     at: float
@@ -47,8 +47,8 @@ class NodesChanged:
 class JobSubmitted:
     """A job file was accepted.
 
-    `spec` is the job file as JSON; `known_points` are what earlier jobs of the same model and data measured
-    on the same kind of cluster, `known_epochs` how many epochs such a job took.
+    `spec` is the job file as JSON. `known_points` are speeds that earlier jobs of the same model and data measured on
+    the same kind of cluster; `known_epochs` is the number of epochs that such a job took.
     """
 
     at: float
@@ -61,7 +61,7 @@ class JobSubmitted:
 
 @dataclass(frozen=True, slots=True)
 class PodReady:
-    """A pod answers; it can take part in a gang. `node`: where it is, if its order named none."""
+    """A pod responds and can join a gang. `node` is its node, if its DeployPods named none."""
 
     at: float
     job: str
@@ -72,7 +72,7 @@ class PodReady:
 
 @dataclass(frozen=True, slots=True)
 class PodLost:
-    """A pod is gone that was not released."""
+    """A pod that was not released is gone."""
 
     at: float
     job: str
@@ -83,7 +83,7 @@ class PodLost:
 
 @dataclass(frozen=True, slots=True)
 class PodsReleased:
-    """Pods are gone as asked for; from `at` on they cost nothing."""
+    """Released pods are gone; from `at` on they cost nothing."""
 
     at: float
     job: str
@@ -92,7 +92,7 @@ class PodsReleased:
 
 @dataclass(frozen=True, slots=True)
 class EpochFinished:
-    """Answers RunEpoch: the epoch counts. `invocations` is how many calls it took."""
+    """Answers RunEpoch: the epoch counts. `invocations` is the number of calls."""
 
     at: float
     job: str
@@ -135,7 +135,7 @@ class TimerFired:
 
 @dataclass(frozen=True, slots=True)
 class CancelRequested:
-    """The user does not want the job any more."""
+    """The user cancels the job."""
 
     at: float
     job: str
@@ -143,9 +143,9 @@ class CancelRequested:
 
 @dataclass(frozen=True, slots=True)
 class SuspendRequested:
-    """End at the epoch's checkpoint, or at once where `now`. Resumable.
+    """Suspend the job at the epoch's checkpoint, or at once if `now`. It can be resumed.
 
-    `by_user` False: only the handler stops, or has died; a service that starts goes on with the job by itself.
+    `by_user` False: only the handler stops or has died; a service resumes the job by itself when it starts.
     """
 
     at: float
@@ -156,7 +156,7 @@ class SuspendRequested:
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequested:
-    """The user goes on with an interrupted or exhausted job, with `added_budget` nano-units more."""
+    """The user resumes a suspended or ended job, with `added_budget` nano-units more."""
 
     at: float
     job: str

@@ -1,4 +1,4 @@
-"""What fits gave, as the journal has it. A journal has many: a model is made where somebody looks at it."""
+"""Fitted models as the journal stores them. A journal has many, so a model is made only when it is used."""
 
 from __future__ import annotations
 
@@ -32,10 +32,11 @@ class FittedSpeed:
 
 @dataclass(slots=True, eq=False)
 class FittedCurve:
-    """A fitted learning curve; `epochs_trained` over the data were done then.
+    """A fitted learning curve; `epochs_trained` is how far the job was trained when it was fitted.
 
-    With `data` may stand what was asked of it first, as `asked` gives it: else whoever starts on a journal would make
-    every model of it, to ask the same again. `given` may be its data as JSON: a point of it takes a tenth of the room.
+    `data` may include the predicted epoch of the target (`asked`): without it, a handler that reads a journal would
+    make every model to predict that again. `given` may be the data as JSON, in which a point takes a tenth of the
+    memory.
     """
 
     given: dict[str, Any] | str
@@ -53,7 +54,7 @@ class FittedCurve:
 
     @property
     def data(self) -> dict[str, Any]:
-        """What `ConvergenceModel.to_dict` gave, and what was asked."""
+        """The result of `ConvergenceModel.to_dict`, and the predicted epoch of the target if it is known."""
         data: dict[str, Any] = json.loads(self.given) if isinstance(self.given, str) else self.given
         return data
 
@@ -63,7 +64,7 @@ class FittedCurve:
         return self.given if isinstance(self.given, str) else to_json(self.given).decode()
 
     def shrink(self) -> None:
-        """Keep the text alone, until somebody asks for what was not asked before."""
+        """Keep only the text, until the model is needed."""
         self.given = self.text
 
     @property
@@ -74,7 +75,7 @@ class FittedCurve:
         return self._model
 
     def last_x(self, target: Target, epochs_trained: float) -> Interval | None:
-        """When `target` will have held, in epochs trained; the answer is kept, as every decision asks for it."""
+        """Epochs trained when `target` will have held long enough; cached, because every decision needs it."""
         if self._asked is None and (asked := self.data.get("asked")):
             self._asked = asked[0], asked[1] and Interval(*asked[1])
         if self._asked is None or self._asked[0] != epochs_trained:
@@ -86,7 +87,7 @@ class FittedCurve:
         return self._asked[1]
 
     def asked(self, target: Target) -> dict[str, Any]:
-        """Its data with the answer to what every decision asks: where `target` is, seen from where it was fitted."""
+        """Its data with the epoch at which `target` is predicted to hold, predicted at the time of the fit."""
         last = self.last_x(target, self.epochs_trained)
         if last is not None and not math.isfinite(last.high):
             return self.data  # JSON has no infinity

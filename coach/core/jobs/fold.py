@@ -1,6 +1,6 @@
-"""How each event and action changes a job. Nothing is decided here, and nothing else changes a `Job`.
+"""How each event and action changes a job. This module decides nothing, and nothing else changes a `Job`.
 
-A handler that restarts, and every command that shows a job, folds the journal through this file.
+A handler that restarts, and every command that shows a job, folds the journal with it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
 from coach.core.money import Ledger
 from coach.core.spec.job import TrainingJob
 
-#: Entering these says what the job does, and changes nothing of what it waits for.
+#: These reasons only describe the job's current work; they do not change its phase.
 RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
 
 
@@ -43,7 +43,7 @@ def submitted(event: ev.JobSubmitted) -> Job:
 
 
 def _handler_started(job: Job, event: ev.HandlerStarted) -> None:
-    """No pod of the earlier handler lives. The meter stays on until it is settled."""
+    """No pod of the earlier handler is left. Billing goes on until it is settled."""
     if job.ended:
         return
     job.pods.clear()
@@ -56,7 +56,7 @@ def _handler_started(job: Job, event: ev.HandlerStarted) -> None:
 
 
 def _nodes_changed(job: Job, event: ev.NodesChanged) -> None:
-    """What a job loses with a node is told pod by pod."""
+    """Pods lost with a node are reported one by one, as PodLost."""
 
 
 def _pod_ready(job: Job, event: ev.PodReady) -> None:
@@ -69,7 +69,7 @@ def _pod_ready(job: Job, event: ev.PodReady) -> None:
 
 
 def _pod_lost(job: Job, event: ev.PodLost) -> None:
-    """One that is being released anyway is gone when PodsReleased says so."""
+    """A pod that is being released is gone when PodsReleased comes."""
     held = job.pods.get(event.pod)
     if held is not None and not held.releasing:
         del job.pods[event.pod]
@@ -153,7 +153,7 @@ def _suspend_requested(job: Job, event: ev.SuspendRequested) -> None:
 
 
 def _resume_requested(job: Job, event: ev.ResumeRequested) -> None:
-    """A job that stands still starts again; one that is on its way goes on, with the money and without the stop."""
+    """Restart a suspended or ended job; a running one goes on, with the added budget, no longer to be suspended."""
     if job.ledger.budget is not None:
         job.ledger.budget += event.added_budget
     job.suspend = job.stopped_by_user = False
@@ -169,7 +169,7 @@ def _resume_requested(job: Job, event: ev.ResumeRequested) -> None:
 
 
 def _set_allocation(job: Job, action: act.SetAllocation) -> None:
-    """A probe that is replaced before it began could not have its gang, or not its money."""
+    """A probe that is replaced before it began lacked its gang or its money."""
     if job.phase is Phase.DEPLOYING and job.kind is EpochKind.PROBE and job.desired is not None:
         job.missed += (job.desired,)
     job.desired, job.kind, job.reasons = action.allocation, action.kind, action.why
@@ -213,7 +213,7 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
 def _settle(job: Job, action: act.Settle) -> None:
     job.ledger.settle(action.amount)
     job.charges[action.token] = job.charges.get(action.token, 0) + action.amount
-    if job.epochs and job.epochs[-1].token == action.token:  # it is of the last attempt
+    if job.epochs and job.epochs[-1].token == action.token:  # the charge is for the last attempt
         job.epochs[-1].cost += action.amount
     job.unbilled_invocations = 0
     job.run_seconds += max(0.0, action.until - job.billed_until)

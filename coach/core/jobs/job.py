@@ -1,6 +1,6 @@
-"""A job's state: the fold of its records (events and actions), and nothing else.
+"""A job's state: the fold of its records (events and actions).
 
-`coach.core.jobs.fold` changes a `Job` by one record, `coach.core.lifecycle.reducer` decides.
+`coach.core.jobs.fold` changes a `Job` by one record; `coach.core.lifecycle.reducer` decides.
 """
 
 from __future__ import annotations
@@ -24,25 +24,25 @@ from coach.core.money import Ledger, Money
 from coach.core.spec.job import JobSpec, TrainingJob
 from coach.core.spec.training import Mode
 
-#: Seconds that a gang is paid for beyond its epoch's deadline: to stop, to be settled and to be released in.
+#: Seconds that a gang is paid for after its epoch's deadline, in which it is stopped, settled and released.
 LEASE_SECONDS = 0.5
 
-#: So many curves after full epochs say together that a target is out of reach.
+#: Number of curves, each fitted after a full epoch, that must agree that a target is unreachable.
 KEPT_CURVES = 3
 
 
-#: A speed measured for so many seconds is worth half as much as one measured for very long. More time averages the
-#: noise of single steps away; that of the machine's hours stays.
+#: A speed measured for this many seconds has half the weight of one measured for very long. A longer measurement
+#: averages out the noise of single steps, but not changes of the machine's speed over hours.
 HALF_WEIGHT_SECONDS = 2.0
 
 
 def weight_of(seconds: float) -> float:
-    """How much a speed that was measured for `seconds` is worth, from 0 to 1 (`SpeedPoint.weight`)."""
+    """Weight of a speed that was measured for `seconds`, from 0 to 1 (`SpeedPoint.weight`)."""
     return max(seconds, 1e-3) / (max(seconds, 1e-3) + HALF_WEIGHT_SECONDS)
 
 
 class Phase(StrEnum):
-    """What a live job is waiting for."""
+    """Current activity of a job that has not ended."""
 
     IDLE = "idle"  #: nothing is under way; its next step can be decided
     DEPLOYING = "deploying"  #: pods are starting, or excess pods are ending, before an epoch
@@ -65,7 +65,7 @@ class Held:
 
 @dataclass(slots=True)
 class Job:
-    """Everything Coach knows of a job. Changed by `apply` alone."""
+    """State of a job. Only `fold.apply` changes it."""
 
     name: str
     job_file: TrainingJob
@@ -79,24 +79,24 @@ class Job:
     known_points: tuple[KnownSpeed, ...] = ()
     known_epochs: float | None = None
 
-    #: the last decision: allocation wanted, kind of the next epoch, and why
+    #: the last decision: desired allocation, kind of the next epoch, and why
     desired: Allocation | None = None
     kind: EpochKind = EpochKind.PROBE
     reasons: tuple[str, ...] = ()
     missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin
-    policy_state: dict[str, Any] = field(default_factory=dict)  #: what the policy knows of it
+    policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
 
     pods: dict[PodId, Held] = field(default_factory=dict)
     group: str = ""  #: name of the group that is still formed; "" when none is
     groups: int = 0  #: how many groups were formed so far
     running: act.RunEpoch | None = None
     members: tuple[PodId, ...] = ()  #: the pods of that group
-    timer: str = ""  #: token of the timer that counts; earlier ones are ignored
+    timer: str = ""  #: token of the current timer; earlier ones are ignored
     timers: int = 0  #: how many were set so far
     fit_token: str = ""  #: token of the fit under way
-    fitted: int = -1  #: how many epochs the last fit knew; -1: there was none
+    fitted: int = -1  #: number of epochs in the last fit; -1: there was none
 
-    #: what is being paid for: resources held by the gang, since `billed_until`, at most until `lease_until`
+    #: billing: resources held by the gang, since `billed_until`, at most until `lease_until`
     billed_resources: Resources = NOTHING
     billed_until: float = 0.0
     lease_until: float = 0.0
@@ -117,22 +117,24 @@ class Job:
     full_epoch_curves: tuple[FittedCurve, ...] = ()
 
     started_at: float | None = None  #: first epoch ordered
-    run_seconds: float = 0.0  #: how long a gang was held; what the time limit counts
+    run_seconds: float = 0.0  #: seconds that a gang was held; counts towards the time limit
     ended_at: float | None = None
     cancel: bool = False
     suspend: bool = False
-    stopped_by_user: bool = False  #: of `suspend`: not only by a handler that stops, or has died
+    stopped_by_user: bool = (
+        False  #: `suspend` was requested by the user, not only by a handler that stopped or died
+    )
     ending: tuple[Reason, str] | None = None
 
-    #: worked out of `epochs` when it is asked for, and until they change
+    #: computed from `epochs` on first use, and kept until they change
     _times: Times | None = field(default=None, init=False, repr=False, compare=False)
-    _real: int | None = field(default=None, init=False, repr=False, compare=False)
+    _full_epoch_count: int | None = field(default=None, init=False, repr=False, compare=False)
 
-    # -- what follows from the above ------------------------------------------------------------------
+    # -- derived values -------------------------------------------------------------------------------
 
     @property
     def spec(self) -> JobSpec:
-        """What its file asks for."""
+        """The job's description in its file."""
         return self.job_file.spec
 
     @property
@@ -152,29 +154,29 @@ class Job:
 
     @property
     def metric(self) -> Literal["loss", "accuracy"]:
-        """What the target is about."""
+        """The target's measure."""
         return "accuracy" if self.spec.target.loss is None else "loss"
 
     @property
     def target(self) -> float:
-        """The loss to come down to, or the accuracy to reach."""
+        """The loss or accuracy to reach."""
         target = self.spec.target
         return float(target.loss if target.loss is not None else target.accuracy or 0.0)
 
     @property
     def held(self) -> Allocation:
-        """Workers and servers it holds now, ready or not, without those being released."""
+        """Workers and servers that it holds, ready or not, without those being released."""
         roles = [pod_id.role for pod_id, held in self.pods.items() if not held.releasing]
         return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
 
     @property
     def unplaced(self) -> bool:
-        """Whether any pod of it is still to be placed by the cluster's own scheduler, as far as is known."""
+        """Whether the cluster's own scheduler has yet to place a pod of it, as far as is known."""
         return any(not (held.pod.node or held.releasing) for held in self.pods.values())
 
     @property
     def epochs_trained(self) -> float:
-        """Samples seen over the size of the data set."""
+        """Number of samples seen divided by the size of the data set."""
         return self.epochs[-1].epochs_trained if self.epochs else 0.0
 
     @property
@@ -185,34 +187,34 @@ class Job:
     @property
     def full_epoch_count(self) -> int:
         """How many epochs count for the stop rule."""
-        if self._real is None:
-            self._real = len(self.full_epochs)
-        return self._real
+        if self._full_epoch_count is None:
+            self._full_epoch_count = len(self.full_epochs)
+        return self._full_epoch_count
 
     @property
     def evaluated_epochs(self) -> list[Epoch]:
-        """The epochs whose loss is known: of the mini-epochs only the first is evaluated."""
+        """The epochs with a loss: of the mini-epochs, only the first is evaluated."""
         return [epoch for epoch in self.epochs if epoch.report.loss is not None]
 
     @property
     def last_evaluated(self) -> Epoch | None:
-        """The last epoch whose loss is known."""
+        """The last epoch with a loss."""
         return next((epoch for epoch in reversed(self.epochs) if epoch.report.loss is not None), None)
 
     @property
     def times(self) -> Times:
-        """What its epochs took beside training."""
+        """Times of its epochs outside training."""
         if self._times is None:
             self._times = Times.of(self.epochs, shared=self.spec.mode is not Mode.ASYNC)
         return self._times
 
     def epochs_changed(self) -> None:
-        """Forget what was worked out of the epochs."""
-        self._times = self._real = None
+        """Drop the cached values that were computed from the epochs."""
+        self._times = self._full_epoch_count = None
 
     @property
     def consecutive_hits(self) -> int:
-        """For how many full epochs in a row the target has held, up to now (thesis section 4.1)."""
+        """Number of latest full epochs in a row that reached the target (thesis section 4.1)."""
         streak = 0
         for epoch in reversed(self.epochs):
             if epoch.kind is not EpochKind.FULL:
@@ -223,10 +225,10 @@ class Job:
         return streak
 
     def speed_points(self) -> list[SpeedPoint]:
-        """Measured speeds in their order: those of earlier jobs like this one, then its own."""
+        """Measured speeds in order: those of earlier jobs like this one, then its own."""
         known = [
-            SpeedPoint(of.workers, of.servers, of.epochs_per_second, computing_part=of.computing_part)
-            for of in self.known_points
+            SpeedPoint(p.workers, p.servers, p.epochs_per_second, computing_part=p.computing_part)
+            for p in self.known_points
         ]
         own = [
             SpeedPoint(
@@ -255,12 +257,12 @@ class Job:
         return None if self.curve is None else self.curve.model
 
     def last_x(self) -> Interval | None:
-        """Passes at which the target will have held long enough; None where the fit sees no way to it."""
+        """Epochs trained when the target will have held long enough; None if the fitted curve never reaches it."""
         return None if self.curve is None else self.curve.last_x(self.spec.target, self.epochs_trained)
 
     @property
     def hopeless(self) -> int:
-        """How many fits in a row, after full epochs and up to KEPT_CURVES, saw no way to the target."""
+        """Number of latest fits in a row, at most KEPT_CURVES, each after a full epoch, that never reach the target."""
         target = self.spec.target
         seen = (
             curve.last_x(target, curve.epochs_trained) is None for curve in reversed(self.full_epoch_curves)

@@ -1,4 +1,4 @@
-"""What a job's epochs took beside training: starts, evaluations, checkpoints, messages."""
+"""Times of a job's epochs outside training: starts, evaluations, checkpoints, messages."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from itertools import pairwise
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.epoch import Epoch
 
-#: So many epochs say what the next one takes outside training: one in six is above the most of five.
+#: Number of latest epochs that predict the next one's time outside training: one in six exceeds the largest of five.
 RECENT_EPOCHS = 5
-#: Seconds outside training taken for an epoch before one has been measured.
+#: Seconds outside training that are assumed for an epoch before any is measured.
 PRIOR_FIXED_SECONDS = Interval(2.0, 2.0, 2.0)
-#: Seconds of training lost by changing an allocation, until the job's first epoch has shown it.
+#: Seconds of training that a change of allocation costs, as assumed until the job's first epoch.
 PRIOR_RESTART_SECONDS = 0.5
 
 
 @dataclass(frozen=True, slots=True)
 class Times:
-    """Seconds outside training: median and range of the last epochs that tell.
+    """Seconds outside training: median and range over the latest relevant epochs.
 
-    `kept`: beside an evaluation, of epochs whose group stayed formed from the one before; `fresh`: of the others; None
-    without one. `restart` is what a new group costs over one that stays formed: as long as none has, over a checkpoint.
-    `evaluations`: of an evaluation, by the number of workers, who share the test data if `shared`.
+    `kept`: without the evaluation, of epochs whose group stayed formed from the epoch before. `fresh`: the same, of all
+    others. Each is None if there is no such epoch. `restart` is the additional time of a new group compared with one
+    that stays formed or, as long as none has, with a checkpoint. `evaluations`: time of an evaluation by the number of
+    workers, which share the test data if `shared`.
     """
 
     kept: Interval | None
@@ -35,16 +36,16 @@ class Times:
 
     @classmethod
     def of(cls, epochs: Iterable[Epoch], shared: bool = True) -> Times:
-        """Those of a job with these epochs."""
+        """The times of a job with these epochs."""
         epochs = list(epochs)
         evaluations = _evaluations(epochs)
         hidden = [
             _hidden(epoch, _evaluation(evaluations, epoch.allocation.workers, shared)) for epoch in epochs
         ]
-        beside = [max(0.0, epoch.other_seconds - less) for epoch, less in zip(epochs, hidden, strict=True)]
+        other = [max(0.0, epoch.other_seconds - less) for epoch, less in zip(epochs, hidden, strict=True)]
         stayed = [False, *(before.group == epoch.group for before, epoch in pairwise(epochs))]
-        kept = [other for other, formed in zip(beside, stayed, strict=False) if formed]
-        fresh = [other for other, formed in zip(beside, stayed, strict=False) if not formed]
+        kept = [seconds for seconds, formed in zip(other, stayed, strict=False) if formed]
+        fresh = [seconds for seconds, formed in zip(other, stayed, strict=False) if not formed]
         restart = PRIOR_RESTART_SECONDS
         if fresh:
             usual = kept or [
@@ -57,34 +58,34 @@ class Times:
         )
 
     def evaluation(self, workers: int) -> Interval:
-        """Of an evaluation by so many workers; 0 before the first. What none took follows from the nearest number."""
+        """Of an evaluation by `workers`; 0 before the first. The nearest measured number of workers predicts others."""
         return _evaluation(self.evaluations, workers, self.shared)
 
-    def beside(self, formed: bool = True) -> Interval:
-        """Of the next epoch beside its evaluation; `formed`: its group stays.
+    def without_evaluation(self, formed: bool = True) -> Interval:
+        """Of the next epoch without its evaluation; `formed`: its group stays formed.
 
-        Epochs of the other kind count while there is none.
+        Without an epoch of that kind, those of the other kind are used.
         """
         known = (self.kept or self.fresh) if formed else (self.fresh or self.kept)
         return known or PRIOR_FIXED_SECONDS
 
     def fixed(self, workers: int, formed: bool = True) -> Interval:
-        """Of the next epoch, if it is evaluated by so many workers."""
-        beside, evaluation = self.beside(formed), self.evaluation(workers)
+        """Of the next epoch, if `workers` evaluate it."""
+        other, evaluation = self.without_evaluation(formed), self.evaluation(workers)
         return Interval(
-            beside.low + evaluation.low,
-            beside.expected + evaluation.expected,
-            beside.high + evaluation.high,
+            other.low + evaluation.low,
+            other.expected + evaluation.expected,
+            other.high + evaluation.high,
         )
 
 
 def _evaluations(epochs: Iterable[Epoch]) -> dict[int, Interval]:
-    """Seconds of the last evaluations by the number of workers."""
+    """Seconds of the latest evaluations, by the number of workers."""
     seconds: dict[int, list[float]] = {}
     for epoch in epochs:
         if epoch.report.loss is not None:
             seconds.setdefault(epoch.allocation.workers, []).append(epoch.report.evaluate_seconds)
-    return {workers: _recent(some) for workers, some in seconds.items()}
+    return {workers: _recent(measured) for workers, measured in seconds.items()}
 
 
 def _evaluation(known: Mapping[int, Interval], workers: int, shared: bool) -> Interval:
@@ -95,14 +96,14 @@ def _evaluation(known: Mapping[int, Interval], workers: int, shared: bool) -> In
     if not shared or nearest == workers:
         return measured
     guess = measured * (nearest / workers)
-    # At worst those that come bring nothing.
+    # In the worst case additional workers do not shorten it.
     return Interval(min(guess.low, measured.low), guess.expected, max(guess.high, measured.high))
 
 
 def _hidden(epoch: Epoch, evaluation: Interval) -> float:
-    """Seconds outside training that are not beside an evaluation: its own, or those in which a checkpoint waited alone.
+    """Seconds that `without_evaluation` leaves out: the evaluation, or the checkpoint time that it would have hidden.
 
-    A checkpoint is stored while the epoch is evaluated, and only what takes longer is in the report then.
+    A checkpoint is stored during the evaluation; the report then has only the time that it took longer.
     """
     if epoch.report.loss is not None:
         return epoch.report.evaluate_seconds
@@ -110,6 +111,6 @@ def _hidden(epoch: Epoch, evaluation: Interval) -> float:
 
 
 def _recent(seconds: list[float]) -> Interval:
-    """Median and range of the last of them."""
+    """Median and range of the latest of them."""
     last = seconds[-RECENT_EPOCHS:]
     return Interval(min(last), statistics.median(last), max(last))

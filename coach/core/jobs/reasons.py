@@ -1,6 +1,6 @@
-"""States of a job and the reasons for them, with total mappings: to state, retry class, words and exit code.
+"""States of a job and the reasons for them, with total mappings to state, retry class, words and exit code.
 
-A reason is the only thing that is decided; everything a person or a script reads is derived from it here.
+Coach decides only a reason; what a person or a script reads is derived from it here.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where a job stands (`docs/explanation/architecture.md` has the diagram)."""
+    """State of a job (`docs/explanation/architecture.md` has the diagram)."""
 
     QUEUED = "Queued"
     PROBING = "Probing"
@@ -34,11 +34,11 @@ ENDED = frozenset(
 
 
 class Retry(StrEnum):
-    """What is done about a failed epoch."""
+    """How a failed epoch is retried."""
 
-    NEVER = "never"  #: the user's mistake, or nothing that another attempt could change
-    BOUNDED = "bounded"  #: again from the last checkpoint, a bounded number of times, with growing pauses
-    FREE = "free"  #: again, and not counted: the attempt was ended by ourselves
+    NEVER = "never"  #: the user's mistake, or a failure that another attempt cannot change
+    BOUNDED = "bounded"  #: from the last checkpoint, a bounded number of times, with growing pauses
+    FREE = "free"  #: without counting the attempt: Coach itself ended it
 
 
 class Reason(StrEnum):
@@ -89,13 +89,13 @@ class Reason(StrEnum):
     CANCELLED_BY_USER = "CancelledByUser"
 
 
-#: A job that was told to stop has, and can be resumed.
+#: Reasons of a job that was suspended and can be resumed.
 RESUMABLE = frozenset({Reason.SUSPENDED, Reason.HANDLER_STOPPED})
 
 
 @dataclass(frozen=True, slots=True)
 class ReasonInfo:
-    """What follows from a reason. `state` None: the reason says why an attempt failed, and the job goes on."""
+    """Consequences of a reason. `state` None: an attempt failed for this reason, and the job goes on."""
 
     words: str
     state: State | None = None
@@ -108,12 +108,12 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.MISCONFIGURED: ReasonInfo(
         "its functions cannot be scheduled as they are described", State.WAITING
     ),
-    Reason.NEVER_FITS: ReasonInfo("no node of this cluster can ever hold its smallest gang", State.FAILED),
+    Reason.NEVER_FITS: ReasonInfo("the nodes of this cluster can never hold its smallest gang", State.FAILED),
     Reason.WAITING_MEMBERS: ReasonInfo("not all types of its functions are there yet", State.WAITING),
-    Reason.WAITING_CAPACITY: ReasonInfo("waits for room in the cluster", State.WAITING),
-    Reason.SHADOW_RESERVED: ReasonInfo("the room is kept for a job that came earlier", State.WAITING),
-    Reason.NODES_UNAVAILABLE: ReasonInfo("waits for nodes that are away", State.WAITING),
-    Reason.DRAINING: ReasonInfo("waits for another job to give back its room", State.WAITING),
+    Reason.WAITING_CAPACITY: ReasonInfo("waits for capacity in the cluster", State.WAITING),
+    Reason.SHADOW_RESERVED: ReasonInfo("the capacity is reserved for an earlier job", State.WAITING),
+    Reason.NODES_UNAVAILABLE: ReasonInfo("waits for unavailable nodes", State.WAITING),
+    Reason.DRAINING: ReasonInfo("waits for another job to release its capacity", State.WAITING),
     Reason.PLACING: ReasonInfo("its functions are being placed", State.WAITING),
     Reason.BACKING_OFF: ReasonInfo("pauses after a failed attempt", State.WAITING),
     Reason.SUSPENDED: ReasonInfo("stopped by the user; it can be resumed", State.WAITING, Retry.FREE),
@@ -121,7 +121,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.PROBING_SPEED: ReasonInfo("measures its speed with a mini-epoch", State.PROBING),
     Reason.TRAINING_EPOCH: ReasonInfo("trains", State.TRAINING),
     Reason.BAD_REQUEST: ReasonInfo("a function refused its order"),
-    Reason.BUSY: ReasonInfo("a function still had another epoch in hand", retry=Retry.BOUNDED),
+    Reason.BUSY: ReasonInfo("a function was still running another epoch", retry=Retry.BOUNDED),
     Reason.MODEL_INVALID: ReasonInfo("the model file cannot be used"),
     Reason.MODEL_TIMEOUT: ReasonInfo("the model file did not return in time"),
     Reason.DATA_MISSING: ReasonInfo("the data set is not there"),
@@ -130,7 +130,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.CHECKPOINT_MISSING: ReasonInfo("the last checkpoint is not there", retry=Retry.BOUNDED),
     Reason.CHECKPOINT_INVALID: ReasonInfo("the last checkpoint cannot be read", retry=Retry.BOUNDED),
     Reason.STORAGE_FAILED: ReasonInfo("storage failed", retry=Retry.BOUNDED),
-    Reason.OUT_OF_MEMORY: ReasonInfo("a function needed more memory than it asked for"),
+    Reason.OUT_OF_MEMORY: ReasonInfo("a function needed more memory than it requested"),
     Reason.PEER_LOST: ReasonInfo("a function's training process died", retry=Retry.BOUNDED),
     Reason.FUNCTION_LOST: ReasonInfo("a function died", retry=Retry.BOUNDED),
     Reason.START_TIMED_OUT: ReasonInfo("the functions did not start in time", retry=Retry.BOUNDED),
@@ -140,7 +140,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.INTERNAL: ReasonInfo("an error inside a function", retry=Retry.BOUNDED),
     Reason.TARGET_REACHED: ReasonInfo("the target held", State.SUCCEEDED),
     Reason.BUDGET_SPENT: ReasonInfo(
-        "what is left of the budget does not cover another epoch", State.BUDGET_EXHAUSTED
+        "the rest of the budget does not cover another epoch", State.BUDGET_EXHAUSTED
     ),
     Reason.TARGET_BELOW_ASYMPTOTE: ReasonInfo(
         "the learning curve levels off before the target", State.TARGET_UNREACHABLE

@@ -1,4 +1,4 @@
-"""Whether an answer comes after its question was given up."""
+"""Whether an event comes too late to change its job."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from coach.core.jobs.job import Job
 
 
 def is_late(job: Job | None, event: ev.Event) -> bool:
-    """Whether `event` changes nothing any more of `job` (None: there is none): it only stands in the journal."""
+    """Whether `event` no longer changes `job` (None: there is no such job); the journal keeps it all the same."""
     if isinstance(event, ev.HandlerStarted | ev.NodesChanged):
         return False
     if isinstance(event, ev.JobSubmitted):

@@ -119,7 +119,7 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     best = min(payable, key=scale.epoch)
     remaining = remaining_epochs(job).expected
     fraction = min(share, _probe_fraction(job, model))
-    beside = 2 * job.times.restart + job.times.beside().expected
+    beside = 2 * job.times.restart + job.times.without_evaluation().expected
     worth = []
     for at, gain in _gains(job, model, measured, best, scale).items():
         # A gain is one in ln speed: of the time in training alone.
@@ -248,7 +248,7 @@ def probe_share(job: Job) -> float:
     )
     to_come = min(remaining_epochs(job).expected, max(0.0, total - job.epochs_trained))
     whole = job.run_seconds + to_come * (beside_each + least)
-    beside = times.restart + times.beside().expected
+    beside = times.restart + times.without_evaluation().expected
     seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
     return min(epochs, (seconds - beside) * slowest)
 

@@ -54,7 +54,7 @@ def test_a_job_waits_for_the_node_that_alone_can_hold_it_and_says_so() -> None:
     assert job.state is State.WAITING and not job.pods
     assert "1 worker x 1 cpu" in job.message and "1 of 2 nodes is away: large" in job.message
     said = why(job, world.reducer.jobs, world.reducer.nodes.available, world.now)
-    assert said[0].startswith("job is Waiting: waits for nodes that are away (needs 1 scheduler x 0.1 cpu")
+    assert said[0].startswith("job is Waiting: waits for unavailable nodes (needs 1 scheduler x 0.1 cpu")
     world.run(until=lambda: job.phase is Phase.RUNNING)
     assert world.now >= lost_at + 100 and "large" in on(world)
     world.run()
