@@ -1,7 +1,7 @@
 """One member of one parameter-server group, in a process forked from the zygote. Its end is the group's end.
 
-The main thread trains or serves; a second one listens to the lifeline. Whatever ends this process, the wrapper sees
-the end of file on its socket, the group sees it on the lifeline, and the zygote knows how it happened.
+The main thread trains or serves; a second one listens to the liveness connection. Whatever ends this process, the wrapper sees
+the end of file on its socket, the group sees it on the liveness connection, and the zygote knows how it happened.
 """
 
 import os
@@ -48,7 +48,7 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
 
 
 class _Listener:
-    """What the lifeline's messages mean to this member."""
+    """What the liveness messages mean to this member."""
 
     def __init__(self, reporter: Reporter, request: StartRequest) -> None:
         self._reporter = reporter

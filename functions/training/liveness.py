@@ -49,7 +49,7 @@ def _lines(buffer: bytearray) -> list[dict]:
 
 
 class Member:
-    """A server's or worker's end of the lifeline."""
+    """A server's or worker's end of the liveness connection."""
 
     def __init__(self, request: StartRequest, notify: Notify) -> None:
         self._request = request
@@ -57,7 +57,7 @@ class Member:
         self._leaving = False
         self._connection = self._connect(time.monotonic() + request.deadline)
         self.tell({"hello": request.group, "role": request.role, "rank": request.rank})
-        threading.Thread(target=self._listen, name="lifeline", daemon=True).start()
+        threading.Thread(target=self._listen, name="liveness", daemon=True).start()
 
     def _connect(self, until: float) -> socket.socket:
         pause = 0.01
@@ -124,7 +124,7 @@ class Hub:
         except OSError as error:
             host, port = address(request)
             raise TrainingError("Internal", f"cannot listen on {host}:{port}: {error}") from error
-        threading.Thread(target=self._run, name="lifeline", daemon=True).start()
+        threading.Thread(target=self._run, name="liveness", daemon=True).start()
 
     def leave(self) -> None:
         """The group is over; members may go."""

@@ -62,7 +62,7 @@ class StartRequest:
 
     @property
     def root_address(self) -> tuple[str, int]:
-        """Where the group's scheduler listens; the port after it is the lifeline's."""
+        """Where the group's scheduler listens; the port after it is for liveness."""
         host, _, port = self.root.rpartition(":")
         return host, int(port)
 

@@ -82,7 +82,7 @@ class Worker:
         self._request = request
         self._loaded = loaded
         self._group = group
-        self._lifeline = liveness
+        self._liveness = liveness
         self._reporter = reporter
         self._wrapper = wrapper
         self._learner: Learner | None = None
@@ -101,11 +101,11 @@ class Worker:
         while True:
             report = self._epoch()
             if self._request.rank == 0:
-                self._lifeline.tell({"done": self._request.epoch})
+                self._liveness.tell({"done": self._request.epoch})
             self._reporter.done(report)
             if not self._request.keep or not self._next():
                 break
-        self._lifeline.leave()
+        self._liveness.leave()
         # Servers stop only when every reference to the group's store is gone.
         self._learner = None
         self._group.leave()
@@ -192,7 +192,7 @@ class Worker:
         if self._forming is not None:
             self._forming.wait()
             self._forming = None
-            self._lifeline.tell({"formed": True})
+            self._liveness.tell({"formed": True})
 
     def _prepare(self) -> bool:
         """Have the learner hold what the epoch starts from; whether it was made anew for that."""

@@ -287,7 +287,7 @@ def main() -> None:
     how = parser.add_mutually_exclusive_group(required=True)
     how.add_argument("--fd", type=int, help="the descriptor of the wrapper's socket")
     how.add_argument("--listen", metavar="PATH", help="be a template on this unix socket")
-    parser.add_argument("--lifeline", type=int, help="die when the other end of this pipe is closed")
+    parser.add_argument("--liveness", type=int, help="die when the other end of this pipe is closed")
     parser.add_argument("--parent", type=int, help="die with this parent process")
     options = parser.parse_args()
     if options.parent is not None:

@@ -27,7 +27,7 @@ class ZygoteHandle:
         self.imports_seconds: float | None = None  # None until it is ready
         self.ready_at: float | None = None  # on the machine's monotonic clock, as far as was heard
         self.from_template = process is None
-        self._lifeline: int | None = liveness
+        self._liveness: int | None = liveness
         self._process = process
 
     def send(self, message: dict, descriptors: tuple[int, ...] = ()) -> bool:
@@ -40,9 +40,9 @@ class ZygoteHandle:
 
     def kill(self) -> None:
         """End it now, and with it its child. What it sent can still be received."""
-        if self._lifeline is not None:
-            os.close(self._lifeline)
-            self._lifeline = None
+        if self._liveness is not None:
+            os.close(self._liveness)
+            self._liveness = None
 
     def close(self) -> None:
         """End it and let go of it."""
@@ -72,7 +72,7 @@ def _own() -> ZygoteHandle:
                 "training.zygote",
                 "--fd",
                 str(theirs.fileno()),
-                "--lifeline",
+                "--liveness",
                 str(reader),
             ],
             pass_fds=(theirs.fileno(), reader),

@@ -85,7 +85,7 @@ def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job() -> None:
         def disturb(stage: Stage) -> None:
             def take(event: ev.Event, _: Sequence[act.Action]) -> None:
                 if isinstance(event, ev.PodReady) and event.pod.name == "port-scheduler-0":
-                    # Where the lifeline of the job's first group would listen.
+                    # Where the liveness hub of the job's first group would listen.
                     other.bind((event.address.partition(":")[0], FIRST_PORT + 2 + 1))
                     other.listen()
 

@@ -1,4 +1,4 @@
-"""The lifeline tells every member of a death, and only of a death."""
+"""The liveness connection tells every member of a death, and only of a death."""
 
 import socket
 import threading

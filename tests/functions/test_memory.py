@@ -12,10 +12,10 @@ pytestmark = pytest.mark.mxnet
 SCRIPT = """
 import resource, sys
 import numpy as np
-from training import processes
+from training import linux
 
 if sys.argv[1] == "kept":
-    processes.keep_freed_memory()
+    linux.keep_freed_memory()
 
 def step():
     arrays = [np.ones(2 << 20) for _ in range(6)]  # 16 MiB each

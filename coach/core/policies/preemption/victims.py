@@ -2,7 +2,7 @@
 2.2, 3).
 
 This is the rule for jobs of any shape, in the words of tests/conformance/README.md ("Who gives way"), whose cases the
-kube-scheduler plugin runs too. `trial_first.py` has the same rule for single tasks, by whole arrays.
+kube-scheduler plugin runs too. `two_queues.py` has the same rule for single tasks, by whole arrays.
 """
 
 from __future__ import annotations
