@@ -1,7 +1,8 @@
 """One member of one parameter-server group, in a process forked from the zygote. Its end is the group's end.
 
-The main thread trains or serves; a second one listens to the liveness connection. Whatever ends this process, the wrapper sees
-the end of file on its socket, the group sees it on the liveness connection, and the zygote knows how it happened.
+The main thread trains or serves; a second one listens to the liveness connection. Whatever ends this process, the
+wrapper sees the end of file on its socket, the group sees it on the liveness connection, and the zygote knows how it
+happened.
 """
 
 import os
