@@ -9,6 +9,8 @@ from types import ModuleType
 
 import pytest
 
+pytestmark = pytest.mark.standard
+
 ROOT = Path(__file__).parents[1]
 GO = """
 === RUN   TestLess

@@ -20,6 +20,8 @@ from tests.cli.conftest import ROOT, keep
 from tests.report.golden import assert_golden, unestimated
 from tests.report.recorded_jobs import half_way, steady_job, two_jobs
 
+pytestmark = pytest.mark.standard
+
 GOOD = """\
 apiVersion: coach.dev/v1alpha1
 kind: TrainingJob

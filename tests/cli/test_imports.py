@@ -15,6 +15,8 @@ from tests.service.conftest import job_text
 from tests.service.test_api import ENDLESS
 from tests.service.test_server import served
 
+pytestmark = pytest.mark.standard
+
 #: Slow to import, or of no use for looking.
 BANNED = ("scipy", "matplotlib", "fastapi", "starlette", "uvicorn")
 #: Jobs are folded with it; files are checked without.

@@ -27,6 +27,8 @@ from tests.cli.test_commands import run, typed
 from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec
 from tests.report.recorded_jobs import BUDGET, half_way, one_job, steady_job, two_jobs
 
+pytestmark = pytest.mark.standard
+
 JOB = """\
 apiVersion: coach.dev/v1alpha1
 kind: TrainingJob

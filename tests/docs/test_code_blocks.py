@@ -36,6 +36,8 @@ from coach.research.scenario import Scenario
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.required import missing
 
+pytestmark = pytest.mark.standard
+
 GROUP: Any = typer.main.get_command(app)
 BLOCKS = [block for page in PAGES for block in blocks(page)]
 PYTHON_PAGES = sorted({block.page for block in BLOCKS if block.language == "python"})

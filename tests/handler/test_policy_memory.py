@@ -18,6 +18,8 @@ from coach.plugins import policy
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.handler.fake_platform import FakePlatform
 
+pytestmark = pytest.mark.standard
+
 #: Three workers and a server are 3.6 of its cores, so a trial finds no room beside them.
 NODE = Node("node-0", Resources(4.0, 16.0))
 

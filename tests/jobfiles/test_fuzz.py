@@ -15,6 +15,8 @@ from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, read_jobs
 from coach.jobfiles.schema import job_schema, lookup, tree
 
+pytestmark = pytest.mark.standard
+
 #: Job files that `make fuzz` found.
 FOUND = Path(__file__).parents[1] / "counterexamples/job-files"
 GOOD = {

@@ -11,6 +11,8 @@ from coach.core.estimation.forms import FORMS
 from coach.core.estimation.kriging import fit_form
 from coach.core.estimation.leaving_out import leave_out
 
+pytestmark = pytest.mark.standard
+
 POINTS = st.lists(
     st.tuples(st.integers(1, 12), st.integers(1, 12), st.floats(1e-4, 10.0), st.floats(0.05, 20.0)),
     min_size=3,

@@ -30,6 +30,8 @@ from coach.core.gang import (
     schedule_queue,
 )
 
+pytestmark = pytest.mark.standard
+
 CASES = Path(__file__).parents[2] / "conformance"
 
 

@@ -15,6 +15,8 @@ from coach.core.policies.api.base import NOT_TAKEN
 from coach.plugins import policy
 from tests.core.policies.policy_examples import Epochs, Job, allocation, cluster, decided, server_speed
 
+pytestmark = pytest.mark.standard
+
 NAMES = [
     "coach",
     "coach:cheapest",

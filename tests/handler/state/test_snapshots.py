@@ -33,6 +33,8 @@ from tests.core.lifecycle.random_histories import SeededDraws, draw, play
 from tests.handler.fake_platform import FakePlatform
 from tests.handler.test_handler import handle, job_of
 
+pytestmark = pytest.mark.standard
+
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
