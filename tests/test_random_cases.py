@@ -64,6 +64,7 @@ def test_a_property_draws_the_same_cases_whatever_else_is_imported(folder: Path)
     first = drawn()
     assert len(first.splitlines()) >= 100
     assert drawn(LOCAL="1", PYTHONHASHSEED="7") == first
+    assert drawn(CI="true") == first
     assert drawn("--hypothesis-profile=fuzz") != first
 
 
