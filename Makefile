@@ -13,7 +13,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-quick test-logic test-processes test-root test-go test-go-race all-tests soak chaos fuzz wheel check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup data demo test test-quick test-logic test-processes test-commands test-root test-go test-go-race all-tests soak chaos fuzz wheel check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -71,11 +71,11 @@ recording: setup data
 bench: setup data
 	@.venv/bin/python -m benchmarks.training.one_machine
 
-# Two halves at once, each in its own fixed order; a line says which half it is of. Processes that train have theirs to
-# themselves, so that they do not starve one another.
+# Three parts at once, each in its own fixed order; a line says which part it is of. Those that start processes wait for
+# them most of the time.
 TEST = $(PYTEST) -q tests -m '$(1)' | sed -u 's/^/$(2) | /'
 test: setup data
-	@$(MAKE) --no-print-directory -j2 test-logic test-processes test-go
+	@$(MAKE) --no-print-directory -j3 test-commands test-processes test-logic test-go
 	@echo 'Not run here: make test-root (needs root and iproute2, util-linux, procps), make all-tests (takes longer).'
 
 test-quick: setup data
@@ -84,14 +84,18 @@ test-quick: setup data
 test-logic: setup data
 	@$(call TEST,not processes and not full and not root,logic)
 
+COMMANDS := tests/cli tests/service tests/chaos tests/packaging
 test-processes: setup data
-	@$(call TEST,processes and not full and not root,processes)
+	@$(call TEST,processes and not full and not root,processes) $(COMMANDS:%=--ignore=%)
+
+test-commands: setup data
+	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root' | sed -u 's/^/commands | /'
 
 test-root: setup data
 	@$(PYTEST) -q tests -m root
 
 # Strings hash alike in every run: sets have one order.
-test-quick test-logic test-processes test-root: export PYTHONHASHSEED := 0
+test-quick test-logic test-processes test-commands test-root: export PYTHONHASHSEED := 0
 
 all-tests: setup data
 	@.venv/bin/python scripts/test_record.py all

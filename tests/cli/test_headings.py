@@ -84,6 +84,7 @@ def test_the_lines_of_jobs_that_train(width: int) -> None:
     assert "METRIC" in head
 
 
+@pytest.mark.full
 def test_estimators(
     headings: list[str], width: int, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

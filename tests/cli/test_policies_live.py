@@ -27,7 +27,7 @@ WORDS = {
 
 @pytest.mark.parametrize(
     "name",
-    [pytest.param(name, marks=[] if name in ("drf", "fitgpp") else pytest.mark.full) for name in WORDS],
+    [pytest.param(name, marks=[] if name == "fitgpp" else pytest.mark.full) for name in WORDS],
 )
 def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp_path: Path) -> None:
     """A node of 2 cores: one job could have 2x2 (1.65 cores), both together 1x1 each."""

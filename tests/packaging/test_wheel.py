@@ -134,6 +134,7 @@ def test_it_runs_a_job_with_a_python_for_the_functions_that_is_there(installed: 
     assert not list((installed.folder / "cache").glob("functions-*"))
 
 
+@pytest.mark.full
 @pytest.mark.mxnet
 def test_first_use_makes_the_functions_python_and_runs_a_job_with_it(installed: Installed) -> None:
     path = f"{installed.uv.parent}{os.pathsep}{os.environ['PATH']}"

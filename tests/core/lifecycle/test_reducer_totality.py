@@ -266,10 +266,8 @@ def test_every_event_in_this_phase_is_handled_and_leaves_a_job_that_makes_sense(
     world.run()
 
 
-@pytest.mark.parametrize(
-    "make",
-    [growing, *(pytest.param(make, marks=pytest.mark.full) for make in (probing, backing_off, stopping))],
-)
+@pytest.mark.full
+@pytest.mark.parametrize("make", [growing, probing, backing_off, stopping])
 def test_any_two_events_in_this_phase_are_handled_too(make: Callable[[], World]) -> None:
     world = make()
     first = {k: v for k, v in events(world.reducer, world.now).items() if k not in LATE}
