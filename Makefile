@@ -86,7 +86,7 @@ test-logic: setup data
 
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
 test-processes: setup data
-	@$(call TEST,processes and not full and not root,processes) $(COMMANDS:%=--ignore=%)
+	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root' | sed -u 's/^/processes | /'
 
 test-commands: setup data
 	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root' | sed -u 's/^/commands | /'
