@@ -72,12 +72,17 @@ def read_jobs(data: bytes | str, name: str = "job.yaml") -> list[TrainingJob]:
 
 
 def load_jobs(
-    paths: Iterable[Path | str], *, check_files: bool = True, inside: Sequence[Path] | None = None
+    paths: Iterable[Path | str],
+    *,
+    check_files: bool = True,
+    inside: Sequence[Path] | None = None,
+    volumes: Sequence[Path] = (),
 ) -> list[LoadedJob]:
     """The jobs of all `paths`, in order, ready to run. Raises JobFileError with the mistakes of all of them.
 
     `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
     `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
+    `volumes`: folders that only the functions have; what is in them is not looked at.
     """
     contents: list[tuple[Path, bytes | Problem]] = []
     for path in map(Path, paths):
@@ -88,7 +93,7 @@ def load_jobs(
             contents.append(
                 (path, Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs"))
             )
-    return load_contents(contents, check_files=check_files, inside=inside)
+    return load_contents(contents, check_files=check_files, inside=inside, volumes=volumes)
 
 
 def load_contents(
@@ -96,6 +101,7 @@ def load_contents(
     *,
     check_files: bool = True,
     inside: Sequence[Path] | None = None,
+    volumes: Sequence[Path] = (),
 ) -> list[LoadedJob]:
     """The same for files that were read elsewhere: where each stood, and what was in it (or why it was not read)."""
     found: list[_Found] = []
@@ -111,7 +117,7 @@ def load_contents(
     problems += _named_twice(found)
     loaded = []
     for one in found:
-        job, mistakes = _resolved(one, check_files, inside)
+        job, mistakes = _resolved(one, check_files, inside, volumes)
         problems += mistakes
         loaded.append(LoadedJob(one.path, job))
     if problems:
@@ -168,7 +174,7 @@ def _named_twice(found: Iterable[_Found]) -> list[Problem]:
 
 
 def _resolved(
-    found: _Found, check_files: bool, inside: Sequence[Path] | None
+    found: _Found, check_files: bool, inside: Sequence[Path] | None, volumes: Sequence[Path]
 ) -> tuple[TrainingJob, list[Problem]]:
     """The job with absolute paths and the model's hash, and what is wrong with the files it names."""
     document = found.job.to_json()
@@ -187,10 +193,15 @@ def _resolved(
             right = f"at most {LONGEST_URI} characters, the job file's folder included"
             problems.append(found.problem(at, "too long a path", _shown(path), right))
             continue
-        if inside is not None and not any(path.is_relative_to(folder.resolve()) for folder in inside):
+        elsewhere = any(path.is_relative_to(folder) for folder in volumes)
+        if (
+            not elsewhere
+            and inside is not None
+            and not any(path.is_relative_to(folder.resolve()) for folder in inside)
+        ):
             right = f"a path inside of {' or '.join(map(str, inside))}"
             problems.append(found.problem(at, "outside of what is allowed", _shown(path), right))
-        elif check_files and at[1] != "checkpoint":
+        elif check_files and not elsewhere and at[1] != "checkpoint":
             mistakes = _checked(found, at, path, holder)
             problems += mistakes
         holder[at[2]] = FILE_SCHEME + str(path)

@@ -47,9 +47,11 @@ DEFAULT_PORT = 8421
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How to serve. `token` None: the state folder's own. `folders`: what job files may name paths in.
+    """How to serve.
 
-    `longest_wait` bounds how long a request may wait for news (seconds).
+    `token` None: the state folder's own. `folders`: what job files may name paths in. `volumes`: folders
+    that only the functions have, which job files may name paths in too. `longest_wait` bounds how long a request may
+    wait for news (seconds).
     """
 
     home: StateDirectory
@@ -60,6 +62,7 @@ class Serving:
     port: int = DEFAULT_PORT
     token: Path | None = None
     folders: tuple[Path, ...] = ()
+    volumes: tuple[Path, ...] = ()
     longest_wait: float = LONGEST_WAIT
 
 
@@ -150,6 +153,7 @@ class _Running:
             nodes=serving.nodes,
             policy=serving.policy,
             folders=serving.folders,
+            volumes=serving.volumes,
         )
         narrator = EventFormatter(lambda: handler.jobs)
         handler.observers.append(lambda event, actions: _tell(narrator, event, actions))

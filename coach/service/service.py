@@ -61,12 +61,14 @@ class Service:
         nodes: tuple[Node, ...],
         policy: AllocationPolicy,
         folders: Sequence[Path],
+        volumes: Sequence[Path] = (),
     ) -> None:
         self.home = home
         self.handler = handler
         self.journal = journal
         self.nodes = nodes
         self.folders = tuple(folders)
+        self._volumes = tuple(volumes)
         self.policy = policy
         self.stopping = False
         #: Jobs of other journals have their names and their experience; they cannot go on here.
@@ -176,7 +178,7 @@ class Service:
 
         Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
         """
-        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders)
+        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
         specs = with_policy(policy, [one.spec for one in loaded], self.policy)
         self._refuse_when_stopping()
         chosen: list[Chosen] = []
@@ -198,7 +200,7 @@ class Service:
         self.home.make_folders(spec.name)
         self.handler.submit(
             spec,
-            checkpoints_uri(self.home, spec),
+            checkpoints_uri(self.home, spec, self.handler.checkpoints),
             known_points(self._past.values(), spec, self.nodes),
             known_epochs(self._past.values(), spec),
         )

@@ -85,7 +85,8 @@ class Reducer:
             for job in self.jobs.values():
                 fold.apply(job, record)
         elif isinstance(record, ev.NodesChanged):
-            self.nodes.replace(self.nodes.all, record.unavailable, self.jobs)
+            nodes = self.nodes.all if record.nodes is None else record.nodes
+            self.nodes.replace(nodes, record.unavailable, self.jobs)
         elif record.job in self.jobs:
             fold.apply(self.jobs[record.job], record)
 
@@ -178,6 +179,12 @@ class Reducer:
         if job.phase is Phase.DEPLOYING and not job.timer and job.unplaced:
             # The time to wait for all of them is over: the needed ones will do.
             self._start_deadline(job, event.at)
+
+    def _pod_pending(self, job: Job | None, event: ev.PodPending, _: Any) -> None:
+        """What the first pods wait for, the job waits for. One that grows has not stopped."""
+        assert job is not None
+        if job.phase is Phase.DEPLOYING and job.billed_resources == NOTHING:
+            self._set_status(job, event.at, event.reason, event.message)
 
     def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
         assert job is not None
@@ -376,9 +383,7 @@ class Reducer:
     def _fill(self, job: Job, at: float) -> None:
         """Start the pods that are missing and find room; begin when nothing is under way."""
         assert job.desired is not None
-        # A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest.
-        whole = job.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
-        required = job.desired if whole else job.minimum
+        required = required_to_start(job, job.desired)
         plan = self._cluster.plan(job, job.desired, required, on=self._places(job))
         if isinstance(plan, Pending):
             # Room that is on its way out may still be ours: then PodsReleased asks again.
@@ -423,12 +428,9 @@ class Reducer:
             self._start_degraded(job, at, ready, late)
         elif job.unplaced and job.billed_resources == NOTHING:
             # What has no node yet has not begun to start, and costs nothing: it waits as long as it takes.
-            self._set_status(
-                job,
-                at,
-                Reason.STARTING_FUNCTIONS,
-                f"{len(unready)} of {len(job.pods)} functions have no node",
-            )
+            if job.reason is Reason.STARTING_FUNCTIONS:
+                message = f"{len(unready)} of {len(job.pods)} functions have no node"
+                self._set_status(job, at, Reason.STARTING_FUNCTIONS, message)
         else:
             self._release_pods(job, at)
             self._failed(job, at, Reason.START_TIMED_OUT, late)
@@ -578,6 +580,15 @@ class Reducer:
         self._emit(act.SetStatus(at, job.name, reason, message))
 
 
+def required_to_start(job: Job, desired: Allocation) -> Allocation:
+    """What the next epoch cannot begin without.
+
+    A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest.
+    """
+    whole = job.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
+    return desired if whole else job.minimum
+
+
 def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:
     return None if interval is None else (interval.low, interval.expected, interval.high)
 
@@ -587,6 +598,7 @@ _HANDLERS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.NodesChanged: Reducer._nodes_changed,
     ev.JobSubmitted: Reducer._submitted,
     ev.PodReady: Reducer._pod_ready,
+    ev.PodPending: Reducer._pod_pending,
     ev.PodLost: Reducer._pod_lost,
     ev.PodsReleased: Reducer._pods_released,
     ev.EpochFinished: Reducer._epoch_finished,

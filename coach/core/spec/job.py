@@ -147,6 +147,12 @@ class JobSpec(SpecModel):
         default=30.0,
         description="Time in which a preempted job writes its checkpoint; a duration, or seconds.",
     )
+    start_timeout: Annotated[Duration, Field(gt=0)] = Field(
+        default=600.0,
+        description="Longest time that a function of the job may take to start once it has a node, pulling its image "
+        "included; on Kubernetes. A duration, or seconds.",
+        examples=["10m"],
+    )
     mini_epoch: MiniEpoch = Field(default=MiniEpoch(), description="How long a probe may take.")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where checkpoints go.")
     prices: PriceBookRef = Field(

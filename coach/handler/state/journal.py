@@ -268,11 +268,12 @@ class Journal:
         started = row and self._decoded(*row)
         if not isinstance(started, HandlerStarted):
             return ()
-        unavailable = started.unavailable
+        nodes, unavailable = started.nodes, started.unavailable
         for _, record in self.records("", row[0]):
             if isinstance(record, NodesChanged):
+                nodes = nodes if record.nodes is None else record.nodes
                 unavailable = record.unavailable
-        return tuple(node for node in started.nodes if node.name not in unavailable)
+        return tuple(node for node in nodes if node.name not in unavailable)
 
     def last_at(self) -> float:
         """Time of the last record, seconds since 1970; 0 for an empty journal."""
