@@ -42,12 +42,12 @@ def command(  # noqa: PLR0917 - they are options
       sudo coach run job.yaml --nodes 4x1 --bandwidth 200mbit
     """
     from coach.cli.display.display_loop import Showing
+    from coach.cli.job_files import load
     from coach.handler.endpoint import ServiceRunsError, find
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
-    from coach.jobfiles.load import load_jobs
 
-    loaded = load_jobs(files)
+    loaded = load(files)
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
     home = StateDirectory.default()
     showing = Showing(output, live)
