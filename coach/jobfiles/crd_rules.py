@@ -90,10 +90,10 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         ),
     ],
     ("budget",): [
-        _rule("!has(self.unlimited) || !has(self.amount)", f"unlimited beside amount - {_EITHER}"),
+        _rule("!has(self.unlimited) || !has(self.amount)", f"both unlimited and amount - {_EITHER}"),
         _rule(
             "!has(self.unlimited) || has(self.amount) || !has(self.currency)",
-            f"unlimited beside currency - {_EITHER}",
+            f"both unlimited and currency - {_EITHER}",
         ),
         _rule("has(self.unlimited) || has(self.amount) || has(self.currency)", f"no amount - {_EITHER}"),
         _rule(

@@ -110,7 +110,7 @@ def budget(text):
         ("{currency: USD}", "9:22 spec.budget.amount: required (not there)"),
         (
             "{amount: 1, currency: USD, unlimited: true}",
-            "9:3 spec.budget: unlimited beside amount (a mapping of 3)",
+            "9:3 spec.budget: both unlimited and amount (a mapping of 3)",
         ),
     ],
 )

@@ -182,7 +182,9 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
         def ready() -> bool:
             assert process.poll() is None, (folder / "kube-apiserver.log").read_text()[-4000:]
             with contextlib.suppress(httpx.TransportError):
-                return admin.http.get("/readyz").status_code == 200
+                # The last that it makes by itself, after it says that it is ready.
+                own = "/api/v1/namespaces/default/endpoints/kubernetes"
+                return all(admin.http.get(path).status_code == 200 for path in ("/readyz", own))
             return False
 
         until("the API server gets ready", ready, 90)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import subprocess
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import jsonschema
 import pytest
 import yaml
 
+from coach.jobfiles.resource_status import ConditionType, TrainingJobStatus
 from coach.jobfiles.schema import crd
 from tests.docs.pages import ROOT
 from tests.packaging.api_server import HELM, ApiServer, Client, until
@@ -85,6 +87,32 @@ def test_the_chart_is_of_the_version_of_coach() -> None:
     assert f'\nversion = "{about["appVersion"]}"\n' in project
 
 
+PAGE = (ROOT / "docs/reference/kubernetes.md").read_text()
+
+
+def leaves(values: Any, at: str = "") -> Iterator[tuple[str, Any]]:
+    if isinstance(values, dict) and values and not at.endswith(".resources"):
+        for name, inner in values.items():
+            yield from leaves(inner, f"{at}.{name}")
+    else:
+        yield at.removeprefix("."), values
+
+
+def test_the_page_has_every_value_with_its_default() -> None:
+    rows = [row.split(" | ") for row in PAGE.splitlines() if row.startswith("| `")]
+    shown = {row[0].strip("| `"): row[1].strip("`") for row in rows}
+    for key, default in leaves(VALUES):
+        assert yaml.safe_load(shown[key]) == default, key
+
+
+def test_the_page_has_every_condition_status_field_and_variable() -> None:
+    fields = [field.alias or name for name, field in TrainingJobStatus.model_fields.items()]
+    variables = re.findall(r"name: (COACH_\w+)", (CHART / "templates/handler.yaml").read_text())
+    assert len(variables) == 9
+    for name in [*fields, *ConditionType, *variables]:
+        assert f"`{name}`" in PAGE
+
+
 @with_helm
 def test_the_chart_passes_lint_and_refuses_wrong_values_by_itself() -> None:
     helm("lint", "--strict", CHART)
@@ -149,14 +177,13 @@ def inventory(admin: Client) -> set[str]:
     found = set()
     groups = admin.get("/apis")["groups"]
     for path in ["/api/v1", *(f"/apis/{group['preferredVersion']['groupVersion']}" for group in groups)]:
-        for resource in admin.get(path)["resources"]:
-            if "list" not in resource["verbs"] or resource["name"] in ("events", "componentstatuses"):
-                continue
-            items = admin.get(f"{path}/{resource['name']}")["items"]
-            found |= {
-                f"{path}/{resource['name']}/{one['metadata'].get('namespace', '')}/{one['metadata']['name']}"
-                for one in items
-            }
+        answer = admin.http.get(path)
+        for resource in answer.json()["resources"] if answer.status_code == 200 else []:  # 404: just gone
+            if "list" in resource["verbs"] and resource["name"] not in ("events", "componentstatuses"):
+                for one in admin.http.get(f"{path}/{resource['name']}").json().get("items", []):
+                    metadata = one["metadata"]
+                    where = metadata.get("namespace", "")
+                    found.add(f"{path}/{resource['name']}/{where}/{metadata['name']}")
     return found
 
 
@@ -417,5 +444,8 @@ def test_uninstalling_leaves_nothing(release: Release) -> None:
     document["metadata"]["namespace"] = "train"
     assert admin.apply(document).status_code == 201
     release.helm("uninstall")
-    until("the CRDs are gone", lambda: not admin.exists("/apis/coach.dev/v1alpha1/trainingjobs"))
+    until(
+        "the CRDs are gone",
+        lambda: not admin.exists("/apis/apiregistration.k8s.io/v1/apiservices/v1alpha1.coach.dev"),
+    )
     assert inventory(admin) - release.before == set()

@@ -359,6 +359,15 @@ def test_the_status_is_shown_in_columns_and_does_not_count_as_a_change(admin: Cl
     )
 
 
+def test_kubectl_explains_every_field(admin: Client) -> None:
+    schemas = admin.get("/openapi/v3/apis/coach.dev/v1alpha1")["components"]["schemas"]
+    spec = schemas["dev.coach.v1alpha1.TrainingJob"]["properties"]["spec"]["properties"]
+    assert (
+        spec["budget"]["properties"]["amount"]["description"] == "The most that may be spent, in `currency`."
+    )
+    assert all(field["description"] for field in spec.values())
+
+
 def test_a_name_is_bounded_as_in_a_file(admin: Client) -> None:
     for name, right in (("a" * 40, True), ("a" * 41, False), ("a.b", False)):
         document = good()

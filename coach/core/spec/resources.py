@@ -76,7 +76,7 @@ class Budget(SpecModel):
         either = "amount and currency, or unlimited: true alone"
         given = [key for key in ("amount", "currency") if getattr(self, key) is not None]
         if self.unlimited and given:
-            raise conflicts(CrossFieldError((), f"unlimited beside {given[0]}", either))
+            raise conflicts(CrossFieldError((), f"both unlimited and {given[0]}", either))
         if not self.unlimited and not given:
             raise conflicts(CrossFieldError((), "no amount", either))
         if not self.unlimited and len(given) == 1:
