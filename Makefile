@@ -98,11 +98,11 @@ test-root: setup data
 # Strings hash alike in every run: sets have one order.
 test-quick test-logic test-processes test-commands test-root: export PYTHONHASHSEED := 0
 
-all-tests: setup data
+all-tests: setup data control-plane helm
 	@.venv/bin/python scripts/test_record.py all
 
 RUNS := 5
-soak: setup data
+soak: setup data control-plane helm
 	@.venv/bin/python scripts/test_record.py soak $(RUNS)
 
 # What tests start, built where Go is: etcd and kube-apiserver in one program, and Helm.
