@@ -9,11 +9,12 @@
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
+# make helm        .cache/bin/helm, for the tests of deploy/chart, built by Go from its module: 5 minutes the first time
 # make check       lint, types, import contracts; gofmt, vet and staticcheck where Go is
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-quick test-logic test-processes test-commands test-root test-go test-go-race all-tests soak chaos fuzz wheel check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup data demo test test-quick test-logic test-processes test-commands test-root test-go test-go-race all-tests soak chaos fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -88,7 +89,7 @@ COMMANDS := tests/cli tests/service tests/chaos tests/packaging
 test-processes: setup data
 	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root' | sed -u 's/^/processes | /'
 
-test-commands: setup data
+test-commands: setup data control-plane helm
 	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root' | sed -u 's/^/commands | /'
 
 test-root: setup data
@@ -97,12 +98,24 @@ test-root: setup data
 # Strings hash alike in every run: sets have one order.
 test-quick test-logic test-processes test-commands test-root: export PYTHONHASHSEED := 0
 
-all-tests: setup data
+all-tests: setup data control-plane helm
 	@.venv/bin/python scripts/test_record.py all
 
 RUNS := 5
-soak: setup data
+soak: setup data control-plane helm
 	@.venv/bin/python scripts/test_record.py soak $(RUNS)
+
+# What tests start, built where Go is: etcd and kube-apiserver in one program, and Helm.
+control-plane:
+	@! command -v go >/dev/null || $(MAKE) --no-print-directory -C scheduler-plugins bin/controlplane
+
+HELM_VERSION := v4.3.1
+helm: .cache/bin/helm-$(HELM_VERSION)
+
+.cache/bin/helm-$(HELM_VERSION):
+	@! command -v go >/dev/null || { GOBIN=$(abspath .cache/bin) go install helm.sh/helm/v4/cmd/helm@$(HELM_VERSION) && touch $@; }
+
+test-go: control-plane
 
 # Go parts run where Go is; COACH_REQUIRE_ALL=1 makes their absence a failure.
 test-go: GO_TARGETS := test integration

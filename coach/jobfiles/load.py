@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import shlex
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from coach.core.spec.job import DataFormat, TrainingJob
+from coach.core.spec.resources import OLD_UNLIMITED
 from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
@@ -42,6 +43,7 @@ class LoadedJob:
 
     path: Path
     spec: TrainingJob
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +121,7 @@ def load_contents(
     for one in found:
         job, mistakes = _resolved(one, check_files, inside, volumes)
         problems += mistakes
-        loaded.append(LoadedJob(one.path, job))
+        loaded.append(LoadedJob(one.path, job, tuple(_warnings(one))))
     if problems:
         order = {str(path): index for index, path in reversed(list(enumerate(files)))}
         raise JobFileError(sorted(problems, key=lambda told: (order[told.path], told.line, told.column)))
@@ -155,6 +157,17 @@ def _read(data: bytes, path: Path) -> tuple[list[_Found], list[Problem]]:
         problems.append(Problem(str(path), 1, 1, "", "no job in the file", "nothing", right))
     problems.sort(key=lambda problem: (problem.line, problem.column))
     return found, problems
+
+
+def _warnings(found: _Found) -> Iterator[Problem]:
+    """What is right today, but not what its author may take it for."""
+    budget, suspend = ("spec", "budget"), ("spec", "suspend")
+    if found.wrote(budget, OLD_UNLIMITED):
+        right = "budget: {unlimited: true}; the next release reads nothing else"
+        yield found.problem(budget, "an old word", show(OLD_UNLIMITED), right)
+    if found.job.spec.suspend:
+        right = "nothing on this machine: only a cluster obeys it"
+        yield found.problem(suspend, "suspended", "true", right)
 
 
 def _named_twice(found: Iterable[_Found]) -> list[Problem]:

@@ -62,13 +62,13 @@ def command(  # noqa: PLR0917 - they are options
     from functools import partial
 
     from coach.cli.display.display_loop import Showing
+    from coach.cli.job_files import load
     from coach.handler.endpoint import ServiceRunsError, find
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
-    from coach.jobfiles.load import load_jobs
 
     volumes = VOLUMES if platform is PlatformKind.KUBERNETES else ()
-    loaded = load_jobs(files, volumes=volumes)
+    loaded = load(files, volumes=volumes)
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
     home = StateDirectory.default()
     showing = Showing(output, live)
