@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from coach.handler.session import MakePlatform
     from coach.handler.state.state_directory import StateDirectory
     from coach.platforms.base import Platform
+    from coach.service.service import Service
 
 
 #: Folders of the volume that a cluster's pods have (`coach.platforms.kubernetes.manifests`), not this machine.
@@ -106,6 +107,19 @@ def kubernetes_cluster(context: str, namespace: str) -> tuple[tuple[Node, ...], 
         return KubernetesPlatform(connect, Settings.read(home.handler_id()), now)
 
     return asyncio.run(read()), make
+
+
+def controller(
+    context: str, namespace: str, folders: tuple[Path, ...]
+) -> Callable[[Service], Coroutine[Any, Any, None]]:
+    """What follows the TrainingJobs of a cluster while a service runs. Models are in one of `folders`."""
+    from coach.controller.controller import Controller
+    from coach.platforms.kubernetes_api.client import Api
+
+    async def connect() -> Api:
+        return await Api.connect(context or None, namespace or None)
+
+    return lambda service: Controller(connect, service, folders).run()
 
 
 def local_cluster(nodes: str, bandwidth: str) -> tuple[tuple[Node, ...], MakePlatform]:

@@ -179,7 +179,10 @@ class Service:
         Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
         """
         loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
-        specs = with_policy(policy, [one.spec for one in loaded], self.policy)
+        return await self.take(with_policy(policy, [one.spec for one in loaded], self.policy))
+
+    async def take(self, specs: Sequence[TrainingJob]) -> list[SubmittedJob]:
+        """Take on jobs, all or none: a new one, or one of the same description that was left in the middle."""
         self._refuse_when_stopping()
         chosen: list[Chosen] = []
         for spec in specs:

@@ -17,6 +17,7 @@ from coach.cli.options import (
     PlatformName,
     Policy,
     chosen_cluster,
+    controller,
 )
 from coach.service.logging import LogFormat
 
@@ -78,6 +79,9 @@ def command(  # noqa: PLR0917 - they are options
         if not folder.is_dir():
             raise UserError(f"--allow {folder}: no such folder")
     begin_logging(log_format)
+    companion = None
+    if platform is PlatformKind.KUBERNETES:
+        companion = controller(context, namespace, folders)
     cluster, make_platform = chosen_cluster(platform, nodes, bandwidth, context, namespace)
     serving = Serving(
         StateDirectory.default(),
@@ -88,6 +92,7 @@ def command(  # noqa: PLR0917 - they are options
         port=port,
         token=token.expanduser().absolute() if token else None,
         folders=folders,
+        companion=companion,
         volumes=VOLUMES if platform is PlatformKind.KUBERNETES else (),
     )
 

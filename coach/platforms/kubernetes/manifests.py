@@ -15,6 +15,8 @@ from coach.platforms.kubernetes_api.nodes import GPU
 
 #: Labels by which the scheduler knows the members of a gang (`docs/reference/scheduler.md`).
 JOB, ROLE, INDEX = "coach.dev/job", "coach.dev/role", "coach.dev/index"
+#: Labels of a job that was applied as a TrainingJob: the object's name and unique id.
+OWNER_NAME, OWNER_UID = "coach.dev/trainingjob", "coach.dev/trainingjob-uid"
 #: The handler that made an object, and may delete it.
 HANDLER = "coach.dev/handler"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "coach"}
@@ -91,6 +93,15 @@ def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
             ]
         },
     }
+
+
+def training_job(job: TrainingJob) -> list[Object]:
+    """What refers to the TrainingJob that a job was applied as; nothing where `coach run` started it."""
+    labels = job.metadata.labels or {}
+    if OWNER_UID not in labels:
+        return []
+    found = {"apiVersion": job.api_version, "kind": job.kind}
+    return [found | {"name": labels[OWNER_NAME], "uid": labels[OWNER_UID]}]
 
 
 def owner(found: Object) -> list[Object]:

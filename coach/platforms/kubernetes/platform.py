@@ -82,7 +82,6 @@ class KubernetesPlatform:
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
-            self._jobs_path = f"{COACH}/namespaces/{self._api.namespace}/trainingjobs"
             await self._check()
             ours = f"{manifests.HANDLER}={self._settings.handler}"
             self._pods = Collection(self._api, self._pods_path, ours)
@@ -117,8 +116,7 @@ class KubernetesPlatform:
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
-        owners = await self._owner(self._jobs_path, size.job)
-        gang = manifests.gang(size, self._settings, owners)
+        gang = manifests.gang(size, self._settings, manifests.training_job(spec))
         try:
             applied = await self._api.apply(f"{self._gangs_path}/{size.job}", gang)
             if (path := manifests.shipped_model(spec)) is not None:
