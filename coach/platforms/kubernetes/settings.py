@@ -42,5 +42,5 @@ class Settings:
         given = {field: environment[name] for field, name in named.items() if environment.get(name)}
         image = given.pop("image", f"coach-functions:{metadata.version('coach-trainer')}")
         given.setdefault("handler", handler)
-        secrets = tuple(environment.get("COACH_IMAGE_PULL_SECRETS", "").split())
+        secrets = tuple(filter(None, environment.get("COACH_IMAGE_PULL_SECRETS", "").split(",")))
         return cls(image, pull_secrets=secrets, **given)
