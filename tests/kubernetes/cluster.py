@@ -31,7 +31,7 @@ from tests.kubernetes.node import Node, hierarchies
 ROOT = Path(__file__).resolve().parents[2]
 FILES = ROOT / ".cache/kubernetes"
 PROGRAM = ROOT / "scheduler-plugins/bin/controlplane"
-NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kubelet", "kubectl")
+NAMES = ("etcd", "kube-apiserver", "kube-controller-manager", "kube-scheduler", "kubelet", "kubectl")
 SERVICE = "10.96.0.1"
 """Address of the `kubernetes` service in every cluster."""
 
@@ -153,7 +153,7 @@ class Cluster(ExistingCluster):
         """Kill etcd, kube-apiserver or kube-controller-manager and start it again."""
         self._daemons[name].kill()
         self._spawn(name)
-        if name != "kube-controller-manager":
+        if name in ("etcd", "kube-apiserver"):
             self._wait("the API server", self._api_ready)
 
     def reset_volume(self) -> None:
@@ -201,6 +201,7 @@ class Cluster(ExistingCluster):
             self._wait("the API server", self._api_ready)
             self._mark("API server")
             self._spawn("kube-controller-manager")
+            self._spawn("kube-scheduler")
             for node in nodes:
                 node.result()
         self._mark("containerd")
@@ -298,6 +299,9 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
                     "--kubelet-preferred-address-types",
                     "InternalIP",
                 ),
+            ],
+            "kube-scheduler": [
+                *("--kubeconfig", self.kubeconfig, "--leader-elect=false", "--secure-port", "0"),
             ],
             "kube-controller-manager": [
                 *("--kubeconfig", self.kubeconfig, "--leader-elect=false", "--root-ca-file", run / "tls.crt"),

@@ -1,5 +1,5 @@
-// Command controlplane is a whole Kubernetes in one binary: etcd, kube-apiserver, kube-controller-manager, kubelet and kubectl,
-// chosen by the name it is called by. It exists for the tests, is built from the same modules as Kubernetes's own programs, and is
+// Command controlplane is a whole Kubernetes in one binary: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet
+// and kubectl, chosen by the name it is called by. It exists for the tests, is built from the same modules as Kubernetes's own programs, and is
 // in a module of its own so that the scheduler does not depend on it.
 package main
 
@@ -15,6 +15,7 @@ import (
 	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
 	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
 	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
 	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
@@ -26,6 +27,8 @@ func main() {
 		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
 	case "kube-controller-manager":
 		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
+	case "kube-scheduler":
+		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
 	case "kubelet":
 		os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background())))
 	case "kubectl":
@@ -33,7 +36,7 @@ func main() {
 			kubectlutil.CheckErr(err)
 		}
 	default:
-		fmt.Fprintf(os.Stderr, "call this as etcd, kube-apiserver, kube-controller-manager, kubelet or kubectl, not as %s\n", name)
+		fmt.Fprintf(os.Stderr, "call this as etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet or kubectl, not as %s\n", name)
 		os.Exit(2)
 	}
 }
