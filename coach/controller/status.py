@@ -33,8 +33,8 @@ def of_job(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: 
         target=f"{row.metric} {row.target:g}",
         progress=_percent(job),
         epochs=row.full_epochs,
-        loss=row.loss,
-        accuracy=row.accuracy,
+        loss=_rounded(row.loss),
+        accuracy=_rounded(row.accuracy),
         workers=row.workers,
         servers=row.servers,
         spent=_money(row.spent, row.currency),
@@ -162,6 +162,11 @@ def _progress(job: Job, row: JobRow) -> TrainerStatus | None:
         metrics=metrics,
         last_updated_time=_time(last.ended_at),
     )
+
+
+def _rounded(value: float | None) -> float | None:
+    """As a column shows it; the whole number is in the journal."""
+    return None if value is None else float(f"{value:.4g}")
 
 
 def _money(amount: float, currency: str) -> str:

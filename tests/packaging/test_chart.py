@@ -280,7 +280,7 @@ train: get list watch patch trainingjobs.coach.dev
 train: patch update trainingjobs.coach.dev/status
 train: update trainingjobs.coach.dev/finalizers
 train: create get list watch patch update delete gangs.coach.dev
-train: get list watch configmaps
+train: get list watch create patch configmaps
 train: create patch events
 train: create leases.coordination.k8s.io
 train: get update leases.coordination.k8s.io coach-handler
@@ -292,7 +292,7 @@ train: get secrets coach-token
 train: create pods/exec pods/attach pods/portforward pods/eviction
 train: patch update deletecollection pods
 train: create delete update trainingjobs.coach.dev
-train: create update delete configmaps
+train: update delete configmaps
 train: create update delete services serviceaccounts persistentvolumeclaims
 train: create update patch deployments.apps
 train: create update patch roles.rbac.authorization.k8s.io rolebindings.rbac.authorization.k8s.io

@@ -308,6 +308,9 @@ class KubernetesPlatform:
     async def _sweep(self) -> None:
         """Delete all pods and gangs of this handler."""
         ours = f"{manifests.HANDLER}={self._settings.handler}"
-        await self._api.delete(self._pods_path, labelSelector=ours, gracePeriodSeconds=0)
-        await self._api.delete(self._gangs_path, labelSelector=ours)
-        await self._pods.until(lambda: not self._pods.objects)
+        gangs = (await self._api.get(self._gangs_path, labelSelector=ours))["items"]
+        paths = [f"{self._gangs_path}/{gang['metadata']['name']}" for gang in gangs]
+        await asyncio.gather(
+            *(self._api.delete(path) for path in paths),
+            *(self._delete(name, force=True) for name in self._pods.objects),
+        )
