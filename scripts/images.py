@@ -130,8 +130,9 @@ def _write_tar(path: Path, entries: Mapping[str, Content]) -> str:
         for name, content in entries.items()
         if name.endswith(".py") and isinstance(content, Path | bytes)
     }
-    with multiprocessing.Pool() as pool:
-        compiled = dict(pool.imap(_compile, sorted(sources.items()), chunksize=50))
+    # Bytecode depends a little on what its process did before: each chunk gets a new one.
+    with multiprocessing.get_context("spawn").Pool(maxtasksperchild=1) as pool:
+        compiled = dict(pool.imap(_compile, sorted(sources.items()), chunksize=200))
     with _Hashing(path) as out:
         with tarfile.open(fileobj=out, mode="w|", format=tarfile.PAX_FORMAT) as tar:
             for name in sorted(entries):

@@ -189,7 +189,9 @@ class Cluster(ExistingCluster):
         cgroup = f"coach-{self._net}"
         self._stack.callback(_remove_cgroups, cgroup)
         self._stack.callback(self._end)
-        _remove_cgroups(cgroup)  # of a run that was killed
+        for name in {folder.name for tree in hierarchies() for folder in tree.glob("coach-*")}:
+            if name == cgroup or not Path("/sys/class/net", name).exists():
+                _remove_cgroups(name)  # of a run that was killed
         for number in (1, 2, 3):
             node = Node(number, self._net, FILES, programs, self._path, cgroup)
             self.nodes[node.name] = node
@@ -227,6 +229,8 @@ class Cluster(ExistingCluster):
 
     def _end(self) -> None:
         kill([self._plane, *(node.machine for node in self.nodes.values() if node.machine is not None)])
+        # It would go with the control plane's network, which the kernel removes some time after the processes.
+        subprocess.run(["ip", "link", "delete", f"coach-{self._net}"], capture_output=True, check=False)
 
     def _lock(self) -> None:
         FILES.mkdir(parents=True, exist_ok=True)
@@ -253,7 +257,8 @@ class Cluster(ExistingCluster):
             "-ec",
             f"""
 ip link set lo up; ip addr add {SERVICE}/32 dev lo
-ip link add nodes type bridge; ip addr add {plane}/24 dev nodes; ip link set nodes up
+# An address of its own: else the bridge takes that of a port, and changes it when a node is lost.
+ip link add nodes address 02:00:00:00:00:01 type bridge; ip addr add {plane}/24 dev nodes; ip link set nodes up
 ip link set outside master nodes up
 echo 1 > /proc/sys/net/ipv4/ip_forward
 """,
@@ -407,7 +412,7 @@ def _pause() -> Path:
 
 
 def _remove_cgroups(name: str) -> None:
-    for tree in hierarchies():
+    for tree in (*hierarchies(), Path("/sys/fs/cgroup/unified")):
         for folder, _, _ in os.walk(tree / name, topdown=False):
             with contextlib.suppress(OSError):
                 Path(folder).rmdir()

@@ -133,6 +133,13 @@ print(urllib.request.urlopen(request, context=trust, timeout=10).read().decode()
     assert version["gitVersion"].startswith("v1.")
 
 
+def test_a_process_that_lost_its_parent_leaves_no_zombie(
+    cluster: ExistingCluster, pods: dict[str, str]
+) -> None:
+    script = "(sleep 0.2 &); sleep 1; grep -l State:.Z /proc/[0-9]*/status; true"
+    assert cluster.kubectl("exec", next(iter(pods)), "--", "sh", "-c", script) == ""
+
+
 def test_a_deleted_function_ends_long_before_its_grace_period(
     cluster: ExistingCluster, pods: dict[str, str]
 ) -> None:
