@@ -65,16 +65,17 @@ class ClusterState:
         *,
         shrunk: bool = False,
         on: NodeAllocations | None = None,
+        look: bool = False,
     ) -> GangPlan | Pending:
         """Nodes for what `allocation` lacks beside what all jobs hold now; `shrunk`: without what it would release.
 
         `on`: just so where there is room, else on these nodes. With default placement the nodes have no names, and what
         a job needs to go on is asked for without looking for room; what it might do instead of going on
-        (`shrunk`: a probe) only where there is room as far as is known.
+        (`shrunk`: a probe) only where there is room as far as is known. `look`: look for room all the same.
         """
         gang = desired_pods(job, allocation, on=on)
         missing = [pod for pod in gang if pod not in job.pods]
-        if self._placement is Placement.DEFAULT and not (shrunk and job.pods):
+        if self._placement is Placement.DEFAULT and not look and not (shrunk and job.pods):
             return GangPlan(job.name, dict.fromkeys(missing, ""))
         if not missing and self._suffices(job, required):
             return GangPlan(job.name, {})

@@ -292,7 +292,7 @@ class Reducer:
             return
         kind, allocation, why = self._choose(job)
         if allocation is None:
-            plan = self._cluster.plan(job, job.minimum, job.minimum)
+            plan = self._cluster.plan(job, job.minimum, job.minimum, look=True)
             self._release_pods(job, at)
             self._stay_pending(job, at, plan, why)
             return
