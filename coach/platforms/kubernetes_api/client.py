@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any, Self
@@ -70,12 +71,13 @@ class Api:
             config.load_incluster_config(configuration)
             return cls(configuration, namespace or inside.read_text().strip(), inside=True)
         try:
-            contexts, current = kube_config.list_kube_config_contexts()
+            file = os.environ.get("KUBECONFIG") or None
+            contexts, current = kube_config.list_kube_config_contexts(file)
             chosen = next((c for c in contexts if c["name"] == context), None) if context else current
             if chosen is None:
                 names = ", ".join(sorted(c["name"] for c in contexts)) or "none"
                 raise UserError(f"--context {context}: no such context; the kubeconfig has: {names}")
-            await config.load_kube_config(context=context, client_configuration=configuration)
+            await config.load_kube_config(file, context=context, client_configuration=configuration)
         except config.ConfigException as error:
             raise PermanentError(
                 f"no cluster: {error}; set KUBECONFIG to a kubeconfig file, or see what kubectl says: "
