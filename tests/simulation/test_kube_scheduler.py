@@ -320,7 +320,7 @@ class Checked(Driver):
                 if held and held.ready:
                     assert held.pod == standing.pod, "once a pod answers the reducer knows where it is"
                 if known.running and standing.pod.id in known.running.pods:
-                    assert standing.ready and standing.pod.node not in self._away
+                    assert standing.ready and standing.pod.node not in self._unavailable
         for node in self._nodes:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed"
         for known in self.reducer.jobs.values():
