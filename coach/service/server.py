@@ -1,7 +1,7 @@
-"""`coach serve`: one handler, its API, and their common beginning and end.
+"""`coach serve`: one handler, its API, and their common start and end.
 
-The order matters. The claim on the state folder and the port come first, because they can be refused; the API answers
-only when the handler runs, and is only then to be found; at the end it answers until the jobs have stopped.
+The order matters. The lock on the state folder and the port come first, because they can be refused. The API answers,
+and its address is published, only when the handler runs. At the end it answers until the jobs have stopped.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ DEFAULT_PORT = 8421
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How to serve. `token` None: the state folder's own. `folders`: what job files may name paths in.
+    """How to serve. `token` None: the state folder's own. `folders`: those in which job files may name paths.
 
-    `longest_wait` bounds how long a request may wait for news (seconds).
+    `longest_wait` bounds how long a request may wait for new records (seconds).
     """
 
     home: StateDirectory
@@ -64,10 +64,10 @@ class Serving:
 
 
 def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda _: None) -> int:
-    """Serve until a signal says to stop; the exit code. `ready` is called when the API answers.
+    """Serve until a signal stops it; the exit code. `ready` is called when the API answers.
 
-    Raises UserError where this cannot be done as asked: another service or run has the state folder, the port is
-    taken, or strangers could reach it without a token that was chosen for them.
+    Raises UserError where another service or run has the state folder, the port is taken, or other machines could reach
+    the API without a token that was chosen for them.
     """
     refuse_strangers(serving.host, serving.token)
     with contextlib.ExitStack() as stack:
@@ -159,7 +159,7 @@ class _Running:
         return 0
 
     async def _begin(self, service: Service) -> None:
-        """Go on with what was left, and answer from now on."""
+        """Resume unfinished jobs, and start to answer."""
         left = service.begin()
         if left:
             log.info("going on with %s: %s", formatting.count(len(left), "job"), ", ".join(left[:20]))
@@ -197,7 +197,7 @@ class _Running:
             await asyncio.gather(answering, warming, return_exceptions=True)
 
     async def _until_stopped(self, service: Service, answering: asyncio.Task[None]) -> None:
-        """Until it was asked to stop and no job does anything more. Raises what ended the handler, or the API."""
+        """Wait until it is stopped and no job runs. Raises the error that ended the handler, or the API."""
         running = asyncio.create_task(service.handler.wait(lambda: False))
         stopped = asyncio.create_task(self._all_stopped(service))
         try:
@@ -224,7 +224,7 @@ class _Running:
         self._stop(max(least, self._stops + 1))
 
     def _stop(self, level: int) -> None:
-        """1: at the running epochs' checkpoints. 2: at once, from the last checkpoints. 3: do not wait for anything."""
+        """Stop. 1: at the running epochs' checkpoints. 2: at once, at the last checkpoints. 3: without waiting."""
         if level <= self._stops:
             return
         self._stops = level

@@ -261,7 +261,10 @@ def test_of_two_claims_one_is_refused(home: StateDirectory) -> None:
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGKILL, *(pytest.param(number, marks=pytest.mark.full) for number in (signal.SIGINT, signal.SIGTERM))],
+    [
+        signal.SIGKILL,
+        *(pytest.param(number, marks=pytest.mark.full) for number in (signal.SIGINT, signal.SIGTERM)),
+    ],
 )
 def test_after_every_end_the_next_service_goes_on(
     home: StateDirectory, tmp_path: Path, job: Path, number: int

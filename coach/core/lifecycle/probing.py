@@ -17,6 +17,7 @@ from coach.core.estimation.cost import second_cost
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import conservative_value
 from coach.core.estimation.speed import MIN_EFFICIENCY, SpeedModel
+from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.forecast import (
@@ -58,12 +59,12 @@ class Probe(NamedTuple):
     takes: float = 0.0
     unit: str = ""
 
-    def __str__(self) -> str:
-        """`probe 2x1: expected to save 12 s, takes 1.3 s`."""
-        if not self.unit:
-            return f"probe {self.at}: no speed is known yet"
-        saves, takes = (f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in (self.saves, self.takes))
-        return f"probe {self.at}: expected to save {saves} {self.unit}, takes {takes} {self.unit}"
+    def recorded(self, fraction: float) -> DecisionStep:
+        """The probe on at most `fraction` of the data, as the journal keeps it."""
+        gain, cost = (self.saves, self.takes) if self.unit else (None, None)
+        return DecisionStep(
+            StepKind.PROBE, after=self.at, gain=gain, unit=self.unit, cost=cost, fraction=fraction
+        )
 
 
 def probes_left(

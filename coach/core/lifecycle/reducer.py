@@ -22,6 +22,7 @@ from coach.core.gang import GangPlan, Pending
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
+from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.reasons import REASON_INFO, Reason, Retry
@@ -295,7 +296,7 @@ class Reducer:
     def _fit(self, job: Job, at: float) -> None:
         self._emit(act.FitModels(at, job.name, f"{job.name}.fit{len(job.epochs)}"))
 
-    def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[str, ...]]:
+    def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[DecisionStep, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else the policy's decision."""
         left = self._probes(job)
         size = self._view(job).probe_size if left else None
@@ -304,21 +305,21 @@ class Reducer:
                 point = probe.at
                 payable = forecast.terms(job, point, *size) is not None
                 if payable and isinstance(self._cluster.plan(job, point, point, shrunk=True), GangPlan):
-                    return EpochKind.PROBE, point, (f"{probe}; at most {size[0]:.1%} of the data",)
+                    return EpochKind.PROBE, point, (probe.recorded(size[0]),)
         fixed = job.spec.policy.allocation
         if fixed is not None and self.placement is Placement.DEFAULT:
             # The allocation is fixed, and kube-scheduler orders the queue.
-            return EpochKind.FULL, fixed, ("as its file says",)
+            return EpochKind.FULL, fixed, (DecisionStep(StepKind.FIXED, after=fixed),)
         decision = self._cluster.decision(self.policy, job)
         self._save_policy_state(decision.allocations)
         allocation = decision.allocations[job.name]
-        reasons = tuple(str(step) for step in decision.why(job.name))
+        steps = tuple(step.recorded() for step in decision.why(job.name))
         for_others = any(given for name, given in decision.allocations.items() if name != job.name)
         if allocation is None and not for_others and not self._cluster.others_hold(job):
             # There is nothing that it could wait for.
             allocation = self._payable(job)
-            reasons += (f"no other job holds pods: {allocation}",)
-        return EpochKind.FULL, allocation, reasons
+            steps += (DecisionStep(StepKind.ALONE, after=allocation),)
+        return EpochKind.FULL, allocation, steps
 
     def _save_policy_state(self, names: Iterable[str]) -> None:
         """Save what the policy knows about these jobs, where that has changed."""
@@ -436,8 +437,8 @@ class Reducer:
     def _start_degraded(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
         """Start a full epoch with `pods`, as the others do not start: a probe would measure another allocation."""
         allocation = count_pods(pods)
-        why = f"{why}; {allocation} instead of {job.desired}"
-        self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, why)))
+        step = DecisionStep(StepKind.DEGRADED, job.desired, allocation, why)
+        self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, step)))
         self._resize(job, at)
 
     @staticmethod
@@ -466,8 +467,8 @@ class Reducer:
             if payable is None:
                 self._out_of_budget(job, at)
             else:
-                why = f"{allocation} is not covered by the budget any more: {payable} instead"
-                self._emit(act.SetAllocation(at, job.name, payable, EpochKind.FULL, (why,)))
+                step = DecisionStep(StepKind.UNCOVERED, allocation, payable)
+                self._emit(act.SetAllocation(at, job.name, payable, EpochKind.FULL, (step,)))
                 self._resize(job, at)
             return
         if seconds is not None:
@@ -552,13 +553,15 @@ class Reducer:
             self._set_status(job, at, *job.ending)
             self._capacity_changed()
 
-    def _stay_pending(self, job: Job, at: float, plan: GangPlan | Pending, why: tuple[str, ...]) -> None:
+    def _stay_pending(
+        self, job: Job, at: float, plan: GangPlan | Pending, why: tuple[DecisionStep, ...]
+    ) -> None:
         """Say why the job waits: the gang's message, or, where the job fits now, the policy's reason."""
         if isinstance(plan, Pending):
             reason, message = Reason(plan.reason.value), plan.message
         else:
             reason = Reason.DRAINING
-            message = why[-1] if why else "the policy keeps the capacity for other jobs"
+            message = why[-1].text(job.name) if why else "the policy keeps the capacity for other jobs"
         if reason is not Reason.NEVER_FITS:
             self._stay_pending_as(job, at, reason, message)
         elif self.nodes.unavailable and self.nodes.can_hold(job, job.minimum, ever=True):

@@ -122,8 +122,9 @@ class CoachPolicy:
             saved, price, unit = self._worth(claim, current, at)
             if saved <= price and together.room.fits(claim, current):
                 together.room.change(claim, current)
-                unit += f" by changing, and a restart costs {price:.4g}"
-                together.steps.append(Step(claim.job.id, at, current, Reason.RESTART, saved, unit))
+                together.steps.append(
+                    Step(claim.job.id, at, current, Reason.RESTART, saved, unit, restart=price)
+                )
         return len(together.steps) > kept
 
     def _worth(self, claim: Claim, current: Allocation, to: Allocation) -> tuple[float, float, str]:

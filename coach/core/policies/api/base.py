@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from coach.core.cluster import Allocation, Node, Resources, Role
+from coach.core.jobs.decision import DecisionStep, StepKind
 
 
 class Estimate(Protocol):
@@ -190,16 +191,18 @@ class Step(NamedTuple):
     unit: str = ""
     #: Predicted currency units of an epoch after the step.
     cost: float | None = None
+    #: What a restart for the change costs, in `unit`.
+    restart: float | None = None
+
+    def recorded(self) -> DecisionStep:
+        """The step as the journal keeps it."""
+        kind = StepKind.REFUSED if self.reason in NOT_TAKEN else StepKind.TAKEN
+        return DecisionStep(
+            kind, self.before, self.after, str(self.reason), self.gain, self.unit, self.cost, self.restart
+        )
 
     def __str__(self) -> str:
-        """`job a 2x1 -> 3x1: speed, 0.004 epochs/s, an epoch costs 0.012`."""
-        arrow = ", not" if self.reason in NOT_TAKEN else " ->"
-        words = f"job {self.job} {self.before or 'nothing'}{arrow} {self.after or 'waits'}: {self.reason}"
-        if self.unit:
-            words += f", {self.gain:.4g} {self.unit}"
-        if self.cost is not None:
-            words += f", an epoch costs {self.cost:.4g}"
-        return words
+        return self.recorded().text(self.job)
 
 
 @dataclass(frozen=True, slots=True)
