@@ -107,8 +107,8 @@ class BetweenEpochs:
     def memory(self, job: str) -> dict[str, Any]:
         """See `base.Remembers`."""
         known: dict[str, Any] = {}
-        if gave_way := self._preempted.get(job, 0):
-            known["gave_way"] = gave_way
+        if preempted := self._preempted.get(job, 0):
+            known["gave_way"] = preempted
         if lot := self._lot.get(job, 0.0):
             known["lot"] = lot
         if job in self._leaving:
