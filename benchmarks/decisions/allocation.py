@@ -1,16 +1,16 @@
-"""How long an allocation takes, how far its greedy steps are from the best answer, and what it brings.
+"""How long an allocation takes, how far its greedy steps are from the optimum, and what it gains.
 
     python -m benchmarks.decisions.allocation            # prints the tables, writes results/allocation.{csv,md}
 
 All jobs are random: their true speed is the parameter-server form 1/v = a/w + b + c w/s + d w + e s, known to the
 policy, and an epoch costs its pods times its seconds. Three tables:
 
-- *time*: CPU seconds of one decision on one core, with speeds remembered as after a fit. The cluster holds about two
-  thirds of what the jobs would like to have. The first decision looks at all jobs; of the ones after it, each with
-  another 1 % of the jobs changed, the median is given: where nobody holds anything yet, and where all hold what they
-  were given and nine of ten are in the middle of an epoch.
-- *gap*: `coach` against the exact answers of `tests.oracles.exhaustive_allocation`, where those can still look at
-  everything.
+- *time*: CPU seconds of one decision on one core, with speeds cached as after a fit. The cluster holds about two thirds
+  of the jobs' goals. The first decision reads all jobs; of the later ones, each with another 1 % of the jobs changed,
+  the median is given: with no job holding anything yet, and with all holding their allocations and nine of ten in the
+  middle of an epoch.
+- *gap*: `coach` against the exact results of `tests.oracles.exhaustive_allocation`, where an exhaustive search is
+  feasible.
 - *sharing*: jobs run to their ends, all known speeds and no restart costs, with a new decision whenever one ends: mean
   completion time and makespan of each policy as parts of `coach`'s. The best static choice is found by trying all.
 """
@@ -86,7 +86,7 @@ class Job:
         return self.costs[allocation[0] * (self.maximum[1] + 1) + allocation[1]]
 
     def affordable(self, allocation: Allocation) -> bool:
-        """Always: what an epoch may cost is `epoch_budget`."""
+        """True: `epoch_budget` alone limits what an epoch may cost."""
         return True
 
     def epoch_budget(self, _: Allocation) -> float | None:
@@ -157,7 +157,7 @@ def measure_time(repeats: int) -> Iterator[Row]:
 
 
 def _anew(jobs: Sequence[Job]) -> None:
-    """Let nothing be remembered of `jobs`."""
+    """Clear the caches of `jobs`."""
     for job in jobs:
         job.memory = {}
 

@@ -1,4 +1,4 @@
-"""What the estimators are worth: on measured speeds and recorded runs, beside the thesis's method and Optimus's.
+"""The estimators' errors on measured speeds and recorded runs, compared with the thesis's method and Optimus's.
 
     python -m benchmarks.decisions.estimators            # prints the tables, writes results/estimators/; two minutes
     python -m benchmarks.decisions.estimators --figures  # draws the figures of docs/explanation/estimation.md there too
@@ -11,11 +11,11 @@ Tables:
   and up to 23 x 23.
 - *unit*: the thesis's surface from its four mini-epochs on resnet-50's 4 x 4 grid, by the unit of speed.
 - *settings*: every constant of the estimators times 2/3 and 3/2. "others' best": for each model (or group of runs)
-  the setting that is best for the others, judged on it: what the constants would be worth on a model not seen.
-- *no solution*: of targets that a small model never reaches, a fifth of its whole drop beyond its best value in 80
-  epochs: how often the answer is "no solution" after some epochs, and what chance of reaching them Coach still saw.
-- *reservation*: of the thesis's runs, each epoch's seconds predicted from the job's epochs before. A deadline at the
-  stated quantile is also what is reserved: how often it would have cut the epoch, and how much it holds above use.
+  the setting that is best for the others, evaluated on it: the expected error of the constants on an unseen model.
+- *no solution*: for targets that a small model never reaches, a fifth of its whole drop beyond its best value in 80
+  epochs: how often the result is "no solution" after some epochs, and the probability that Coach still predicted.
+- *reservation*: for the thesis's runs, each epoch's seconds predicted from the job's earlier epochs. The reservation
+  pays until a deadline at the stated quantile: how often it would have cut the epoch, and how much it exceeds the use.
 - *time*: CPU milliseconds of one refit on one core.
 """
 

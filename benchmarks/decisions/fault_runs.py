@@ -1,11 +1,11 @@
-"""Simulated lives of jobs with random clusters, prices, speeds, curves and faults; what must hold after every event.
+"""Simulated histories with random clusters, prices, speeds, curves and faults, checked after every event.
 
-    python -m benchmarks.decisions.fault_runs 10000         # pieces of 500 lives, each from a seed of its own
-    python -m benchmarks.decisions.fault_runs 10000 --anew  # forget the pieces lived before
+    python -m benchmarks.decisions.fault_runs 10000         # pieces of 500 histories, each from a seed of its own
+    python -m benchmarks.decisions.fault_runs 10000 --anew  # without the pieces of earlier runs
 
-`tests/core/lifecycle/random_histories.py` draws the lives, `tests/core/lifecycle/faulty_cluster.py` holds the rules:
+`tests/core/lifecycle/random_histories.py` draws the histories, `tests/core/lifecycle/faulty_cluster.py` has the rules:
 never overspent, no partial gang, no node over-committed, nothing twice, nothing lost, every job ends. Pieces add up in
-results/lives.
+the folder `lives` of results/.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ PIECE = 500
 
 
 def main() -> None:
-    """Live, a piece at a time, and write the table after each."""
+    """Run piece after piece, and write the table after each."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("lives", type=int, nargs="?", default=10_000)
     parser.add_argument("--anew", action="store_true")
@@ -34,7 +34,7 @@ def main() -> None:
         with ROWS.open(newline="") as file:
             pieces = list(csv.DictReader(file))
     for seed in range(len(pieces) + 1, options.lives // PIECE + 1):
-        # A process a piece: what a life leaves in memory is gone, and others can use the machine between two.
+        # A process a piece: its memory is freed, and others can use the machine between two.
         done = subprocess.run(
             [sys.executable, "-m", "tests.core.lifecycle.random_histories", str(PIECE), str(seed)],
             cwd=ROOT,
@@ -73,7 +73,7 @@ def write(pieces: list[dict[str, str]]) -> None:
     note = "\n".join(piece["broken"] for piece in pieces if piece["broken"])
     write_table(
         RESULTS / "lives" / "lives.md",
-        "Simulated lives with everything that can go wrong",
+        "Simulated histories with faults of every kind",
         COMMAND,
         rows,
         note,

@@ -41,7 +41,7 @@ NODE = Resources(32.0, 128.0)
 def month(
     jobs: int, nodes: int, days: float, work: float, *, seed: int = 1, digest: bool = False
 ) -> dict[str, Any]:
-    """One life of the cluster."""
+    """One simulated month of the cluster."""
     dice = np.random.default_rng([seed, 0])
     models = list(shipped().values())
     arrivals = np.sort(dice.uniform(0, days * DAY, jobs)).tolist()
@@ -71,8 +71,8 @@ def month(
         document = job_file(
             f"job-{number:05d}", 12, budget=price * seconds, worker=("8", "16Gi"), server=("4", "8Gi")
         )
-        truth = assumed(TrainingJob.from_json(document), models[model], seconds, 27.0)
-        driver.submit_at(arrival, f"job-{number:05d}", document, truth)
+        dynamics = assumed(TrainingJob.from_json(document), models[model], seconds, 27.0)
+        driver.submit_at(arrival, f"job-{number:05d}", document, dynamics)
     driver.run()
     ended = driver.ended.values()
     row = {

@@ -1,11 +1,11 @@
-"""How well whole-gang planning places gangs, beside the thesis's pod-by-pod rules and the best of all placements.
+"""How well whole-gang planning places gangs, compared with the thesis's pod-by-pod rules and with the optimum.
 
     python -m benchmarks.decisions.packing            # prints the tables, writes results/packing.{csv,md}
 
 *quality*: random clusters of 2-4 nodes with pods of other jobs, and a gang of 3-6 pods. `thesis` schedules pod by
-pod in queue order to a node with the best score, ties by name, and leaves the pods where they are when one finds no
-room (those are partial gangs). `best` tries every placement. Nodes and pods beside another job are means over the
-gangs that all three place. *time*: CPU seconds of one plan, and of a verdict on a gang that does not fit, on one core.
+pod in queue order to a node with the best score, ties by name, and keeps the placed pods when one does not fit (those
+are partial gangs). `best` tries every placement. Nodes, and pods on a node with another job, are means over the gangs
+that all three place. *time*: CPU seconds of one plan, and of a verdict on a gang that does not fit, on one core.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ def by_plan(nodes: Sequence[Node], bound: Sequence[Pod], gang: Gang) -> Placemen
 
 
 def by_search(nodes: Sequence[Node], bound: Sequence[Pod], gang: Gang) -> Placement:
-    """The best of all placements: fewest pods beside another job, then fewest nodes."""
+    """The best of all placements: fewest pods on nodes with another job, then fewest nodes."""
     shared = {pod.node for pod in bound}
     best: tuple[tuple[int, int], Placement] | None = None
     for names in itertools.product([node.name for node in nodes], repeat=len(gang.members)):
@@ -127,8 +127,8 @@ def measure_quality(instances: int) -> Iterator[Row]:
             (p, {pod.node for pod in w[1]}) for p, w, all_ in zip(found, worlds, by_all, strict=True) if all_
         ]
         yield "quality", name, "nodes", statistics.mean(len(set(p.values())) for p, _ in common)
-        beside = (sum(node in shared for node in p.values()) for p, shared in common)
-        yield "quality", name, "pods beside another job", statistics.mean(beside)
+        on_shared = (sum(node in shared for node in p.values()) for p, shared in common)
+        yield "quality", name, "pods beside another job", statistics.mean(on_shared)
 
 
 def measure_time(repeats: int) -> Iterator[Row]:

@@ -1,14 +1,13 @@
-"""Play random histories of gangs on the scheduler's pure packages, and add them up by seed.
+"""Run random histories of gangs on the scheduler's pure packages, and add them up by seed.
 
     python -m benchmarks.decisions.scheduler_histories            # continues results/scheduler/histories.csv
     python -m benchmarks.decisions.scheduler_histories --until 100000 --part 5000
 
 Each history (`scheduler-plugins/pkg/backfill/history_test.go`) is drawn from its seed: gangs arrive, start, grow
-and end on a small cluster under a random backfill policy. After every round the test looks for partial gangs and
-over-commitment, at the bounds of bypassing, and lets a brute-force oracle, which tries every node for every member,
-deny each verdict that it can judge; at the end everybody who fits the empty cluster must have run. A broken promise
-ends the run with the seed that broke it, and no row is written. Columns are counts over the seeds `first` to `end`
-(excluded).
+and end on a small cluster under a random backfill policy. After every round the test checks for partial gangs and
+over-commitment, and the bounds of bypassing. A brute-force oracle, which tries every node for every member, checks each
+verdict that is small enough. At the end every gang that fits the empty cluster must have run. A violation ends the run
+with its seed, and no row is written. Columns are counts over the seeds `first` to `end` (excluded).
 """
 
 from __future__ import annotations
@@ -25,13 +24,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 TABLE = ROOT / "results" / "scheduler" / "histories.csv"
 COLUMNS = ("first", "end", "gangs", "started", "waited", "passed", "verdicts", "broken")
-TOLD = re.compile(
+SUMMARY = re.compile(
     r"histories (\d+)-(\d+): gangs (\d+), started (\d+), waited (\d+), passed (\d+), verdicts checked (\d+)"
 )
 
 
 def rows() -> list[dict[str, int]]:
-    """The parts that were played so far, in the order of their seeds."""
+    """The parts that were run so far, in the order of their seeds."""
     if not TABLE.exists():
         return []
     with TABLE.open(newline="") as file:
@@ -39,7 +38,7 @@ def rows() -> list[dict[str, int]]:
 
 
 def play(program: Path, first: int, end: int) -> dict[str, int]:
-    """Play one part; raises CalledProcessError, after printing the test's own words, when a promise was broken."""
+    """Run one part; raises CalledProcessError, after printing the test's output, on a violation."""
     done = subprocess.run(
         [str(program), "-test.run", "^TestHistories$", "-test.v", "-test.timeout", "1h"],
         env={**os.environ, "COACH_HISTORIES": f"{first}-{end}"},
@@ -48,11 +47,11 @@ def play(program: Path, first: int, end: int) -> dict[str, int]:
         check=False,
         cwd=program.parent,
     )
-    told = TOLD.search(done.stdout)
-    if done.returncode or told is None:
+    counts = SUMMARY.search(done.stdout)
+    if done.returncode or counts is None:
         sys.stderr.write(done.stdout + done.stderr)
         raise subprocess.CalledProcessError(done.returncode, "TestHistories")
-    return dict(zip(COLUMNS, [*map(int, told.groups()), 0], strict=True))
+    return dict(zip(COLUMNS, [*map(int, counts.groups()), 0], strict=True))
 
 
 def main() -> None:
@@ -76,7 +75,7 @@ def main() -> None:
                 writer = csv.DictWriter(file, COLUMNS, lineterminator="\n")
                 writer.writeheader()
                 writer.writerows(played)
-            print(f"{next_seed} of {arguments.until} histories, no promise broken", flush=True)
+            print(f"{next_seed} of {arguments.until} histories, no violation", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How fast the simulator is, through the public policy interface; SimPy beside it in the same run.
+"""How fast the simulator is, through the public policy interface, compared with SimPy in the same run.
 
     python -m benchmarks.decisions.simulation [--jobs 524288] [--only fitgpp,million,month,full,pieces,simpy]
         [--write FOLDER]
@@ -6,12 +6,12 @@
 * fitgpp: FitGpp's workload (84 nodes of 32 cores, 256 GiB, 8 GPUs; a closed loop at load 2.0), four policies on two
   processes; target: less than 60 s for 2^19 jobs.
 * million: 1,000,000 jobs, with the largest resident set of the process.
-* month: a month of 500 nodes under Coach's policy: 5,000 jobs, 150,000 epochs; target: less than 5 minutes. There is
-  room for all; `full` is the same with epochs eleven times as long, so that what some 400 jobs would like to have is as
-  much as there is, and they have to share. Fewer `--month-jobs` come in so much less time that it is full too.
+* month: a month of 500 nodes under Coach's policy: 5,000 jobs, 150,000 epochs; target: less than 5 minutes. All jobs
+  fit; `full` is the same with epochs eleven times as long, so that the goals of some 400 jobs are as large as the
+  cluster, and they must share it. Fewer `--month-jobs` arrive in proportionally less time, so that it is full too.
   `benchmarks.decisions.month` is such a month in the reducer itself, with probes, fits, budgets and gangs.
-* pieces (asked for by name): two short pieces of a full cluster, the best of three each, in CPU milliseconds an event,
-  and a digest of all events and actions: whatever makes a decision faster has to leave it as it is.
+* pieces (only by name): two short pieces of a full cluster, the best of three each, in CPU milliseconds an event, and a
+  digest of all events and actions: a faster decision must not change it.
 * simpy: an M/M/1 queue in SimPy and in the engine, events a second.
 """
 
@@ -41,10 +41,10 @@ from coach.simulation.workload import Work
 
 POLICIES = ("fifo", "fitgpp", "lrtp", "rand")
 CHUNK = 8192
-#: How much longer than in `month` epochs are where the cluster is to be full.
+#: How much longer than in `month` epochs are in the full cluster.
 FULL = 11.0
 MINUTE = 60.0
-#: Short pieces of a full cluster: in the first more is asked for than there is, in the second about as much.
+#: Short pieces of a full cluster: in the first more is requested than there is, in the second about as much.
 PIECES: tuple[dict[str, Any], ...] = (
     {"jobs": 250, "work": 60.0, "epochs": 4.0, "nodes": 120},
     {"jobs": 420, "work": FULL, "epochs": 6.0, "days": 0.3},
@@ -117,7 +117,7 @@ def run_fitgpp(policy: str, jobs: int, seed: int = 1) -> dict[str, Any]:
 
 
 class Greedy:
-    """First come first served on the first node with room: the smallest policy."""
+    """First come first served on the first node that fits: the smallest policy."""
 
     wants: frozenset[type] = frozenset()
 
@@ -199,7 +199,7 @@ def month(
     days: float | None = None,
     log: Callable[[str], object] | None = None,
 ) -> dict[str, Any]:
-    """A month of elastic jobs under Coach's policy: it is asked at every arrival, end and epoch.
+    """A month of elastic jobs under Coach's policy: it is called at every arrival, end and epoch.
 
     `work` lengthens their epochs. Fewer than 5,000 jobs arrive in so much less than a month, or in `days`.
     """

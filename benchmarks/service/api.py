@@ -2,10 +2,10 @@
 
     python -m benchmarks.service.api
 
-A service on a platform in memory (its jobs wait or stand in an epoch that does not end) is given 1,000 jobs over HTTP,
-64 at a time, and then asked for the status of all of them, over one connection, as a page or a follower would. What is
-timed is what a caller waits: HTTP, the handler, the journal on disk, JSON. Another one starts on a journal of 1,000
-jobs that have ended, with 100,000 epochs (`benchmarks.service.handler_memory` writes it), and tells of one of them.
+A service on a platform in memory (its jobs wait or are in an epoch that does not end) gets 1,000 jobs over HTTP, 64 at
+a time, and then requests for the status of all of them, over one connection, as a page or a follower would send them.
+The time is what a caller waits: HTTP, the handler, the journal on disk, JSON. Another service starts on a journal of
+1,000 ended jobs with 100,000 epochs (`benchmarks.service.handler_memory` writes it), and answers about one of them.
 """
 
 from __future__ import annotations
@@ -96,7 +96,7 @@ def service(folder: Path) -> Iterator[tuple[httpx.Client, int]]:
 
 
 def measure(http: httpx.Client, folder: Path) -> list[dict[str, Any]]:
-    """Jobs that wait: taking them on, and telling of them."""
+    """Waiting jobs: submissions and status requests."""
 
     def submit(number: int) -> float:
         began = time.perf_counter()
@@ -115,7 +115,7 @@ def measure(http: httpx.Client, folder: Path) -> list[dict[str, Any]]:
 
 
 def measure_past(http: httpx.Client) -> list[dict[str, Any]]:
-    """Jobs that have ended: telling of all, and of one."""
+    """Ended jobs: status of all, and of one."""
     rows = _asked(http, "/jobs", f"status of {handler_memory.JOBS:,} ended jobs", "< 50")
     rows += _asked(http, "/jobs/job-500", f"one of {handler_memory.EPOCHS} epochs, with them and its ledger")
     rows += _asked(http, "/jobs/job-500/events", "what happened to it")

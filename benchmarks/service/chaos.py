@@ -1,10 +1,10 @@
-"""Kill and stop every part of Coach at random instants, and see that nothing is lost.
+"""Kill and stop every part of Coach at random instants, and check that nothing is lost.
 
     python -m benchmarks.service.chaos 100 1         # 100 runs of seed 1; those of before are not repeated
     make chaos N=100 SEED=1
 
-A life is a job of six epochs on real functions (`tests/chaos`) and one SIGKILL or SIGSTOP to one process. Afterwards
-the job must have ended as if nothing had happened; `tests.chaos.stage.faults` says what that means. The lives add up
+A run is a job of six epochs on real functions (`tests/chaos`) and one SIGKILL or SIGSTOP to one process. Afterwards
+the job must have ended as if nothing had happened; `tests.chaos.stage.faults` says what that means. The runs add up
 in results/chaos: a row for each, and a table by victim and signal.
 """
 
@@ -26,12 +26,12 @@ from tests.chaos.stage import Outcome, Stage
 ROWS = RESULTS / "chaos" / "lives.csv"
 TABLE = RESULTS / "chaos" / "chaos.md"
 COMMAND = "python -m benchmarks.service.chaos"
-#: Lives at once: most of the time they wait for something to be noticed.
+#: Runs at once: most of the time they wait for something to be noticed.
 AT_ONCE = 4
 
 
 def main() -> None:
-    """Live, and write the table."""
+    """Do the runs, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("lives", type=int)
     parser.add_argument("seed", type=int)
@@ -53,7 +53,7 @@ def main() -> None:
     if rows:
         write(rows, options.out)
     lost = [row for row in rows if row["lost"]]
-    print(f"{len(rows)} lives so far, {len(lost)} with losses", file=sys.stderr)
+    print(f"{len(rows)} runs so far, {len(lost)} with losses", file=sys.stderr)
     raise SystemExit(any(row["lost"] for row in rows if row["seed"] == str(options.seed)))
 
 
@@ -110,7 +110,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
-    """The table by victim and signal; lives in which the job ended before the fault came are not counted."""
+    """The table by victim and signal; runs in which the job ended before the fault are not counted."""
     hit = [row for row in rows if row["struck"] or row["lost"]]
     table = []
     for victim in Victim:
@@ -131,7 +131,7 @@ def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
     total["losses"] = sum(line["losses"] for line in table)
     named = ", ".join(map(str, sorted({int(row["seed"]) for row in rows})))
     note = (
-        f"Lives by victim and signal, of the seeds {named}; {len(rows) - len(hit)} more, in which the job ended\n"
+        f"Runs by victim and signal, of the seeds {named}; {len(rows) - len(hit)} more, in which the job ended\n"
         "before the fault, are not counted. A loss is anything that is not as if nothing had happened: another end,\n"
         "two epochs repeated, another loss curve, money that does not add up, a process, socket or file left.\n"
         "[What was found](rounds.md), and mended."

@@ -1,14 +1,14 @@
-"""How much a handler with a long past needs: to start, to stand by, and to write on.
+"""What a handler with a long journal needs: to start, to idle, and to write.
 
     python -m benchmarks.service.handler_memory
 
 A journal of 1,000 jobs and 100,000 epochs is written (one simulated job, copied under 1,000 names), and then measured,
-each in a process of its own: the fold of its jobs, with and without snapshots; a handler on it that has nothing to do;
-epochs journalled a second. Starting is given in seconds of a core, which others on the machine change little.
+each in a process of its own: the fold of its jobs, with and without snapshots; an idle handler on it; epochs journalled
+a second. Starting is given in CPU seconds, which other load on the machine changes little.
 
-What is journalled is on disk before anything else happens. So with one job at a time an epoch takes as long as the disk
-does to confirm it, some two transactions. Events that come meanwhile are in the next transaction together, as the
-handler takes them from its queue: that is what many jobs at once make of it.
+A record is on disk before anything else happens. So with one job at a time an epoch takes as long as the disk needs to
+confirm it, some two transactions. Events that arrive in the meantime are in the next transaction together, as the
+handler takes them from its queue: so many jobs at once journal more epochs a second.
 """
 
 from __future__ import annotations
@@ -188,7 +188,7 @@ def measure_handler(folder: str) -> dict[str, float]:
             await handler.wait(handler._events.empty)
             started = time.process_time() - began
             assert len(handler.jobs) == JOBS
-            while any(map(journal.snapshot_due, handler.jobs)):  # it keeps what nobody kept
+            while any(map(journal.snapshot_due, handler.jobs)):  # it writes the snapshots that are due
                 await asyncio.sleep(0.1)
             await asyncio.sleep(1.0)
             before = time.process_time()
@@ -267,7 +267,7 @@ def answered(convergence: dict[str, Any]) -> list[Any]:
 
 
 def memory() -> float:
-    """The most memory this process ever had, MB. (What `getrusage` says may be that of the one that forked it.)"""
+    """The peak memory of this process, MB. (`getrusage` may report that of the process that forked it.)"""
     status = Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) for line in status if line.startswith("VmHWM")) / 1024
 

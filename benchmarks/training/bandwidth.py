@@ -3,8 +3,8 @@
     sudo python -m benchmarks.training.bandwidth [--next [RUNS]]
 
 Six virtual nodes of one core, each with a link of its own; no two pods that train fit on one. The surface is measured
-point by point (the median of some epochs each), then Coach runs the job to its target. What Coach's model said of the
-surface at the end, and the path of allocations it took, stand beside the measurements. Each run is a row of
+point by point (the median of some epochs each), then Coach runs the job to its target. The tables compare Coach's model
+of the surface at the end, and the path of allocations it took, with the measurements. Each run is a row of
 results/bandwidth/runs.csv and is skipped when it is there.
 """
 

@@ -1,20 +1,22 @@
-"""How near the simulator comes to reality: recorded runs on this machine, each predicted from the others.
+"""How well the simulator predicts real runs: recorded runs on this machine, each predicted from the others.
 
     python -m benchmarks.training.fidelity record [--next [RUNS]]                 # what is missing of three rounds
     python -m benchmarks.training.fidelity predict [--write results/simulation]
 
-Recorded are the jobs of jobs/bench, with half their learning rate so that they take longer than the machine's moods:
-LeNet, the perceptron, and both at once, in turns. Each run is kept at once and skipped when it is there.
+Recorded are the jobs of jobs/bench, with half their learning rate so that they take longer than the variations of the
+machine's speed: LeNet, the perceptron, and both at once, in turns. Each run is stored at once and skipped when it is
+there.
 
-The truth of a predicted job (speeds, curve, core-seconds, what lies between epochs) is learned from the other runs of
-that job alone; epochs that had others beside them as they would have been without (`alone`). Its file, the points known
-from earlier jobs, the cluster and the instants of submission are those of the recorded run. Then the reducer lives the
-run in virtual time, with the noise of several seeds, and the mean of what it takes is set beside what it took.
+The dynamics of a predicted job (speeds, curve, core-seconds, time between epochs) are learned from the other runs of
+that job alone; epochs during which other jobs ran are corrected to the time they would have taken alone (`alone`). Its
+file, the points known from earlier jobs, the cluster and the times of submission are those of the recorded run. Then
+the reducer simulates the run in virtual time, with the noise of several seeds, and the mean of its times is compared
+with the recorded time.
 
-Three predictions: from the others as they were; the same at the machine's pace in that run, which a yardstick beside
-each run tells and not the run itself (what others took is longer by the ratio of the two readings); and "from itself",
-which learns from the predicted run alone: what is left then is the driver's own error. Besides, the recorded events of
-every journal are fed to a reducer again: its actions have to be the recorded ones.
+Three predictions: from the others as they were; the same corrected for the machine's speed in that run, which
+`machine_speed` measures during each run, independently of the run (the others' times are multiplied by the ratio of the
+two readings); and "from itself", which learns from the predicted run alone: the rest is the driver's own error. In
+addition, the recorded events of every journal are fed to a reducer again: its actions must be the recorded ones.
 """
 
 from __future__ import annotations
@@ -33,7 +35,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import harness
-from benchmarks.training.machine_speed import Yardstick
+from benchmarks.training.machine_speed import MachineSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import Epoch
@@ -61,12 +63,12 @@ NEAR = 0.05
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A journal of one run; `yardstick`: seconds that the machine took for a yardstick's work meanwhile."""
+    """A journal of one run; `machine_seconds`: the reading of `MachineSpeed` during it."""
 
     name: str
     records: list[Any]
     runs: dict[str, Run]
-    yardstick: float | None = None
+    machine_seconds: float | None = None
 
     @property
     def seconds(self) -> dict[str, float]:
@@ -85,11 +87,11 @@ def record(folder: Path, name: str) -> dict[str, Any]:
     names = dict(wanted())[name]
     jobs = [harness.changed(harness.load(f"jobs/bench/{job}.yaml")[0], **LONGER[job]) for job in names]
     history: list[Record] = []
-    with Yardstick() as yardstick:
+    with MachineSpeed() as machine:
         finished = harness.run(jobs, NODES, history=history)
     keep(folder / f"{name}.jsonl.gz", history)
     took = {job: f"{harness.completion(one):.2f}" for job, one in zip(names, finished, strict=True)}
-    return {"run": name, **{job: took.get(job, "") for job in LONGER}, "yardstick": yardstick.seconds}
+    return {"run": name, **{job: took.get(job, "") for job in LONGER}, "yardstick": machine.seconds}
 
 
 def keep(path: Path, records: Iterable[Record]) -> None:
@@ -153,14 +155,14 @@ def stretched(run: Run, wall: Mapping[str, float], core: float = 1.0) -> Run:
     return replace(run, job=replace(run.job, epochs=[epoch(one) for one in run.job.epochs]))
 
 
-def alone(runs: Mapping[str, Run], truths: Mapping[str, JobDynamics]) -> dict[str, Run]:
-    """The runs of one journal as they would have been without the others beside them, by the driver's own rule.
+def alone(runs: Mapping[str, Run], dynamics: Mapping[str, JobDynamics]) -> dict[str, Run]:
+    """The runs of one journal as they would have been without each other, by the driver's own rule.
 
-    While the epochs that run use more than CORES, all go slower by the same part. `truths` say how many cores each
-    uses: of runs alone if there are any, for on a machine that is used up no more than all is ever seen to be used.
+    While the running epochs use more than CORES, all are slower by the same factor. `dynamics` gives the cores that
+    each uses: from runs alone if there are any, since on a full machine no job is seen to use more than it has.
     """
     used = {
-        (name, epoch.token): min(truths[name].cores(*epoch.allocation), CORES)
+        (name, epoch.token): min(dynamics[name].cores(*epoch.allocation), CORES)
         for name, run in runs.items()
         for epoch in run.job.epochs
     }
@@ -168,8 +170,8 @@ def alone(runs: Mapping[str, Run], truths: Mapping[str, JobDynamics]) -> dict[st
 
 
 def _rates(name: str, runs: Mapping[str, Run], used: Mapping[tuple[str, str], float]) -> dict[str, float]:
-    """How fast each epoch of a job went (by token; 1: as alone), with the cores that epochs of all jobs use."""
-    beside = [
+    """The relative speed of each epoch of a job (by token; 1: as alone), with the cores that epochs of all jobs use."""
+    concurrent = [
         (one.started_at, one.ended_at, used[other, one.token])
         for other, run in runs.items()
         if other != name
@@ -178,7 +180,7 @@ def _rates(name: str, runs: Mapping[str, Run], used: Mapping[tuple[str, str], fl
     rates = {}
     for epoch in runs[name].job.epochs:
         begin, end = epoch.started_at, epoch.ended_at
-        inside = [(max(start, begin), min(stop, end), cores) for start, stop, cores in beside]
+        inside = [(max(start, begin), min(stop, end), cores) for start, stop, cores in concurrent]
         inside = [(start, stop, cores) for start, stop, cores in inside if start < stop]
         edges = sorted({begin, end, *(start for start, _, _ in inside), *(stop for _, stop, _ in inside)})
         done = 0.0
@@ -197,10 +199,12 @@ def _same(name: str, one: Recorded, other: Recorded) -> bool:
     return _submitted(one)[name].spec == _submitted(other)[name].spec
 
 
-def truths(recorded: Recorded, others: Sequence[Recorded], paced: bool = False) -> dict[str, JobDynamics]:
-    """What `others` that ran the same job say of each job of `recorded`, of a machine that it has to itself.
+def learned_dynamics(
+    recorded: Recorded, others: Sequence[Recorded], paced: bool = False
+) -> dict[str, JobDynamics]:
+    """The dynamics of each job of `recorded` alone on the machine, learned from `others` that ran the same job.
 
-    `paced`: what they took as it would have been at the pace of `recorded`'s yardstick.
+    `paced`: corrected to the machine's speed during `recorded`.
     """
     found = {}
     alike = {
@@ -216,8 +220,8 @@ def truths(recorded: Recorded, others: Sequence[Recorded], paced: bool = False) 
     for name, some in alike.items():
         runs = []
         for other in some:
-            beside = {job: cores.get(job) or learn([run]) for job, run in other.runs.items()}
-            run = alone(other.runs, beside)[name] if len(other.runs) > 1 else other.runs[name]
+            concurrent = {job: cores.get(job) or learn([run]) for job, run in other.runs.items()}
+            run = alone(other.runs, concurrent)[name] if len(other.runs) > 1 else other.runs[name]
             pace = _pace(recorded, others) / _pace(other, [recorded, *others]) if paced else 1.0
             runs.append(stretched(run, {epoch.token: pace for epoch in run.job.epochs}, pace))
         found[name] = learn(runs)
@@ -225,27 +229,27 @@ def truths(recorded: Recorded, others: Sequence[Recorded], paced: bool = False) 
 
 
 def _pace(one: Recorded, others: Sequence[Recorded]) -> float:
-    """How slow the machine was in a run, against all of the same jobs: what they do beside it slows a yardstick too."""
+    """How slow the machine was in a run, relative to all runs of the same jobs: their load slows the readings, too."""
     alike = [other for other in (one, *others) if set(other.runs) == set(one.runs)]
-    readings = {other.name: other.yardstick for other in alike if other.yardstick}
+    readings = {other.name: other.machine_seconds for other in alike if other.machine_seconds}
     return readings[one.name] / statistics.fmean(readings.values()) if one.name in readings else 1.0
 
 
 def predict(
     recorded: Recorded, others: Sequence[Recorded], paced: bool = False, seeds: int = SEEDS
 ) -> dict[str, float]:
-    """Mean seconds of each job in virtual time, with the truths of the `others`."""
-    learned, submitted = truths(recorded, others, paced), _submitted(recorded)
+    """Mean seconds of each job in virtual time, with the dynamics of the `others`."""
+    learned, submitted = learned_dynamics(recorded, others, paced), _submitted(recorded)
     started = next(one for one in recorded.records if isinstance(one, ev.HandlerStarted))
-    lives = []
+    completions = []
     for seed in range(seeds):
         driver = Driver(started.nodes, policy("coach"), seed=seed, machine_cores=CORES, begin=started.at)
         for name, one in submitted.items():
             known = {"known_points": one.known_points, "known_epochs": one.known_epochs}
             driver.submit_at(one.at, name, one.spec, learned[name], **known)
         driver.run()
-        lives.append({name: ended.ended - ended.submitted for name, ended in driver.ended.items()})
-    return {name: statistics.fmean(life[name] for life in lives) for name in submitted}
+        completions.append({name: ended.ended - ended.submitted for name, ended in driver.ended.items()})
+    return {name: statistics.fmean(seconds[name] for seconds in completions) for name in submitted}
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -262,7 +266,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
                 {
                     "run": recorded.name, "job": name, "jobs_at_once": len(recorded.runs), "actions": actions,
                     "same_actions": same, "epochs": len(recorded.runs[name].job.epochs), "seconds": seconds,
-                    "yardstick": recorded.yardstick,
+                    "yardstick": recorded.machine_seconds,
                     "predicted_seconds": predicted[name], "error": predicted[name] / seconds - 1,
                     "paced_seconds": paced[name], "paced_error": paced[name] / seconds - 1,
                     "replayed_seconds": replayed[name], "replay_error": replayed[name] / seconds - 1,
@@ -272,20 +276,20 @@ def rows(folder: Path) -> list[dict[str, Any]]:
 
 
 def shown(table: Sequence[Mapping[str, Any]]) -> str:
-    """The rows as a table, and what they say together."""
+    """The rows as a table, and a summary."""
     lines = [
-        "| run | job | epochs | yardstick | took | from the others | error | at the pace of the run | error "
+        "| run | job | epochs | machine | took | from the others | error | at the machine's speed | error "
         "| from itself | error | same actions |",
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in table:
-        yardstick = f"{1e3 * row['yardstick']:.3f} ms" if row["yardstick"] else ""
-        cells = [row["run"], row["job"], str(row["epochs"]), yardstick, f"{row['seconds']:.2f} s"]
+        machine = f"{1e3 * row['yardstick']:.3f} ms" if row["yardstick"] else ""
+        cells = [row["run"], row["job"], str(row["epochs"]), machine, f"{row['seconds']:.2f} s"]
         for kind, error in (("predicted", "error"), ("paced", "paced_error"), ("replayed", "replay_error")):
             cells += [f"{row[f'{kind}_seconds']:.2f} s", f"{row[error]:+.1%}"]
         lines.append(f"| {' | '.join(cells)} | {row['same_actions']} of {row['actions']} |")
     lines.append("")
-    for words, error in (("From the others", "error"), ("At the pace of the run", "paced_error")):
+    for words, error in (("From the others", "error"), ("At the machine's speed", "paced_error")):
         errors = [abs(row[error]) for row in table]
         near = sum(one <= NEAR for one in errors)
         lines.append(f"{words}: {near} of {len(errors)} within {NEAR:.0%}, all within {max(errors):.1%}.")

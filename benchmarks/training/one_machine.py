@@ -1,4 +1,4 @@
-"""What Coach comes to on one machine, measured side by side in one run.
+"""Coach on one machine, compared with static choices and the thesis's way in one run.
 
     python -m benchmarks.training.one_machine [JOB_FILE] [--repeats 3]
 

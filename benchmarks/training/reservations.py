@@ -1,11 +1,11 @@
-"""What is reserved for an epoch is also its kill limit: how often that cut an epoch, and how much money it tied up.
+"""A reservation also limits its epoch's time: how often that cut an epoch, and how much money it tied up.
 
     python -m benchmarks.training.reservations [--lives 300]
 
-Two sources, told apart in the table: the full epochs of `benchmarks.training.static_baselines`
-(results/reservations/epochs.csv), and simulated lives (`tests/core/lifecycle/random_histories.py`: random jobs, prices
-and speeds, without anything going wrong) in which the time of each epoch is its expected one times a log-normal factor
-of 10 %, and every fiftieth takes two to four times as long.
+Two sources, separate in the table: the full epochs of `benchmarks.training.static_baselines`
+(results/reservations/epochs.csv), and simulated histories (`tests/core/lifecycle/random_histories.py`: random jobs,
+prices and speeds, without faults) in which the time of each epoch is its expected one times a log-normal factor of 10
+%, and every fiftieth takes two to four times as long.
 """
 
 from __future__ import annotations
@@ -74,8 +74,8 @@ def keep(history: Iterable[Any], **labels: Any) -> None:
     rows.add(*({**labels, **row} for row in epochs(history)))
 
 
-def lives(count: int) -> list[dict[str, Any]]:
-    """Epochs of simulated lives in which nothing goes wrong but time."""
+def simulated(count: int) -> list[dict[str, Any]]:
+    """Epochs of simulated histories without faults, but with slow epochs."""
     from tests.core.lifecycle.random_histories import SeededDraws, draw, play
 
     rows: list[dict[str, Any]] = []
@@ -83,11 +83,14 @@ def lives(count: int) -> list[dict[str, Any]]:
         life = draw(SeededDraws(f"reservations {number}"))
         life.blows.clear()
         for file in life.files:
-            file["spec"].pop("timeLimit", None)  # it cuts epochs too, as its owner wants
+            file["spec"].pop("timeLimit", None)  # it cuts epochs, too, by the user's choice
         rng = random.Random(number)
-        for name, truth in life.truths.items():
+        for name, dynamics in life.truths.items():
             life.truths[name] = replace(
-                truth, speed=_jittered(truth.speed, rng), fault=lambda order: None, pod=lambda pod, n: 0.5
+                dynamics,
+                speed=_jittered(dynamics.speed, rng),
+                fault=lambda order: None,
+                pod=lambda pod, n: 0.5,
             )
         rows += epochs(play(life, shadow=False).history)
     return rows
@@ -166,7 +169,7 @@ def write(count: int) -> None:
     real = harness.Rows(FOLDER / "epochs.csv", ("token",)).rows
     if real:
         table += summary("benchmarks.training.static_baselines", real)
-    table += summary(f"{count} simulated lives", lives(count))
+    table += summary(f"{count} simulated histories", simulated(count))
     harness.write_table(
         FOLDER / "reservations.md",
         "How often an epoch was cut by its reservation, and how much money it tied up",

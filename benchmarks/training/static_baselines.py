@@ -8,8 +8,9 @@ choices come first, then Coach, then Coach with a budget of 1.2 times what the c
 Behind 1 Gbit/s there is only the perceptron: slow cores hardly wait for links of 2 Gbit/s, and three of its four
 static choices take about as long as one another.
 
-`yardstick` in a row is how slow the machine was meanwhile (`benchmarks.training.machine_speed`): between the runs of
-one choice it tells the machine's moods from ours, between choices it does not, since they load the machine differently.
+The last column of a row is how slow the machine was during it (`benchmarks.training.machine_speed`). Between the runs
+of one choice it separates the machine's variations from ours; between choices it does not, since they load the machine
+differently.
 
 Four virtual nodes of one core share this machine's cores; no two pods that train fit on one node. The limited network
 needs root.
@@ -26,7 +27,7 @@ from typing import Any
 
 from benchmarks import harness
 from benchmarks.training import reservations, static_grid
-from benchmarks.training.machine_speed import Yardstick
+from benchmarks.training.machine_speed import MachineSpeed
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.codec import Record
@@ -77,11 +78,11 @@ def run(rows: harness.Rows, job: str, network: str, policy: str, repeat: int) ->
         spec = harness.changed(spec, budget={"amount": amount, "currency": "USD"})
         budget = str(amount)
     history: list[Record] = []
-    with Yardstick() as yardstick:
+    with MachineSpeed() as machine:
         (finished,) = harness.run([spec], NODES, "" if network == "loopback" else network, history=history)
     reservations.keep(history, job=job, network=network, policy=policy, repeat=repeat)
     row = static_grid.row_of(policy, repeat, finished)
-    return {"job": job, "network": network, **row, "budget": budget, "yardstick": f"{yardstick.seconds:.6f}"}
+    return {"job": job, "network": network, **row, "budget": budget, "yardstick": f"{machine.seconds:.6f}"}
 
 
 def write(rows: harness.Rows) -> None:

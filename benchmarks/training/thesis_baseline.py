@@ -2,8 +2,8 @@
 
 The thesis's handler starts a new Python process for each role and epoch, which imports MXNet and loads the data, and
 looks every 5 s whether it is done (its figure: 9.3 s an epoch outside training). The double here does exactly that
-with our own functions: every epoch gets new, cold ones, and each reads the data set as it is. What starting the
-processes themselves takes, where the thesis kept its pods, is measured and taken off its time.
+with our own functions: every epoch gets new, cold ones, and each reads the data set as it is. The time to start the
+processes themselves is measured and subtracted, since the thesis kept its pods.
 """
 
 from __future__ import annotations

@@ -27,7 +27,7 @@ STATICS = ("2x1", "1x1", "1x2", "2x2")
 FIFO = "fifo"
 OTHERS = ("coach", "coach:mean-completion", FIFO)
 KEYS = ("policy", "repeat")
-#: A worker of these jobs computes on one core at most, and what a server does beside it is little. Two gangs with one
+#: A worker of these jobs computes on one core at most, and a server computes little in addition. Two gangs with one
 #: worker and one or two servers fit on two cores.
 RESOURCES: dict[str, dict[str, Any]] = {
     "scheduler": {"cpu": "20m", "memory": "256Mi"},

@@ -1,1 +1,1 @@
-"""The command line: one file a command, and rendering only. What it can do, a script can do too."""
+"""The command line: one file a command, and rendering only. Scripts can call everything that it calls."""

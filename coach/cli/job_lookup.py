@@ -1,4 +1,4 @@
-"""Finding jobs by the names people type."""
+"""Finding jobs by name."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from coach.handler.state.state_directory import StateDirectory, StoredJob, unkno
 
 
 def past_jobs(home: StateDirectory) -> dict[str, StoredJob]:
-    """All jobs. Raises UserError where there is none, with the command that makes one."""
+    """All jobs. Raises UserError without one, with the command that starts one."""
     past = home.past()
     if not past:
         raise UserError(f"no job was run yet in {home.path}; start one with: coach run FILE")
@@ -26,7 +26,7 @@ def find(past: Mapping[str, StoredJob], name: str) -> StoredJob:
 def find_all(past: Mapping[str, StoredJob], names: Sequence[str], *, last: bool = False) -> list[StoredJob]:
     """The jobs of these names, or all of them without names; `last`: those of the run that was started last.
 
-    Raises UserError for unknown names, and for names beside `last`.
+    Raises UserError for unknown names, and for names together with `last`.
     """
     if last:
         if names:

@@ -1,4 +1,4 @@
-"""`coach`: the commands, and the one place where an error becomes a line on stderr and an exit code."""
+"""`coach`: the commands, and the place where errors become lines on stderr and an exit code."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ from coach.core.errors import CoachError
 from coach.jobfiles.diagnostics import JobFileError
 
 INTERRUPTED = 130
-#: What wrong usage raises (click's ClickException): typer brings its own click from 0.27 on, and gives it no name.
+#: The error of wrong usage (click's ClickException): typer has its own click from 0.27 on, without a public name.
 Misused: Any = typer.BadParameter.__mro__[2]
 
 app = typer.Typer(
@@ -99,7 +99,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     collector.look_seldom()
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without our arrows still gets the rest
+            stream.reconfigure(
+                errors="replace"
+            )  # a terminal whose encoding lacks our arrows still gets the rest
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = given[: given.index("--")] if "--" in given else given
     debug = "--debug" in options
@@ -145,7 +147,7 @@ def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
 
 
 def _issues() -> str:
-    """Where bugs are reported: what the installed package says."""
+    """Where bugs are reported: from the installed package's metadata."""
     with contextlib.suppress(metadata.PackageNotFoundError):
         for entry in metadata.metadata("coach-trainer").get_all("Project-URL") or []:
             label, _, url = entry.partition(", ")
@@ -155,14 +157,14 @@ def _issues() -> str:
 
 
 def _tell(line: str) -> None:
-    """A line on stderr, if anybody still reads it."""
+    """Print a line on stderr, if it is still open."""
     with contextlib.suppress(OSError):
         sys.stderr.write(line + "\n")
         sys.stderr.flush()
 
 
 def _flush() -> None:
-    """Flush stdout; what nobody reads any more is dropped, without Python's own complaint at exit."""
+    """Flush stdout; on a broken pipe drop the rest, without Python's own message at exit."""
     try:
         sys.stdout.flush()
     except OSError:

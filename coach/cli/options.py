@@ -1,4 +1,4 @@
-"""Options that several commands share, and what is made of them."""
+"""Options that several commands share, and the objects made from them."""
 
 from __future__ import annotations
 
@@ -123,7 +123,7 @@ def controller(
 
 
 def local_cluster(nodes: str, bandwidth: str) -> tuple[tuple[Node, ...], MakePlatform]:
-    """The nodes of `--nodes` and `--bandwidth`, and what makes a platform of them. Raises UserError, PermanentError."""
+    """The nodes of `--nodes` and `--bandwidth`, and a factory of their platform. Raises UserError, PermanentError."""
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
     from coach.platforms.local.network import Bandwidth, limited, require

@@ -1,4 +1,4 @@
-"""Writes the part of docs/reference/cli.md that is the commands' own help: `python -m coach.cli.reference [PAGE]`."""
+"""Writes the commands' help into docs/reference/cli.md: `python -m coach.cli.reference [PAGE]`."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def _trimmed(text: str) -> str:
 
 
 def page(text: str) -> str:
-    """`text` of the page with the commands written anew between its marks. Raises ValueError without marks."""
+    """`text` of the page with the commands' help between its marks replaced. Raises ValueError without marks."""
     before, begin, rest = text.partition(BEGIN)
     _, end, after = rest.partition(END)
     if not begin or not end:

@@ -1,1 +1,1 @@
-"""What is told of jobs: rows, lines, CSV files and figures, all made from folded jobs and their records."""
+"""Reports about jobs: rows, lines, CSV files and figures, all made from folded jobs and their records."""

@@ -1,4 +1,4 @@
-"""Going through a journal's records again: what a job's last state alone does not tell."""
+"""Replaying a journal's records, for what a job's last state does not contain."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coach.report.formatting import iso
 
 
 def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
-    """Each record with all jobs as they stand after it (the same dictionary, changed from step to step)."""
+    """Each record with all jobs after it (the same dictionary, changed from step to step)."""
     known: dict[str, Job] = {}
     for record in records:
         take_in(known, record)
@@ -25,7 +25,7 @@ def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
 
 
 def take_in(known: dict[str, Job], record: Any) -> None:
-    """Bring all jobs to where they stand after one more record."""
+    """Update all jobs by one more record."""
     if isinstance(record, ev.JobSubmitted):
         known[record.job] = fold.submitted(record)
     elif record.job:
@@ -67,7 +67,7 @@ def pauses(records: Iterable[Any]) -> list[tuple[float, float]]:
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """An attempt of an epoch in time. `end` None: it still runs."""
+    """The time of an attempt of an epoch. `end` None: it still runs."""
 
     order: act.RunEpoch
     end: float | None
@@ -80,7 +80,7 @@ def attempts(records: Iterable[Any], name: str) -> list[Attempt]:
     last = 0.0
     for record in records:
         if isinstance(record, ev.HandlerStarted):
-            # Nothing of before runs any more; it ended no later than the last thing that is known.
+            # An earlier attempt does not run any more; it ended no later than the last known record.
             found |= {t: Attempt(a.order, last, False) for t, a in found.items() if a.end is None}
         elif record.job == name:
             if isinstance(record, act.RunEpoch):
@@ -94,7 +94,7 @@ def attempts(records: Iterable[Any], name: str) -> list[Attempt]:
 
 @dataclass(frozen=True, slots=True)
 class Balance:
-    """A job's money at a time: spent, and reserved beside it, in currency units."""
+    """A job's money at a time: spent, and reserved in addition, in currency units."""
 
     at: float
     spent: float
@@ -102,7 +102,7 @@ class Balance:
 
 
 def money(records: Iterable[Any], name: str) -> list[Balance]:
-    """How the money of job `name` went: one entry after each record that moved some."""
+    """The money of job `name` over time: one entry after each record that changed it."""
     found: list[Balance] = []
     for record, known in replay(record for record in records if record.job in ("", name)):
         if name not in known:
@@ -116,7 +116,7 @@ def money(records: Iterable[Any], name: str) -> list[Balance]:
 
 @dataclass(frozen=True, slots=True)
 class LedgerRow:
-    """What one attempt of an epoch cost, in currency units. `held` pays for functions kept after it."""
+    """The cost of one attempt of an epoch, in currency units. `held` pays for functions kept after it."""
 
     job: str
     epoch: int
@@ -136,7 +136,7 @@ LEDGER_COLUMNS = tuple(field.name for field in fields(LedgerRow))
 
 
 class Accounts:
-    """What each attempt of one job cost, from its records."""
+    """The cost of each attempt of one job, from its records."""
 
     def __init__(self, name: str) -> None:
         self._name = name
@@ -146,7 +146,7 @@ class Accounts:
         self._held: Counter[str] = Counter()
 
     def take(self, record: Any) -> None:
-        """One more record; those of other jobs are passed over."""
+        """One more record; those of other jobs are ignored."""
         if record.job != self._name:
             return
         match record:
@@ -163,7 +163,7 @@ class Accounts:
                     self._outcomes.setdefault(record.token, Reason.HANDLER_RESTARTED.value)
 
     def rows(self) -> list[LedgerRow]:
-        """One row an attempt, in order; the last one's `spent` is what the job spent."""
+        """One row an attempt, in order; the last one's `spent` is the job's total."""
         rows = []
         spent = 0
         for token, order in self._orders.items():

@@ -1,8 +1,7 @@
-"""What a decision considered for a job besides the allocation that it chose, and why each of the others was refused."""
+"""The allocations that a decision considered for a job in addition to the chosen one, and why each was refused."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
@@ -11,6 +10,7 @@ from typing import Any
 from coach.core.cluster import Allocation
 from coach.core.estimation.speed import MIN_EFFICIENCY
 from coach.core.jobs import actions as act
+from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.lifecycle import forecast
@@ -26,11 +26,9 @@ _NO_ROOM = {
     StepReason.CPU: "no cores left",
     StepReason.MEMORY: "no memory left",
     StepReason.GPU: "no devices left",
-    StepReason.FRAGMENTATION: "no node has the room",
-    StepReason.HELD: "other jobs hold the room",
+    StepReason.FRAGMENTATION: "no node has the capacity",
+    StepReason.HELD: "other jobs hold the capacity",
 }
-_TAKEN_BACK = re.compile(rf"job \S+ (\d+)x(\d+) -> (?:\d+x\d+|waits): ({'|'.join(_NO_ROOM)})\b")
-_RESTART = re.compile(rf"job \S+ (\d+)x(\d+) -> \d+x\d+: {StepReason.RESTART}\b")
 
 
 #: Allocations that are named for each reason.
@@ -38,7 +36,7 @@ MAX_NAMED = 8
 
 
 class Verdict(StrEnum):
-    """What became of an allocation that was considered."""
+    """The result for an allocation that was considered."""
 
     CHOSEN = "chosen"
     NO_GAIN = "no gain"
@@ -50,9 +48,9 @@ class Verdict(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """An allocation that was considered. `pace`: how fast it is against the chosen one (0.1: 10 % faster).
+    """An allocation that was considered. `pace`: its speed relative to the chosen one (0.1: 10 % faster).
 
-    `cost`: predicted currency units of an epoch. `reason`: what else there is to say for the verdict.
+    `cost`: predicted currency units of an epoch. `reason`: more about the verdict.
     """
 
     allocation: Allocation
@@ -78,7 +76,7 @@ class Decision:
 
     job: Job
     chosen: Allocation
-    steps: tuple[str, ...]
+    steps: tuple[DecisionStep, ...]
 
     def choices(self) -> list[Choice]:
         """See `considered`."""
@@ -104,17 +102,18 @@ def last_decision(records: Iterable[Any], name: str) -> Decision | None:
     return Decision(known[name], own[at].allocation, own[at].why)
 
 
-def considered(job: Job, chosen: Allocation, steps: Sequence[str] = ()) -> list[Choice]:
-    """Each allocation within the job's limits (of wide limits a part), with what speaks against it; `chosen` first.
+def considered(job: Job, chosen: Allocation, steps: Sequence[DecisionStep] = ()) -> list[Choice]:
+    """Each allocation within the job's limits (a sample of wide ones), and why it was refused; `chosen` first.
 
-    By what is known of `job` now, and by the `steps` of the decision, which say what the cluster had no room for. Only
-    `chosen` where no speed is known, or the job file leaves no choice.
+    From what is known about `job` now, and from the `steps` of the decision, which say what did not fit on the cluster.
+    Only `chosen` where no speed is known, or the job file leaves no choice.
     """
     first = [Choice(chosen, Verdict.CHOSEN)]
     if job.speed is None or job.spec.policy.allocation is not None:
         return first
-    taken_back = {Allocation(int(w), int(s)): StepReason(why) for w, s, why in _found(_TAKEN_BACK, steps)}
-    restarts = {Allocation(int(w), int(s)) for w, s in _found(_RESTART, steps)}
+    changes = [(step.before, step) for step in steps if step.kind is StepKind.TAKEN and step.before]
+    taken_back = {at: StepReason(step.reason) for at, step in changes if step.reason in _NO_ROOM}
+    restarts = {at for at, step in changes if step.reason == StepReason.RESTART}
     view = JobPolicyView(job)
     others = [at for at in dict.fromkeys([*forecast.allocations(job), *taken_back]) if at != chosen]
     return first + [
@@ -122,12 +121,8 @@ def considered(job: Job, chosen: Allocation, steps: Sequence[str] = ()) -> list[
     ]
 
 
-def _found(pattern: re.Pattern[str], steps: Sequence[str]) -> list[tuple[str, ...]]:
-    return [found.groups() for step in steps if (found := pattern.match(step))]
-
-
 def _short_of(job: Job, at: Allocation, taken_back: dict[Allocation, StepReason]) -> StepReason | None:
-    """Why the cluster has no room for `at`, as the decision took back `taken_back`; None: nothing says so."""
+    """Why `at` does not fit on the cluster, given that the decision took back `taken_back`; None: unknown."""
     if at in taken_back:
         return taken_back[at]
     total = job.spec.resources.total
@@ -143,7 +138,7 @@ def _short_of(job: Job, at: Allocation, taken_back: dict[Allocation, StepReason]
 def _judged(
     view: JobPolicyView, at: Allocation, chosen: Allocation, short_of: StepReason | None, restart: bool
 ) -> Choice:
-    """`restart`: it was kept from being chosen by what a change would cost."""
+    """`restart`: it was not chosen because of what a change would cost."""
     cost, before = view.epoch_cost(at), view.epoch_cost(chosen)
     pace = view.speed(at) / view.speed(chosen) - 1
     cheapest = view.objective is Objective.CHEAPEST
@@ -170,7 +165,7 @@ def _judged(
 
 
 def refused_words(choices: Sequence[Choice]) -> list[str]:
-    """What was refused, a line for each reason: `no gain: 1x1 (37 % slower), 1x2 (35 % slower)`."""
+    """The refused allocations, a line for each reason: `no gain: 1x1 (37 % slower), 1x2 (35 % slower)`."""
     lines: dict[str, list[str]] = {}
     for one in choices:
         if one.verdict is not Verdict.CHOSEN:

@@ -1,4 +1,4 @@
-"""The table behind `coach estimators FILE`: what each method's predictions are worth on measured data."""
+"""The table of `coach estimators FILE`: the errors of each method's predictions on measured data."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coach.report.measurements import Measurements
 from coach.research import estimator_evaluation
 from coach.research.estimator_evaluation import CurveTask, Speeds, SpeedVerdict
 
-#: How the table is made; printed below it.
+#: How the table is computed; printed below it.
 ORIGIN = f"""\
 Speed: predicted from at most {estimator_evaluation.PROBES} measured configurations of each model and compared with all
 the others
@@ -27,7 +27,7 @@ Last epoch: predicted from the first 30 / 50 / 70 / 90 % of a run; median error 
 inside: share of measured values inside Coach's 80 % interval; the other methods give none.
 """
 DRAWS = 20
-#: What Coach set itself for the error half-way, by what a group's name contains.
+#: Coach's own goal for the error half-way, by a part of the group's name.
 HALF_WAY = {"Cifar": "<= 40 %", "LeNet": "<= 20 %"}
 
 
@@ -35,7 +35,7 @@ HALF_WAY = {"Cifar": "<= 40 %", "LeNet": "<= 20 %"}
 class EstimatorRow:
     """One line: a measure on one subject for each method, shares (0.1 = 10 %); None where a method has no answer.
 
-    `target` is what Coach set itself for the mean over models or runs, if anything.
+    `target` is Coach's own goal for the mean over models or runs, if any.
     """
 
     section: str
@@ -99,7 +99,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
 
 
 def curve_rows(tasks: Mapping[str, Sequence[CurveTask]]) -> Iterator[EstimatorRow]:
-    """Errors of the last epoch by group and moment; how often there was no solution, and truths inside, over all."""
+    """Errors of the last epoch by group and moment; over all, how often there was no solution, and values inside."""
     for group, found in tasks.items():
         verdicts = {
             (method, share): [estimator_evaluation.judge_curve(task, share, method) for task in found]

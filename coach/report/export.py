@@ -1,4 +1,4 @@
-"""CSV files of jobs: what the thesis's own evaluation was made from, and a row a job."""
+"""CSV files of jobs: the columns of the thesis's evaluation, and a row a job."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def as_csv(columns: Sequence[str], rows: Iterable[dict[str, Any]]) -> str:
 
 
 def write(path: Path, content: bytes) -> Path:
-    """Write a file so that a reader finds the old one or the new one, never a part."""
+    """Write a file atomically: a reader finds the old or the new one, never a part."""
     part = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
         part.write_bytes(content)

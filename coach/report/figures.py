@@ -1,7 +1,7 @@
 """Figures of a job: its learning curve, its allocation, its money, and the fitted speed with the path through it.
 
-Each `draw_...` draws on axes it is given. Colours are those of Okabe and Ito, which colour-blind people tell apart,
-and every series also has a marker or a line style of its own.
+Each `draw_...` draws on given axes. Colours are those of Okabe and Ito, which colour-blind people can distinguish, and
+every series also has a marker or a line style of its own.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ STYLE: dict[str, Any] = {
     "svg.hashsalt": "coach",
     "svg.fonttype": "none",
 }
-#: From so many seconds on, the time axis is in minutes; then hours.
+#: From these seconds on, the time axis is in minutes; then hours.
 MINUTES, HOURS = 180.0, 3 * 3600.0
-#: Widest surface that is drawn, in workers and in servers.
+#: Largest surface that is drawn, in workers and in servers.
 MAX_CELLS = 32
 #: Cells up to which a surface has its numbers written in.
 MAX_NUMBERS = 24
@@ -57,7 +57,7 @@ MAX_NUMBERS = 24
 LOG_BELOW = 0.2
 #: How much longer than expected the predicted curve is drawn, where its upper bound is further away.
 LONGEST_BAND = 4.0
-#: How an allocation that was refused is marked, and what the number written there is: each reason has its own shape.
+#: The marker of a refused allocation and the meaning of the number at it: each reason has its own shape.
 REFUSED: dict[Verdict, tuple[str, str]] = {
     Verdict.NO_GAIN: ("v", "refused: no gain (speed against the chosen)"),
     Verdict.TOO_DEAR: ("X", "refused: too dear (cost of an epoch)"),
@@ -65,7 +65,7 @@ REFUSED: dict[Verdict, tuple[str, str]] = {
     Verdict.NO_ROOM: ("s", "refused: no room (speed against the chosen)"),
     Verdict.NOT_REACHED: ("d", "not reached (speed against the chosen)"),
 }
-#: The same for a job that is to be cheap.
+#: The same for a job whose objective is the lowest cost.
 REFUSED_BY_COST = REFUSED | {
     Verdict.NO_GAIN: ("v", "refused: no gain (cost of an epoch)"),
     Verdict.NOT_REACHED: ("d", "not reached (cost of an epoch)"),
@@ -74,7 +74,7 @@ REFUSED_BY_COST = REFUSED | {
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A job with what its records say of its time, its money and its last decision. `now` in seconds since 1970."""
+    """A job with its attempts, its money and its last decision from its records. `now` in seconds since 1970."""
 
     job: Job
     attempts: Sequence[Attempt]
@@ -171,7 +171,7 @@ def draw_curve(axes: Sequence[Axes], story: Story) -> None:
             _logarithmic(ax, lowest, y.max())
         ax.set_ylabel(metric + (" (share right)" if metric == "accuracy" else " (mean, test split)"))
         ax.margins(y=0.08)
-        # Where the predicted band goes no corner is free for certain.
+        # With the predicted band no corner is certain to be free.
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
     axes[0].set_title("Learning curve")
     axes[-1].set_xlabel("passes over the data")
@@ -190,7 +190,7 @@ def _target(ax: Axes, job: Job) -> None:
     ax.axhline(job.target, color=RED, linestyle="--", linewidth=1.2, label=f"target {job.target:g}")
     if job.convergence is None or not job.full_epochs:
         return
-    # A job that has not reached its target is drawn as far as it is predicted to take, its bad luck included.
+    # A job that has not reached its target is drawn up to the upper bound of its predicted end.
     last = None if job.state is State.SUCCEEDED else job.last_x()
     end = (
         job.epochs_trained
@@ -256,7 +256,7 @@ def draw_allocation(axes: Sequence[Axes], story: Story) -> None:
 
 
 def draw_money(axes: Sequence[Axes], story: Story) -> None:
-    """What was spent, what was reserved beside it, and the budget."""
+    """Money spent, reserved in addition, and the budget."""
     ax = axes[0]
     job = story.job
     unit, scale = time_unit(story.now - story.start)
@@ -272,7 +272,7 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     ax.step(at, spent, where="post", color=BLUE, linewidth=1.8, label="spent")
     budget = None if job.ledger.budget is None else job.ledger.budget / 1e9
     top = float((spent + reserved).max())
-    # A budget far above all that ever was at stake would press everything else against the axis.
+    # A budget far above all that was spent or reserved would press everything else against the axis.
     if budget is not None and budget <= 3 * top:
         ax.axhline(
             budget,

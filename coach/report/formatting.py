@@ -1,4 +1,4 @@
-"""Quantities as people read them. One place, so that a table, a line and a figure say the same thing the same way."""
+"""Quantities as text, in one place, so that tables, lines and figures have the same formats."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from datetime import datetime
 from coach.core.estimation.interval import Interval
 from coach.core.money import Money, to_amount
 
-#: What stands where nothing is known (yet). "Not measured" is not zero.
+#: The text of an unknown value. "Not measured" is not zero.
 UNKNOWN = "-"
 
 
@@ -45,7 +45,7 @@ def amount(value: float | None) -> str:
 
 
 def rest(value: float | None) -> str:
-    """What is left of a budget, in currency units: with digits enough to see that something was spent."""
+    """The rest of a budget, in currency units: with enough digits to show that something was spent."""
     if value is None:
         return UNKNOWN
     return number(value, 5)
@@ -64,7 +64,7 @@ def spent_of(spent: Money, budget: Money | None, currency: str) -> str:
 
 
 def plain_amount(value: float) -> str:
-    """A budget, as people write it: 5.00, 0.05, 0.0004."""
+    """A budget without trailing zeros beyond cents: 5.00, 0.05, 0.0004."""
     return f"{value:.2f}" if value == round(value, 2) else f"{value:.9f}".rstrip("0")
 
 

@@ -1,4 +1,4 @@
-"""What happened to the jobs, one line a record that a person wants to know of; the same live and from the journal."""
+"""The events of jobs as text: one line for each record of interest to people, the same live and from the journal."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
@@ -17,13 +18,13 @@ from coach.core.money import Charge
 from coach.report import formatting
 from coach.report.accounting import replay
 
-#: Reasons whose entering says nothing that another line does not say better.
+#: Reasons without a line of their own: another line says more.
 _SAID_ELSEWHERE = frozenset({Reason.SUBMITTED, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH})
 
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """Something that happened to `job` at `at` (seconds since 1970). `important` lines also stand in a short log."""
+    """An event of `job` at `at` (seconds since 1970). `important` lines are also in a short log."""
 
     at: float
     job: str
@@ -32,7 +33,7 @@ class Line:
 
 
 class EventFormatter:
-    """Puts records into words. `jobs()` gives them as they stand after the record (live: after its whole event)."""
+    """Formats records as text. `jobs()` gives the jobs after the record (live: after its whole event)."""
 
     def __init__(self, jobs: Callable[[], Mapping[str, Job]]) -> None:
         self._jobs = jobs
@@ -40,14 +41,14 @@ class EventFormatter:
         self._stopped: set[str] = set()
 
     def happened(self, event: Any, actions: Iterable[Any]) -> list[Line]:
-        """The lines of an event and of what followed from it."""
+        """The lines of an event and of its actions."""
         if isinstance(event, ev.HandlerStarted):
             # Jobs stay interrupted that were; those that go on say so next.
             self._stopped.update(self._jobs())
         return [line for record in (event, *actions) if (line := self.tell(record))]
 
     def tell(self, record: Any) -> Line | None:
-        """The line for one record, or None where there is nothing to tell."""
+        """The line for one record, or None where there is nothing to report."""
         job = self._jobs().get(record.job)
         teller = _TELLERS.get(type(record))
         if job is None or teller is None:
@@ -85,7 +86,7 @@ class EventFormatter:
         last = self._last.get(job.name)
         self._last[job.name] = record.kind, record.allocation
         if record.kind is EpochKind.PROBE:
-            return f"probe {record.allocation}: {_after_colon(record.why)}"
+            return f"probe {record.allocation}: {_probe_words(record.why)}"
         if last == (record.kind, record.allocation):
             return None
         before = last[1] if last else None
@@ -177,8 +178,12 @@ def _currency(job: Job) -> str:
     return job.spec.price_book.currency
 
 
-def _after_colon(why: tuple[str, ...]) -> str:
-    return why[0].partition(": ")[2] or why[0] if why else "measures its speed"
+def _probe_words(why: tuple[DecisionStep, ...]) -> str:
+    if not why:
+        return "measures its speed"
+    if why[0].kind is StepKind.TEXT:
+        return why[0].reason.partition(": ")[2] or why[0].reason
+    return why[0].detail
 
 
 def _epoch_speed(job: Job, allocation: Allocation) -> float:

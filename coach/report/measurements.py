@@ -1,4 +1,4 @@
-"""Measurements made elsewhere, read from files: what `coach estimators` judges the estimators by.
+"""Measurements made elsewhere, read from files: `coach estimators` evaluates the estimators on them.
 
 A CSV of measured speeds (columns model, servers, workers, worker_speed), a CSV of learning curves (columns metric,
 values), or run logs of the thesis's handler.
@@ -24,9 +24,9 @@ from coach.research.estimator_evaluation import CurveTask, Speeds
 CURVE_COLUMNS = {"metric", "values"}
 #: A metric of such a name is an accuracy, any other a loss.
 ACCURACY = re.compile(r"acc|top.?\d", re.IGNORECASE)
-#: Fewer configurations leave nothing to predict.
+#: Minimum of configurations: fewer leave nothing to predict.
 MIN_CONFIGURATIONS = estimator_evaluation.PROBES // 2 + 1
-#: Full epochs of a run, at least.
+#: Minimum of full epochs of a run.
 MIN_EPOCHS = 4
 
 
@@ -52,22 +52,22 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Measurements:
-    """What was read: speeds by model, runs cut from learning curves by metric, runs of the thesis's handler."""
+    """The measurements: speeds by model, runs cut from learning curves by metric, runs of the thesis's handler."""
 
     speeds: dict[str, Speeds]
     curves: dict[str, list[CurveTask]]
     runs: tuple[Run, ...]
-    #: What was not taken, and why: a sentence each.
+    #: What was left out, and why: a sentence each.
     left_out: tuple[str, ...]
 
     @property
     def tasks(self) -> dict[str, list[CurveTask]]:
-        """All runs whose last epoch can be predicted, by what they are."""
+        """All runs whose last epoch can be predicted, by group."""
         return self.curves | run_tasks(self.runs)
 
 
 def read_measurements(path: Path | str) -> Measurements:
-    """What is in one file or folder. Raises UserError where nothing in it can be read as speeds or curves."""
+    """The measurements in a file or folder. Raises UserError where nothing in it can be read as speeds or curves."""
     source = Path(path)
     files = sorted(p for p in source.rglob("*") if p.is_file()) if source.is_dir() else [source]
     speed_lines: list[CsvRow] = []
@@ -244,5 +244,5 @@ def _target(curves: Sequence[Sequence[float]]) -> float:
 
 
 def _shape(run: Run) -> tuple[tuple[float, ...], ...]:
-    """What makes two runs the same: the same losses, whatever worker's came first."""
+    """A key that is equal for equal runs: the same losses, in any order of the workers."""
     return tuple(tuple(sorted(epoch.losses)) for epoch in run.real)

@@ -1,4 +1,4 @@
-"""The fitted models of a job in words and rows: what is known of its speed, its cost and its learning curve."""
+"""The fitted models of a job as text and rows: its speed, its cost and its learning curve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from coach.core.lifecycle import forecast
 from coach.report import formatting
 from coach.report.status import EpochRow
 
-#: Allocations that a table of predictions shows at most; beyond, only what was measured and the best.
+#: Allocations that a table of predictions shows at most; beyond, only the measured ones and the fastest.
 MAX_ROWS = 16
 
 
@@ -68,7 +68,7 @@ def speed_rows(job: Job) -> list[SpeedRow]:
 
 
 def speed_words(job: Job) -> str:
-    """Which form was fitted to what."""
+    """The fitted form and its data."""
     if job.speed is None:
         return "no speed is known yet"
     points = formatting.count(len(job.speed.points), "configuration")
@@ -76,7 +76,7 @@ def speed_words(job: Job) -> str:
 
 
 def curve_words(job: Job) -> str:
-    """Where the learning curve goes, and when it gets to the target."""
+    """Where the learning curve levels off, and when it reaches the target."""
     model = job.convergence
     if model is None:
         return "no learning curve is known yet"

@@ -1,4 +1,4 @@
-"""One figure of several jobs that shared a cluster: who held how many functions, and how far each was."""
+"""One figure of several jobs that shared a cluster: the functions each held, and its progress to its target."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def plot_together(stories: Sequence[Story], folder: Path, formats: Sequence[str]
 
 
 def together(stories: Sequence[Story]) -> Figure:
-    """Workers and servers of each job over time, one band a job, and each job's way to its target below."""
+    """Workers and servers of each job over time, one band a job, and each job's progress to its target below."""
     start = min(story.start for story in stories)
     unit, scale = time_unit(max(story.now for story in stories) - start)
     figure = Figure(figsize=(8, 2.2 + 1.2 * len(stories)), layout="constrained")

@@ -1,6 +1,6 @@
-"""What a job would take and cost, before it is started: per allocation, with intervals, and what is not known.
+"""The predicted time and cost of a job before it starts: per allocation, with intervals, and what is unknown.
 
-The estimates are those that the job would begin with, from what earlier jobs of the same model measured.
+The estimates are those that the job would begin with, from measurements of earlier jobs of the same model.
 """
 
 from __future__ import annotations
@@ -40,9 +40,9 @@ class PlanRow:
     workers: int
     servers: int
     measured: bool
-    fits: bool  #: whether the empty cluster can hold it
+    fits: bool  #: whether it fits on the empty cluster
     cost_per_hour: float
-    hours_within_budget: float | None  #: how long the whole budget pays for it; None without a budget
+    hours_within_budget: float | None  #: how long the whole budget lasts with it; None without a budget
     seconds: float | None  #: of an epoch
     seconds_low: float | None
     seconds_high: float | None
@@ -58,7 +58,7 @@ class PlanRow:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What is foreseen of a job. `unknown` says in words what is not."""
+    """The predictions for a job. `unknown`: sentences about what is unknown."""
 
     name: str
     currency: str
@@ -67,11 +67,11 @@ class Plan:
     epochs_low: float
     epochs: float
     epochs_high: float
-    epochs_known: bool  #: from earlier jobs; else a guess that every job begins with
+    epochs_known: bool  #: from earlier jobs; else the prior of every job
     probes: tuple[str, ...]  #: allocations that would be measured first
     known: tuple[str, ...]
     unknown: tuple[str, ...]
-    refusal: str  #: why it would end at once; "" where it would not
+    refusal: str  #: why it would end at once; "" if it would not
     rows: tuple[PlanRow, ...]
 
 

@@ -1,4 +1,4 @@
-"""Rows of many jobs that are asked for often."""
+"""Cached rows of many jobs."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from coach.report.status import JobRow, job_row
 
 
 class Rows:
-    """Rows of jobs, made anew only after something happened: an ETA takes milliseconds that training could use."""
+    """Rows of jobs, made anew only after an event: an ETA takes milliseconds that training could use."""
 
     def __init__(self) -> None:
         self._made: dict[str, tuple[Any, float, JobRow]] = {}
 
     def row(self, job: Job, now: float) -> JobRow:
-        """The row at `now`; while nothing happens, only the ETA goes down."""
+        """The row at `now`; between events only the ETA changes."""
         fitted = id(job.surface), id(job.curve)
         token = job.running.token if job.running else ""
         seen = (

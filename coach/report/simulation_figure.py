@@ -1,4 +1,4 @@
-"""The figure of a simulation: when jobs end under each policy, and how full the cluster is meanwhile."""
+"""The figure of a simulation: when jobs end under each policy, and how much of the cluster they hold."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def plot_simulated(results: Mapping[str, Sequence[Result]], path: Path) -> Path:
 
 
 def simulated(results: Mapping[str, Sequence[Result]]) -> Figure:
-    """Left: the share of all jobs that took at most so long. Right: cores held over time, in the first run of each."""
+    """Left: the distribution of completion times. Right: cores held over time, in the first run of each policy."""
     longest = max((float(run.completion[~np.isnan(run.completion)].max(initial=0.0))
                    for runs in results.values() for run in runs), default=0.0)  # fmt: skip
     end = max((run.ended for runs in results.values() for run in runs), default=0.0)

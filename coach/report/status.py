@@ -1,4 +1,4 @@
-"""What every table, JSON and CSV says of a job and of its epochs: one row each, the same names everywhere."""
+"""The rows of jobs and epochs in every table, JSON and CSV, with the same names everywhere."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
 from coach.report.formatting import count, iso
 
-#: Said of a job that lives, although no handler has its journal.
+#: The reason of a job that has not ended while no handler has its journal.
 ORPHAN = "its handler ended without stopping it"
 
 
 @dataclass(frozen=True, slots=True)
 class JobRow:
-    """A job as it stands. Seconds, currency units and ISO 8601 local times; None: not known, or no such thing."""
+    """The state of a job. Seconds, currency units and ISO 8601 local times; None: unknown, or not applicable."""
 
     name: str
     state: str
@@ -37,7 +37,7 @@ class JobRow:
     epochs_in_a_row: int  #: ... of how many
     best_loss: float | None
     best_accuracy: float | None
-    workers: int | None  #: what it holds; of a job that holds nothing, the last epoch's
+    workers: int | None  #: the allocation it holds; of a job that holds nothing, the last epoch's
     servers: int | None
     spent: float
     reserved: float
@@ -58,9 +58,9 @@ class JobRow:
 
 @dataclass(frozen=True, slots=True)
 class EpochRow:
-    """An epoch that counted; first come the thesis's columns.
+    """An epoch that counted; the thesis's columns come first.
 
-    `outside_seconds` is all that was not training or evaluation, since the epoch before.
+    `outside_seconds` is all time since the previous epoch that was not training or evaluation.
     """
 
     job: str
@@ -92,7 +92,7 @@ EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
 
 
 def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
-    """The row of `job` at `now`. `orphan`: it lives, but no handler has its journal."""
+    """The row of `job` at `now`. `orphan`: it has not ended, but no handler has its journal."""
     left_alone = orphan and not job.ended and job.reason not in RESUMABLE
     last = job.last_evaluated
     at = shown_allocation(job)
@@ -135,7 +135,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
 
 
 def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[EpochRow]:
-    """The rows of the epochs of `job`. `pauses` (from, to) are not time outside training: nothing was meant to run."""
+    """The rows of the epochs of `job`. `pauses` (from, to) do not count as time outside training."""
     rows = []
     before: Epoch | None = None
     for epoch in job.epochs:
@@ -174,17 +174,17 @@ def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[Epo
 
 
 def shown_allocation(job: Job) -> Allocation | None:
-    """What the running epoch has, else what the last one had."""
+    """The running epoch's allocation, else the last one's."""
     if job.running:
         return job.running.allocation
     return job.epochs[-1].allocation if job.epochs else None
 
 
 def eta(job: Job, now: float) -> Interval | None:
-    """Seconds from `now` until the job is done; None where no curve says so yet, or it sees no way to the target.
+    """Seconds from `now` until the job is done; None without a curve, or if it never reaches the target.
 
-    Remaining epochs times predicted seconds an epoch, of which the running one has done its part. The two are taken
-    as independent: their relative spreads add in quadrature.
+    Remaining epochs times predicted seconds an epoch, minus the running one's elapsed part. The two are assumed to be
+    independent: their relative spreads add in quadrature.
     """
     if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
         return None

@@ -1,4 +1,4 @@
-"""Why a job waits, or has the allocation it has: what was decided, in words and with the numbers of now."""
+"""Why a job waits, or has its allocation: the last decision as text, with present numbers."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def why(
 ) -> list[str]:
     """Lines about `job`, one of `jobs`, on a cluster of `nodes`; the most important first.
 
-    `orphan`: it lives, but no handler has its journal.
+    `orphan`: it has not ended, but no handler has its journal.
     """
     if orphan and job.reason not in RESUMABLE:
         state = f"{job.name} is Waiting: {ORPHAN}, after {formatting.count(len(job.epochs), 'epoch')}"
@@ -44,7 +44,7 @@ def why(
         lines += _next_command(job)
     if job.reasons and job.pods:
         lines.append(f"Decided for {_what(job)}:")
-        lines += [f"  {step}" for step in job.reasons]
+        lines += [f"  {step.text(job.name)}" for step in job.reasons]
     lines += _alternatives(job)
     lines += _known(job, now)
     lines.append(_money(job))
@@ -75,7 +75,7 @@ def _from(job: Job) -> str:
 
 
 def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator[str]:
-    """Who is before it, and who has the room."""
+    """The jobs before it, and the jobs that hold the capacity."""
     waiting = sorted((one for one in jobs.values() if not one.ended and not one.pods), key=queue_key)
     before = [one.name for one in waiting if queue_key(one) < queue_key(job) and not one.suspend]
     yield f"{formatting.count(len(before), 'job')} before it in the queue{_named(before)}"
@@ -93,7 +93,7 @@ def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator
             f"{node.capacity.memory:.1f} GiB free{'; ' + by if by else ''}"
         )
     smallest = job.spec.resources.total(job.minimum)
-    yield f"its smallest gang, {job.minimum}, asks for {smallest.cpu:g} cores and {smallest.memory:.1f} GiB"
+    yield f"its smallest gang, {job.minimum}, requests {smallest.cpu:g} cores and {smallest.memory:.1f} GiB"
 
 
 def _named(names: Sequence[str]) -> str:
@@ -104,9 +104,9 @@ def _named(names: Sequence[str]) -> str:
 
 
 def _alternatives(job: Job) -> Iterator[str]:
-    """What an epoch would take and cost with another allocation than it has, and why it has not that one.
+    """The predicted time and cost of an epoch with other allocations, and why the job does not have them.
 
-    Of many only those one step away.
+    Of many allocations only those one step away.
     """
     at = shown_allocation(job) or job.desired
     seconds = forecast.predicted_seconds(job, at, 1.0) if at else None
@@ -120,7 +120,7 @@ def _alternatives(job: Job) -> Iterator[str]:
     for one in others:
         time = forecast.predicted_seconds(job, one.allocation, 1.0)
         assert time is not None
-        # A probe is chosen for what it tells, so nothing was refused for it.
+        # A probe is chosen for its measurement, so nothing was refused for it.
         refusal = "" if job.kind is EpochKind.PROBE else f"; {one.refusal}"
         lines.append(
             f"  {one.allocation}: {formatting.duration_interval(time)}, {one.faster}, "

@@ -209,8 +209,8 @@ def _text(outcome: Outcome) -> str:
         scenario.notes.strip(),
         "",
     ]
-    told = {target.measure for target in scenario.targets}
-    others = {measure: values for measure, values in outcome.results.items() if measure not in told}
+    published = {target.measure for target in scenario.targets}
+    others = {measure: values for measure, values in outcome.results.items() if measure not in published}
     if others:
         lines += [
             "## Without a number in the paper",

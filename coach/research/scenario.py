@@ -87,9 +87,7 @@ def load(name: str) -> Scenario:
     elif file := _files().get(name):
         text = file.read_text()
     else:
-        raise UserError(
-            f"there is no experiment {name!r}; right would be one of {', '.join(names())}, or a file"
-        )
+        raise UserError(f"there is no experiment {name!r}; name one of {', '.join(names())}, or a file")
     try:
         return Scenario.model_validate(yaml.safe_load(text))
     except (ValidationError, yaml.YAMLError) as error:

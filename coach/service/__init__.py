@@ -1,1 +1,1 @@
-"""Coach as a service: the handler behind a local HTTP API, and those who call it."""
+"""Coach as a service: the handler behind a local HTTP API, and its clients."""

@@ -18,12 +18,12 @@ from coach.service.service import Service
 
 
 def make_app(service: Service, token: str, *, longest_wait: float = LONGEST_WAIT) -> FastAPI:
-    """The API of a service; `token` is what callers must show, `longest_wait` bounds their waiting (seconds)."""
+    """The API of a service; callers need `token`; `longest_wait` bounds how long a request may wait (seconds)."""
     metrics = Metrics(service)
     app = FastAPI(
         title="Coach",
         version=metadata.version("coach-trainer"),
-        description="Train to a target within a budget. Everything but /health and /openapi.json wants the token.",
+        description="Train to a target within a budget. Everything but /health and /openapi.json needs the token.",
         docs_url=None,
         redoc_url=None,
         generate_unique_id_function=lambda route: route.name,
@@ -42,7 +42,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = LONGEST_WAIT
 
 
 def _correct(paths: dict[str, Any]) -> None:
-    """Put right in the document what FastAPI takes from the application, or from the page's own type."""
-    paths["/health"]["get"].pop("security")  # it is open to everybody
+    """Correct what FastAPI's document takes from the application, or from a route's own response type."""
+    paths["/health"]["get"].pop("security")  # it needs no token
     unknown = paths["/metrics"]["get"]["responses"]["401"]["content"]
     unknown["application/json"] = unknown.pop("text/plain")  # errors are JSON everywhere

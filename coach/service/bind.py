@@ -1,4 +1,4 @@
-"""Where the service listens, and who may reach it there."""
+"""The address at which the service listens, and who can reach it."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ import uvicorn
 
 from coach.core.errors import UserError
 
-#: Connections that wait to be taken.
+#: Connections that wait to be accepted.
 BACKLOG = 2048
 
 
 class Http(uvicorn.Server):
-    """Leaves signals to us."""
+    """Uvicorn without signal handlers: `coach serve` has its own."""
 
     @contextlib.contextmanager
     def capture_signals(self):  # type: ignore[no-untyped-def]
-        """Take none."""
+        """Install no handlers."""
         yield
 
 
 def refuse_strangers(host: str, token: Path | None) -> None:
-    """Raises UserError where others than this machine's users could come without a token chosen for them."""
+    """Raises UserError where other machines could reach the service without a token chosen for them."""
     if not _is_loopback(host) and token is None:
         raise UserError(
             f"--host {host}: others than this machine's users could reach that address; give them a token "
@@ -44,7 +44,7 @@ def _is_loopback(host: str) -> bool:
 
 
 def listen(host: str, port: int) -> socket.socket:
-    """A socket that listens there; port 0 takes a free one. Raises UserError."""
+    """A listening socket; port 0 takes a free one. Raises UserError."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
@@ -65,7 +65,7 @@ def listen(host: str, port: int) -> socket.socket:
 
 
 def allow_many_files() -> None:
-    """A connection is a file, and many may call at once."""
+    """Raise the limit of open files: each connection is one, and there may be many callers."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     wanted = min(hard, 65536) if hard != resource.RLIM_INFINITY else 65536
     if soft < wanted:

@@ -1,4 +1,4 @@
-"""Calling a service from a command: plain functions over its API, errors as the rest of Coach has them."""
+"""Calling a service from a command: plain functions over its API, with Coach's errors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coach.handler.endpoint import API, Endpoint, find
 from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.diagnostics import JobFileError, Problem
 
-#: Seconds for an answer beyond what the request says it may wait.
+#: Seconds for an answer in addition to the waiting time in the request.
 TIMEOUT = 30.0
 
 
@@ -42,7 +42,7 @@ class Client:
         self._http.close()
 
     def cluster(self) -> dict[str, Any]:
-        """What it runs jobs on."""
+        """Its cluster and policy."""
         return self._ask("GET", "/cluster")
 
     def nodes(self) -> tuple[Node, ...]:
@@ -65,7 +65,7 @@ class Client:
         return self._ask("GET", f"/jobs/{name}")
 
     def wait_for(self, name: str, after: int, seconds: float) -> dict[str, Any]:
-        """One job once something happened to it after `after`, or after `seconds`."""
+        """One job, once it has a record later than `after`, or after `seconds`."""
         return self._ask("GET", f"/jobs/{name}", params={"after": after, "wait": seconds}, wait=seconds)
 
     def records(self, names: Sequence[str], after: int, seconds: float) -> dict[str, Any]:
@@ -79,7 +79,7 @@ class Client:
         return self._ask("POST", f"/jobs/{name}/cancel")
 
     def resume(self, name: str, add_budget: float) -> dict[str, Any]:
-        """Go on with a job."""
+        """Resume a job."""
         return self._ask("POST", f"/jobs/{name}/resume", json={"add_budget": add_budget})
 
     def suspend(self, name: str, *, now: bool) -> dict[str, Any]:

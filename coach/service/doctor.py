@@ -1,4 +1,4 @@
-"""What `coach doctor` looks at: whether this machine can run jobs, and for everything amiss the next step."""
+"""The checks of `coach doctor`: whether this machine can run jobs, and for each problem the next step."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from coach.service.optional_feature import OptionalFeature
 
 #: An address of the functions' range, behind the last that a function gets.
 UNUSED_ADDRESS = "127.100.255.254"
-#: Bytes free below which a disk is taken for full, and below which it is worth a word.
+#: Free bytes below which a disk counts as full, and below which the check warns.
 DISK_FULL, DISK_LOW = 100 << 20, 1 << 30
-#: GiB that a small gang of MXNet processes takes.
+#: GiB that a small gang of MXNet processes needs.
 MEMORY_LOW = 1.0
 #: Files that may be open at once, below which a thousand callers are too many.
 FILES_LOW = 2048
@@ -50,7 +50,7 @@ print(f"Python {sys.version.split()[0]}, MXNet {mxnet.__version__}, numpy {numpy
 
 
 class Status(StrEnum):
-    """How a check came out."""
+    """The result of a check."""
 
     OK = "ok"
     WARNING = "warning"
@@ -59,7 +59,7 @@ class Status(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One thing looked at: what was found, and what to do where that is not well."""
+    """One check: what was found, and the next step if there is a problem."""
 
     name: str
     status: Status
@@ -138,7 +138,7 @@ def _journals(home: StateDirectory) -> Iterator[Check]:
         seconds = formatting.duration(time.monotonic() - began)
         found = f"{formatting.count(len(jobs), 'job')}, {formatting.count(epochs, 'epoch')}, read in {seconds}; {now}"
         left = [name for name, job in jobs.items() if not held and not job.ended]
-        step = f"waiting for somebody to go on: coach resume {left[0]}, or coach serve" if left else ""
+        step = f"unfinished jobs wait; resume them: coach resume {left[0]}, or coach serve" if left else ""
         yield Check(path.name, Status.OK, found, step)
 
 
@@ -184,7 +184,7 @@ def _machine() -> Iterator[Check]:
 
 
 def _addresses() -> Iterator[Check]:
-    """The functions' addresses: a block of 127/8, port 8080. One is tried that no function has, of any other run."""
+    """The functions' addresses: a block of 127/8, port 8080. The check tries one that no function of any run has."""
     with socket.socket() as probe:
         try:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -263,5 +263,5 @@ def _runs(name: str, command: list[str], step: str) -> Check:
 
 
 def _existing(path: Path) -> Path:
-    """The folder, or the one above it in which it would be made."""
+    """The folder, or the nearest existing one above it."""
     return next(folder for folder in (path, *path.parents) if os.path.lexists(folder))

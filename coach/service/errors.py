@@ -23,9 +23,9 @@ _STATUS: dict[type[CoachError], int] = {NoSuchJobError: 404, NotNowError: 409, S
 _MEANT = {
     401: "No token, or another one.",
     404: "No job of that name.",
-    409: "Not as the job stands now.",
+    409: "Not possible in the job's present state.",
     413: "The body is too large.",
-    422: "The request, or a job file in it, has mistakes; every one of them is told.",
+    422: "The request, or a job file in it, has mistakes; all of them are listed.",
     503: "The service is stopping.",
 }
 
@@ -66,7 +66,7 @@ def answer_errors(app: FastAPI) -> None:
     @app.exception_handler(HTTPException)
     async def refused(request: Request, error: Exception) -> Response:
         assert isinstance(error, HTTPException)
-        if error.status_code == 400:  # what FastAPI says of a body in another encoding, or nested too deep
+        if error.status_code == 400:  # FastAPI's message about a body in another encoding, or nested too deep
             return _error(422, "the body is no JSON that can be read")
         words = {404: "no such page; see /openapi.json", 405: "another method is meant; see /openapi.json"}
         said = words.get(error.status_code, error.detail)

@@ -1,4 +1,4 @@
-"""The logs of a job's functions, as their hosts write them: JSON lines, a file a function, bounded in size."""
+"""The logs of a job's functions, as their hosts write them: JSON lines, one file a function, bounded in size."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_AT_ONCE = 256 << 10
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """A line of a log; `at` as it was written (ISO 8601, UTC)."""
+    """A line of a log; `at` is ISO 8601, UTC."""
 
     function: str
     at: str
@@ -29,9 +29,9 @@ def log_files(folder: Path) -> dict[str, Path]:
 
 
 def read(file: Path, after: int = 0, most: int = MAX_AT_ONCE) -> tuple[bytes, int]:
-    """Whole lines from byte `after` on, at most about `most` bytes; and where to go on.
+    """Whole lines from byte `after` on, at most about `most` bytes; and the offset of the next call.
 
-    A file that is shorter than that was begun anew: it is read from its start.
+    A file shorter than `after` was started anew: it is read from its start.
     """
     try:
         with file.open("rb") as log:
@@ -48,7 +48,7 @@ def read(file: Path, after: int = 0, most: int = MAX_AT_ONCE) -> tuple[bytes, in
 
 
 def entries(function: str, lines: bytes) -> Iterator[Entry]:
-    """What stands in lines of a log. A line that is no entry is a message of itself."""
+    """The entries of lines of a log. A line that is no entry becomes a message."""
     for line in lines.decode(errors="replace").splitlines():
         found: Any = None
         with contextlib.suppress(ValueError):
@@ -60,7 +60,7 @@ def entries(function: str, lines: bytes) -> Iterator[Entry]:
 
 
 def past_entries(folder: Path) -> tuple[list[Entry], dict[str, int]]:
-    """All that is kept of a job's logs, in the order of their times; and where each file goes on."""
+    """All that is kept of a job's logs, in order of time; and the offset of each file's next call."""
     found: list[Entry] = []
     ends: dict[str, int] = {}
     for function, file in log_files(folder).items():

@@ -1,4 +1,4 @@
-"""What the journal says of a job, taken in record by record as it grows: each is read once, whoever asks how often."""
+"""A job's history from the journal, updated as the journal grows: each record is read once for all requests."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.report.accounting import Accounts, LedgerRow, Pauses, take_in
 from coach.report.history import EventFormatter, Line
 
-#: Jobs whose stories are kept; that of another one is read from its beginning.
+#: Jobs whose stories are cached; that of another one is read from its beginning.
 MAX_STORIES = 32
-#: Lines told at once.
+#: Lines of one answer, at most.
 MAX_LINES = 1000
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
-    """Lines with the numbers of their records, and where to go on."""
+class EventLines:
+    """Lines with the numbers of their records, and the number after which to go on."""
 
     lines: list[tuple[int, Line]]
     seq: int
@@ -29,7 +29,7 @@ class Told:
 
 @dataclass(frozen=True, slots=True)
 class Books:
-    """A job's ledger, when it stood still, and the last record of it."""
+    """A job's ledger, its pauses, and the number of its last record."""
 
     ledger: list[LedgerRow]
     pauses: list[tuple[float, float]]
@@ -63,24 +63,24 @@ class _Story:
 
 
 class Stories:
-    """The stories of the jobs that were asked about last. Reads the journal: call it in a thread."""
+    """The stories of the jobs that were requested last. Reads the journal: call it in a thread."""
 
     def __init__(self, home: StateDirectory) -> None:
         self._home = home
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Story] = OrderedDict()
 
-    def told(self, past: StoredJob, after: int) -> Told:
-        """What happened to a job later than record `after`, in words: the first MAX_LINES of it."""
+    def events(self, past: StoredJob, after: int) -> EventLines:
+        """The lines about a job later than record `after`, at most MAX_LINES."""
         with self._lock:
             story = self._up_to_now(past)
             first = bisect_right(story.lines, after, key=lambda line: line[0])
             lines = story.lines[first : first + MAX_LINES]
             whole = first + len(lines) == len(story.lines)
-            return Told(lines, max(story.seq, after) if whole else lines[-1][0])
+            return EventLines(lines, max(story.seq, after) if whole else lines[-1][0])
 
     def books(self, past: StoredJob) -> Books:
-        """What a job's attempts cost, and when it stood still."""
+        """The cost of a job's attempts, and its pauses."""
         with self._lock:
             story = self._up_to_now(past)
             return Books(story.accounts.rows(), list(story.pauses.found), story.seq)

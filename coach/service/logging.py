@@ -12,7 +12,7 @@ from coach.report.formatting import iso
 
 
 class LogFormat(StrEnum):
-    """How a log line looks."""
+    """The format of a log line."""
 
     TEXT = "text"
     JSON = "json"
@@ -22,7 +22,7 @@ class JsonFormatter(logging.Formatter):
     """`{"time": ..., "level": ..., "logger": ..., "message": ..., "job": ...}`; `error` has a traceback."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """One line, whatever is in it."""
+        """One line, without line breaks inside."""
         entry = {
             "time": iso(record.created),
             "level": record.levelname.lower(),
@@ -44,21 +44,21 @@ class TextFormatter(logging.Formatter):
         super().__init__("%(asctime)s %(levelname)-7s %(prefix)s%(message)s", "%H:%M:%S")
 
     def format(self, record: logging.LogRecord) -> str:
-        """With the job's name, where there is one."""
+        """Adds the job's name, if there is one."""
         job = getattr(record, "job", "")
         record.prefix = f"{job}: " if job else ""
         return super().format(record)
 
 
 def begin_logging(chosen: LogFormat, *, debug: bool = False) -> logging.Handler:
-    """Write all logs of this process to stderr; the handler that does."""
+    """Write all logs of this process to stderr; returns the log handler."""
     handler = logging.StreamHandler(sys.stderr)
     handler.setFormatter(JsonFormatter() if chosen is LogFormat.JSON else TextFormatter())
     root = logging.getLogger()
     root.handlers[:] = [handler]
     root.setLevel(logging.DEBUG if debug else logging.INFO)
     logging.getLogger("uvicorn").setLevel(logging.WARNING)
-    # These tell every request that Coach itself makes: twice a second for each function.
+    # These log every request that Coach itself makes: two a second for each function.
     for chatty in ("httpx", "httpcore", "asyncio"):
         logging.getLogger(chatty).setLevel(logging.WARNING)
     return handler

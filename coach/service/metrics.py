@@ -1,4 +1,4 @@
-"""Numbers for Prometheus: the jobs as they stand, read when they are asked for, and what was answered over HTTP."""
+"""Metrics for Prometheus: the jobs' present state, read at each scrape, and the HTTP answers."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 6
 
 
 class Metrics:
-    """The page at /metrics. Live jobs have series of their own; those that have ended only count."""
+    """The page at /metrics. Live jobs have series of their own; ended ones are only counted."""
 
     content_type = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -43,7 +43,7 @@ class Metrics:
         )
 
     def answered(self, method: str, route: str, status: int, seconds: float) -> None:
-        """Count an answer. Methods are HTTP's own, so that nobody can make series at will."""
+        """Count an answer. Only HTTP's own methods are labels, so that callers cannot create series at will."""
         known = method if method in ("GET", "POST", "HEAD", "PUT", "PATCH", "DELETE", "OPTIONS") else "other"
         self._requests.labels(known, route, str(status)).observe(seconds)
 

@@ -1,4 +1,4 @@
-"""What every request passes before it is looked at: its token, its size; and what is noted of it afterwards."""
+"""Middleware of every request: it checks the token and the size, and logs the answer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from coach.service.schemas import MAX_BODY
 
 log = logging.getLogger("coach.http")
 
-#: Answered to everybody: that it lives, and what its API is.
+#: Paths that need no token.
 OPEN_PATHS = frozenset({"/health", "/openapi.json"})
 
 #: Called after each answer with method, route, status and seconds.
@@ -26,13 +26,13 @@ _TOO_LARGE = f"a body of more than {MAX_BODY >> 20} MiB; send fewer files at onc
 
 
 async def remember_route(request: Request) -> None:
-    """Note for the guard which route answers: a dependency of the whole application."""
+    """Record the route for the middleware: a dependency of the whole application."""
     route = request.scope.get("route")
     request.scope["coach"]["route"] = getattr(route, "path", "")
 
 
 class Guard:
-    """ASGI middleware. A stranger gets 401 before any of the body is read, a body over the limit 413."""
+    """ASGI middleware. Without the token a request gets 401 before its body is read; a body over the limit gets 413."""
 
     def __init__(self, app: ASGIApp, *, token: str, note: Note) -> None:
         self._app = app
@@ -83,13 +83,13 @@ class Guard:
             log.log(level, "%s %s %d %.1f ms", scope["method"], _shown(scope), status, seconds * 1000)
 
     def _knows(self, header: bytes) -> bool:
-        """Whether this is our token, found out in the same time for every wrong one."""
+        """Whether this is our token, in constant time."""
         kind, _, shown = header.partition(b" ")
         return kind.lower() == b"bearer" and secrets.compare_digest(shown.strip(), self._token)
 
 
 def _shown(scope: Scope) -> str:
-    """The path as it may stand in a log: nobody's line breaks, and no query."""
+    """The path for a log: without line breaks and without the query."""
     path = scope["path"][:200]
     return path if path.isprintable() else ascii(path)
 

@@ -1,10 +1,10 @@
-"""Parts of Coach that not everybody needs."""
+"""Optional parts of Coach."""
 
 from enum import StrEnum
 
 
 class OptionalFeature(StrEnum):
-    """What only some need."""
+    """The optional parts."""
 
     GO = "go"
     KUBERNETES = "kubernetes"

@@ -1,7 +1,7 @@
 """A session whose jobs run in a service: `coach run` shows them as if they ran in its own process.
 
-The service sends the journal's records; folded here they give the same jobs, so everything that shows a session shows
-this one. Signals go to the service as requests.
+The service sends the journal's records. Folded here they give the same jobs, so that all displays of a session work.
+Signals go to the service as requests.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from coach.handler.state.codec import decode
 from coach.platforms.base import Progress
 from coach.service.client import Client
 
-#: Seconds that a request waits for news. While an epoch runs its progress is asked for more often.
+#: Seconds that a request waits for new records. While an epoch runs its progress is requested more often.
 WAIT = 20.0
 WAIT_FOR_PROGRESS = 0.5
 
@@ -49,7 +49,7 @@ class Joined(Foreground):
 
     @property
     def progress(self) -> Mapping[str, Progress]:
-        """How far running epochs are."""
+        """The progress of running epochs."""
         return self._progress
 
     def now(self) -> float:
@@ -57,7 +57,7 @@ class Joined(Foreground):
         return self._offset + time.monotonic()
 
     def run(self) -> int:
-        """Until all jobs have ended or are suspended; the exit code. Raises CoachError."""
+        """Wait until all jobs have ended or are suspended; the exit code. Raises CoachError."""
         return self._run(self._main)
 
     async def _main(self) -> None:
@@ -77,7 +77,7 @@ class Joined(Foreground):
             await asyncio.gather(*self._asking, return_exceptions=True)
 
     async def _follow(self) -> None:
-        """Hear what happened next."""
+        """Wait for the next records."""
         running = any(job.running for job in self.jobs.values())
         wait = WAIT_FOR_PROGRESS if running else WAIT
         try:

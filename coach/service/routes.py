@@ -35,14 +35,14 @@ MAX_RECORDS = 1000
 DEPRECATED = "@1795478400"
 
 Name = Annotated[str, InPath(pattern=schemas.NAME, max_length=40, description="The job's name.")]
-After = Annotated[int, Query(ge=0, le=2**53, description="Only what came later than this `seq`.")]
+After = Annotated[int, Query(ge=0, le=2**53, description="Only what is later than this `seq`.")]
 Wait = Annotated[
     float,
     Query(
         ge=0,
         le=schemas.LONGEST_WAIT,
         allow_inf_nan=False,
-        description="Seconds to wait for something to happen after `after`, before an answer without it.",
+        description="Seconds to wait for a record later than `after`.",
     ),
 ]
 Names = Annotated[
@@ -56,7 +56,7 @@ _VERSION = metadata.version("coach-trainer")
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What the routes of one application answer from."""
+    """The objects that the routes of one application use."""
 
     service: Service
     metrics: Metrics
@@ -64,7 +64,7 @@ class Context:
     longest_wait: float
 
     async def wait_for_news(self, after: int, seconds: float, names: Sequence[str] | None = None) -> None:
-        """Until a record later than `after` is there, of these jobs or of any."""
+        """Wait for a record later than `after`, of these jobs or of any."""
         reader = self.service.reader
 
         def news() -> bool:
@@ -87,7 +87,7 @@ async def _job(name: Name, request: Request) -> Job:
 
 
 InContext = Annotated[Context, Depends(_context)]
-#: The job of the path's name; where there is none, the answer is 404.
+#: The job of the path's name; without one, the answer is 404.
 Known = Annotated[Job, Depends(_job)]
 
 # Prefixes are given here, not where the routers are included: a route's path, which metrics and the log name, has them.
@@ -117,7 +117,7 @@ async def metrics_page(context: InContext) -> Response:
 
 @service_wide.get("/cluster", tags=["service"], responses=may_answer())
 async def cluster(context: InContext) -> schemas.Cluster:
-    """What the service runs jobs on, and how it shares it out."""
+    """The service's nodes, policy and placement."""
     service = context.service
     return schemas.Cluster(
         version=_VERSION,
@@ -133,7 +133,7 @@ async def cluster(context: InContext) -> schemas.Cluster:
 
 @service_wide.get("/records", tags=["journal"], responses=may_answer(404, 422))
 async def records(context: InContext, job: Names, after: After = 0, wait: Wait = 0.0) -> schemas.Records:
-    """What the journal says of some jobs, for those who want to know everything. At most 1,000 records."""
+    """The journal's records of some jobs. At most 1,000 records."""
     service = context.service
     for name in job:
         service.job(name)
@@ -160,7 +160,7 @@ async def records(context: InContext, job: Names, after: After = 0, wait: Wait =
 async def list_jobs(context: InContext, after: After = 0, wait: Wait = 0.0) -> Response:
     """The state of all jobs, in the order of their submission."""
     await context.wait_for_news(after, wait)
-    # A thousand rows through the response model would take a while to check what we made ourselves.
+    # Serialized directly: validating a thousand rows that we made ourselves takes too long.
     service = context.service
     found = schemas.JobList.model_construct(seq=service.reader.last_seq(), jobs=service.rows())
     return Response(_LIST.dump_json(found), media_type="application/json")
@@ -176,7 +176,7 @@ async def job(context: InContext, known: Known, after: After = 0, wait: Wait = 0
     return schemas.JobDetail(
         seq=books.seq,
         job=service.row(name),
-        why=list(found.reasons),
+        why=[step.text(name) for step in found.reasons],
         epochs=epoch_rows(found, books.pauses),
         ledger=books.ledger,
         spec=found.job_file.to_json(),
@@ -188,17 +188,17 @@ async def events(context: InContext, known: Known, after: After = 0, wait: Wait 
     """What happened to a job, in words. At most 1,000 lines; ask again with `after` = `seq` for the next."""
     service, name = context.service, known.name
     await context.wait_for_news(after, wait, [name])
-    told = await asyncio.to_thread(context.stories.told, service.past(name), after)
+    found = await asyncio.to_thread(context.stories.events, service.past(name), after)
     lines = [
         schemas.EventLine(seq=seq, at=iso(line.at), text=line.text, important=line.important)
-        for seq, line in told.lines
+        for seq, line in found.lines
     ]
-    return schemas.Events(seq=told.seq, ended=service.job(name).ended, events=lines)
+    return schemas.Events(seq=found.seq, ended=service.job(name).ended, events=lines)
 
 
 @jobs.get("/{name}/why", responses=may_answer(404, 422))
 async def why_job(context: InContext, known: Known) -> schemas.Why:
-    """Why a job waits, or has what it has: the decisions with their numbers."""
+    """Why a job waits, or why it has its allocation: the decisions with their numbers."""
     service = context.service
     return schemas.Why(lines=why(known, service.jobs, service.nodes, service.handler.now()))
 
@@ -217,7 +217,7 @@ async def log_text(
     context: InContext,
     known: Known,
     function: Annotated[str, InPath(pattern=schemas.NAME, max_length=63)],
-    after: Annotated[int, Query(ge=0, le=2**53, description="`next` of the answer before.")] = 0,
+    after: Annotated[int, Query(ge=0, le=2**53, description="`next` of the previous answer.")] = 0,
 ) -> schemas.LogText:
     """The log of one function from byte `after` on."""
     file = log_files(context.service.home.logs(known.name)).get(function)
@@ -234,7 +234,7 @@ async def log_text(
 
 @jobs.post("", status_code=201, responses=may_answer(413, 422, 503))
 async def submit(context: InContext, submission: schemas.Submission) -> schemas.Submitted:
-    """Take on the jobs of job files, all or none. A job that was suspended goes on when its file comes again."""
+    """Submit the jobs of job files, all or none. A suspended job is resumed when its file is submitted again."""
     seq = context.service.reader.last_seq()
     files = [(Path(file.path), file.text.encode()) for file in submission.files]
     taken = await context.service.submit(files, submission.policy)
@@ -250,14 +250,14 @@ async def cancel(context: InContext, name: Name) -> JobRow:
 
 @jobs.post("/{name}/suspend", responses=may_answer(404, 413, 422))
 async def suspend(context: InContext, name: Name, suspension: schemas.Suspension) -> JobRow:
-    """Stop a job so that it can be resumed. One that has stopped, or ended, stays as it is."""
+    """Stop a job so that it can be resumed. A stopped or ended job is not changed."""
     await context.service.suspend([name], now=suspension.now)
     return context.service.row(name)
 
 
 @jobs.post("/{name}/resume", responses=may_answer(404, 409, 413, 422, 503))
 async def resume(context: InContext, name: Name, resumption: schemas.Resumption) -> JobRow:
-    """Go on with a job that was stopped, failed or ran out of money; or give a running one more of it."""
+    """Resume a job that was stopped, failed or ran out of money; or give a running one more money."""
     return await context.service.resume(name, to_money(resumption.add_budget))
 
 
@@ -269,7 +269,7 @@ async def resume(context: InContext, name: Name, resumption: schemas.Resumption)
 @moved.get("/cluster")
 @moved.get("/records")
 async def redirect(request: Request) -> Response:
-    """Say where it is now. The method and the body stay the same."""
+    """Redirect to the present path. The method and the body stay the same."""
     path = re.sub("/interrupt$", "/suspend", API + request.url.path)
     answer = RedirectResponse(request.url.replace(scheme="", netloc="", path=path), 308)
     answer.headers["Deprecation"] = DEPRECATED

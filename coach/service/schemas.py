@@ -1,4 +1,4 @@
-"""The bodies of the API: what may be sent, within bounds, and what is answered."""
+"""The bodies of the API's requests, with their bounds, and of its answers."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from pydantic import BaseModel, ConfigDict, Field
 from coach.report.accounting import LedgerRow
 from coach.report.status import EpochRow, JobRow
 
-#: Bytes of a request's body, at most: a job file of the largest size, written as JSON.
+#: Maximum bytes of a request's body: a job file of the largest size, as JSON.
 MAX_BODY = 2 << 20
 MAX_FILES = 100
-#: Seconds that a request may wait for something to happen.
+#: Seconds that a request may wait for a new record.
 LONGEST_WAIT = 60.0
 
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
-#: Where a job file stands: an absolute path without control characters.
+#: The path of a job file: absolute, without control characters.
 _PATH = r"^/[^\x00-\x1f\x7f-\x9f]*$"
 
 
@@ -25,14 +25,14 @@ class _Body(BaseModel):
 
 
 class JobFile(_Body):
-    """A job file. Relative paths in it are relative to the folder of `path`, which the answer's lines name too."""
+    """A job file. Relative paths in it are relative to the folder of `path`, which the answer's messages name too."""
 
     path: Annotated[str, Field(pattern=_PATH, max_length=2048, examples=["/home/me/jobs/lenet.yaml"])]
     text: Annotated[str, Field(max_length=1 << 20, description="Its content: YAML, one or more jobs.")]
 
 
 class Submission(_Body):
-    """Job files to take on, all or none."""
+    """Job files to submit, all or none."""
 
     files: Annotated[list[JobFile], Field(min_length=1, max_length=MAX_FILES)]
     policy: Annotated[
@@ -41,7 +41,7 @@ class Submission(_Body):
 
 
 class Resumption(_Body):
-    """How to go on."""
+    """How to resume."""
 
     add_budget: Annotated[
         float, Field(ge=0, le=1e6, allow_inf_nan=False, description="More money, in the job's currency.")
@@ -57,7 +57,7 @@ class Suspension(_Body):
 
 
 class Problem(BaseModel):
-    """One mistake: `text` is the whole line; the rest its parts, for a job file's mistakes."""
+    """One mistake: `text` is the whole message; the other fields are its parts, for a job file's mistakes."""
 
     text: str
     path: str = ""
@@ -77,14 +77,14 @@ class Error(BaseModel):
 
 
 class Health(BaseModel):
-    """That it lives."""
+    """The service runs."""
 
     status: str
     version: str
 
 
 class Cluster(BaseModel):
-    """What the service runs jobs on, and how it shares it out."""
+    """The service's nodes, policy and placement."""
 
     version: str
     policy: str
@@ -103,14 +103,14 @@ class NodeRow(BaseModel):
 
 
 class JobList(BaseModel):
-    """All jobs. `seq` is the number of the last thing that happened to any."""
+    """All jobs. `seq` is the number of the last record of any."""
 
     seq: int
     jobs: list[JobRow]
 
 
 class TakenJob(BaseModel):
-    """A job of a submission: a new one (`note`: why under another name), or a suspended one that goes on."""
+    """A job of a submission: a new one (`note`: why under another name), or a suspended one that is resumed."""
 
     job: JobRow
     went_on: bool
@@ -118,7 +118,7 @@ class TakenJob(BaseModel):
 
 
 class Submitted(BaseModel):
-    """The jobs of a submission. `seq` is the number of the last thing that happened before it."""
+    """The jobs of a submission. `seq` is the number of the last record before it."""
 
     seq: int
     jobs: list[TakenJob]
@@ -136,7 +136,7 @@ class JobDetail(BaseModel):
 
 
 class EventLine(BaseModel):
-    """Something that happened, in words; `at` is an ISO 8601 time."""
+    """An event as a line of text; `at` is an ISO 8601 time."""
 
     seq: int
     at: str | None
@@ -145,7 +145,7 @@ class EventLine(BaseModel):
 
 
 class Events(BaseModel):
-    """What happened to a job. Ask again with `after` = `seq`."""
+    """The events of a job. Continue with `after` = `seq`."""
 
     seq: int
     ended: bool
@@ -153,13 +153,13 @@ class Events(BaseModel):
 
 
 class Why(BaseModel):
-    """Why a job does what it does, line by line."""
+    """The reasons for a job's state and allocation, line by line."""
 
     lines: list[str]
 
 
 class LogFile(BaseModel):
-    """The log of one function, kept from job to job's end; the oldest part of a long one is dropped."""
+    """The log of one function; the oldest part of a long one is dropped."""
 
     function: str
     bytes: int
@@ -172,7 +172,7 @@ class LogFiles(BaseModel):
 
 
 class LogText(BaseModel):
-    """Whole lines of a function's log (JSON each). Ask again with `after` = `next`."""
+    """Whole lines of a function's log (JSON each). Continue with `after` = `next`."""
 
     text: str
     next: int
@@ -187,7 +187,7 @@ class RecordRow(BaseModel):
 
 
 class ProgressRow(BaseModel):
-    """How far a running epoch is: samples trained, of how many."""
+    """The progress of a running epoch: samples trained, of how many."""
 
     token: str
     state: str
@@ -196,7 +196,7 @@ class ProgressRow(BaseModel):
 
 
 class Records(BaseModel):
-    """Records of some jobs and of their handler, from which their whole state follows. Ask with `after` = `seq`."""
+    """Records of some jobs and of their handler, from which their state follows. Continue with `after` = `seq`."""
 
     seq: int
     now: float

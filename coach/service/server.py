@@ -1,7 +1,7 @@
-"""`coach serve`: one handler, its API, and their common beginning and end.
+"""`coach serve`: one handler, its API, and their common start and end.
 
-The order matters. The claim on the state folder and the port come first, because they can be refused; the API answers
-only when the handler runs, and is only then to be found; at the end it answers until the jobs have stopped.
+The order matters. The lock on the state folder and the port come first, because they can be refused. The API answers,
+and its address is published, only when the handler runs. At the end it answers until the jobs have stopped.
 """
 
 from __future__ import annotations
@@ -50,9 +50,9 @@ DEFAULT_PORT = 8421
 class Serving:
     """How to serve.
 
-    `token` None: the state folder's own. `folders`: what job files may name paths in. `volumes`: folders
-    that only the functions have, which job files may name paths in too. `longest_wait` bounds how long a request may
-    wait for news (seconds). `companion` runs as long as the service does.
+    `token` None: the state folder's own. `folders`: those in which job files may name paths. `volumes`: folders that
+    only the functions have, in which job files may name paths too. `longest_wait` bounds how long a request may wait
+    for new records (seconds). `companion` runs as long as the service does.
     """
 
     home: StateDirectory
@@ -69,10 +69,10 @@ class Serving:
 
 
 def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda _: None) -> int:
-    """Serve until a signal says to stop; the exit code. `ready` is called when the API answers.
+    """Serve until a signal stops it; the exit code. `ready` is called when the API answers.
 
-    Raises UserError where this cannot be done as asked: another service or run has the state folder, the port is
-    taken, or strangers could reach it without a token that was chosen for them.
+    Raises UserError where another service or run has the state folder, the port is taken, or other machines could reach
+    the API without a token that was chosen for them.
     """
     refuse_strangers(serving.host, serving.token)
     with contextlib.ExitStack() as stack:
@@ -165,7 +165,7 @@ class _Running:
         return 0
 
     async def _begin(self, service: Service) -> None:
-        """Go on with what was left, and answer from now on."""
+        """Resume unfinished jobs, and start to answer."""
         left = service.begin()
         if left:
             log.info("going on with %s: %s", formatting.count(len(left), "job"), ", ".join(left[:20]))
@@ -242,7 +242,7 @@ class _Running:
         self._stop(max(least, self._stops + 1))
 
     def _stop(self, level: int) -> None:
-        """1: at the running epochs' checkpoints. 2: at once, from the last checkpoints. 3: do not wait for anything."""
+        """Stop. 1: at the running epochs' checkpoints. 2: at once, at the last checkpoints. 3: without waiting."""
         if level <= self._stops:
             return
         self._stops = level

@@ -1,6 +1,6 @@
-"""What can be asked of a running service, without HTTP: jobs taken on, stopped, gone on with, and looked at.
+"""The operations of a running service, without HTTP: submit, stop, resume and read jobs.
 
-Everything here runs on the handler's event loop. Whatever changes a job is answered once it is in the journal.
+Everything here runs on the handler's event loop. An operation that changes a job returns once it is in the journal.
 """
 
 from __future__ import annotations
@@ -36,12 +36,12 @@ class NoSuchJobError(UserError):
 
 
 class StoppingError(CoachError):
-    """The service is about to end and takes on nothing more."""
+    """The service is about to end and accepts no more jobs."""
 
 
 @dataclass(frozen=True, slots=True)
 class SubmittedJob:
-    """What became of a job of a file: a new one (`note`: why under another name), or a suspended one goes on."""
+    """A job of a file: a new one (`note`: why under another name), or a suspended one that is resumed."""
 
     row: JobRow
     went_on: bool
@@ -71,24 +71,24 @@ class Service:
         self._volumes = tuple(volumes)
         self.policy = policy
         self.stopping = False
-        #: Jobs of other journals have their names and their experience; they cannot go on here.
+        #: Jobs of other journals: their names are taken and their measurements are used; they cannot be resumed here.
         self._past = {name: replace(one, held=True) for name, one in past.items() if one.journal != journal}
         self._left = {name: one for name, one in past.items() if one.journal == journal}
-        #: Names given away, whose submission is not in the journal yet.
+        #: Names of jobs whose submission is not in the journal yet.
         self._promised: set[str] = set()
         self._asked: dict[tuple[type, str], list[asyncio.Future[None]]] = {}
         self._rows = Rows()
         self._changed = asyncio.Event()
-        #: For looking into the journal on the event loop.
+        #: For reading the journal on the event loop.
         self.reader = Journal.read(journal)
         handler.observers.append(self._observe)
 
     def close(self) -> None:
-        """Let go of the journal."""
+        """Close the journal."""
         self.reader.close()
 
     def begin(self) -> list[str]:
-        """Go on with the jobs that no user stopped, once the handler runs; their names."""
+        """Resume the jobs that no user stopped, once the handler runs; their names."""
         for name in self._left:
             self._know(name)
         jobs = self.handler.jobs
@@ -99,12 +99,12 @@ class Service:
         return left
 
     async def warm(self) -> None:
-        """Make all rows once, in turns with what else is to be done: the first who asks need not wait for them."""
+        """Make all rows once, between other work, so that the first request need not wait for them."""
         for name in list(self.jobs):
             self.row(name)
             await asyncio.sleep(0)
 
-    # -- looking ------------------------------------------------------------------------------------------
+    # -- reading ------------------------------------------------------------------------------------------
 
     @property
     def jobs(self) -> dict[str, Job]:
@@ -119,21 +119,21 @@ class Service:
             raise NoSuchJobError(str(unknown_job(name, self.jobs))) from None
 
     def past(self, name: str) -> StoredJob:
-        """The job with where it is kept."""
+        """The job, with the journal that holds it."""
         self.job(name)
         return self._past[name]
 
     def row(self, name: str) -> JobRow:
-        """How a job stands."""
+        """The row of a job."""
         return self._rows.row(self.job(name), self.handler.now())
 
     def rows(self) -> list[JobRow]:
-        """How all jobs stand, in the order of their submission."""
+        """The rows of all jobs, in the order of their submission."""
         now = self.handler.now()
         return [self._rows.row(job, now) for job in self.jobs.values()]
 
     async def changed(self, seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
-        """Return when something has happened after which there is `enough`, or after `seconds`, or at the end."""
+        """Return when a change makes `enough` true, or after `seconds`, or at the end."""
         try:
             async with asyncio.timeout(seconds):
                 while not self.stopping:
@@ -144,7 +144,7 @@ class Service:
             pass
 
     async def until(self, done: Callable[[], bool]) -> None:
-        """Return once `done` holds; it is asked after every event."""
+        """Return once `done` holds; it is checked after every event."""
         while not done():
             await self._changed.wait()
 
@@ -160,21 +160,21 @@ class Service:
         self.wake()
 
     def wake(self) -> None:
-        """Let everybody look again who waits for a change."""
+        """Wake all that wait for a change."""
         waiting, self._changed = self._changed, asyncio.Event()
         waiting.set()
 
     def _know(self, name: str, *, ran: bool = False) -> None:
-        """Keep what other jobs may want to know of this one. One that a user stopped is nobody's: it can go on."""
+        """Keep this job's measurements for other jobs. A job that a user stopped can be resumed later."""
         job = self.jobs[name]
         known = self._past.get(name) or self._left.get(name) or StoredJob(job, self.journal, True)
         nodes = known.nodes | {self.nodes} if ran else known.nodes
         self._past[name] = replace(known, job=job, held=job.ended or not over(job), nodes=nodes)
 
-    # -- asking -------------------------------------------------------------------------------------------
+    # -- changing -----------------------------------------------------------------------------------------
 
     async def submit(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[SubmittedJob]:
-        """Take on the jobs of files (where each stood, what is in it), all or none.
+        """Submit the jobs of files (path and content of each), all or none.
 
         Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
         """
@@ -209,7 +209,7 @@ class Service:
         )
 
     async def resume(self, name: str, added: Money = 0) -> JobRow:
-        """Go on with a job, or give a running one `added` nano-units more. Raises NotNowError."""
+        """Resume a job, or give a running one `added` nano-units more. Raises NotNowError."""
         job = self.job(name)
         self._refuse_when_stopping()
         refuse_resume(job, added)
@@ -229,7 +229,7 @@ class Service:
         return self.row(name)
 
     async def suspend(self, names: Iterable[str], *, now: bool, by_user: bool = True) -> None:
-        """Stop jobs so that they can be resumed: at the running epoch's checkpoint, or `now`. Others are left alone."""
+        """Stop jobs so that they can be resumed: at the running epoch's checkpoint, or `now`. Others do not change."""
         living = [name for name in names if not over(self.job(name))]
         answers = [self._answer(ev.SuspendRequested, name) for name in living]
         self.handler.suspend(living, now=now, by_user=by_user)
@@ -240,7 +240,7 @@ class Service:
             raise StoppingError("the service is stopping; ask the next one: coach serve")
 
     def _answer(self, kind: type, name: str) -> asyncio.Future[None]:
-        """Done once an event of that kind for that job is in the journal, and its actions are."""
+        """Return once an event of that kind for that job, with its actions, is in the journal."""
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._asked.setdefault((kind, name), []).append(answer)
         return answer

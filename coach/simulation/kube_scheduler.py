@@ -116,7 +116,7 @@ def parse_placement(text: str) -> Default | None:
         return Default(**found)
     if text == "gang":
         return None
-    raise UserError(f"there is no placement {text!r}; right would be gang, or {form('default', Default)}")
+    raise UserError(f"there is no placement {text!r}; use gang, or {form('default', Default)}")
 
 
 def _vector(resources: Resources) -> FloatArray:

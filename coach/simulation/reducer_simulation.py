@@ -100,7 +100,7 @@ class Driver:
         self._seed = seed
         self._faults = faults or Faults(seed)
         self._nodes = tuple(nodes)
-        self._away: set[str] = set()
+        self._unavailable: set[str] = set()
         self._default = default or Default()
         # Its own generator, so that faults and noise are the same under any placement.
         self._scheduler = DefaultPlacement(nodes, np.random.default_rng([seed, 3]))
@@ -243,7 +243,7 @@ class Driver:
 
     def _place(self) -> None:
         """Start the waiting pods that the kube-scheduler finds nodes for."""
-        for pod, node in self._scheduler.bind(self._away):
+        for pod, node in self._scheduler.bind(self._unavailable):
             standing = self.standing[pod.job][pod]
             standing.pod, standing.since = replace(standing.pod, node=node), self.now
             self._start(standing, node)
@@ -323,11 +323,11 @@ class Driver:
         """A node is lost, with all its pods."""
         node = self._nodes[number].name
         self.at(self.now + self._faults.back_after(number), lambda: self._return_node(number))
-        self._away.add(node)
+        self._unavailable.add(node)
         self.nodes_lost += 1
         for pod in self._empty({node}):
-            self._next(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, f"{node} is away"))
-        return ev.NodesChanged(self.now, tuple(sorted(self._away)))
+            self._next(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, f"{node} is unavailable"))
+        return ev.NodesChanged(self.now, tuple(sorted(self._unavailable)))
 
     def _empty(self, nodes: Collection[str]) -> list[PodId]:
         """Remove the pods on these nodes, except those already being released."""
@@ -338,10 +338,10 @@ class Driver:
         return lost
 
     def _return_node(self, number: int) -> ev.Event:
-        self._away.remove(self._nodes[number].name)
+        self._unavailable.remove(self._nodes[number].name)
         self._plan_loss(number)
         self._place_soon()
-        return ev.NodesChanged(self.now, tuple(sorted(self._away)))
+        return ev.NodesChanged(self.now, tuple(sorted(self._unavailable)))
 
     # -- epochs ------------------------------------------------------------------------------------------------
 

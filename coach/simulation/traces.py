@@ -67,7 +67,7 @@ def read_trace(trace: str) -> list[Work]:
     }  # fmt: skip
     if kind not in readers:
         raise UserError(
-            f"--trace {trace}: there is no kind {kind!r}; right would be philly:, helios:, pai:, thesis: or none"
+            f"--trace {trace}: there is no kind {kind!r}; use philly:, helios:, pai:, thesis: or none"
         )
     if not path.is_file():
         raise UserError(f"--trace {trace}: there is no file {name}")

@@ -234,6 +234,4 @@ def arrival_times(text: str, jobs: int, seed: int) -> tuple[float, ...]:
         return tuple((np.cumsum(gaps) - gaps[0]).tolist()) if jobs else ()
     if gap >= 0 and kind != "poisson":
         return tuple(gap * number for number in range(jobs))
-    raise UserError(
-        f"--arrivals {text!r} is not understood; right would be every:60, poisson:120 (seconds) or 0"
-    )
+    raise UserError(f"--arrivals {text!r} is not understood; use every:60, poisson:120 (seconds) or 0")

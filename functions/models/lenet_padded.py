@@ -1,4 +1,4 @@
-"""LeNet with padded convolutions: for images of 8x8 and more, and thrice the computing on 28x28 ones."""
+"""LeNet with padded convolutions: for images of 8x8 and more, and three times the computing on 28x28 ones."""
 
 from mxnet import gluon
 

@@ -1,11 +1,11 @@
-"""A wide multilayer perceptron: 1.9 million weights and little to compute, so what it sends and gets takes the time.
+"""A wide multilayer perceptron: 1.9 million weights and little to compute, so communication takes most of the time.
 
 On 28x28 images each step sends 7.5 MB of gradients to the servers and gets 7.5 MB of weights from them.
 """
 
 from mxnet import gluon
 
-#: Units of each hidden layer. The larger matrix is shared out over the servers, the smaller is on one of them.
+#: Units of each hidden layer. The larger matrix is divided among the servers, the smaller is on one of them.
 HIDDEN = (1024, 1024)
 CLASSES = 10
 

@@ -12,7 +12,7 @@ BLOCKS = 2
 
 
 class Block(gluon.nn.HybridBlock):
-    """Two 3x3 convolutions beside a shortcut."""
+    """Two 3x3 convolutions with a shortcut."""
 
     def __init__(self, channels, stride, changes_shape):
         super().__init__()
@@ -33,8 +33,8 @@ class Block(gluon.nn.HybridBlock):
 
     def hybrid_forward(self, F, x):
         """relu(body(x) + shortcut(x))."""
-        beside = x if self.shortcut is None else self.shortcut(x)
-        return F.relu(self.body(x) + beside)
+        shortcut = x if self.shortcut is None else self.shortcut(x)
+        return F.relu(self.body(x) + shortcut)
 
 
 def net():

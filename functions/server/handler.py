@@ -3,7 +3,7 @@
 import sys
 from pathlib import Path
 
-# Beside the folder of this file lies the package that all three functions share.
+# The package that all three functions share is next to this file's folder.
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent))
 
 from training.function import Function

@@ -1,1 +1,1 @@
-"""What the scheduler, server and worker functions share. Framework-free, but for the `mxnet` folder."""
+"""The package that the scheduler, server and worker functions share. Framework-free, except the `mxnet` folder."""

@@ -1,4 +1,4 @@
-"""What a training framework must offer. MXNet, in training/mxnet, is the first; nothing else here names it."""
+"""The interface of a training framework. MXNet, in training/mxnet, is the first; nothing else here names it."""
 
 from collections.abc import Iterable
 from types import ModuleType
@@ -15,14 +15,14 @@ class Learner(Protocol):
     def step(self, x: np.ndarray, y: np.ndarray, seed: int) -> None:
         """Forward and backward on this worker's share of one batch; gradients are summed over the share's samples.
 
-        Random layers depend on `seed` alone. May be some steps ahead of what is computed.
+        Random layers depend on `seed` alone. Returns before the step is computed.
         """
 
     def update(self, batch_size: int) -> None:
         """Let the optimizer apply the gradients, divided by `batch_size`, to the weights."""
 
     def wait(self) -> None:
-        """Wait until all that was ordered is done: steps, their exchange with the group, updates."""
+        """Wait for all earlier calls: steps, their exchange with the group, updates."""
 
     def take_loss(self) -> tuple[float, int]:
         """Sum of the sample losses, and samples, of the steps since the last call. Waits for them."""
@@ -34,7 +34,7 @@ class Learner(Protocol):
         """Weights, and optimizer state, by name."""
 
     def settings(self) -> dict:
-        """What else the optimizer needs to go on: counts and schedule, as JSON."""
+        """The rest of the optimizer's state: counts and schedule, as JSON."""
 
     def restore(self, arrays: dict[str, np.ndarray], settings: dict | None) -> None:
         """Undo arrays() and settings(); without settings only the weights are taken. Raises CheckpointInvalid."""
@@ -68,7 +68,7 @@ class Group(Protocol):
 
 
 def warm_up() -> None:
-    """Import the framework, and all of ours that uses it: what is here already, no child imports for itself.
+    """Import the framework and our modules that use it, so that no child has to import them.
 
     Starts no thread and runs no operation, so that the process can still be forked.
     """
@@ -77,7 +77,7 @@ def warm_up() -> None:
 
 
 def limit_threads(threads: int) -> None:
-    """Let operations of this process use so many threads."""
+    """Set the number of threads for operations of this process."""
     from training.mxnet import limit_threads as limit
 
     limit(threads)

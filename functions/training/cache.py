@@ -1,4 +1,4 @@
-"""What a zygote keeps from one group to the next: a function serves one job at a time."""
+"""A zygote's cache from one group to the next: a function serves one job at a time."""
 
 from types import ModuleType
 
@@ -25,13 +25,13 @@ class Cache:
     def data(self, spec: dict) -> DataSet | None:
         """The data set of a start message; None when the model file's own reader is to be used.
 
-        A local one is read again when its files changed; one that is elsewhere is taken to stay as it is.
+        A local one is read again when its files changed; one elsewhere is assumed not to change.
         """
         if spec["format"] in OWN_FORMATS:
             return None
         uri = spec.get("uri") or formats.BUILT_IN
         key = (uri, spec["format"], spec.get("sha256"), spec.get("size"), storage.signature(uri))
         if self._data is None or self._data[0] != key:
-            self._data = None  # the old one's memory goes before the new one's comes
+            self._data = None  # free the old one's memory before the new one is loaded
             self._data = (key, cache.load(uri, spec["format"], spec.get("sha256"), spec.get("size")))
         return self._data[1]

@@ -1,7 +1,7 @@
-"""What a function's handler does: the start, status, stop and health operations of docs/reference/functions.md.
+"""A function's handler: the start, status, stop and health operations of docs/reference/functions.md.
 
-Runs in the wrapper, without threads: what zygote and child have sent is read when the next request comes, and nothing
-depends on it being read sooner (the zygote enforces the deadline, progress is dropped when nobody reads).
+Runs in the wrapper, without threads. Messages of the zygote and the child are read when the next request comes; nothing
+depends on reading them sooner (the zygote enforces the deadline, unread progress is dropped).
 """
 
 import json
@@ -17,17 +17,17 @@ from training.errors import TrainingError
 from training.request import StartRequest
 
 FINAL = ("done", "failed", "stopped")
-#: Long polls are this long at most: a function handles one request at a time, and a stop must not wait behind one.
+#: Maximum seconds of a long poll: a function handles one request at a time, and a stop must not wait behind one.
 LONGEST_WAIT = 2.0
 #: Ended epochs whose answers are remembered.
 REMEMBERED = 32
 #: How long a killed child may take to be gone.
 KILL_SECONDS = 0.2
-#: How long a server or scheduler waits, when the next epoch comes, to hear that the one before is done.
+#: How long a server or scheduler waits, when the next epoch comes, for the end of the previous one.
 LIFELINE_SECONDS = 0.5
 #: How much later than the zygote's alarm the wrapper kills it.
 ALARM_GRACE_SECONDS = 0.5
-#: How long a zygote may take to begin what it is told: it does nothing else, but for importing at its start.
+#: How long a zygote may take to begin a command: it does nothing else, except importing at its start.
 OBEY_SECONDS = 10.0
 IMPORT_SECONDS = 60.0
 
@@ -36,7 +36,7 @@ Answer = tuple[int, dict]
 
 @dataclass
 class Epoch:
-    """One epoch as this function knows it. `version` grows with every change."""
+    """The state of one epoch in this function. `version` grows with every change."""
 
     token: str
     group: str
@@ -254,7 +254,7 @@ class Function:
         until = time.monotonic() + KILL_SECONDS
         while self._child is child and (left := until - time.monotonic()) > 0:
             self._listen(left)
-        if self._child is child:  # it is being loaded for, by somebody's code
+        if self._child is child:  # the zygote loads for it, in the user's code
             self._zygote.kill()
             self._drop_child()
             self._replace_zygote()
@@ -273,7 +273,7 @@ class Function:
                 ends.append(self._child.socket)
             ready, _, _ = select.select(ends, [], [], 0)
             if not ready:
-                # Only now: what was sent while nobody listened may say that all is well.
+                # Only now: unread messages may say that all is well.
                 self._lose_stuck_zygote()
                 ready, _, _ = select.select(ends, [], [], seconds)
             if not ready:
@@ -390,7 +390,7 @@ class Function:
             elif time.monotonic() > loading["until"]:
                 self._fail(TrainingError(loading["reason"], loading["message"]))
             else:
-                # Somebody may have killed it at that moment; a model file that ends its process does so again.
+                # It may have been killed from outside at that moment; a model file that ends its process does so again.
                 again = loading["what"] == "model" and self._lost_loading == child.request.model
                 self._lost_loading = child.request.model if loading["what"] == "model" else None
                 words = f"the function's process ended while loading the {loading['what']}"
@@ -415,7 +415,7 @@ def _decoded(body: Any) -> dict:
 
 
 def how_it_ended(asked: StartRequest, ended: dict) -> TrainingError:
-    """Words for a child that ended without a word of its own."""
+    """The message for a child that ended without one of its own."""
     rss = f"its largest size was {ended['max_rss_gib']:.2f} GiB"
     limit = f", its limit {asked.memory:g} GiB" if asked.memory is not None else ""
     if ended["out_of_memory"]:

@@ -14,7 +14,7 @@ _PR_SET_PDEATHSIG = 1
 _F_SETSIG = 10  # Linux; Python names it since 3.12
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
 _MOST = 2**31 - 1  # that an int holds
-_LARGEST_KEPT = 32 << 20  # glibc keeps nothing larger, whatever it is told
+_LARGEST_KEPT = 32 << 20  # glibc's own maximum
 _CLONE_NEWNET = 0x40000000  # Linux; Python names it since 3.12, and has setns since then
 _THREADS_CPU_CLOCK = 6  # Linux: the low bits of a clock's id, above them the complement of the thread's
 _libc = ctypes.CDLL(None, use_errno=True)
@@ -35,7 +35,7 @@ def die_with_pipe(reader: int) -> None:
     fcntl.fcntl(reader, fcntl.F_SETOWN, os.getpid())
     fcntl.fcntl(reader, _F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(reader, fcntl.F_SETFL, fcntl.fcntl(reader, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([reader], [], [], 0)[0]:  # it was gone before the kernel was told
+    if select.select([reader], [], [], 0)[0]:  # it was gone before the prctl call
         os._exit(1)
 
 
@@ -66,7 +66,7 @@ def kill_group(leader: int) -> None:
 
 
 def is_stopped(pid: int) -> bool:
-    """Whether somebody has stopped a process with a signal. False when it is gone."""
+    """Whether a process is stopped by a signal. False when it is gone."""
     with contextlib.suppress(OSError):
         return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "T"
     return False
@@ -119,7 +119,7 @@ def max_rss_gib() -> float:
 
 
 def cgroup_oom_kills() -> int | None:
-    """How often the kernel killed for memory in this container (cgroup v2); None where that is not told."""
+    """How often the kernel killed for memory in this container (cgroup v2); None where that is not reported."""
     try:
         for line in Path("/sys/fs/cgroup/memory.events").read_text().splitlines():
             name, _, value = line.partition(" ")

@@ -1,8 +1,8 @@
 """How members of a group learn at once that one of them died.
 
-ps-lite does not tell: its survivors wait for ever. So beside it every member holds one TCP connection to the
-scheduler's member, on the port after the group's root port. A process that dies, however it dies, has its sockets
-closed by the kernel; the hub sees it and tells the others, who end themselves. The same line carries "formed" and
+ps-lite does not report a lost member: its survivors wait for ever. So every member also holds one TCP connection to
+the scheduler's member, on the port after the group's root port. When a process dies, for any reason, the kernel closes
+its sockets; the hub sees it and notifies the others, which end themselves. The same connection carries "formed" and
 "done", so that servers and the scheduler know them too. Lines are JSON, a few per epoch.
 """
 
@@ -109,7 +109,7 @@ class Member:
 
 
 class Hub:
-    """The scheduler's end: knows who is there, and tells everyone what anyone said."""
+    """The scheduler's end: it keeps the list of members and forwards each message to all of them."""
 
     def __init__(self, request: StartRequest, notify: Notify) -> None:
         self._request = request

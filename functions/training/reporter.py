@@ -27,7 +27,7 @@ class Loaded:
 
 
 class Reporter:
-    """Tells the wrapper how things go. Every message names its epoch."""
+    """Reports to the wrapper. Every message names its epoch."""
 
     def __init__(self, wrapper: socket.socket, epoch: str) -> None:
         self._wrapper = wrapper
@@ -49,8 +49,8 @@ class Reporter:
     def fail(self, error: TrainingError, liveness: Hub | Member | None = None) -> NoReturn:
         """Report the failure, to the group as well, and end the process.
 
-        The first thread to fail is heard, another waits here: once the group hears of a failure it falls apart, and
-        that must not be told in place of the cause.
+        Only the first thread that fails reports; any other waits here. A reported failure ends the whole group, and
+        the failures that follow must not be reported in place of the cause.
         """
         self._once.acquire()
         ipc.send(self._wrapper, {"event": "failed", "epoch": self.epoch, **error.as_dict()})

@@ -1,4 +1,4 @@
-"""The start message: every field is checked before anything starts, and all faults are told at once."""
+"""The start message: every field is checked before anything starts, and all faults are reported at once."""
 
 import math
 from collections.abc import Callable

@@ -61,8 +61,8 @@ def reading(uri: str, missing: str) -> Iterator[BinaryIO]:
 def writing(uri: str) -> Iterator[BinaryIO]:
     """A file to write in; when the block is left, its content is at `uri`, and where it raised, what was there before.
 
-    A local file is written beside, flushed to the disk and renamed; an object store shows an object only when all of
-    it has arrived. Raises TrainingError StorageFailed, also for what the block raises.
+    A local file is written under another name in its folder, flushed to the disk and renamed; an object store shows an
+    object only when all of it has arrived. Raises TrainingError StorageFailed, also for errors in the block.
     """
     try:
         if (path := local_path(uri)) is not None:
@@ -80,16 +80,16 @@ def writing(uri: str) -> Iterator[BinaryIO]:
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[BinaryIO]:
     path.parent.mkdir(parents=True, exist_ok=True)
-    # Always the same name: what a killed writer left is written over by the next attempt, not kept for ever.
-    beside = path.with_name(f".{path.name}.part")
+    # Always the same name: the next attempt overwrites the file of a killed writer.
+    part = path.with_name(f".{path.name}.part")
     try:
-        with open(beside, "wb", opener=_as_its_folder) as file:
+        with open(part, "wb", opener=_as_its_folder) as file:
             yield file
             file.flush()
             os.fsync(file.fileno())
-        beside.replace(path)
+        part.replace(path)
     except BaseException:
-        beside.unlink(missing_ok=True)
+        part.unlink(missing_ok=True)
         raise
     folder = os.open(path.parent, os.O_RDONLY)
     try:
@@ -99,12 +99,12 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
 
 
 def _as_its_folder(path: str, flags: int) -> int:
-    """Who may not read the folder may not read a new file in it either."""
+    """Open a new file with the folder's permissions for reading and writing."""
     return os.open(path, flags, Path(path).parent.stat().st_mode & 0o666)
 
 
 def signature(uri: str) -> tuple | None:
-    """What changes when a local file, or a file in a local folder, is replaced; None for what is elsewhere."""
+    """A value that changes when a local file, or a file in a local folder, is replaced; None for other URIs."""
     if (path := local_path(uri)) is None or not path.exists():
         return None
     files = sorted(path.iterdir()) if path.is_dir() else [path]

@@ -1,4 +1,4 @@
-"""A worker's life: form, then one epoch after another until the group ends."""
+"""A worker: it forms the group, then trains one epoch after another until the group ends."""
 
 import inspect
 import math
@@ -96,7 +96,7 @@ class Worker:
 
     def run(self) -> None:
         """Train epochs until one is the last, or the wrapper is gone."""
-        # Joining is mostly waiting, loading is mostly work: they go on side by side.
+        # Joining is mostly waiting, loading is mostly work: they run at the same time.
         self._forming = _Background(self._group.form)
         while True:
             report = self._epoch()
@@ -137,7 +137,7 @@ class Worker:
 
         position = request.position + trained.samples
         began = time.perf_counter()
-        # Storing is mostly waiting, and evaluating leaves the weights as they are: they go on side by side.
+        # Storing is mostly waiting, and evaluation does not change the weights: they run at the same time.
         storing = self._store(position)
         copy_seconds = time.perf_counter() - began
         loss = accuracy = None
@@ -174,7 +174,7 @@ class Worker:
         }
 
     def _store(self, position: int) -> _Background | None:
-        """Begin to write the checkpoint, where one is wanted of this worker."""
+        """Begin to write the checkpoint, if this worker writes one."""
         request = self._request
         if request.weights_out is None or request.rank != 0:
             return None
@@ -195,7 +195,7 @@ class Worker:
             self._liveness.tell({"formed": True})
 
     def _prepare(self) -> bool:
-        """Have the learner hold what the epoch starts from; whether it was made anew for that."""
+        """Load the epoch's initial state into the learner; whether a new learner was made for that."""
         request = self._request
         if self._learner is not None and self._at == (request.weights_in, request.position):
             return False
@@ -215,7 +215,7 @@ class Worker:
                     f"{request.weights_in} is of position {state.position}, the epoch of {request.position}"
                 )
                 raise TrainingError("CheckpointInvalid", message)
-            # Weights for a first epoch are somebody's pre-trained ones: their optimizer's state is not ours.
+            # Weights for a first epoch are pre-trained ones: their optimizer's state does not belong to this job.
             self._learner.restore(state.arrays, state.settings if resumed else None)
         return True
 
@@ -242,14 +242,14 @@ class Worker:
         return DataSet(*splits).first(spec.get("size"))
 
     def _train(self, *, first: bool) -> _Trained:
-        """Train what is asked for; `first`: with a new learner."""
+        """Train the samples of the request; `first`: with a new learner."""
         request, learner, batch = self._request, self._learner, self._request.batch_size
         total = self._total(first=first)
         mine = share(batch, request.rank, request.workers)
         trained, losses, counted = 0, 0.0, 0
         self._progress = {"samples": 0, "total": total}
         started_at, began = time.time(), time.perf_counter()
-        told = warm = began
+        reported = warm = began
         threads = linux.threads_cpu_seconds()
         while trained < total:
             rows = self._stream.rows(request.position + trained, batch)[mine]
@@ -263,15 +263,15 @@ class Worker:
                 warm, threads = time.perf_counter(), linux.threads_cpu_seconds()
             now = time.perf_counter()
             out_of_time = request.seconds is not None and not is_first and now - warm >= request.seconds
-            if is_first or out_of_time or now - told >= PROGRESS_SECONDS or trained >= total:
+            if is_first or out_of_time or now - reported >= PROGRESS_SECONDS or trained >= total:
                 loss, count = learner.take_loss()
                 losses, counted = losses + loss, counted + count
                 if not math.isfinite(loss):
                     where = f"samples {request.position} to {request.position + trained}"
                     raise TrainingError("LossNotFinite", f"the training loss became {loss} within {where}")
                 now = time.perf_counter()
-                if now - told >= PROGRESS_SECONDS:
-                    told = now
+                if now - reported >= PROGRESS_SECONDS:
+                    reported = now
                     self._progress = {"samples": trained, "total": total, "loss": losses / counted}
                     self._reporter.progress(**self._progress)
             if out_of_time:
@@ -285,9 +285,10 @@ class Worker:
         return _Trained(trained, mean, started_at, started_at + warm - began, ended_at, max(worked))
 
     def _total(self, *, first: bool) -> int:
-        """How many samples to train, in whole batches: a number, or a part of a data set whose size only we know.
+        """How many samples to train, in whole batches: a number, or a fraction of a data set, whose size is known here.
 
-        A part is at least two steps of a new learner (`first`), if the data has them: one tells nothing of its speed.
+        A fraction is at least two steps of a new learner (`first`), if the data has them: the first step says nothing
+        about its speed.
         """
         batch, fraction = self._request.batch_size, self._request.fraction
         if fraction is None:
@@ -307,7 +308,7 @@ class Worker:
         can_add = request.workers > 1 and self._group.can_add
         part = share(len(split), request.rank, request.workers) if can_add else slice(0, len(split))
         starts = range(part.start, part.stop, EVALUATION_BATCH)
-        sums = self._learner.evaluate(self._told(starts, part.stop))
+        sums = self._learner.evaluate(self._with_progress(starts, part.stop))
         if can_add:
             sums = self._group.total(list(sums))
         loss, right = sums[0] / len(split), sums[1] / len(split)
@@ -315,11 +316,11 @@ class Worker:
             raise TrainingError("LossNotFinite", f"the test loss is {loss}")
         return loss, (None if math.isnan(right) else right)
 
-    def _told(self, starts: range, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The batches to evaluate; now and then it is told that the last one is done."""
-        split, told = self._dataset.test, time.perf_counter()
+    def _with_progress(self, starts: range, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """The batches to evaluate; reports progress in between."""
+        split, reported = self._dataset.test, time.perf_counter()
         for start in starts:
-            if time.perf_counter() - told >= PROGRESS_SECONDS:
-                told = time.perf_counter()
+            if time.perf_counter() - reported >= PROGRESS_SECONDS:
+                reported = time.perf_counter()
                 self._reporter.progress(**self._progress, evaluated=start - starts.start)
             yield split.rows(slice(start, min(start + EVALUATION_BATCH, stop)))

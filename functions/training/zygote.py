@@ -12,8 +12,8 @@ member of one parameter-server group. Three kinds of packets flow (training/wire
 The zygote has no thread of its own and runs no framework operation, so forking it is safe (MXNet stops its engine's
 threads before a fork and starts them after it). It alone knows how a child ended, because it alone can wait for it. It
 kills the child at the deadline, so that happens with a stuck wrapper too. The child dies with the zygote (PDEATHSIG).
-The zygote dies with the wrapper: it reads the end of file, and where it hangs in somebody's code the kernel kills it
-when the wrapper's end of a pipe is closed.
+The zygote dies with the wrapper: it reads the end of file, and if it hangs in the user's code the kernel kills it when
+the wrapper's end of a pipe is closed.
 
 The user's model file runs in here. While it is being loaded an alarm is armed whose handler ends this process; the
 wrapper does the same from outside for code that hangs beneath Python. Either way the wrapper starts another zygote.
@@ -188,7 +188,7 @@ class Zygote:
         return model, dataset
 
     def _end(self, cause: str) -> None:
-        """Kill the child, if there is one, and tell the wrapper how it ended."""
+        """Kill the child, if there is one, and report to the wrapper how it ended."""
         if self._child is not None:
             self._cause = cause
             linux.kill(self._child)
@@ -232,7 +232,7 @@ def _be_template(path: str) -> None:
     """Fork a zygote for every wrapper that connects to `path`.
 
     A wrapper sends three descriptors: one end of a socket pair, one of a pipe (processes.die_with_pipe), its stderr.
-    Its zygote lives in the wrapper's network, which need not be the template's.
+    Its zygote runs in the wrapper's network namespace, which need not be the template's.
     """
     seconds = _import_framework()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for

@@ -110,7 +110,7 @@ def test_why_says_who_has_the_room_that_a_job_waits_for(
     assert any(
         re.match(r"node-0: [\d.]+ of 1.7 cores .* free; first has 3 functions", line) for line in lines
     )
-    assert any(line.startswith("its smallest gang, 1x1, asks for 1.6 cores") for line in lines)
+    assert any(line.startswith("its smallest gang, 1x1, requests 1.6 cores") for line in lines)
 
 
 def test_why_of_a_job_that_nobody_runs_names_the_command_that_goes_on(

@@ -1,6 +1,10 @@
-"""Pages are in plain standard English."""
+"""Pages, comments, docstrings, messages and names are in plain standard English."""
 
+import io
 import re
+import tokenize
+from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -19,15 +23,79 @@ BANNED = {
     r"lives": "runs, histories",
     r"stands": "is, is written",
 }
+#: Only in code: pages may speak of people.
+BANNED_IN_CODE = {word: instead for word, instead in BANNED.items() if word != r"truths?"} | {
+    r"(?<!ground )truths?": "true value, dynamics",
+    r"lived": "ran",
+    r"somebody|nobody|everybody": "name the job, the pod or the process",
+    r"right would be": "say what to write",
+}
+
 #: The contract's page quotes its cases.
 WRITTEN = [
     page
     for page in PAGES
     if (page.is_relative_to(ROOT / "docs") or page.parent == ROOT) and page.name != "nuclio-contract.md"
 ]
+#: Folders whose words nobody has read for this yet, as they are being rewritten. Remove each once it was read.
+NOT_YET = ("coach/handler", "coach/jobfiles", "coach/platforms")
+CODE = [
+    path
+    for folder in ("coach", "functions")
+    for path in sorted((ROOT / folder).rglob("*.py"))
+    if not any(path.is_relative_to(ROOT / other) for other in NOT_YET)
+]
+READ = {
+    tokenize.COMMENT,
+    tokenize.STRING,
+    tokenize.NAME,
+    getattr(tokenize, "FSTRING_MIDDLE", tokenize.STRING),
+}
 
 
 @pytest.mark.parametrize("page", WRITTEN, ids=lambda page: str(page.relative_to(ROOT)))
 def test_no_banned_word(page):
     words = "|".join(BANNED)
     assert not re.findall(rf"\b(?:{words})\b", prose(page), re.IGNORECASE)
+
+
+def banned(code: str) -> Iterator[str]:
+    """`12: told` for each banned word in comments, strings and names; parts of a name count as words."""
+    words = re.compile(rf"\b(?:{'|'.join(BANNED_IN_CODE)})\b", re.IGNORECASE)
+    for token in tokenize.generate_tokens(io.StringIO(code).readline):
+        if token.type in READ:
+            text = token.string.replace("_", " ") if token.type == tokenize.NAME else token.string
+            # A sentence may go on in the next line.
+            flat = re.sub(r"\s*\n\s*(?:#:? )?", " ", text)
+            yield from (f"{token.start[0]}: {found}" for found in words.findall(flat))
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_banned_word_in_code(path: Path) -> None:
+    assert not list(banned(path.read_text()))
+
+
+def test_folders_that_were_not_read_yet_still_have_banned_words() -> None:
+    for folder in NOT_YET:
+        assert any(any(banned(path.read_text())) for path in (ROOT / folder).rglob("*.py")), (
+            f"{folder} is clean"
+        )
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "told = 1\n",
+        "is_told = 1\n",
+        "# Whoever asks\n",
+        'f"{x} right would be {y}"\n',
+        '"""The mean\n\n    on the\n    mean."""\n',
+        "x = 'it gives way'\n",
+    ],
+)
+def test_banned_words_are_found_in_names_comments_and_strings(code: str) -> None:
+    assert list(banned(code))
+
+
+def test_ground_truth_is_a_word_of_the_field() -> None:
+    assert not list(banned('"""Ground truth of a simulation; it is understood."""\n'))

@@ -7,6 +7,7 @@ import pytest
 
 from coach.core.cluster import Allocation
 from coach.core.jobs.actions import SetAllocation
+from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.report.choices import Verdict, considered, last_decision, refused_words
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec
@@ -76,7 +77,7 @@ def test_refusals_are_told_a_line_for_each_reason() -> None:
 def test_the_steps_say_what_else_was_refused() -> None:
     job = half_way().job("digits")
     assert job.speed is not None
-    restart = "job digits 3x1 -> 2x1: restart, 1.2 s saved by changing, and a restart costs 2.5"
+    restart = DecisionStep(StepKind.TAKEN, Allocation(3, 1), Allocation(2, 1), "restart", 1.2, "s saved")
     told = {
         str(one.allocation): f"{one.refusal}, {one.faster}"
         for one in considered(job, Allocation(2, 1), [restart])
@@ -84,13 +85,13 @@ def test_the_steps_say_what_else_was_refused() -> None:
     assert told["3x1"].startswith("no gain: it does not pay for a restart, ")
     told = {str(one.allocation): one.verdict for one in considered(job, Allocation(2, 1))}
     assert told["3x1"] is Verdict.NOT_REACHED, "nothing says why not"
-    held = "job digits 2x2 -> 2x1: held"
+    held = DecisionStep(StepKind.TAKEN, Allocation(2, 2), Allocation(2, 1), "held")
     told = {
         str(one.allocation): f"{one.refusal}, {one.faster}"
         for one in considered(job, Allocation(2, 1), [held])
     }
-    assert told["2x2"].startswith("no room: other jobs hold the room, ")
-    assert told["3x3"].startswith("no room: other jobs hold the room, ")
+    assert told["2x2"].startswith("no room: other jobs hold the capacity, ")
+    assert told["3x3"].startswith("no room: other jobs hold the capacity, ")
     assert told["3x1"].startswith("not reached"), "it has fewer servers than what there was no room for"
 
 

@@ -1,18 +1,26 @@
 """Figures show what they promise, and the same job gives the same file."""
 
+import sqlite3
 from dataclasses import replace
+from pathlib import Path
 
 import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
+from coach.core.jobs import actions as act
+from coach.core.jobs.decision import StepKind
+from coach.handler.state.journal import Journal
 from coach.report import formatting
 from coach.report.choices import Verdict, last_decision
 from coach.report.figures import REFUSED, STYLE, Story, figures, plot, rendered
+from coach.report.history import history
 from coach.report.multi_job_figure import plot_together, together
 from tests.report.recorded_jobs import faulty_job, half_way, one_job, steady_job, two_jobs
 
 pytestmark = pytest.mark.standard
+
+DATA = Path(__file__).parents[1] / "data"
 
 
 @pytest.fixture(scope="module")
@@ -102,6 +110,25 @@ def test_the_surface_marks_what_was_probed_predicted_chosen_and_refused(faulty: 
     assert (star.get_xdata()[0], star.get_ydata()[0]) == decision.chosen
     costs = {formatting.amount(one.cost) for one in decision.choices() if one.verdict is Verdict.TOO_DEAR}
     assert costs <= {text.get_text() for text in surface.axes[0].texts}
+
+
+def test_a_journal_whose_steps_are_lines_is_read_and_drawn(tmp_path: Path) -> None:
+    with sqlite3.connect(tmp_path / "journal.db") as connection:
+        connection.executescript((DATA / "journals" / "version-1.sql").read_text())
+    connection.close()
+    journal = Journal.read(tmp_path / "journal.db")
+    records = [record for _, record in journal.records()]
+    jobs = journal.jobs()
+    journal.close()
+    steps = [step for record in records if isinstance(record, act.SetAllocation) for step in record.why]
+    assert steps and {step.kind for step in steps} == {StepKind.TEXT}
+    assert any("probe " in line.text for line in history(records))
+    with mpl.rc_context(STYLE):
+        surface = figures(Story.of(jobs["b"], records, records[-1].at))["b-speed"]
+    decision = last_decision(records, "b")
+    assert decision is not None and decision.steps[0].text("b").startswith("job b ")
+    [star] = [line for line in surface.axes[0].lines if line.get_marker() == "*" and len(line.get_xdata())]
+    assert (star.get_xdata()[0], star.get_ydata()[0]) == decision.chosen
 
 
 def test_the_surface_marks_what_gains_nothing_and_what_has_no_room() -> None:

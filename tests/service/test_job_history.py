@@ -60,7 +60,7 @@ def test_a_record_is_read_once_and_the_books_are_those_of_all_records(
     past = counting.past()["digits"]
     before = len(own(world.history[:-20], "digits"))
     kept.books(past)
-    kept.told(past, 0)
+    kept.events(past, 0)
     assert counting.read == [before, 0]
     journal.append(world.history[-20:])
     books = kept.books(past)
@@ -77,14 +77,14 @@ def test_lines_come_in_pieces_and_go_on_where_the_last_one_ended(
     journal.append(world.history[-20:])
     monkeypatch.setattr(job_history, "MAX_LINES", 7)
     kept, past, seq, told = Stories(counting), counting.past()["digits"], 0, []
-    while found := kept.told(past, seq):
+    while found := kept.events(past, seq):
         told += [line for _, line in found.lines]
         assert len(found.lines) <= 7
         if not found.lines:
             break
         seq = found.seq
     assert told == list(history(own(world.history, "digits"), "digits"))
-    assert kept.told(past, seq).seq == seq
+    assert kept.events(past, seq).seq == seq
 
 
 def test_of_many_jobs_the_ones_asked_about_last_are_kept(
@@ -93,6 +93,6 @@ def test_of_many_jobs_the_ones_asked_about_last_are_kept(
     monkeypatch.setattr(job_history, "MAX_STORIES", 1)
     past, kept = counting.past(), Stories(counting)
     for name in ("digits", "digits", "pictures", "digits"):
-        kept.told(past[name], 0)
+        kept.events(past[name], 0)
     first, again, other, anew = counting.read
     assert again == 0 and first == anew > 0 and other > 0

@@ -159,7 +159,7 @@ def test_placements_are_read_and_others_refused() -> None:
     assert parse_placement("default") == Default()
     assert parse_placement("default:deadlock_timeout=600") == Default(600.0)
     for text in ("kube", "gang:x=1", "default:x=1", "default:deadlock_timeout=0"):
-        with pytest.raises(UserError, match="right would be gang, or default"):
+        with pytest.raises(UserError, match="use gang, or default"):
             parse_placement(text)
 
 
@@ -320,7 +320,7 @@ class Checked(Driver):
                 if held and held.ready:
                     assert held.pod == standing.pod, "once a pod answers the reducer knows where it is"
                 if known.running and standing.pod.id in known.running.pods:
-                    assert standing.ready and standing.pod.node not in self._away
+                    assert standing.ready and standing.pod.node not in self._unavailable
         for node in self._nodes:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed"
         for known in self.reducer.jobs.values():

@@ -110,7 +110,7 @@ def test_a_job_waits_for_the_only_node_that_can_hold_it() -> None:
     driver.run()
     said = [record for record in records if isinstance(record, act.SetStatus)]
     waits = [record for record in said if record.reason is Reason.NODES_UNAVAILABLE]
-    assert waits and all("away: " in record.message for record in waits)
+    assert waits and all("unavailable: " in record.message for record in waits)
     assert driver.ended["job"].state is State.SUCCEEDED
 
 

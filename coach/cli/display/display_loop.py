@@ -1,4 +1,4 @@
-"""Running a session on the screen from its beginning to its summary, whether the jobs run here or in a service."""
+"""Showing a session from its start to its summary, whether the jobs run here or in a service."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Showing:
         self._live = live and self.screen.is_terminal
 
     def run(self, make: Callable[[RunObserver], Foreground], again: str) -> int:
-        """Run the session that `make` makes, and show how its jobs ended; `again` is the command that goes on.
+        """Run the session that `make` makes, and show how its jobs ended; `again` is the command that resumes them.
 
         Returns the exit code.
         """

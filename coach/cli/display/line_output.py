@@ -1,4 +1,4 @@
-"""What `coach run` shows without a terminal: one line for everything that happens, with the time of day."""
+"""The output of `coach run` without a terminal: one line for each event, with the time of day."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from coach.report.history import EventFormatter
 
 
 class Lines:
-    """A watcher of a session (see coach.handler.interactive_run.RunObserver)."""
+    """An observer of a session (see coach.handler.interactive_run.RunObserver)."""
 
     def __init__(
         self, console: Console, jobs: Callable[[], dict[str, Job]], now: Callable[[], float] = time.time
@@ -41,11 +41,11 @@ class Lines:
                 self.print(line.at, line.job, line.text + hint)
 
     async def watch(self, session: Foreground) -> None:
-        """Everything is shown as it happens."""
+        """Nothing to do: each line is printed at once."""
         await asyncio.Event().wait()
 
     def close(self) -> None:
-        """Nothing was taken from the terminal."""
+        """Nothing to do: the terminal was not changed."""
 
     def print(self, at: float, job: str, text: str) -> None:
         """One line, never wrapped: scripts and logs read it."""

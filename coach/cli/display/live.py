@@ -1,4 +1,4 @@
-"""What `coach run` shows on a terminal: one display that stays in its place until the end, then leaves no trace."""
+"""The output of `coach run` on a terminal: one display that is updated in place and removed at the end."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from coach.handler.interactive_run import Foreground
 from coach.report.history import EventFormatter, Line
 from coach.report.rows import Rows
 
-#: Seconds between two refreshes: often enough for a bar, seldom enough for a slow line.
+#: Seconds between two refreshes: often enough for a bar, not too often for a slow connection.
 REFRESH = 0.25
 HINTS = (
     "Ctrl-C stops at the end of the running epochs",
@@ -35,7 +35,7 @@ HINTS = (
 
 
 class LiveView:
-    """A watcher of a session (see coach.handler.interactive_run.RunObserver)."""
+    """An observer of a session (see coach.handler.interactive_run.RunObserver)."""
 
     def __init__(self, console: Console) -> None:
         self._console = console
@@ -61,7 +61,7 @@ class LiveView:
         self._lines.extend(line for line in self._narrator.happened(event, actions) if line.important)
 
     async def watch(self, session: Foreground) -> None:
-        """Refresh until cancelled; then the display is gone, and the cursor where it began."""
+        """Refresh until cancelled; then remove the display, and put the cursor back to its start."""
         self._quiet.begin()
         size = self._console.size
         shown, live = self._begin(session)
@@ -69,7 +69,7 @@ class LiveView:
             while True:
                 await asyncio.sleep(REFRESH)
                 if self._console.size != size:
-                    # The terminal has wrapped our lines anew: nobody knows where they are now.
+                    # The terminal has wrapped our lines anew: their position is unknown now.
                     size = self._console.size
                     live.stop()
                     self._console.clear()
@@ -123,7 +123,7 @@ class LiveView:
 
 
 class _QuietTerminal:
-    """Keeps what is typed, `^C` too, from being echoed into the display, for as long as there is one."""
+    """Turns off the terminal's echo of typed characters, `^C` included, while there is a display."""
 
     def __init__(self) -> None:
         self._before: list[Any] | None = None

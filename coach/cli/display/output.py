@@ -1,4 +1,4 @@
-"""The `-o` option all commands share, and what prints rows in each of its formats."""
+"""The `-o` option of all commands, and functions that print rows in each of its formats."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from rich.box import Box
 from rich.console import Console
 from rich.table import Table
 
-#: Columns of what is no terminal, where COLUMNS does not say.
+#: Columns of an output that is no terminal, without COLUMNS.
 WIDTH_WITHOUT_TERMINAL = 120
 
 #: A line under the header, nothing else.
@@ -38,7 +38,7 @@ Output = Annotated[
 
 
 class Screen(Console):
-    """A console that leaves a broken pipe to its caller, who may have jobs to stop."""
+    """A console that leaves a broken pipe to its caller, which may have jobs to stop."""
 
     def on_broken_pipe(self) -> None:
         """Raises BrokenPipeError again; rich would end the process here."""
@@ -46,7 +46,7 @@ class Screen(Console):
 
 
 def console(*, stderr: bool = False) -> Console:
-    """The terminal, or a plain text of a fixed width where there is none."""
+    """The terminal, or plain text of a fixed width without one."""
     stream = sys.stderr if stderr else sys.stdout
     width = None
     if not stream.isatty():
@@ -57,7 +57,7 @@ def console(*, stderr: bool = False) -> Console:
 
 
 def table(*headers: str | tuple[str, str]) -> Table:
-    """An empty table; a header is a word, or a word and `right` or `wrap`. Other columns keep to their lines."""
+    """An empty table; a header is a word, or a word and `right` or `wrap`. Other columns are not wrapped."""
     made = Table(box=PLAIN_BOX, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
     for header in headers:
         name, justify = header if isinstance(header, tuple) else (header, "left")

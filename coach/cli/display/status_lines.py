@@ -1,4 +1,4 @@
-"""Jobs in lines: what the live display shows at each refresh, and `ps` where its table does not fit.
+"""Jobs as lines: for each refresh of the live display, and for `ps` where its table does not fit.
 
 Pure: rows, progress and lines in; texts out, each at most as wide as the terminal.
 """
@@ -17,7 +17,7 @@ from coach.report import formatting
 from coach.report.history import Line
 from coach.report.status import JobRow
 
-#: From this many columns on there is room for the ETA's bounds and for air between things.
+#: From this many columns on, the ETA's bounds and more space between columns fit.
 WIDE = 100
 #: Lines below the jobs, at most.
 MAX_LINES = 6
@@ -31,7 +31,7 @@ STATE_AT, RIGHT = 1, 2
 
 @dataclass(frozen=True, slots=True)
 class Running:
-    """How far the running epoch of a job is. `total` 0: not known yet."""
+    """The progress of a job's running epoch. `total` 0: not known yet."""
 
     epoch: int
     mini: bool
@@ -152,7 +152,7 @@ def _cut(text: Text, width: int) -> Text:
 
 
 def _that_fit(rows: Sequence[JobRow], room: int) -> tuple[list[JobRow], int]:
-    """The rows for so many lines, those that do something first, in their own order; and how many are left out."""
+    """The rows that fit into the lines, running jobs first, in their own order; and how many are left out."""
     order = sorted(rows, key=lambda row: (State(row.state) not in RUNNING, State(row.state).ended))
     kept = set()
     for row in order:

@@ -1,4 +1,4 @@
-"""How `coach run` begins and ends on the screen: what is asked for, what came out, and what to type next."""
+"""The start and end of `coach run`'s output: the jobs, their results, and the next commands."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 #: Columns between two columns of a table.
 GAP = 2
-#: What a summary of many jobs does without on a narrow terminal.
+#: Columns that a summary of many jobs leaves out on a narrow terminal.
 FIRST_TO_GO = ("BEST LOSS", "BEST ACCURACY", "PREDICTED / REAL", "LEFT")
 NO_BUDGET = "no budget: nothing limits what {} spend"
 
@@ -30,7 +30,7 @@ NO_BUDGET = "no budget: nothing limits what {} spend"
 def beginning(
     screen: Console, specs: Sequence[TrainingJob], nodes: tuple[Node, ...], policy: str, where: str = ""
 ) -> None:
-    """Say what is about to be done, and aloud what nothing limits."""
+    """Print what is about to run, with a warning about jobs without a budget."""
     books = sorted({spec.spec.price_book.name for spec in specs})
     say(
         screen,
@@ -48,7 +48,7 @@ def beginning(
 
 
 def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
-    """The summary, and the next useful commands; `again` goes on with jobs that were stopped."""
+    """The summary, and the next useful commands; `again` resumes jobs that were stopped."""
     screen.print()
     screen.print(summary(rows, screen.width))
     screen.print()
@@ -70,7 +70,7 @@ def say(screen: Console, text: str) -> None:
 
 
 def wanted(spec: TrainingJob) -> str:
-    """A job in one line: its target, its budget, and how large it may be."""
+    """A job in one line: its target, its budget, and its limits."""
     return f"{spec.name}: {_target(spec)}, {_budget(spec)}, {_limits(spec)}"
 
 
@@ -106,7 +106,7 @@ def _limits(spec: TrainingJob) -> str:
 
 
 def summary(rows: Sequence[JobRow], width: int) -> Table:
-    """One row a job; where that is too wide for few jobs, one column a job; for many, what matters most."""
+    """One row a job; if that is too wide, one column a job for few jobs, and the main columns for many."""
     columns: dict[str, list[str | Text]] = {
         "NAME": [row.name for row in rows],
         "STATE": [tables.state(row) for row in rows],

@@ -17,7 +17,7 @@ from coach.report import formatting
 if TYPE_CHECKING:
     from coach.report.status import EpochRow, JobRow
 
-#: Colours of states; they only underline what the words say.
+#: Colours of states, in addition to their words.
 STATE_STYLE = {
     State.SUCCEEDED: "green",
     State.FAILED: "red",
@@ -61,7 +61,7 @@ def state(row: JobRow) -> Text:
 
 
 def metric_header(rows: Sequence[JobRow]) -> str:
-    """`LOSS → TARGET`, or what the jobs' targets are about."""
+    """`LOSS → TARGET`, or the metrics of the jobs' targets."""
     metrics = {row.metric for row in rows} or {"loss"}
     return f"{metrics.pop().upper() if len(metrics) == 1 else 'METRIC'} → TARGET"
 
@@ -79,14 +79,14 @@ def size(row: JobRow) -> str:
 
 
 def money(row: JobRow) -> str:
-    """What is spent, of what may be."""
+    """Money spent, of the budget."""
     return formatting.spent_of(
         to_money(row.spent), None if row.budget is None else to_money(row.budget), row.currency
     )
 
 
 def eta(row: JobRow, *, interval: bool = False) -> str:
-    """How long it still takes; with the bounds of the estimate."""
+    """The remaining time, with its bounds."""
     if row.eta is None or row.eta_low is None or row.eta_high is None:
         return formatting.UNKNOWN
     if interval:
@@ -95,7 +95,7 @@ def eta(row: JobRow, *, interval: bool = False) -> str:
 
 
 def reason(row: JobRow) -> str:
-    """Why it is in this state: with the numbers where something is wrong or waits."""
+    """The reason for its state, with the numbers where something is wrong or waits."""
     found = Reason(row.reason)
     if found is Reason.STARTING_FUNCTIONS:
         return f"{REASON_INFO[found].words}: {row.message}"

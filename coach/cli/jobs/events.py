@@ -14,7 +14,7 @@ from coach.cli.options import JobName
 if TYPE_CHECKING:
     from coach.handler.state.state_directory import StateDirectory, StoredJob
 
-#: Seconds between two looks at the journal. It is another process that writes it.
+#: Seconds between two reads of the journal, which another process writes.
 LOOK = 0.2
 
 Follow = Annotated[
@@ -51,13 +51,13 @@ def command(job: JobName, follow: Follow = False, output: Output = Format.TABLE)
         print_json(list(lines))
     else:
         screen = console()
-        for told in history(_records(home, past, follow), job):
-            screen.print(f"{formatting.moment(told.at)} {told.text}", soft_wrap=True)
+        for event in history(_records(home, past, follow), job):
+            screen.print(f"{formatting.moment(event.at)} {event.text}", soft_wrap=True)
             screen.file.flush()
 
 
 def _records(home: StateDirectory, past: StoredJob, follow: bool) -> Iterator[Any]:
-    """The job's records; with `follow`, also those that come, until it is over."""
+    """The job's records; with `follow`, also new ones, until it ends or no handler runs it."""
     from coach.core.jobs.actions import SetStatus
     from coach.core.jobs.events import ResumeRequested
     from coach.core.jobs.reasons import REASON_INFO, RESUMABLE

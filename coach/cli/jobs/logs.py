@@ -77,7 +77,7 @@ def command(
 
 
 def _more(folder: Path, ends: dict[str, int], alive: Callable[[], bool]) -> Iterator[Entry]:
-    """What is added, until nobody is left who could add anything."""
+    """New lines, until no process is left that could write any."""
     from coach.service.function_logs import entries, log_files, read
 
     while True:

@@ -13,7 +13,7 @@ from coach.cli.jobs.export import Folder, Jobs, Last
 
 
 class Kind(StrEnum):
-    """What figures are written as."""
+    """The formats of figures."""
 
     PNG = "png"
     SVG = "svg"

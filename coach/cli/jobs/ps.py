@@ -6,7 +6,7 @@ import time
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
 
-#: Columns that a reason needs to be read beside the rest; where there are fewer, it gets a line of its own.
+#: Columns that a reason needs in the table; with fewer, it gets a line of its own.
 MIN_REASON = 24
 
 

@@ -77,7 +77,7 @@ def command(  # noqa: PLR0917 - they are options
         try:
             raise typer.Exit(_here(home, showing, files, specs, allocator, cluster))
         except ServiceRunsError:
-            pass  # it has come up meanwhile
+            pass  # it has started since
     own = nodes or bandwidth or ("" if platform is PlatformKind.LOCAL else platform.value)
     raise typer.Exit(_there(home, showing, files, specs, policy, own))
 
@@ -114,7 +114,7 @@ def _there(  # noqa: PLR0917
     policy: str,
     own_cluster: str,
 ) -> int:
-    """Have the service run them, and show them."""
+    """Submit them to the service, and show them."""
     from coach.cli.display.summary import beginning
     from coach.core.cluster import Node, Resources
     from coach.core.errors import UserError

@@ -55,7 +55,7 @@ def command(
         print_json(
             fields(row)
             | {
-                "why": list(past.job.reasons),
+                "why": [step.text(past.job.name) for step in past.job.reasons],
                 "considered": [
                     {
                         "workers": one.allocation.workers,
@@ -132,7 +132,7 @@ def _why(screen: Console, job: Job, choices: Sequence[Choice]) -> None:
     if job.reasons or refused:
         _section(screen, "Why")
     for step in job.reasons:
-        screen.print(f"  {step}", soft_wrap=True)
+        screen.print(f"  {step.text(job.name)}", soft_wrap=True)
     if refused:
         screen.print(
             f"  considered for the last whole epoch instead of {choices[0].allocation}, and refused:"

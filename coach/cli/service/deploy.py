@@ -10,7 +10,7 @@ import typer
 
 
 class Target(StrEnum):
-    """What can be deployed to."""
+    """The targets of a deployment."""
 
     NUCLIO = "nuclio"
 

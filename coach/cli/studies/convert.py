@@ -24,12 +24,12 @@ def command(  # noqa: PLR0917 - they are options
         ),
     ] = None,
     models: Annotated[
-        str, typer.Option(metavar="PATH", help="Where the job files are to say that the model files are.")
+        str, typer.Option(metavar="PATH", help="Folder of the model files, for the job files to name.")
     ] = "",
     data: Annotated[
-        str, typer.Option(metavar="PATH", help="Where the job files are to say that the data sets are.")
+        str, typer.Option(metavar="PATH", help="Folder of the data sets, for the job files to name.")
     ] = "",
-    force: Annotated[bool, typer.Option("--force", help="Write over files that are there.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite existing files.")] = False,
 ) -> None:
     """Turn job files of the thesis into Coach's.
 

@@ -93,7 +93,7 @@ def command(  # noqa: PLR0917 - they are options
 
 
 def _there(one: Scenario, folder: Path, quick: bool) -> Outcome:
-    """What was run already. Raises UserError for files that are broken."""
+    """The stored runs. Raises UserError for files that are broken."""
     from coach.core.errors import UserError
     from coach.research.experiment import look_up
 

@@ -210,7 +210,7 @@ def _trace_tasks(  # noqa: PLR0917 - as the options give them
     seeds: range,
     faults: tuple[float, float],
 ) -> list[Task]:
-    """The runs of a trace, which knows no job files."""
+    """The runs of a trace, which has no job files."""
     from coach.core.errors import UserError
     from coach.simulation.traces import replay
 
@@ -222,7 +222,7 @@ def _trace_tasks(  # noqa: PLR0917 - as the options give them
 
 
 def parse_cluster(text: str) -> tuple[Node, ...]:
-    """Nodes that need not exist. Raises UserError."""
+    """The simulated nodes. Raises UserError."""
     import re
 
     from coach.core.cluster import Node, Resources
@@ -235,7 +235,7 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
     if not found:
         if "x" in text and not Path(text).exists():
             raise UserError(
-                f"--nodes {text}: right would be COUNTxCORES, COUNTxCORESxGIB, COUNTxCORESxGIBxGPUS or a cluster file"
+                f"--nodes {text}: use COUNTxCORES, COUNTxCORESxGIB, COUNTxCORESxGIBxGPUS or a cluster file"
             )
         return parse_nodes(text)
     count, cores = int(found[1]), float(found[2])
@@ -246,7 +246,7 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
 
 
 def progress(total: int, words: str = "simulating") -> Any:
-    """A bar on the terminal, if there is one: a context that gives what advances it."""
+    """A progress bar on the terminal, if there is one: a context that yields the function that advances it."""
     import contextlib
 
     from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
@@ -311,7 +311,7 @@ def _rows(results: dict[str, list[Result]]) -> list[dict[str, Any]]:
 def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
     """A line for each measure and a column for each policy, in as many tables as the width needs.
 
-    Jobs are sooner and later than under the first policy.
+    Jobs are counted as sooner or later in comparison with the first policy.
     """
     columns = {label: _cells(row) for label, row in rows.items()}
     if not any(row["migrations"] for row in rows.values()):
@@ -335,7 +335,7 @@ def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
-    """Measures in words, and their values."""
+    """The measures' labels and values."""
     from coach.report import formatting
 
     return {

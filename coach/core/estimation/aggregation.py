@@ -1,9 +1,9 @@
-"""Several measurements of one configuration made one.
+"""Several measurements of one configuration combined into one.
 
-On a machine that others use too, an epoch may fall into a slow minute; nothing makes one faster than it can be. So
-the median counts, not the mean, and of two in the middle that disagree the faster one: where that is wrong, the next
-epoch there says so, and where the slower one is wrong, nothing else would ever find out. Two that differ by no more
-than noise explains count both: the faster one is faster than the next will be.
+On a shared machine an epoch may fall into a slow minute; nothing makes it faster than the configuration is. So the
+median is used, not the mean. If the two middle ones disagree, the faster one is used: if it is wrong, the next epoch
+with that configuration corrects it, but if the slower one were wrong, no epoch would ever show it. If the two differ by
+no more than noise explains, both count, since the faster one overestimates the next measurement.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ DISAGREE = 4 * NOISE
 
 
 def merged(points: Sequence[SpeedPoint]) -> tuple[SpeedPoint, ...]:
-    """One point a configuration, with all of their weight, and the least that any of them says of computing."""
+    """One point a configuration, with the sum of their weights and the smallest of their computing parts."""
     groups: dict[tuple[int, int], list[SpeedPoint]] = {}
     for p in points:
         groups.setdefault((p.workers, p.servers), []).append(p)

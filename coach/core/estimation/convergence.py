@@ -20,13 +20,13 @@ __all__ = ["ConvergenceModel", "CurvePoint", "Metric", "fit_convergence"]
 
 Metric = Literal["loss", "accuracy"]
 
-#: A curve that never reaches the target is believed this much less than one that does: people choose targets that
-#: they expect to reach.
+#: The weight of a curve that never reaches the target is multiplied by this: users choose targets that they expect to
+#: reach.
 UNREACHED = 0.25
-#: With less chance than this to reach the target, the answer is "no solution".
+#: With a smaller probability of reaching the target, the result is "no solution".
 MIN_CHANCE = 0.03
-#: Share of belief outside the interval on either side. 0.12, not 0.1: on the small models of
-#: tests/core/estimation/curves these bounds hold the truth 80-90 % of the time already.
+#: Probability outside the interval on either side. 0.12, not 0.1: on the small models of tests/core/estimation/curves
+#: these bounds already hold the true value 80-90 % of the time.
 TAIL = 0.12
 #: A loss, or a target, further from zero counts as one this far (float32 ends at 3e38): its square is a finite number.
 FURTHEST = 1e100
@@ -34,7 +34,7 @@ FURTHEST = 1e100
 
 @dataclass(frozen=True, slots=True)
 class ConvergenceModel:
-    """All curves that explain the values measured so far, weighted by how well they do.
+    """All curves that explain the values measured so far, weighted by how well they explain them.
 
     JSON round trip through `to_dict` and `from_dict`; the curves follow from the points.
     """
@@ -66,7 +66,7 @@ class ConvergenceModel:
 
     @property
     def asymptote(self) -> Interval:
-        """The value the curve ends at."""
+        """The value at which the curve levels off."""
         return self._interval(self.curves.end, self.curves.weight)
 
     def chance(self, target: float) -> float:
@@ -76,8 +76,8 @@ class ConvergenceModel:
     def epochs_to(self, target: float, consecutive_hits: int, x_now: float) -> Interval | None:
         """The x of the last epoch needed for `target` to hold `consecutive_hits` epochs; None = no solution.
 
-        Asked of a job that still trains: at least one more epoch, at x_now + 1. The noise counts: a value that
-        hovers at the target takes longer to stay below it than its mean takes to arrive.
+        For a job that still trains: at least one more epoch, at x_now + 1. The noise counts: values that fluctuate
+        around the target take longer to stay below it than their mean takes to reach it.
         """
         goal = float(self._falling([target])[0])
         seen = self._falling([p.value for p in self.points])
@@ -112,7 +112,7 @@ class ConvergenceModel:
         return self.curves.weight[reached]
 
     def _falling(self, values: Sequence[float]) -> FloatArray:
-        """What falls as training goes on: the loss itself, or what is missing to a perfect accuracy."""
+        """The falling quantity: the loss itself, or the ceiling minus the accuracy."""
         z = np.clip(np.array(values, dtype=np.float64), -FURTHEST, FURTHEST)
         return z if self.metric == "loss" else self.ceiling - z
 
@@ -132,12 +132,12 @@ class ConvergenceModel:
 
 @lru_cache(maxsize=16)
 def fitted(x: tuple[float, ...], falling: tuple[float, ...]) -> Mixture:
-    """Whoever fits writes a model down as its points, and somebody reads it: soon after, mostly."""
+    """Cached: a model is saved as its points and usually read again soon after."""
     return fit_mixture(np.array(x), np.array(falling))
 
 
 def fit_convergence(points: Sequence[CurvePoint], metric: Metric) -> ConvergenceModel:
-    """The curves through `points`: from one point upward; refit after every epoch (a few milliseconds).
+    """The curves through `points`, one or more; fitted again after every epoch (a few milliseconds).
 
     Raises ValueError without any finite point.
     """

@@ -1,4 +1,4 @@
-"""What an epoch takes and costs with (workers, servers): resource-seconds times the price book."""
+"""Seconds and cost of an epoch with (workers, servers): resource-seconds times the price book."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Guess = TypeVar("Guess", float, Interval)
 def expected_seconds(
     speed: SpeedModel, workers: int, servers: int, fixed: Interval, fraction: float = 1.0
 ) -> float:
-    """What `epoch_seconds` expects."""
+    """The expected value of `epoch_seconds`."""
     return fixed.expected + fraction / speed.interval(workers, servers).expected
 
 
@@ -31,7 +31,7 @@ def epoch_seconds(
 ) -> Interval:
     """Seconds of an epoch: `fixed` (start, evaluation, checkpoint) and `fraction` of an epoch at speed.
 
-    Both are at their bounds at once in the bounds of the sum, so it holds the truth rather too often.
+    The bounds of the sum assume both at their bounds at once, so it holds the true value more often than 80 %.
     """
     epochs_per_second = speed.interval(workers, servers)
     return Interval(
@@ -42,10 +42,10 @@ def epoch_seconds(
 
 
 def second_cost(held: Resources, prices: PriceBook, pods: int) -> float:
-    """Currency units that a second of training costs with a gang of so many pods that hold `held` together."""
+    """Currency units that a second of training costs with a gang of `pods` pods that hold `held` together."""
     return prices.rate(held) + prices.invocation * pods * USUAL_CALLS_PER_SECOND
 
 
 def epoch_cost(seconds: Guess, held: Resources, prices: PriceBook, pods: int) -> Guess:
-    """Currency units that an epoch of so many seconds costs with a gang of so many pods that hold `held` together."""
+    """Currency units that an epoch of `seconds` costs with a gang of `pods` pods that hold `held` together."""
     return seconds * second_cost(held, prices, pods) + prices.invocation * pods * USUAL_CALLS

@@ -1,9 +1,9 @@
-"""The shapes a learning curve may have: how far it has come from its first value (0) towards its end (1).
+"""The shapes of a learning curve: its progress from its first value (0) to its end (1).
 
-Each is `1 - g(u)` with g falling from 1 at u = 0 to 0 for ever, u = time in units of the span measured so far:
+Each is `1 - g(u)`. g falls from 1 at u = 0 towards 0; u is time in units of the span measured so far:
 
 * power law `g = (1 + r·u)^-p`; p = 1 is the thesis's (and Optimus's) hyperbola 1/(b0·x + b1) + b2, written so that
-  the place of x = 0 does not matter; p = 0.5 and 2 are the slower and the faster one;
+  the origin of x does not matter; p = 0.5 is slower and p = 2 faster;
 * exponential `g = exp(-r·u)`;
 * logistic `g = (1 + exp(-r·m)) / (1 + exp(r·(u - m)))`: a slow start, its steepest point at u = m.
 
@@ -18,8 +18,8 @@ import numpy as np
 
 from coach.core.estimation.forms import FloatArray, IndexArray
 
-# Shares of belief by family; leaving any one out, or doubling it, changes the errors
-# of docs/explanation/estimation.md little.
+# Prior probability of each family, not normalized; leaving any one out, or doubling it, changes the errors of
+# docs/explanation/estimation.md little.
 POWER_SHARES = {1.0: 1.0, 0.5: 0.25, 2.0: 0.75}
 EXPONENTIAL_SHARE = 1.5
 LOGISTIC_SHARE = 1.2
@@ -30,7 +30,7 @@ LOGISTIC_MIDDLES = (0.3, 0.6, 1.0, 1.6)
 
 @dataclass(frozen=True, slots=True)
 class Shapes:
-    """m shapes: `power` p (0: none), `rate` r, `midpoint` (nan: exponential), `share` of belief, all [m]."""
+    """m shapes: `power` p (0: none), `rate` r, `midpoint` (nan: exponential), prior `share`, all [m]."""
 
     power: FloatArray
     rate: FloatArray
@@ -42,7 +42,7 @@ class Shapes:
         return Shapes(self.power[which], self.rate[which], self.midpoint[which], self.share[which])
 
     def remaining(self, u: FloatArray) -> FloatArray:
-        """g of every shape at every time `u` [n]: [m, n]; u is negative nowhere."""
+        """g of every shape at every time `u` [n], u >= 0: [m, n]."""
         g = np.empty((len(self.rate), len(u)))
         powers, logistic = self.power > 0, ~np.isnan(self.midpoint)
         exponential = ~powers & ~logistic

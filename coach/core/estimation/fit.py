@@ -1,4 +1,4 @@
-"""One refit of a job: what `ModelsFitted` answers `FitModels` with, in every driver."""
+"""One refit of a job: the content of `ModelsFitted`, in every driver."""
 
 from __future__ import annotations
 

@@ -1,18 +1,18 @@
-"""The forms a speed surface may have: which terms it sums, and what is believed of them before any measurement.
+"""The forms of a speed surface: the terms that each sums, and the prior of their coefficients.
 
 Every form is linear in its coefficients, all of them >= 0, so that bounded least squares fit it:
 
 * `parameter-server` sums to the *time* of an epoch,
   `1/v = a/w + b + c·w/s + d·w + e·s + f/s`: work divided among workers, work that is not, traffic of w workers
   through s servers, cost of keeping workers in step, cost of servers, and work divided among servers.
-  Optimus (EuroSys 2018, eq. 4) has the first five; `f/s` is a server's own work on the parameters, whatever the
-  number of workers: without it three of seven measured surfaces are fitted a quarter to four fifths worse (rms of
-  ln v: resnet-50 0.10 and 0.13, seq2seq 0.09 and 0.12, wlm 0.07 and 0.13).
+  Optimus (EuroSys 2018, eq. 4) has the first five; `f/s` is a server's own work on the parameters, which does not
+  depend on the number of workers. Without it three of seven measured surfaces are fitted a quarter to four fifths worse
+  (rms of ln v with and without: resnet-50 0.10 and 0.13, seq2seq 0.09 and 0.12, wlm 0.07 and 0.13).
 * `quadratic` sums to the *speed*, `v = k + 2·b1·b2·w - b1·w² + 2·b3·b4·s - b3·s²`, which is the thesis's
   `-b1·(w-b2)² - b3·(s-b4)² + b5` (section 4.2) multiplied out.
 * `constant` sums to the time, with one term.
 
-Coefficients are relative: to the time (or speed) that `Form.scale` finds, so that no unit matters.
+Coefficients are relative to the time (or speed) in `kriging.Fit.scale`, so that no unit matters.
 """
 
 from __future__ import annotations
@@ -38,9 +38,9 @@ class Form:
     terms: Callable[[Any, Any], tuple[Any, ...]]
     #: +1: the terms sum to the speed; -1: to its inverse, the time.
     power: int
-    #: What each coefficient is believed to be, as a share of the whole at (1, 1), [k].
+    #: Prior mean of each coefficient, as a share of the whole at (1, 1), [k].
     prior: FloatArray
-    #: Standard deviation of that belief, [k]. Wide: a handful of measurements overrules it.
+    #: Prior standard deviation, [k]. Wide: a handful of measurements outweighs the prior.
     doubt: FloatArray
 
     def columns(self, w: FloatArray, s: FloatArray) -> FloatArray:

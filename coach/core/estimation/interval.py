@@ -1,4 +1,4 @@
-"""An estimate with its doubt."""
+"""An estimate with its bounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Z80 = 1.2815515655446004
 
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """A best guess, and bounds that should hold the truth 80 % of the time (unless the maker says so).
+    """An expected value, and bounds that hold the true value 80 % of the time (unless stated otherwise).
 
     Invariant: `low <= expected <= high`.
     """
@@ -48,9 +48,9 @@ class Interval:
 
 
 def conservative_value(expected: float, high: float) -> float:
-    """Epochs to keep money or time for: the geometric mean of the expected ones and their upper bound.
+    """Epochs to keep money or time for: the geometric mean of the expected number and its upper bound.
 
-    Of a log-normal number with these three in four are below it. A young curve promises too much.
+    A log-normal number with these is below it with a probability of three in four. A short curve predicts too few.
     """
     return math.sqrt(expected * high)
 

@@ -1,14 +1,14 @@
-"""One form fitted to measured speeds: bounded least squares for its coefficients, kriging for what is left over.
+"""One form fitted to measured speeds: bounded least squares for its coefficients, kriging for the residuals.
 
-Measured speeds scatter around any formula by some 10 %, and not at random: where a job's servers landed shows at
-every number of workers. So the logarithm of speed is modelled (universal kriging) as
+Measured speeds deviate from any formula by some 10 %, and not at random: the nodes of a job's servers have the same
+effect with every number of workers. So the logarithm of speed is modelled (universal kriging) as
 
     ln v(w, s) = ln form(w, s; theta) + z(w, s) + noise,   cov z = a² · exp(-|ln w/w'| / lw - |ln s/s'| / ls)
 
 `theta` >= 0 comes from non-negative least squares on the relative error, whitened by the covariance of z + noise and
-drawn to the form's prior. `z` returns to 0 away from the measurements: between and beyond them the form speaks alone.
-What the data cannot identify is not fitted: with no measurement at s > 1 nothing tells a server's terms apart, so
-they stay in the prior's proportion and their doubt stays in the interval (AdaptDL freezes such parameters).
+pulled towards the form's prior. `z` returns to 0 far from the measurements, where the form alone predicts. What the
+data cannot identify is not fitted: without a measurement at s > 1 the servers' terms cannot be distinguished, so they
+keep the prior's proportion, and their uncertainty stays in the interval (AdaptDL freezes such parameters).
 """
 
 from __future__ import annotations
@@ -21,37 +21,37 @@ import numpy as np
 from coach.core.estimation.forms import FloatArray, Form
 from coach.core.estimation.numerics import nnls
 
-# Round numbers from where the errors on the seven models of tests/data/ps-speed are flat: the table "settings, speed"
-# of results/estimators has each of them times 2/3 and 3/2, and what leaving one model out would choose.
+# Round numbers from a range in which the errors on the seven models of tests/data/ps-speed are flat: the table
+# "settings, speed" of results/estimators has each times 2/3 and 3/2, and the choice when one model is left out.
 DEVIATION = 0.14  #: a: standard deviation of z
 REACH_WORKERS = 2.0  #: lw, in ln workers
 REACH_SERVERS = 0.5  #: ls, in ln servers
 NOISE = 0.05  #: standard deviation of ln v in one measurement of weight 1
-#: How many residuals the belief in DEVIATION and NOISE counts for, against those measured.
+#: The weight of the prior DEVIATION and NOISE, in residuals.
 BELIEF = 6.0
-#: No sum of terms is below this share of the least one measured: a quadratic may turn negative far away, and the
-#: time of an epoch vanish.
+#: No sum of terms is below this share of the smallest measured one: far away a quadratic may become negative, and the
+#: time of an epoch 0 ...
 FLOOR = 0.05
-#: ... and no prediction is further than this from the measured speeds, in ln speed (a factor of about 1000).
+#: ... and no prediction differs by more than this from the measured speeds, in ln speed (a factor of about 1000).
 FURTHEST = 7.0
 
 
 @dataclass(frozen=True, slots=True)
 class Fit:
-    """A fitted form: `theta` [k], relative to `scale` epochs/s, and what kriging needs of the n points."""
+    """A fitted form: `theta` [k], relative to `scale` epochs/s, and the data of the n points for kriging."""
 
     form: Form
     theta: FloatArray
     scale: float
-    floor: float  #: least sum of the terms
-    bounds: tuple[float, float]  #: least and largest ln speed
+    floor: float  #: minimum sum of the terms
+    bounds: tuple[float, float]  #: minimum and maximum ln speed
     log_w: FloatArray
     log_s: FloatArray
     alpha: FloatArray  #: weights of the points' deviations, [n]
     whiten: FloatArray  #: inverse Cholesky factor of cov(z + noise), [n, n]
     sensitivity: FloatArray  #: d ln form / d theta at the points, whitened, [n, k]
     covariance: FloatArray  #: of theta, [k, k]
-    inflation: float  #: how much larger the variance is than believed
+    inflation: float  #: the ratio of the variance to its prior
     _theta: list[float] = field(default_factory=list, repr=False)  #: theta, and ...
     _deviations: list[tuple[float, float, float]] = field(
         default_factory=list, repr=False
@@ -71,7 +71,7 @@ class Fit:
         return np.clip(mean, *self.bounds)
 
     def predict_one(self, w: float, s: float, *, parametric: bool = False) -> float:
-        """exp(log_mean) at one place, in plain numbers: allocation asks this for thousands of jobs."""
+        """exp(log_mean) at one place, in plain floats: allocation calls this for thousands of jobs."""
         total = max(sum(t * c for t, c in zip(self.form.terms(w, s), self._theta, strict=True)), self.floor)
         mean = self.form.power * math.log(total) + math.log(self.scale)
         if not parametric:
@@ -105,7 +105,7 @@ def fit_form(  # noqa: PLR0917 - the columns of the points
 ) -> Fit:
     """Fit `form` to speeds `v` (epochs/s) at `w`, `s`, all [n], n >= 1; noise has variance NOISE² / `weight`.
 
-    `theta`: the coefficients, where an earlier fit to the same points has found them.
+    `theta`: the coefficients of an earlier fit to the same points, if known.
     """
     columns = form.columns(w, s)
     log_v = np.log(v)

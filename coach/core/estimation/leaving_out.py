@@ -1,7 +1,7 @@
-"""Many fits of one form to the same points, each without some of them: what `kriging.fit_form` does, for all at once.
+"""Many fits of one form to the same points, each without some of them: `kriging.fit_form` for all at once.
 
-Which form a job's speeds have, and whether one of its points is a mistake, is asked after every epoch of every job, so
-the fits are stacked along a first axis b. `tests/core/estimation/test_leaving_out.py` holds them to `fit_form`.
+After every epoch of every job these fits choose the form of its speeds and judge whether a point is an outlier. So they
+are stacked along a first axis b. `tests/core/estimation/test_leaving_out.py` compares them with `fit_form`.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from coach.core.estimation.forms import FloatArray, Form, IndexArray
 from coach.core.estimation.kriging import BELIEF, DEVIATION, FLOOR, FURTHEST, NOISE, kernel
 from coach.core.estimation.numerics import nnls
 
-#: Mean and variance of ln speed at the points left out [b, o], and how much larger than believed the variance is [b].
+#: Mean and variance of ln speed at the points left out [b, o], and the ratio of the variance to its prior [b].
 LeftOut = tuple[FloatArray, FloatArray, FloatArray]
 
 

@@ -1,16 +1,16 @@
-"""A learning curve as a mixture of everything that could explain it.
+"""A learning curve as a mixture of all shapes and noises that could explain it.
 
-For each shape (coach.core.estimation.curve_families) and each kind of noise, the curve is a straight line in the share
-h of the way that shape has come:
+For each shape (coach.core.estimation.curve_families) and each kind of noise, the curve is a straight line in h, the
+share of its way that the shape has covered:
 
     z(x) = start - drop · h(x) + noise,    h = (1 - g(x)) / (1 - g(now)),    end = start - drop / (1 - g(now))
 
 so its posterior and its evidence are closed formulas (conjugate Bayesian regression with two coefficients). Scaled
 by the drop seen so far nothing depends on the unit of loss. The posterior of all 96 shapes x 21 kinds of noise, by
-evidence, is then spread over weighted samples (3 x 3 Gauss-Hermite nodes a component): curves that explain the data,
-from which every question is answered, deterministically.
+evidence, is then represented by weighted samples (3 x 3 Gauss-Hermite nodes a component): curves that explain the data,
+from which all predictions are computed, deterministically.
 
-`z` is what falls: the loss, or 1 - accuracy.
+`z` is the falling quantity: the loss, or 1 - accuracy.
 """
 
 from __future__ import annotations
@@ -22,25 +22,26 @@ import numpy as np
 from coach.core.estimation.curve_families import SHAPES, Shapes
 from coach.core.estimation.forms import FloatArray, IndexArray
 
-# Round numbers from where the errors on three groups of curves (LeNet, ResNet-18, small models) are flat: the table
-# "settings, last epoch" of results/estimators has each times 2/3 and 3/2, and what leaving one group out would choose.
+# Round numbers from a range in which the errors on three groups of curves (LeNet, ResNet-18, small models) are flat:
+# the table "settings, last epoch" of results/estimators has each times 2/3 and 3/2, and the choice when one group is
+# left out.
 #: Late points weigh more: the i-th of n has weight (i / n) ** LATE.
 LATE = 2.0
 #: Neighbouring residuals are not independent: n points count as this share of n.
 TEMPER = 0.8
-#: No formula is true: a value that lies d above the latest ones is off by this share of d, beside its noise. A smooth
-#: curve is so followed closely where it is now, and loosely where it began.
+#: No formula is exact: a value d above the latest ones has an error of this share of d in addition to its noise. So a
+#: smooth curve is followed closely at its end, and loosely at its start.
 OUTLIERS = (0.0, 0.1, 0.2)
-#: Noises considered, as shares of the drop seen so far, with every stray.
+#: Noises considered, as shares of the drop seen so far, each with every one of OUTLIERS.
 NOISES = np.repeat(np.geomspace(0.01, 1.0, 7), len(OUTLIERS))
 OUTLIER = np.tile(OUTLIERS, len(NOISES) // len(OUTLIERS))
 #: Median and width (in ln) of the noise expected.
 NOISE_EXPECTED, NOISE_WIDTH = 0.1, 1.0
 #: Standard deviations of start (around the first value) and drop (around the drop seen), as shares of the latter.
 START_DOUBT, DROP_DOUBT = 0.8, 1.0
-#: Components kept: the likeliest, which hold nearly all of the belief.
+#: Components kept: the likeliest, which hold nearly all of the probability.
 KEPT = 100
-#: A curve seen n times is believed to have moved by this share of its value / n² at least.
+#: A curve seen n times is assumed to have fallen by at least this share of its value / n².
 MIN_DROP = 0.3
 
 _NODE = np.sqrt(3.0)
@@ -65,7 +66,7 @@ class Mixture:
 
     @property
     def end(self) -> FloatArray:
-        """Where each curve ends, [m]."""
+        """The value at which each curve levels off, [m]."""
         return self.start - self.drop / self.done
 
     def values(self, x: FloatArray) -> FloatArray:
@@ -149,7 +150,7 @@ def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES) -> Mixtur
 
 
 def _possible(curves: Mixture, *, positive: bool) -> Mixture:
-    """Without the curves that rise, or that end below zero though every value seen was above."""
+    """Without the curves that rise, and without those that end below zero though every value seen was above."""
     weight = np.where(curves.drop > 0, curves.weight, 0.0)
     if positive:
         bounded = np.where(curves.end >= 0, weight, 0.0)

@@ -1,4 +1,4 @@
-"""SciPy in the fits, imported when something is fitted: commands that only look at jobs start without it."""
+"""SciPy for the fits, imported when something is fitted: commands that only read jobs start without it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 FloatArray = npt.NDArray[np.float64]
-#: Columns come and go in the active set; SciPy's three steps a column were too few for some data.
+#: Columns enter and leave the active set; SciPy's three steps a column were too few for some data.
 MAX_STEPS = 10_000
 
 
@@ -39,8 +39,8 @@ def load() -> None:
 def ndtr(at: Any) -> Any:
     """The standard normal distribution function, as an array like `at`.
 
-    SciPy's where it is imported, as it always is in a process that decides (`load`). A command that only looks has
-    math's: fifty times as slow, and different by rounding.
+    SciPy's where it is imported, as it always is in a process that decides (`load`). A command that only reads jobs
+    uses math's, which is fifty times slower and differs by rounding.
     """
     fast = getattr(sys.modules.get("scipy.special"), "ndtr", None)  # None too while another thread imports it
     return _ndtr(at) if fast is None else fast(at)

@@ -1,4 +1,4 @@
-"""What was measured."""
+"""Measurements."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from typing import NamedTuple
 class SpeedPoint:
     """One measured speed: `epochs_per_second` of the whole job with `workers` and `servers`.
 
-    `weight` says how many measurements of ordinary length it is worth: its noise has variance 1 / weight.
-    `computing_part` of the time a worker's busiest thread computed, the rest it waited; 0 where that is not known.
-    `mini`: in a mini-epoch, that is in a few steps.
+    `weight` counts measurements of ordinary length: its noise has variance 1 / weight. `computing_part` is the share of
+    the time in which a worker's busiest thread computed; the rest it waited; 0 where that is unknown. `mini`: measured
+    in a mini-epoch, that is in a few steps.
     """
 
     workers: int
@@ -24,7 +24,7 @@ class SpeedPoint:
 
 
 class KnownSpeed(NamedTuple):
-    """What earlier jobs measured with `workers` and `servers`, all epochs there together; as in `SpeedPoint`."""
+    """The speed of earlier jobs with `workers` and `servers`, over all their epochs there; as in `SpeedPoint`."""
 
     workers: int
     servers: int

@@ -34,25 +34,25 @@ MIN_TO_CHOOSE = 5
 #: ... and that form must be better by this much mean log density: on few points the comparison itself is noise.
 MARGIN = 0.5
 MAX_FOLDS = 8
-#: The variance is that of coefficients that might be negative too; that they cannot makes the truth this much less
-#: uncertain. On the models of tests/data/ps-speed, from 8 points that Coach chose, 80 % intervals so hold 90 % of
-#: truths, 84 % with measurements off by 5 % (results/estimators).
+#: The computed variance is that of coefficients of any sign. As they are not negative, the true speed is less uncertain
+#: by this factor. On the models of tests/data/ps-speed, from 8 points that Coach chose, 80 % intervals then hold 90 %
+#: of the true speeds, 84 % with measurements off by 5 % (results/estimators).
 CALIBRATION = 0.75
-#: Share of measurements that fall into a slow minute of the machine, and by what factor that may slow them down.
+#: Share of measurements in a slow minute of the machine, and the largest factor by which that slows them down.
 SLOW_MINUTES = 0.1
 MAX_SLOWED = 4.0
-#: A pod that speeds a job up by less than this part of what its pods bring on average is not worth its place: with one
-#: worker and one server that is 2.5 %, and two mini-epochs in a row differ by more.
+#: A pod must speed a job up by at least this part of its pods' average contribution. With one worker and one server
+#: that is 2.5 %; two mini-epochs in a row differ by more.
 MIN_EFFICIENCY = 0.05
-#: Least relative gain in speed that a probe must promise.
+#: Minimum relative gain in speed that a probe must promise.
 MIN_GAIN = 0.002
 #: Configurations that `next_probe` compares at most.
 MAX_CANDIDATES = 256
-#: Epochs/s where nothing is known that limits them: a number, for logarithms.
+#: Epochs/s without a known limit: finite, for logarithms.
 FASTEST = 1e300
-#: Speeds (epochs/s) and weights beyond these are no measurements; products of those between them are finite numbers.
+#: Speeds (epochs/s) and weights beyond these are no measurements; products of those between them are finite.
 MEASURABLE = (1e-30, 1e30)
-#: Part of an epoch that is as good as none.
+#: A part of an epoch that counts as zero.
 MIN_PART = 1e-30
 
 
@@ -60,19 +60,19 @@ MIN_PART = 1e-30
 class SpeedModel:
     """A fitted surface: a form, and the points it was fitted to (one a configuration).
 
-    Where nothing was measured it is never above what workers' computing leaves room for (`upper_bound`).
+    Where nothing was measured it is never above the bound that the workers' computing sets (`upper_bound`).
 
-    JSON round trip through `to_dict` and `from_dict`, which fits nothing: commands that only look start without SciPy.
+    JSON round trip through `to_dict` and `from_dict`, which fits nothing: commands that only read start without SciPy.
     """
 
     form: FormName
     points: tuple[SpeedPoint, ...]
-    #: Variance of ln speed in one measurement, as repeated ones show it: of such as this job has, long or short.
+    #: Variance of ln speed in one measurement of this job, from its repeated ones.
     noise: float = NOISE**2
     #: The fit's `theta`, where it is known; it follows from form and points.
     theta: tuple[float, ...] | None = field(default=None, repr=False, compare=False)
     fit: Fit = field(init=False, repr=False, compare=False)
-    #: Intervals and speeds that were asked for: each decision asks for many of them again.
+    #: Cached intervals and speeds: each decision reads many of them again.
     _known: dict[tuple[int, int], Interval] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -80,8 +80,8 @@ class SpeedModel:
     _expected: dict[tuple[tuple[int, int], ...], FloatArray] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
-    #: Means and variances of ln speed at the places that were asked for together last: with the measurements there,
-    #: and without.
+    #: Means and variances of ln speed at the places that were last read together: with and without the measurements
+    #: there.
     _beliefs: dict[tuple[bool, tuple[tuple[int, int], ...]], tuple[FloatArray, FloatArray]] = field(
         init=False, repr=False, compare=False, default_factory=dict
     )
@@ -116,17 +116,17 @@ class SpeedModel:
         return np.asarray(np.minimum(speeds, limits)) if limits else speeds
 
     def upper_bound(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
-        """The speed at most to be had at each of `where`, epochs/s, by what workers computed where that was measured.
+        """An upper bound of the speed at each of `where`, epochs/s, from the workers' measured computing.
 
         Where an epoch takes T and a worker's busiest thread computes for a part c of it, with (w, s),
 
             T(w', s') >= T (c + (1 - c) s/s') min(1, w/w'),   w' >= w, s' >= s:
 
-        no server takes over what a worker computes, twice as many let it wait no less than half as long, and twice as
-        many workers are at most twice as fast. With fewer of either T c min(1, w/w') is left. The bounds are those that
-        follow from the bounds of the measured speeds; FASTEST where nothing is known of computing.
+        a server cannot take over a worker's computing, twice as many servers at most halve its waiting, and twice as
+        many workers are at most twice as fast. With fewer of either T c min(1, w/w') remains. The interval follows from
+        the bounds of the measured speeds; FASTEST where no computing was measured.
         """
-        most = np.full((3, len(where)), FASTEST)
+        bounds = np.full((3, len(where)), FASTEST)
         busy = [point for point in self.points if point.computing_part > 0.0]
         if busy:
             w, s = _places(where)
@@ -136,18 +136,18 @@ class SpeedModel:
                 waiting = np.where(more, (1.0 - point.computing_part) * point.servers / s, 0.0)
                 part = (point.computing_part + waiting) * np.minimum(1.0, point.workers / w)
                 part = np.maximum(part, MIN_PART)
-                most = np.minimum(most, np.array([[speed.low], [speed.expected], [speed.high]]) / part)
-        return [Interval(*bounds) for bounds in most.T.tolist()]
+                bounds = np.minimum(bounds, np.array([[speed.low], [speed.expected], [speed.high]]) / part)
+        return [Interval(*of_place) for of_place in bounds.T.tolist()]
 
     def _limits(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
-        """`upper_bound`, but nothing limits what was measured; none at all if nothing is known of computing."""
+        """`upper_bound` without a limit for what was measured; empty where no computing was measured."""
         if not any(point.computing_part > 0.0 for point in self.points):
             return []
         measured = {(point.workers, point.servers) for point in self.points}
         free = Interval(FASTEST, FASTEST, FASTEST)
         return [
-            free if place in measured else most
-            for place, most in zip(where, self.upper_bound(where), strict=True)
+            free if place in measured else bound
+            for place, bound in zip(where, self.upper_bound(where), strict=True)
         ]
 
     def interval(self, workers: int, servers: int) -> Interval:
@@ -157,30 +157,30 @@ class SpeedModel:
         return self._known[workers, servers]
 
     def precompute(self, where: Sequence[tuple[int, int]]) -> None:
-        """Work out the intervals at all of `where` in one go, for whoever is about to ask for most of them."""
+        """Compute the intervals at all of `where` at once, before most of them are read."""
         if not self._known.keys() >= set(where):
             self._known.update(zip(where, self.intervals(where), strict=True))
 
     def expected(self, where: tuple[tuple[int, int], ...]) -> FloatArray:
-        """What `interval` expects at each of `where`, [m], epochs/s."""
+        """The expected value of `interval` at each of `where`, [m], epochs/s."""
         if where not in self._expected:
             self.precompute(where)
             self._expected[where] = np.array([self._known[place].expected for place in where])
         return self._expected[where]
 
     def intervals(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
-        """`interval` at many (workers, servers) at once: the same, to the bit, as of each asked alone."""
+        """`interval` at many (workers, servers) at once: the same, to the bit, as one by one."""
         found, limits = self._fitted(where), self._limits(where)
         if not limits:
             return found
         return [
-            Interval(min(one.low, most.low), min(one.expected, most.expected), min(one.high, most.high))
-            for one, most in zip(found, limits, strict=True)
+            Interval(min(fit.low, limit.low), min(fit.expected, limit.expected), min(fit.high, limit.high))
+            for fit, limit in zip(found, limits, strict=True)
         ]
 
     def _fitted(self, where: Sequence[tuple[int, int]]) -> list[Interval]:
         """`intervals` by the fit alone."""
-        # A product with all rows at once may round otherwise than with each of them.
+        # A product with all rows at once may round differently from one with each row.
         w, s = (counts[:, None] for counts in _places(where))
         spread = np.sqrt(CALIBRATION**2 * self.fit.log_variance(w, s) + self.noise)
         mean = self.fit.log_mean(w, s)
@@ -190,7 +190,7 @@ class SpeedModel:
         ]
 
     def improvement(self, where: Sequence[tuple[int, int]], above: float | Sequence[float]) -> FloatArray:
-        """By how much a measurement at each of `where` is expected to exceed ln `above` (epochs/s) in ln speed, [m].
+        """The expected improvement, in ln speed, of a measurement at each of `where` over `above` (epochs/s), [m].
 
         `above` is one speed, or one for each place.
         """
@@ -200,10 +200,10 @@ class SpeedModel:
     def _believed(
         self, where: tuple[tuple[int, int], ...], *, left_out: bool
     ) -> tuple[FloatArray, FloatArray]:
-        """Mean and variance of ln speed at each of `where` [m]; `left_out`: by what was measured elsewhere."""
+        """Mean and variance of ln speed at each of `where` [m]; `left_out`: from measurements at other places only."""
         key = left_out, where
         if key not in self._beliefs:
-            # Of each kind the last is asked for again, as long as nothing more was measured.
+            # Only the last one of each kind is read again, until there is a new measurement.
             for old in [old for old in self._beliefs if old[0] is left_out]:
                 del self._beliefs[old]
             if left_out:
@@ -219,11 +219,11 @@ class SpeedModel:
     def improvement_again(
         self, where: Sequence[tuple[int, int]], above: float | Sequence[float]
     ) -> FloatArray:
-        """`improvement` by measuring each of `where` once more, for its one measurement may have been a mistake, [m].
+        """`improvement` by measuring each of `where` a second time, as its one measurement may be an outlier, [m].
 
-        A mistake is a measurement in a slow minute: with probability SLOW_MINUTES it is slower than the truth by up to
-        MAX_SLOWED, any factor alike. How likely that is follows from what the other measurements say of the place;
-        where there are none, or it was not measured itself, nothing is expected.
+        An outlier is a measurement in a slow minute: with probability SLOW_MINUTES it is slower than the true speed by
+        a factor of up to MAX_SLOWED, all factors equally likely. Its probability follows from the other measurements'
+        prediction for the place. The result is 0 where there are none, or where the place was not measured itself.
         """
         index = {(p.workers, p.servers): i for i, p in enumerate(self.points)}
         levels = np.log(np.broadcast_to(np.asarray(above, dtype=np.float64), len(where)))
@@ -270,19 +270,18 @@ class SpeedModel:
 
 @lru_cache(maxsize=64)
 def fitted(form: FormName, points: tuple[SpeedPoint, ...], theta: tuple[float, ...] | None) -> Fit:
-    """The fit to `points`, kept for a while: a model is often read again soon after."""
+    """The fit to `points`, cached: a model is often read again soon after."""
     return fit_form(FORMS[form], *_columns(points), None if theta is None else np.array(theta))
 
 
 def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
-    """The surface through `points`, in the order measured: from one upward, its form chosen by leave-one-out.
+    """The surface through one or more `points`, in the order measured; its form is chosen by leave-one-out.
 
-    They are brought to the level of now (`at_present_level`), and those of one configuration are made one (`merged`);
-    those without a positive speed or weight, or with one that nobody can have measured, are left out. Raises ValueError
-    when none is left.
+    They are scaled to the present level (`at_present_level`), and those of one configuration are combined (`merged`).
+    Points with a speed or weight outside MEASURABLE are left out. Raises ValueError when none is left.
     """
-    least, most = MEASURABLE
-    usable = [p for p in points if least <= p.epochs_per_second <= most and least <= p.weight <= most]
+    low, high = MEASURABLE
+    usable = [p for p in points if low <= p.epochs_per_second <= high and low <= p.weight <= high]
     if not usable:
         raise ValueError(f"fit_speed needs a point with a positive speed, got {len(points)} without")
     now, noise = at_present_level(usable)
@@ -301,7 +300,7 @@ def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
 def left_out_score(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weight: FloatArray) -> float:
     """Mean log density of each speed under `form` fitted to the others, all [n], n >= 2.
 
-    Beyond MAX_FOLDS points as many are left out at once as keep the fits at that number.
+    Beyond MAX_FOLDS points several are left out at once, so that there are no more fits than that.
     """
     folds = [list(range(first, len(v), MAX_FOLDS)) for first in range(min(len(v), MAX_FOLDS))]
     total = 0.0
@@ -321,9 +320,9 @@ def next_probe(
 ) -> tuple[int, int] | None:
     """The (workers, servers) whose measurement is expected to raise the best known speed most.
 
-    Expected improvement over the configuration now believed fastest among those measured: the probe that could most
-    change the allocation. The first is the smallest candidate. None when every candidate was measured, or when no
-    probe promises to raise the speed by MIN_GAIN.
+    It maximizes the expected improvement over the measured configuration with the highest predicted speed. The first
+    probe is the smallest candidate. None when every candidate was measured, or when no probe is expected to raise the
+    speed by MIN_GAIN.
     """
     if candidates is None:
         candidates = [(w, s) for w in range(1, max_workers + 1) for s in range(1, max_servers + 1)]
@@ -342,7 +341,7 @@ def next_probe(
 
 
 def expected_improvement(fit: Fit, w: FloatArray, s: FloatArray, best: float | FloatArray) -> FloatArray:
-    """Expected rise of ln speed above `best` by what is at `w`, `s` [m], [m]."""
+    """Expected improvement of ln speed over `best` at `w`, `s` [m], [m]."""
     return _improvement(fit.log_mean(w, s), np.sqrt(fit.log_variance(w, s)), best)
 
 

@@ -1,4 +1,4 @@
-"""Tables that others measured, from the text of a CSV: rows that know their place, and the speeds in them."""
+"""Measured tables in CSV: rows with their line numbers, and the speeds in them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ from typing import NamedTuple
 from coach.core.errors import UserError
 from coach.core.estimation.aggregation import weighted_median
 
-#: What a table of speeds has: a row a configuration, each worker's speed in its last cell, `;` between.
+#: The columns of a table of speeds: one row a configuration, each worker's speed in `worker_speed`, separated by `;`.
 SPEED_COLUMNS = {"model", "servers", "workers", "worker_speed"}
-#: How a model may have been measured: where a table has several values of one, each is a model of its own.
+#: Columns of which a table may have several values for one model: each combination then counts as a model of its own.
 WAYS = ("sync_mode", "batch_size")
-#: A total speed below this share of the model's median is a hole in the measurement.
+#: A total speed below this share of the model's median counts as missing.
 HOLE = 0.01
-#: Characters of a cell: a curve of a million values.
+#: Maximum characters of a cell: a curve of a million values.
 LONGEST_CELL = 1 << 24
 
 
 class CsvRow(NamedTuple):
-    """A row, and where it stands."""
+    """A row, and its place: file and line."""
 
     place: str
     cells: dict[str, str]
@@ -45,7 +45,7 @@ class CsvRow(NamedTuple):
 
 
 class MeasuredModel(NamedTuple):
-    """A model's speeds by (workers, servers), in the table's unit, and where it was measured without one."""
+    """A model's speeds by (workers, servers), in the table's unit, and the configurations without a usable speed."""
 
     speeds: dict[tuple[int, int], float]
     holes: tuple[tuple[int, int], ...]
@@ -57,7 +57,7 @@ def lines_of(text: str, origin: str) -> Iterator[CsvRow]:
     rows = csv.DictReader(StringIO(text, newline=""))
     try:
         for row in rows:
-            # A short row has None where it ends; what a long one has more is kept under None.
+            # A short row has None in its missing cells; the excess cells of a long one are under the key None.
             cells = {name: cell or "" for name, cell in row.items() if isinstance(name, str)}
             yield CsvRow(f"{origin}:{rows.line_num}", cells)
     except csv.Error as error:
@@ -65,9 +65,9 @@ def lines_of(text: str, origin: str) -> Iterator[CsvRow]:
 
 
 def measured_models(lines: Sequence[CsvRow]) -> dict[str, MeasuredModel]:
-    """The job's speed by model and configuration: the sum of its workers'. Raises UserError.
+    """The job's speed by model and configuration: the sum of its workers' speeds. Raises UserError.
 
-    Several measurements of one configuration count as they do in a job.
+    Several measurements of one configuration are combined as in a job.
     """
     by_model: dict[str, list[CsvRow]] = {}
     for line in lines:
@@ -88,8 +88,8 @@ def _total(line: CsvRow) -> float:
 
 def _without_holes(points: dict[tuple[int, int], list[float]]) -> MeasuredModel:
     positive = [v for of in points.values() for v in of if math.isfinite(v) and v > 0]
-    least = HOLE * median(positive) if positive else 0.0
-    usable = {at: [v for v in of if math.isfinite(v) and v > least] for at, of in points.items()}
-    # One measurement is taken to the bit: the thesis's solver answers otherwise to the last digit's change.
+    threshold = HOLE * median(positive) if positive else 0.0
+    usable = {at: [v for v in of if math.isfinite(v) and v > threshold] for at, of in points.items()}
+    # A single measurement is taken to the bit: the thesis's solver reacts to a change of the last digit.
     speeds = {at: of[0] if len(of) == 1 else weighted_median(of) for at, of in usable.items() if of}
     return MeasuredModel(speeds, tuple(at for at, of in usable.items() if not of))

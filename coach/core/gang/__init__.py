@@ -1,13 +1,13 @@
-"""Gang-like scheduling: which pod comes first, which may start, and where a job's pods go.
+"""Gang-like scheduling: the order of pods, which of them may start, and on which nodes.
 
 Three files, pure like all of `coach.core`:
 
-- `rules`: the thesis's three rules (section 4.5, algorithms 1-3), as they are printed;
-- `plan`: beyond them, one job's pods as a gang - all needed members or nothing, on one snapshot;
-- `queue`: several gangs in queue order over one snapshot, and who may pass a gang that waits.
+- `rules`: the thesis's three rules (section 4.5, algorithms 1-3), as printed;
+- `plan`: beyond the thesis, one job's pods as a gang: all required members or none, on one snapshot;
+- `queue`: several gangs in queue order on one snapshot, and which of them may pass a waiting gang.
 
-`packing` is the arithmetic under the last two. The local platform and the simulator call `schedule_queue`; the
-Kubernetes plugins are the same decisions in Go, held equal by `tests/conformance/*.yaml`.
+`packing` places pods for the last two. The local platform and the simulator call `schedule_queue`. The Kubernetes
+plugins make the same decisions in Go; `tests/conformance/*.yaml` checks that both agree.
 """
 
 from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, plan_gang, plan_on

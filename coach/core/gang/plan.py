@@ -1,8 +1,8 @@
-"""One gang on one snapshot: a node for each needed member, or nothing and the reason.
+"""One gang on one snapshot: a node for each required member, or none and the reason.
 
-A gang is the pods of one job. Nothing that changes lives on its pods: how many of each role are *needed* is said
-beside them (`Gang.needed`). The needed members start all or nothing, members already bound count as present, and
-the members queued beyond the needed ones are *wanted*: they come when there is room.
+A gang is the pods of one job. Its pods never change: the *required* number of each role is a field of the gang
+(`Gang.required`). The required members start all or none; members already bound count. Members queued beyond the
+required ones are *optional*: they start where they fit.
 """
 
 from __future__ import annotations
@@ -22,32 +22,32 @@ SMALLEST: Mapping[Role, int] = {role: 1 for role in Role}
 
 
 class PendingReason(StrEnum):
-    """Why a gang's needed members have no nodes, in the order in which the reasons are looked for."""
+    """Why a gang's required members have no nodes, in the order in which the reasons are checked."""
 
-    MISCONFIGURED = "Misconfigured"  #: what is asked for contradicts itself; waiting does not help
-    WAITING_MEMBERS = "WaitingMembers"  #: needed members are not created yet
-    PLACING = "Placing"  #: all have nodes, some are still on their way there
-    NEVER_FITS = "NeverFits"  #: not even the empty cluster holds the needed members
-    SHADOW_RESERVED = "ShadowReserved"  #: the room is kept for a gang ahead in the queue
-    DRAINING = "Draining"  #: it fits as soon as pods that are already leaving are gone
-    WAITING_CAPACITY = "WaitingCapacity"  #: others hold the room
+    MISCONFIGURED = "Misconfigured"  #: the gang contradicts itself; waiting does not help
+    WAITING_MEMBERS = "WaitingMembers"  #: required members are not created yet
+    PLACING = "Placing"  #: all have nodes, some are not bound yet
+    NEVER_FITS = "NeverFits"  #: the required members do not fit even on the empty cluster
+    SHADOW_RESERVED = "ShadowReserved"  #: the capacity is reserved for a gang ahead in the queue
+    DRAINING = "Draining"  #: it fits as soon as pods that are terminating are gone
+    WAITING_CAPACITY = "WaitingCapacity"  #: other pods hold the capacity
 
 
 @dataclass(frozen=True, slots=True)
 class Gang:
-    """A job's pods that ask for nodes, and how many of each role the job needs to run at all."""
+    """A job's pods that need nodes, and how many of each role the job requires to run at all."""
 
     job: str
     members: tuple[PodRequest, ...]
     required: Mapping[Role, int] = field(default_factory=lambda: SMALLEST)
-    #: Seconds for which it will hold its room if it starts now; None where nobody can say.
+    #: Seconds for which it will hold its pods if it starts now; None if unknown.
     length: float | None = None
 
     @property
     def key(self) -> tuple[int, float, str]:
-        """Queue order of gangs: that of the first member, but by job where pod names decide.
+        """Queue order of gangs: that of their first members, with the job's name in place of the pod's.
 
-        By pod name alone the pods of jobs `a` and `a-t`, created at once, would alternate: `a-server-0`,
+        By pod name the pods of jobs `a` and `a-t`, created at once, would alternate: `a-server-0`,
         `a-t-scheduler-0`, `a-worker-0`.
         """
         first = min((queue_key(member) for member in self.members), default=None)
@@ -56,26 +56,26 @@ class Gang:
 
 @dataclass(frozen=True, slots=True)
 class GangPlan:
-    """A node for every needed member that had none, and for the wanted members that found room."""
+    """A node for every required member that had none, and for the optional members that fit."""
 
     job: str
     placements: Placements
-    #: Wanted members without room for now.
+    #: Optional members that do not fit now.
     unplaced: tuple[PodId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """Nothing of the gang was given a node. `message` says why in numbers."""
+    """No member of the gang got a node. `message` gives the reason, with numbers."""
 
     job: str
     reason: PendingReason
     message: str
-    #: Needed members without a node, by role.
+    #: Required members without a node, by role.
     missing: Mapping[Role, int] = field(default_factory=dict)
-    #: How many of these a partial placement held (which is not carried out).
+    #: How many of these the largest partial placement holds (which is not carried out).
     best_partial: int = 0
-    #: Jobs in the way, by name.
+    #: Names of the jobs that hold the capacity.
     blocked_by: tuple[str, ...] = ()
 
 
@@ -87,8 +87,8 @@ def plan_gang(
 ) -> GangPlan | Pending:
     """Plan one gang on one snapshot: `nodes` with the pods `bound` there, in any order.
 
-    `draining` names the jobs whose pods are already on their way out. Where no placement of the needed members is
-    found nothing is reserved. What is guaranteed stands in `packing`.
+    `draining` names the jobs whose pods are terminating. Where no placement of the required members is found nothing is
+    reserved. `packing` says what is guaranteed.
     """
     return plan_on(gang, Snapshot(nodes, bound), draining)
 
@@ -101,15 +101,15 @@ def plan_on(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) -> G
 
 
 def planned(gang: Gang, snapshot: Snapshot) -> Placements:
-    """The members that an earlier plan sent to a node of this snapshot; on a lost node a plan is void."""
-    return {member.id: member.planned_node for member in gang.members if member.planned_node in snapshot.room}
+    """The members that an earlier plan placed on a node of this snapshot; placements on lost nodes are void."""
+    return {member.id: member.planned_node for member in gang.members if member.planned_node in snapshot.free}
 
 
 def plan_required(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()) -> GangPlan | Pending:
-    """Nodes for the needed members alone; their room is taken from `snapshot`.
+    """Nodes for the required members alone; `snapshot` is changed to hold them.
 
-    Where everything fits, the needed ones get the nodes they would have among all members, so that the wanted
-    ones can join them.
+    Where all members fit, the required ones get the nodes that they have in a placement of all members, so that the
+    optional ones can join them.
     """
     mistake = _mistake(gang, snapshot)
     if mistake:
@@ -119,31 +119,31 @@ def plan_required(gang: Gang, snapshot: Snapshot, draining: Collection[str] = ()
         (member for member in gang.members if member.id not in on_the_way),
         key=lambda member: (member.id.index, ROLES.index(member.id.role)),
     )
-    own = _standing(gang.job, snapshot)
-    settled = Counter(pod.id.role for pod in own)
-    present = settled + Counter(pod.role for pod in on_the_way)
+    own = _bound(gang.job, snapshot)
+    bound = Counter(pod.id.role for pod in own)
+    present = bound + Counter(pod.role for pod in on_the_way)
     missing = {role: n for role in ROLES if (n := gang.required.get(role, 0) - present[role]) > 0}
     created = Counter(member.id.role for member in waiting)
     if any(created[role] < count for role, count in missing.items()):
         return _wait_members(gang, present + created)
     if not waiting and on_the_way:
-        return _wait_placing(gang, settled, len(on_the_way))
+        return _wait_placing(gang, bound, len(on_the_way))
 
-    must = [member for role in missing for member in _of_role(waiting, role)[: missing[role]]]
-    packing = pack(must, gang.job, snapshot)
-    if packing.complete and len(must) < len(waiting):
+    required = [member for role in missing for member in _of_role(waiting, role)[: missing[role]]]
+    packing = pack(required, gang.job, snapshot)
+    if packing.complete and len(required) < len(waiting):
         whole = pack(waiting, gang.job, snapshot)
         if whole.complete:
             packing = whole
     if not packing.complete:
-        return _explain(gang, must, packing, snapshot, draining)
-    placements = {member.id: packing.placements[member.id] for member in must}
-    snapshot.commit(must, placements)
+        return _explain(gang, required, packing, snapshot, draining)
+    placements = {member.id: packing.placements[member.id] for member in required}
+    snapshot.commit(required, placements)
     return GangPlan(gang.job, placements)
 
 
 def add_optional(gang: Gang, plan: GangPlan, snapshot: Snapshot) -> GangPlan:
-    """Give nodes to the wanted members as far as there is room, and take it from `snapshot`.
+    """Give nodes to the optional members that fit; `snapshot` is changed to hold them.
 
     All of them together where they fit, else one by one by index, so that the roles grow evenly.
     """
@@ -151,7 +151,7 @@ def add_optional(gang: Gang, plan: GangPlan, snapshot: Snapshot) -> GangPlan:
         (
             member
             for member in gang.members
-            if member.id not in plan.placements and member.planned_node not in snapshot.room
+            if member.id not in plan.placements and member.planned_node not in snapshot.free
         ),
         key=lambda member: (member.id.index, ROLES.index(member.id.role)),
     )
@@ -165,9 +165,9 @@ def add_optional(gang: Gang, plan: GangPlan, snapshot: Snapshot) -> GangPlan:
     return GangPlan(gang.job, plan.placements | placements, unplaced)
 
 
-def _standing(job: str, snapshot: Snapshot) -> list[Pod]:
-    """The pods of `job` on nodes that are still there."""
-    return [pod for pod in snapshot.of(job) if pod.node in snapshot.room]
+def _bound(job: str, snapshot: Snapshot) -> list[Pod]:
+    """The pods of `job` on nodes that still exist."""
+    return [pod for pod in snapshot.of(job) if pod.node in snapshot.free]
 
 
 def _of_role(members: Iterable[PodRequest], role: Role) -> list[PodRequest]:
@@ -183,8 +183,8 @@ def _mistake(gang: Gang, snapshot: Snapshot) -> str | None:
         return f"pod {strangers[0]} is not of job {gang.job}"
     ids = Counter(member.id for member in gang.members)
     ids.update(pod.id for pod in snapshot.of(gang.job))
-    twice = sorted(pod.name for pod, count in ids.items() if count > 1)
-    return f"pod {twice[0]} is there {ids.most_common(1)[0][1]} times" if twice else None
+    duplicates = sorted(pod.name for pod, count in ids.items() if count > 1)
+    return f"pod {duplicates[0]} is there {ids.most_common(1)[0][1]} times" if duplicates else None
 
 
 def _wait_members(gang: Gang, have: Counter[Role]) -> Pending:
@@ -193,58 +193,64 @@ def _wait_members(gang: Gang, have: Counter[Role]) -> Pending:
     return Pending(gang.job, PendingReason.WAITING_MEMBERS, f"{counts} created", missing)
 
 
-def _wait_placing(gang: Gang, settled: Counter[Role], on_the_way: int) -> Pending:
-    message = f"{settled.total()} members bound, {on_the_way} on their way to their nodes"
+def _wait_placing(gang: Gang, bound: Counter[Role], on_the_way: int) -> Pending:
+    message = f"{bound.total()} members bound, {on_the_way} on their way to their nodes"
     return Pending(gang.job, PendingReason.PLACING, message)
 
 
 def _explain(
     gang: Gang,
-    must: Sequence[PodRequest],
+    required: Sequence[PodRequest],
     packing: Packing,
     snapshot: Snapshot,
     draining: Collection[str],
 ) -> Pending:
-    """Why `must` has no placement: not even without any other pod, or who has to leave first."""
-    missing = {role: len(group) for role in ROLES if (group := _of_role(must, role))}
+    """Why `required` has no placement: not even on the empty cluster, or which jobs hold the capacity."""
+    missing = {role: len(group) for role in ROLES if (group := _of_role(required, role))}
     partial = len(packing.placements)
 
     def wait(reason: PendingReason, hindrance: str, blockers: tuple[str, ...] = ()) -> Pending:
-        message = f"needs {_words(must)}, best partial fit {partial}, {hindrance}"
+        message = f"needs {_words(required)}, best partial fit {partial}, {hindrance}"
         return Pending(gang.job, reason, message, missing, partial, blockers)
 
-    # Alone on the empty cluster the needed members that stand already could stand elsewhere too.
-    alone = pack(_all_needed(gang, must, snapshot), gang.job, Snapshot(snapshot.nodes, ()), improve=False)
+    # On the empty cluster the bound members are placed anew, too.
+    alone = pack(
+        _all_required(gang, required, snapshot), gang.job, Snapshot(snapshot.nodes, ()), improve=False
+    )
     if not alone.complete and alone.exhaustive:
         return wait(PendingReason.NEVER_FITS, f"and the largest node has {amount(snapshot.largest)}")
 
     leaving = tuple(sorted(job for job in draining if job != gang.job and snapshot.holds(job)))
     freed = snapshot.copy()
     for job in leaving:
-        freed.give_back(job)
-    if leaving and pack(must, gang.job, freed, improve=False).complete:
+        freed.release(job)
+    if leaving and pack(required, gang.job, freed, improve=False).complete:
         return wait(PendingReason.DRAINING, f"until {_jobs(leaving)} gave back what is draining", leaving)
 
     useful = {
-        node.name for node in snapshot.nodes if any(member.requests.fits(node.capacity) for member in must)
+        node.name
+        for node in snapshot.nodes
+        if any(member.requests.fits(node.capacity) for member in required)
     }
     jobs = tuple(sorted({job for name in useful for job in snapshot.jobs[name]} - {gang.job}))
     others = sum(isinstance(pod, ForeignPod) and pod.node in useful for pod in snapshot.bound)
-    who = [_jobs(jobs)] if jobs else []
-    who += [f"{others} pods that are not ours"] if others else []
-    hindrance = f"blocked by {' and '.join(who)}" if who else "no placement found in the time allowed"
+    blockers = [_jobs(jobs)] if jobs else []
+    blockers += [f"{others} pods that are not ours"] if others else []
+    hindrance = (
+        f"blocked by {' and '.join(blockers)}" if blockers else "no placement found in the time allowed"
+    )
     return wait(PendingReason.WAITING_CAPACITY, hindrance, jobs)
 
 
-def _all_needed(gang: Gang, must: Sequence[PodRequest], snapshot: Snapshot) -> list[PodRequest]:
-    """The needed members to place, and as many that stand already as the gang needs beside them."""
-    standing = [PodRequest(pod.id, pod.requests) for pod in _standing(gang.job, snapshot)]
-    standing += [member for member in gang.members if member.planned_node in snapshot.room]
-    standing.sort(key=lambda pod: pod.id.index)
-    required = list(must)
+def _all_required(gang: Gang, missing: Sequence[PodRequest], snapshot: Snapshot) -> list[PodRequest]:
+    """The missing required members, and as many placed ones as the gang requires in addition."""
+    placed = [PodRequest(pod.id, pod.requests) for pod in _bound(gang.job, snapshot)]
+    placed += [member for member in gang.members if member.planned_node in snapshot.free]
+    placed.sort(key=lambda pod: pod.id.index)
+    required = list(missing)
     for role in ROLES:
-        spare = gang.required[role] - sum(member.id.role == role for member in must)
-        required += _of_role(standing, role)[:spare]
+        rest = gang.required[role] - sum(member.id.role == role for member in missing)
+        required += _of_role(placed, role)[:rest]
     return required
 
 

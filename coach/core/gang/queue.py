@@ -1,8 +1,8 @@
-"""Several gangs in queue order over one snapshot, and who may pass a gang that waits for room.
+"""Several gangs in queue order on one snapshot, and which gangs may pass one that waits for capacity.
 
-Needed members come first, gang by gang in queue order; wanted members come after all needed ones, so that no job
-grows into the room in which the next one could start. A gang that waits for something else than room (members that
-are not created, a request no node can hold) stands in nobody's way.
+Required members come first, gang by gang in queue order. Optional members come after all required ones, so that no job
+grows into the capacity in which the next one could start. A gang that waits for something other than capacity (members
+that are not created, a request that no node can hold) blocks no other gang.
 """
 
 from __future__ import annotations
@@ -18,28 +18,28 @@ from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, add_opt
 from coach.core.gang.rules import ForeignPod, PodRequest
 from coach.core.gang.snapshot import Snapshot
 
-#: A gang that waits for one of these has a claim on the room that the gangs behind it could take.
+#: A gang that waits for one of these reasons has a claim on the capacity that the gangs behind it could take.
 CLAIMS = (PendingReason.WAITING_CAPACITY, PendingReason.DRAINING)
 
 
 class Backfill(StrEnum):
-    """Who may take room while a gang ahead in the queue (the head) waits for it."""
+    """Which gangs may take capacity while a gang ahead in the queue (the head) waits for it."""
 
-    STRICT = "strict"  #: nobody
-    #: Who ends before the head could start, or leaves the head its nodes (EASY backfilling). Without predicted
+    STRICT = "strict"  #: none
+    #: Those that end before the head could start, or leave the head its nodes (EASY backfilling). Without predicted
     #: ends it is strict.
     EASY = "easy"
-    ANY = "any"  #: everybody who fits: nothing idles, and a large gang may wait for ever
+    ANY = "any"  #: all that fit: no capacity idles, and a large gang may wait for ever
 
 
 @dataclass(frozen=True, slots=True)
 class _Head:
-    """The first gang that waits for room, and the earliest start that predictions promise it."""
+    """The first gang that waits for capacity, and its earliest predicted start."""
 
     gang: Gang
     wait: Pending
-    must: tuple[PodRequest, ...]
-    #: Seconds until it fits; infinite where no predicted end makes room for it.
+    required: tuple[PodRequest, ...]
+    #: Seconds until it fits; infinite where it does not fit after all predicted ends.
     start: float
     #: The cluster at that instant.
     shadow: Snapshot | None
@@ -56,7 +56,7 @@ def schedule_queue(
 ) -> dict[str, GangPlan | Pending]:
     """Plan all `gangs` on one snapshot; the result is in queue order and does not depend on that of the input.
 
-    `ends`: in how many seconds each job that holds room is predicted to give it back (for `Backfill.EASY`).
+    `ends`: in how many seconds each job that holds pods is predicted to release them (for `Backfill.EASY`).
     """
     ordered = sorted(gangs, key=lambda gang: gang.key)
     snapshot = Snapshot(nodes, bound)
@@ -94,7 +94,7 @@ def schedule_queue(
 def _all_ends(
     ends: Mapping[str, float] | None, results: Mapping[str, GangPlan | Pending], gangs: Sequence[Gang]
 ) -> dict[str, float]:
-    """Predicted ends of the jobs that stand, and of those that this very round starts."""
+    """Predicted ends of the running jobs, and of those that this round starts."""
     lengths = {
         gang.job: gang.length
         for gang in gangs
@@ -104,24 +104,24 @@ def _all_ends(
 
 
 def _head(gang: Gang, wait: Pending, snapshot: Snapshot, ends: Mapping[str, float]) -> _Head:
-    must = tuple(
+    required = tuple(
         member
         for role, count in wait.missing.items()
         for member in sorted(
-            (m for m in gang.members if m.id.role == role and m.planned_node not in snapshot.room),
+            (m for m in gang.members if m.id.role == role and m.planned_node not in snapshot.free),
             key=lambda member: member.id.index,
         )[:count]
     )
     shadow = snapshot.copy()
     for job, end in sorted(ends.items(), key=lambda item: (item[1], item[0])):
-        shadow.give_back(job)
-        if pack(must, gang.job, shadow).complete:
-            return _Head(gang, wait, must, end, shadow)
-    return _Head(gang, wait, must, math.inf, None)
+        shadow.release(job)
+        if pack(required, gang.job, shadow).complete:
+            return _Head(gang, wait, required, end, shadow)
+    return _Head(gang, wait, required, math.inf, None)
 
 
 def _may_pass(gang: Gang, placements: Placements, head: _Head) -> bool:
-    """Whether `placements` of `gang` leave the head's promised start as it is."""
+    """Whether `placements` of `gang` do not delay the head's predicted start."""
     if not placements:
         return True
     if head.shadow is None:
@@ -130,7 +130,7 @@ def _may_pass(gang: Gang, placements: Placements, head: _Head) -> bool:
         return True
     after = head.shadow.copy()
     after.commit(gang.members, placements)
-    if not pack(head.must, head.gang.job, after).complete:
+    if not pack(head.required, head.gang.job, after).complete:
         return False
     head.shadow.commit(gang.members, placements)
     return True

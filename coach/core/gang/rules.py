@@ -1,7 +1,7 @@
 """The thesis's three rules (section 4.5, algorithms 1-3), exactly: queue order, filter, score.
 
-They decide pod by pod and know no counts: a job with two workers passes the filter with one of them, and the
-score cannot tell an empty node from one that holds the job already. `plan` mends both; these stay as the baseline.
+They decide pod by pod and do not count: a job with two workers passes the filter with one of them, and the score does
+not distinguish an empty node from one that holds the job already. `plan` corrects both; the rules are the baseline.
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ WORST_SCORE = 0
 
 @dataclass(frozen=True, slots=True)
 class PodRequest:
-    """A pod of ours in the scheduling queue. All its fields are frozen when it is created, but `planned_node`."""
+    """A pod of ours in the scheduling queue. All fields but `planned_node` are fixed when it is created."""
 
     id: PodId
     requests: Resources
     priority: int = 0
     #: When its job was created, seconds on the driver's clock; the same for all pods of a job.
     job_created: float = 0.0
-    #: The node a plan gave it, while it is on its way there: it counts as present and its room is taken.
+    #: The node that a plan gave it, until it is bound there: it counts as present and holds its requests.
     planned_node: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class ForeignPod:
-    """A pod that is not ours. It takes room where it stands (`node`); all three rules let it pass."""
+    """A pod that is not ours. It holds its requests on its `node`; all three rules let it pass."""
 
     name: str
     requests: Resources
@@ -42,7 +42,7 @@ class ForeignPod:
 
 
 class QueueKey(NamedTuple):
-    """Sorts pods into queue order, first to be scheduled first. A pure function of frozen fields."""
+    """Sorts pods into queue order, the next one to be scheduled first. A pure function of fixed fields."""
 
     minus_priority: int
     created: float
@@ -67,8 +67,8 @@ def all_types_present(
     """Whether `pod` passes the filter (thesis algorithm 2).
 
     It passes only when its job's scheduler, server and worker types are all queued or scheduled; `pod` itself
-    counts as queued. Looking at the pods that exist now, instead of at a map that only grows, is what clears a
-    job's state when its pods are gone. A pod that is not ours passes.
+    counts as queued. The rule reads the pods that exist now, instead of a map that only grows, so a job's state is
+    cleared when its pods are gone. A pod that is not ours passes.
     """
     if isinstance(pod, ForeignPod):
         return True
@@ -80,14 +80,14 @@ def all_types_present(
 
 
 def same_job_score(pod: PodRequest | ForeignPod, node: str, bound: Iterable[Pod | ForeignPod]) -> int:
-    """The score of `node` for `pod`: 0 where another job's pod stands, else 100 (thesis algorithm 3).
+    """The score of `node` for `pod`: 0 if it holds another job's pod, else 100 (thesis algorithm 3).
 
     Pods that are not ours neither lower a score nor get a lower one.
     """
     if isinstance(pod, ForeignPod):
         return BEST_SCORE
-    beside = any(
+    shared = any(
         other.node == node and not isinstance(other, ForeignPod) and other.id.job != pod.id.job
         for other in bound
     )
-    return WORST_SCORE if beside else BEST_SCORE
+    return WORST_SCORE if shared else BEST_SCORE

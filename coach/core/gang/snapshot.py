@@ -1,4 +1,4 @@
-"""The cluster at one instant, as planning sees it."""
+"""The cluster at one instant, for planning."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ ROLES = tuple(Role)
 
 
 class NodePreference(IntEnum):
-    """How welcome a node is to a job, best first. The first two have the thesis's score 100, the others 0."""
+    """A job's preference for a node, best first. The first two have the thesis's score 100, the others 0."""
 
     OWN = 0  #: it holds this job and no other
     EMPTY = 1  #: it holds no job
@@ -21,30 +21,30 @@ class NodePreference(IntEnum):
     FOREIGN = 3  #: it holds other jobs only
 
 
-#: The standings of a node on which the job has a pod already.
+#: The preferences for nodes that hold a pod of the job already.
 OWN = (NodePreference.OWN, NodePreference.OWN_SHARED)
 
 
 class Snapshot:
-    """The cluster at one instant: what is free on each node and which jobs stand there. Grows as plans are made."""
+    """The cluster at one instant: the free resources and the jobs of each node. Plans are added to it."""
 
     def __init__(self, nodes: Iterable[Node], bound: Iterable[Pod | ForeignPod]) -> None:
         ordered = sorted(nodes, key=lambda node: node.name)
         self.nodes = tuple(ordered)
         self.bound = tuple(bound)
-        self.room: dict[str, Resources] = {node.name: node.capacity for node in ordered}
+        self.free: dict[str, Resources] = {node.name: node.capacity for node in ordered}
         self.jobs: dict[str, set[str]] = {node.name: set() for node in ordered}
         self._held: dict[str, list[tuple[str, Resources]]] = {}
         self._of: dict[str, list[Pod]] = {}
-        #: The most of each resource that any node has; sizes are shares of it.
+        #: The maximum of each resource over the nodes; sizes are shares of it.
         self.largest = Resources(
             max((node.capacity.cpu for node in ordered), default=0.0),
             max((node.capacity.memory for node in ordered), default=0.0),
             max((node.capacity.gpu for node in ordered), default=0.0),
         )
         for pod in self.bound:
-            # A pod on a node that is gone holds nothing any more.
-            if pod.node in self.room:
+            # A pod on a node that is gone holds nothing.
+            if pod.node in self.free:
                 self.take(pod.node, pod.requests, None if isinstance(pod, ForeignPod) else pod.id.job)
             if isinstance(pod, Pod):
                 self._of.setdefault(pod.id.job, []).append(pod)
@@ -53,7 +53,7 @@ class Snapshot:
         """An independent snapshot with the same content."""
         other = Snapshot((), ())
         other.nodes, other.bound = self.nodes, self.bound
-        other.room = dict(self.room)
+        other.free = dict(self.free)
         other.jobs = {name: set(jobs) for name, jobs in self.jobs.items()}
         other._held = {job: list(held) for job, held in self._held.items()}
         other._of = dict(self._of)
@@ -64,14 +64,14 @@ class Snapshot:
         """The pods of `job` that were bound when the snapshot was taken, also those on nodes that are gone."""
         return self._of.get(job, ())
 
-    def leave(self, job: str, pods: Iterable[Pod]) -> None:
-        """Leave `job` no more than `pods` of those that it had."""
+    def keep_only(self, job: str, pods: Iterable[Pod]) -> None:
+        """Free all pods of `job` except `pods`."""
         kept = set(pods)
         for pod in self.of(job):
-            if pod not in kept and pod.node in self.room:
-                self.room[pod.node] += pod.requests
+            if pod not in kept and pod.node in self.free:
+                self.free[pod.node] += pod.requests
         self._of[job] = [pod for pod in self.of(job) if pod in kept]
-        held = [(pod.node, pod.requests) for pod in self._of[job] if pod.node in self.room]
+        held = [(pod.node, pod.requests) for pod in self._of[job] if pod.node in self.free]
         for node, _ in self._held.pop(job, ()):
             self.jobs[node].discard(job)
         if held:
@@ -81,15 +81,15 @@ class Snapshot:
 
     def take(self, node: str, requests: Resources, job: str | None) -> None:
         """Take `requests` from `node`, for a pod of `job` (None: a pod that is not ours)."""
-        self.room[node] = self.room[node] - requests
+        self.free[node] = self.free[node] - requests
         if job is not None:
             self.jobs[node].add(job)
             self._held.setdefault(job, []).append((node, requests))
 
-    def give_back(self, job: str) -> None:
+    def release(self, job: str) -> None:
         """Free all that `job` holds."""
         for node, requests in self._held.pop(job, ()):
-            self.room[node] = self.room[node] + requests
+            self.free[node] = self.free[node] + requests
             self.jobs[node].discard(job)
 
     def holds(self, job: str) -> bool:
@@ -97,13 +97,13 @@ class Snapshot:
         return job in self._held
 
     def commit(self, pods: Iterable[PodRequest], placements: Mapping[PodId, str]) -> None:
-        """Take the room of those `pods` that `placements` names."""
+        """Add those `pods` that `placements` names, on the nodes it gives."""
         for pod in pods:
             if pod.id in placements:
                 self.take(placements[pod.id], pod.requests, pod.id.job)
 
-    def standing(self, node: str, job: str) -> NodePreference:
-        """How welcome `node` is to `job`."""
+    def preference(self, node: str, job: str) -> NodePreference:
+        """The preference of `job` for `node`."""
         jobs = self.jobs[node]
         if job in jobs:
             return NodePreference.OWN if len(jobs) == 1 else NodePreference.OWN_SHARED
@@ -113,26 +113,26 @@ class Snapshot:
         """The largest of a pod's shares of the largest node."""
         return max(self._shares(pod))
 
-    def slack(self, room: Resources) -> float:
-        """How much `room` is: the sum of its shares of the largest node, rounded so that decimals tie."""
-        return round(sum(self._shares(room)), 9)
+    def slack(self, free: Resources) -> float:
+        """The size of `free`: the sum of its shares of the largest node, rounded so that decimals tie."""
+        return round(sum(self._shares(free)), 9)
 
     def _shares(self, amount: Resources) -> tuple[float, float, float]:
-        """Cpu, memory and gpu as parts of the most that any node has; 0 of what none has, nine decimals."""
-        most = self.largest
+        """Cpu, memory and gpu as shares of `largest`; 0 of what no node has, nine decimals."""
+        largest = self.largest
         return (
-            round(amount.cpu / most.cpu, 9) if most.cpu else 0.0,
-            round(amount.memory / most.memory, 9) if most.memory else 0.0,
-            round(amount.gpu / most.gpu, 9) if most.gpu else 0.0,
+            round(amount.cpu / largest.cpu, 9) if largest.cpu else 0.0,
+            round(amount.memory / largest.memory, 9) if largest.memory else 0.0,
+            round(amount.gpu / largest.gpu, 9) if largest.gpu else 0.0,
         )
 
 
 class Occupancy:
-    """The pods of all jobs on their nodes, kept as they come and go: its snapshot costs a copy, not all pods."""
+    """The pods of all jobs on their nodes, updated as they come and go, so that a snapshot is only a copy."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         self._now = Snapshot(nodes, ())
-        self._capacity = dict(self._now.room)
+        self._capacity = dict(self._now.free)
         self._on: dict[str, dict[PodId, Pod]] = {name: {} for name in self._capacity}
 
     @property
@@ -141,7 +141,7 @@ class Occupancy:
         return self._capacity.keys()
 
     def hold(self, job: str, pods: list[Pod]) -> None:
-        """Let `pods` be what `job` has, instead of what it had."""
+        """Replace the pods of `job` by `pods`."""
         now, before = self._now, self._now.of(job)
         if pods == before:
             return
@@ -159,13 +159,13 @@ class Occupancy:
             if not table[job]:
                 del table[job]
         for node in dict.fromkeys(touched):
-            # From the capacity on: what is added and taken away again leaves rounding behind.
-            room = self._capacity[node]
+            # Computed from the capacity each time: adding and subtracting the same pod would leave rounding errors.
+            free = self._capacity[node]
             for pod in self._on[node].values():
-                room -= pod.requests
-            now.room[node] = room
+                free -= pod.requests
+            now.free[node] = free
             now.jobs[node] = {pod.job for pod in self._on[node]}
 
     def snapshot(self) -> Snapshot:
-        """A snapshot of one's own."""
+        """An independent snapshot."""
         return self._now.copy()

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from coach.core.cluster import Allocation, Pod, PodId
+from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason
 from coach.core.money import Charge, Money
@@ -17,13 +18,13 @@ from coach.core.money import Charge, Money
 
 @dataclass(frozen=True, slots=True)
 class SetAllocation:
-    """The job's next allocation, and the steps that led to it (one line each, for people)."""
+    """The job's next allocation, and the steps that led to it."""
 
     at: float
     job: str
     allocation: Allocation
     kind: EpochKind
-    why: tuple[str, ...]
+    why: tuple[DecisionStep, ...]
 
 
 @dataclass(frozen=True, slots=True)

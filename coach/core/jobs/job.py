@@ -16,6 +16,7 @@ from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
+from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.overheads import Times
@@ -82,7 +83,7 @@ class Job:
     #: the last decision: desired allocation, kind of the next epoch, and why
     desired: Allocation | None = None
     kind: EpochKind = EpochKind.PROBE
-    reasons: tuple[str, ...] = ()
+    reasons: tuple[DecisionStep, ...] = ()
     missed: tuple[Allocation, ...] = ()  #: probes decided that could not begin
     policy_state: dict[str, Any] = field(default_factory=dict)  #: the policy's state about it
 

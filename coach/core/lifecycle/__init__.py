@@ -1,1 +1,1 @@
-"""The life of a job: which step comes next, with how much money and on which nodes. The reducer is its centre."""
+"""A job's lifecycle: which step comes next, with how much money and on which nodes. The reducer decides it."""

@@ -1,7 +1,7 @@
-"""The jobs and their pods as they stand between two changes: who lives, who holds what, and what would fit.
+"""The jobs and their pods between two changes: which jobs are active, what each holds, and what would fit.
 
-A `ClusterState` is made of the reducer's state, answers questions about it, and is thrown away at the next change: so
-whatever all waiting jobs would ask is worked out once.
+A `ClusterState` is made from the reducer's state and thrown away at the next change. Until then it caches what all
+waiting jobs need.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ class ClusterState:
         self._draining = [
             job.name for job in self._holding if any(held.releasing for held in job.pods.values())
         ]
-        #: Answers for jobs that hold nothing, by what they ask for.
+        #: Pending reasons of jobs that hold nothing, by what they request.
         self._waits: dict[tuple[tuple[Resources, ...], Allocation], Pending | None] = {}
         self._decision: AllocationDecision | None = None
         self._has_ample: bool | None = None
 
     def others_hold(self, job: Job) -> bool:
-        """Whether any other job holds a pod, or is giving one back."""
+        """Whether any other job holds a pod, or is releasing one."""
         return any(other is not job for other in self._holding)
 
     def plan(
@@ -67,11 +67,14 @@ class ClusterState:
         on: NodeAllocations | None = None,
         look: bool = False,
     ) -> GangPlan | Pending:
-        """Nodes for what `allocation` lacks beside what all jobs hold now; `shrunk`: without what it would release.
+        """Nodes for the pods that `job` lacks of `allocation`, given what all jobs hold now.
 
-        `on`: just so where there is room, else on these nodes. With default placement the nodes have no names, and what
-        a job needs to go on is asked for without looking for room; what it might do instead of going on
-        (`shrunk`: a probe) only where there is room as far as is known. `look`: look for room all the same.
+        `shrunk`: the pods of `job` that `allocation` does not keep count as released. `on`: these nodes, with exactly
+        these counts where they fit.
+
+        With default placement kube-scheduler chooses the nodes. The pods of the next epoch are then created without
+        looking for free capacity (unless `look`), but those of a probe (`shrunk`) only where they fit as far as is
+        known.
         """
         gang = desired_pods(job, allocation, on=on)
         missing = [pod for pod in gang if pod not in job.pods]
@@ -82,7 +85,7 @@ class ClusterState:
         if on is None:
             snapshot = self._occupancy.snapshot()
             if shrunk:
-                snapshot.leave(job.name, (held.pod for pod, held in job.pods.items() if pod in gang))
+                snapshot.keep_only(job.name, (held.pod for pod, held in job.pods.items() if pod in gang))
             if self._placement is Placement.DEFAULT:
                 self._expect(snapshot)
             return plan_on(_gang(job, missing, required), snapshot, self._draining)
@@ -92,47 +95,47 @@ class ClusterState:
             for held in other.pods.values()
             if not (shrunk and other is job and held.pod.id not in gang)
         ]
-        if (sent := self._sent(job, missing, bound, on)) is not None:
-            return GangPlan(job.name, sent)
+        if (placements := self._placements_on(job, missing, bound, on)) is not None:
+            return GangPlan(job.name, placements)
         nodes = tuple(node for node in self._nodes if node.name in on)
         return plan_gang(_gang(job, missing, required), nodes, bound, self._draining)
 
     def _expect(self, snapshot: Snapshot) -> None:
-        """Take from `snapshot` what those pods will take that are on their way to nodes nobody knows yet."""
+        """Take from `snapshot` what the pods that have no node yet will take."""
         for other in self._holding:
-            coming = [pod for pod, held in other.pods.items() if not held.pod.node and not held.releasing]
-            if coming:
-                place_each(_gang(other, coming, other.minimum).members, other.name, snapshot)
+            unplaced = [pod for pod, held in other.pods.items() if not held.pod.node and not held.releasing]
+            if unplaced:
+                place_each(_gang(other, unplaced, other.minimum).members, other.name, snapshot)
 
     def _suffices(self, job: Job, required: Allocation) -> bool:
-        """Whether the job stands with all its pods on nodes that are there, and with as many as are needed."""
+        """Whether the job has the required pods, and all its pods are on available nodes."""
         workers, servers = count_pods(job.pods)
         enough = workers >= required.workers and servers >= required.servers
         return enough and all(held.pod.node in self._names for held in job.pods.values())
 
-    def _sent(
+    def _placements_on(
         self, job: Job, missing: Iterable[PodId], bound: Iterable[Pod], on: NodeAllocations
     ) -> dict[PodId, str] | None:
-        """A node for each of the missing pods as `on` says; None where one has no room."""
-        room = {node.name: node.capacity for node in self._nodes}
+        """A node for each missing pod, with the counts of `on`; None where one does not fit."""
+        free = {node.name: node.capacity for node in self._nodes}
         for pod in bound:
-            if pod.node in room:
-                room[pod.node] -= pod.requests
+            if pod.node in free:
+                free[pod.node] -= pod.requests
         left = _slots(on)
         left.subtract((held.pod.node, pod.role) for pod, held in job.pods.items() if not held.releasing)
-        sent: dict[PodId, str] = {}
+        placements: dict[PodId, str] = {}
         for pod_id in missing:
             requests = job.spec.resources.of(pod_id.role)
             node = next((node for node in on if left[node, pod_id.role] > 0), None)
-            if node is None or node not in room or not requests.fits(room[node]):
+            if node is None or node not in free or not requests.fits(free[node]):
                 return None
             left[node, pod_id.role] -= 1
-            room[node] -= requests
-            sent[pod_id] = node
-        return sent
+            free[node] -= requests
+            placements[pod_id] = node
+        return placements
 
     def pending_reason(self, job: Job) -> Pending | None:
-        """Why a job that holds nothing cannot have even its smallest gang now; None where it can."""
+        """Why not even the smallest gang of a job that holds nothing fits now; None where it fits."""
         of = job.spec.resources.of
         key = tuple(of(role) for role in Role), job.minimum
         if key not in self._waits:
@@ -142,10 +145,10 @@ class ClusterState:
         return wait and replace(wait, job=job.name)
 
     def decision(self, policy: AllocationPolicy, job: Job) -> AllocationDecision:
-        """What the policy gives `job`, and others that want room, of the nodes without what ending jobs still hold.
+        """The policy's decision for `job` and all others, on the nodes without what ending jobs still hold.
 
-        Where all could have their maximum at once, and the policy says (`separable`) that they do not concern one
-        another then, only `job` is asked about.
+        Where all jobs fit at their maximum at once, and the policy declares that it then decides on each job alone
+        (`separable`), the policy sees only `job`.
         """
         if self._decision is None and getattr(policy, "separable", False) and self._ample():
             alone = policy.allocate([self._view(job)], ClusterView(self._nodes, self._at))
@@ -158,24 +161,24 @@ class ClusterState:
                     leaving += [held.pod for held in other.pods.values()]
                 else:
                     views.append(self._view(other))
-            room = {node.name: node.capacity for node in self._nodes}
+            free = {node.name: node.capacity for node in self._nodes}
             for pod in leaving:
-                if pod.node in room:
-                    room[pod.node] = room[pod.node] - pod.requests
-            cluster = ClusterView(tuple(Node(name, capacity) for name, capacity in room.items()), self._at)
+                if pod.node in free:
+                    free[pod.node] = free[pod.node] - pod.requests
+            cluster = ClusterView(tuple(Node(name, capacity) for name, capacity in free.items()), self._at)
             self._decision = policy.allocate(views, cluster)
         return self._decision
 
     def _ample(self) -> bool:
-        """Whether there is room for the maximum of all jobs, wherever their pods stand.
+        """Whether all jobs fit at their maximum, on whichever nodes their pods are.
 
-        As long as less than a node's room less one pod is held of every node on average, some node has room for a pod.
+        A pod fits on some node as long as the nodes hold, on average, less than a node's capacity minus that pod.
         """
         if self._has_ample is None:
-            most = [self._view(job).most for job in self.live]
-            largest = [max((pod[i] for _, pod in most), default=0.0) for i in range(3)]
+            demands = [self._view(job).most for job in self.live]
+            largest = [max((pod[i] for _, pod in demands), default=0.0) for i in range(3)]
             self._has_ample = all(
-                sum(demand[i] for demand, _ in most) <= usable
+                sum(demand[i] for demand, _ in demands) <= usable
                 for i, usable in enumerate(_usable(self._nodes, *largest))
             )
         return self._has_ample
@@ -196,9 +199,9 @@ def plan_alone(job: Job, allocation: Allocation, nodes: tuple[Node, ...]) -> Gan
 def desired_pods(
     job: Job, allocation: Allocation, *, fresh: bool = False, on: NodeAllocations | None = None
 ) -> list[PodId]:
-    """The pods of `allocation`: those it holds stay, ready ones first; what lacks, at the lowest free places.
+    """The pods of `allocation`: held pods are kept, ready ones first; new pods get the lowest free indices.
 
-    `fresh`: as if it held nothing. `on`: only what stands as it says stays.
+    `fresh`: as if it held nothing. `on`: only pods on the nodes it names, up to its counts, are kept.
     """
     elsewhere = misplaced(job, on)
     counts = {Role.SCHEDULER: 1, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
@@ -209,14 +212,14 @@ def desired_pods(
     ]
     gang: list[PodId] = []
     for role, count in counts.items():
-        stay = [pod for _, _, pod in sorted(held) if pod.role is role][:count]
-        free = (PodId(job.name, role, index) for index in itertools.count())
-        gang += [*stay, *itertools.islice((pod for pod in free if pod not in stay), count - len(stay))]
+        kept = [pod for _, _, pod in sorted(held) if pod.role is role][:count]
+        ids = (PodId(job.name, role, index) for index in itertools.count())
+        gang += [*kept, *itertools.islice((pod for pod in ids if pod not in kept), count - len(kept))]
     return gang
 
 
 def misplaced(job: Job, on: NodeAllocations | None) -> set[PodId]:
-    """The pods that the job holds where `on` has no place for them."""
+    """The pods of the job on nodes where `on` has no place for them."""
     if on is None:
         return set()
     left = _slots(on)
@@ -239,7 +242,7 @@ def _slots(on: NodeAllocations) -> Counter[tuple[str, Role]]:
 
 
 def count_pods(pods: Iterable[PodId]) -> Allocation:
-    """How many workers and servers these are."""
+    """The number of workers and servers among `pods`."""
     roles = [pod.role for pod in pods]
     return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
 

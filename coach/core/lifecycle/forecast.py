@@ -1,7 +1,7 @@
-"""What one job has before it: epochs, seconds and money, and on what terms its next epoch starts.
+"""The epochs, seconds and money that a job still needs, and the terms on which its next epoch starts.
 
-Plain functions of a `Job`; none changes it. Beside them stand `probing` (what to measure) and `ending` (when to stop);
-`coach.core.lifecycle.reducer` asks them in the order of the thesis's loop (section 4.3, figure 1).
+Plain functions of a `Job`; none changes it. `probing` decides what to measure, `stopping_rules` when to stop;
+`coach.core.lifecycle.reducer` calls all three in the order of the thesis's loop (section 4.3, figure 1).
 """
 
 from __future__ import annotations
@@ -20,36 +20,36 @@ from coach.core.jobs.job import LEASE_SECONDS, Job
 from coach.core.money import Money, PriceBook, to_amount
 from coach.core.spec.resources import RolesResources
 
-#: Epochs that a job is taken to need before its curve says anything.
+#: Epochs that a job is assumed to need before its curve predicts anything ...
 PRIOR_EPOCHS = 20.0
 #: ... and at most this many times as many.
 PRIOR_SPREAD = 3.0
-#: An epoch is taken to hang after this many times its predicted upper bound ...
+#: An epoch counts as hanging after this many times its predicted upper bound ...
 HANG_FACTOR = 3.0
 #: ... plus this many seconds, for what no prediction covers (a slow disk, a busy machine).
 HANG_SECONDS = 10.0
-#: Seconds given to the first epoch of all beyond its training: it also fetches the data and loads the model.
+#: Seconds that a job's first epoch may take in addition to its training: it also fetches the data and loads the model.
 FIRST_SECONDS = 300.0
-#: Seconds that a whole epoch may take while nothing is known of its speed.
+#: Seconds that a whole epoch may take while its speed is unknown.
 LONGEST_EPOCH_SECONDS = 7200.0
-#: An epoch is not started with less time paid for than its predicted upper bound, with a new group this much more.
+#: An epoch starts only when the money covers its predicted upper bound, with a new group this many seconds more.
 START_SECONDS = 1.0
-#: Calls a pod may need: a few to start and stop, and two polls a second. The driver keeps to it.
+#: Calls that a pod may need: a few to start and stop, and two polls a second. The driver stays below that.
 CALLS_TO_START = 16
 CALLS_PER_SECOND = 2.0
-#: Nano-units held beside the computed reservation: each settlement rounds up to a whole one.
+#: Nano-units reserved in addition to the computed cost: each settlement rounds up to a whole one.
 ROUNDING: Money = 1_000
-#: Failed attempts in a row before a job is given up.
+#: Failed attempts in a row after which a job fails.
 MAX_FAILURES = 3
-#: Costs of epochs that differ by no more than a measurement may be off are taken for the same.
+#: Costs of epochs that differ by no more than this factor, the error of a measurement, count as equal.
 SAME_COST = 1.05
-#: Full epochs from which on the curve says when the job ends: its first values say little of its end.
+#: Full epochs from which on the curve predicts when the job ends: its first values say little about its end.
 CURVE_EPOCHS = 3
 
 
 @dataclass(frozen=True, slots=True)
 class EpochTerms:
-    """On what terms an epoch starts. `deadline` in seconds; `reservation` pays for all of it."""
+    """The terms on which an epoch starts: `deadline` in seconds; `reservation` covers all of it."""
 
     deadline: float
     reservation: Money
@@ -61,7 +61,7 @@ class EpochTerms:
 
 
 def total_epochs(job: Job) -> float:
-    """Epochs the whole job is predicted to take: by its curve, else by earlier jobs, else the prior."""
+    """Predicted epochs of the whole job: by its curve, else by earlier jobs, else the prior."""
     limit = job.spec.max_epochs or float("inf")
     last = _predicted_last_epoch(job)
     predicted = last.expected if last is not None else job.known_epochs or PRIOR_EPOCHS
@@ -69,29 +69,32 @@ def total_epochs(job: Job) -> float:
 
 
 def _predicted_last_epoch(job: Job) -> Interval | None:
-    """Passes at which the target will have held long enough; None while the curve says nothing of it, or no way."""
+    """The epoch by which the target will have held long enough.
+
+    None while the curve is too short to predict it, or where it never reaches the target.
+    """
     return job.last_x() if job.full_epoch_count >= CURVE_EPOCHS else None
 
 
 def fit_says_unreachable(job: Job) -> bool:
-    """Whether the curve has something to say, and that is that it never reaches the target."""
+    """Whether the curve is long enough to predict, and never reaches the target."""
     return job.curve is not None and job.full_epoch_count >= CURVE_EPOCHS and job.last_x() is None
 
 
 def remaining_epochs(job: Job) -> Interval:
     """Epochs still to train until the target has held long enough."""
-    need = float(max(1, job.spec.target.epochs_in_a_row - job.consecutive_hits))
+    needed = float(max(1, job.spec.target.epochs_in_a_row - job.consecutive_hits))
     limit = float("inf")
     if job.spec.max_epochs:
         limit = max(1.0, job.spec.max_epochs - job.full_epoch_count)
     last = _predicted_last_epoch(job)
     if last is None:
-        guess = max(need, total_epochs(job) - job.epochs_trained)
+        guess = max(needed, total_epochs(job) - job.epochs_trained)
         if fit_says_unreachable(job):
-            # It goes on all the same, as long as it may still get there in as many epochs again (`ending`).
+            # The job goes on while it may reach the target in as many epochs again (`stopping_rules.on_its_way`).
             guess = max(guess, job.epochs_trained)
-        return Interval(min(limit, need), min(limit, guess), min(limit, PRIOR_SPREAD * guess))
-    values = (min(limit, max(need, x - job.epochs_trained)) for x in (last.low, last.expected, last.high))
+        return Interval(min(limit, needed), min(limit, guess), min(limit, PRIOR_SPREAD * guess))
+    values = (min(limit, max(needed, x - job.epochs_trained)) for x in (last.low, last.expected, last.high))
     return Interval(*values)
 
 
@@ -100,7 +103,7 @@ def predicted_seconds(
 ) -> Interval | None:
     """Seconds that `fraction` of an epoch takes with `allocation`; None while no speed is known.
 
-    `formed`: the group stays as it is from the epoch before.
+    `formed`: the group of the previous epoch is reused.
     """
     if job.speed is None:
         return None
@@ -121,18 +124,18 @@ def predicted_cost(job: Job, allocation: Allocation, fraction: float = 1.0) -> f
 
 
 def lowest_cost(job: Job, allocation: Allocation) -> float:
-    """Currency units of an epoch with `allocation` if it is as fast as it may be; 0 while no speed is known."""
+    """Currency units of an epoch with `allocation` at the lower bound of its seconds; 0 while no speed is known."""
     seconds = predicted_seconds(job, allocation, 1.0)
     return _cost(job, allocation, seconds.low) if seconds else 0.0
 
 
 def cheapest_epoch(job: Job) -> float:
-    """Expected currency units of an epoch with the allocation that costs least; 0 while no speed is known."""
+    """Expected currency units of an epoch with the cheapest allocation; 0 while no speed is known."""
     return _cheapest(job)[0]
 
 
 def _cheapest(job: Job) -> tuple[float, Allocation]:
-    """What an epoch is expected to cost with the allocation that costs least, and that; 0 while no speed is known."""
+    """Expected cost of an epoch with the cheapest allocation, and that allocation; 0 while no speed is known."""
     if job.speed is None:
         return 0.0, job.minimum
     points, spec = _between(job.minimum, job.maximum), job.spec
@@ -141,43 +144,43 @@ def _cheapest(job: Job) -> tuple[float, Allocation]:
     fixed = {workers: job.times.fixed(workers).expected for workers in {point.workers for point in points}}
     outside = np.array([fixed[point.workers] for point in points])
     costs = (outside + 1.0 / job.speed.expected(points)) * second + once
-    least = int(costs.argmin())
-    return float(costs[least]), points[least]
+    index = int(costs.argmin())
+    return float(costs[index]), points[index]
 
 
 @lru_cache(maxsize=1 << 10)
 def _prices(
     resources: RolesResources, book: PriceBook, points: tuple[Allocation, ...]
 ) -> tuple[FloatArray, FloatArray]:
-    """Currency units of a second of training and of what an epoch costs beside it, for each of `points` [m]."""
+    """Currency units of a second of training, and of an epoch apart from its seconds, for each of `points` [m]."""
     second = [second_cost(resources.total(point), book, point.pods) for point in points]
     return np.array(second), np.array([epoch_cost(0.0, NOTHING, book, point.pods) for point in points])
 
 
 def epochs_to_provide_for(job: Job) -> float:
-    """Epochs that the money is made to last for: those `conservative_value`.
+    """Epochs for which the remaining money must last: the `conservative_value` of the remaining ones, with two floors.
 
-    A young curve promises too much, so there is no less than the prior has as its upper bound; and the next epoch may
-    miss the target, so that it has to hold in a row from the start: there is no less than that takes. Each epoch asks
-    anew, and what was kept for epochs that need not be trained is spent later.
+    A short curve predicts too few epochs: the floor is the prior's upper bound. The next epoch may miss the target,
+    which must then hold in a row from the start: the floor is the epochs that this takes. The number is computed again
+    before each epoch, so money kept for epochs that turn out unnecessary is spent later.
     """
     epochs, spec = remaining_epochs(job), job.spec
     prior = PRIOR_SPREAD * ((job.known_epochs or PRIOR_EPOCHS) - job.epochs_trained)
     once_more = 1.0 + spec.target.epochs_in_a_row
-    least = min((spec.max_epochs or math.inf) - job.full_epoch_count, max(prior, once_more))
-    return max(conservative_value(epochs.expected, epochs.high), least)
+    floor = min((spec.max_epochs or math.inf) - job.full_epoch_count, max(prior, once_more))
+    return max(conservative_value(epochs.expected, epochs.high), floor)
 
 
 def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None:
-    """Currency units that the next epoch may cost; less than the cheapest does where that one alone is left.
+    """Currency units that the next epoch may cost; below the cheapest epoch's cost where only that one is left.
 
-    The remaining budget over the expected remaining epochs (thesis section 4.2), as long as what the epoch leaves
-    covers the rest of the provided ones with the cheapest allocation. (The thesis has the first half alone: where more
-    epochs than expected are needed, what was spent on speed is missing then.)
+    The remaining budget divided by the expected remaining epochs (thesis section 4.2), but no more than leaves enough
+    for the other epochs of `epochs_to_provide_for` with the cheapest allocation. (The thesis has only the first half:
+    a job that needs more epochs than expected then lacks the money that it spent on speed.)
 
-    With `allocation`: of an epoch with it, which has to leave what changing to it and back costs, too. But what costs
-    as much as the cheapest, as far as predictions tell (SAME_COST), is not refused for what may remain: it may be far
-    faster.
+    With `allocation`: for an epoch with it. The money must then also cover the change to it and back. An allocation
+    that costs as much as the cheapest within the predictions' error (SAME_COST) is always within the budget: it may be
+    far faster.
     """
     if job.ledger.budget is None:
         return None
@@ -190,32 +193,32 @@ def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None
 
 
 def _change_cost(job: Job, allocation: Allocation, cheapest: Allocation) -> float:
-    """Currency units of a new group with `allocation`, unless its group stays, and of one with the cheapest later."""
+    """Currency units of forming a group with `allocation`, unless it is formed, and later one with the cheapest."""
     spec = job.spec
-    to_come = [] if _stays_formed(job, allocation) else [allocation]
+    to_form = [] if _stays_formed(job, allocation) else [allocation]
     if allocation != cheapest:
-        to_come.append(cheapest)
-    seconds = (second_cost(spec.resources.total(at), spec.price_book, at.pods) for at in to_come)
+        to_form.append(cheapest)
+    seconds = (second_cost(spec.resources.total(at), spec.price_book, at.pods) for at in to_form)
     return job.times.restart * sum(seconds)
 
 
 def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | None) -> EpochTerms | None:
-    """The terms of the next epoch, or None where the money left does not cover it.
+    """The terms of the next epoch, or None where the remaining money does not cover it.
 
-    The deadline is when the epoch is taken to hang, or when the money is used up, whichever comes first: the
-    functions stop themselves then, so what is reserved is the most that can be spent.
+    The deadline is when the epoch counts as hanging or when the money is used up, whichever is first. The functions
+    stop themselves then, so the epoch cannot cost more than its reservation.
     """
     book = job.spec.price_book
     held = job.spec.resources.total(allocation)
     formed = _stays_formed(job, allocation)
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
-    needed = _least_seconds(predicted, formed)
+    needed = _min_seconds(predicted, formed)
     if predicted is None:
-        # Too short a guess would end every attempt alike, so each may take four times as long as the one before.
+        # Too short a guess would end every attempt alike, so each may take four times as long as the previous one.
         guess = LONGEST_EPOCH_SECONDS * fraction * 4**job.failures if seconds is None else seconds
         deadline = FIRST_SECONDS + HANG_FACTOR * guess
     else:
-        # A function that was replaced is cold, on a machine that may be busy: each attempt has twice as long.
+        # A replaced function starts cold, and its machine may be busy: each attempt may take twice as long.
         deadline = (HANG_FACTOR * predicted.high + HANG_SECONDS) * 2**job.failures
         if not job.epochs:
             deadline += FIRST_SECONDS
@@ -224,7 +227,7 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     budget_bound = False
     if job.ledger.budget is not None:
         money = job.ledger.budget - job.ledger.spent - 2 * ROUNDING
-        # The price of a second and its calls; what is paid for starting comes off first.
+        # The price of a second with its calls, after the price of the calls that start the pods.
         start = book.cost(NOTHING, 0.0, allocation.pods * CALLS_TO_START)
         second = book.rate(held) + book.invocation * allocation.pods * CALLS_PER_SECOND
         paid = float("inf") if second == 0.0 else to_amount(money - start) / second - LEASE_SECONDS - 1e-3
@@ -235,57 +238,58 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
     calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * deadline))
     reservation = book.cost(held, deadline + LEASE_SECONDS, calls) + ROUNDING
     if job.ledger.budget is not None and job.ledger.spent + reservation > job.ledger.budget:
-        return None  # not even what is free of charge, whose rounding is held too, once all is spent
+        # Once all is spent, not even an epoch free of charge: its reservation includes the rounding.
+        return None
     return EpochTerms(deadline, reservation, budget_bound, predicted)
 
 
 def _stays_formed(job: Job, allocation: Allocation) -> bool:
-    """Whether the group of the last epoch stays as it is for one with `allocation`."""
+    """Whether an epoch with `allocation` reuses the group of the last epoch."""
     return job.group != "" and job.epochs != [] and job.epochs[-1].allocation == allocation
 
 
-def _least_seconds(predicted: Interval | None, formed: bool) -> float:
-    """Seconds that must be paid for before an epoch starts that is `predicted` to take so long."""
+def _min_seconds(predicted: Interval | None, formed: bool) -> float:
+    """Seconds that the money must cover before an epoch of `predicted` seconds starts."""
     if predicted is None:
         return 2 * START_SECONDS
     return predicted.high + (0.0 if formed else START_SECONDS)
 
 
 def minimum_reservation(job: Job, allocation: Allocation) -> tuple[float, Money]:
-    """Seconds, and what they cost with all calls, below which `terms` refuses a whole epoch with `allocation`."""
+    """Seconds, and their cost with all calls, below which `terms` refuses a whole epoch with `allocation`."""
     formed = _stays_formed(job, allocation)
-    seconds = _least_seconds(predicted_seconds(job, allocation, 1.0, formed), formed)
+    seconds = _min_seconds(predicted_seconds(job, allocation, 1.0, formed), formed)
     calls = int(allocation.pods * (CALLS_TO_START + CALLS_PER_SECOND * seconds))
     held = job.spec.resources.total(allocation)
     return seconds, job.spec.price_book.cost(held, seconds + LEASE_SECONDS, calls) + 2 * ROUNDING
 
 
 def affordable(job: Job, allocation: Allocation) -> bool:
-    """Whether the money left covers a whole epoch with `allocation`."""
+    """Whether the remaining money covers a whole epoch with `allocation`."""
     return terms(job, allocation, 1.0, None) is not None
 
 
 def others_affordable(job: Job) -> list[Allocation]:
-    """Allocations above the smallest that the money left covers: a faster one can cost less."""
+    """Allocations above the smallest that the remaining money covers: a faster one can cost less."""
     return [point for point in allocations(job) if point != job.minimum and affordable(job, point)]
 
 
 def allocations(job: Job) -> list[Allocation]:
-    """All allocations within the job's limits; of wide limits a part."""
+    """All allocations within the job's limits; a sample of them where the limits are wide."""
     return list(_between(job.minimum, job.maximum))
 
 
 @lru_cache(maxsize=1 << 10)
-def _between(least: Allocation, most: Allocation) -> tuple[Allocation, ...]:
+def _between(low: Allocation, high: Allocation) -> tuple[Allocation, ...]:
     return tuple(
         Allocation(workers, servers)
-        for workers in _counts(least.workers, most.workers)
-        for servers in _counts(least.servers, most.servers)
+        for workers in _counts(low.workers, high.workers)
+        for servers in _counts(low.servers, high.servers)
     )
 
 
 def _counts(low: int, high: int) -> list[int]:
-    """All from `low` to `high` where they are few; else ever wider steps."""
+    """All numbers from `low` to `high` where there are few; else in growing steps."""
     counts = [low]
     while counts[-1] < high:
         counts.append(min(high, max(counts[-1] + 1, counts[-1] * 5 // 4)))

@@ -1,4 +1,4 @@
-"""A job as policies see it (`coach.core.policies.api.base.JobView`), with what the life's rules predict for it."""
+"""A job as policies see it (`coach.core.policies.api.base.JobView`), with the predictions of `coach.core.lifecycle`."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from coach.core.spec.training import JobClass
 
 
 class JobPolicyView:
-    """Read-only; answers are remembered, for it is made anew when anything changes in its job.
+    """Read-only. Results are cached: a new view is made when anything in its job changes.
 
-    The reducer asks it too what follows from the job alone (`stop_decision`, `to_measure`, `probe_size`).
+    The reducer, too, reads what follows from the job alone here (`stop_decision`, `to_measure`, `probe_size`).
     """
 
     def __init__(self, job: Job) -> None:
@@ -30,7 +30,7 @@ class JobPolicyView:
         self._costs: dict[Allocation, float] = {}
         self._budgets: dict[Allocation, float | None] = {}
         self._payable: dict[Allocation, bool] = {}
-        #: What policies worked out of it (`base.kept`).
+        #: What policies computed from it (`base.kept`).
         self.memory: dict[Any, Any] = {}
         self._factors = job.spec.error_factors
         self.id = job.name
@@ -44,7 +44,7 @@ class JobPolicyView:
 
     @cached_property
     def most(self) -> tuple[tuple[float, float, float], tuple[float, float, float]]:
-        """Cores, GiB and devices of its maximum, or of what it holds where that is more, and the most of any pod."""
+        """Cores, GiB and devices of its maximum, or of what it holds where that is more; and the largest of any pod."""
         resources = self._job.spec.resources
         held = sum((held.pod.requests for held in self._job.pods.values()), NOTHING)
         whole, pods = resources.total(self.maximum), resources.each
@@ -55,44 +55,44 @@ class JobPolicyView:
 
     @cached_property
     def stop_decision(self) -> tuple[Reason, str] | None:
-        """Why the job ends now; None: it goes on."""
+        """Why the job ends now; None while it goes on."""
         return stopping_rules.stop_decision(self._job)
 
     @property
     def to_measure(self) -> Iterator[probing.Probe]:
-        """What it would measure of its speed, the best first, wherever that fits; worked out as far as it is read."""
+        """The allocations worth measuring, the best first, on any cluster; computed as far as they are read."""
         return copy(self._to_measure)
 
     @cached_property
     def _to_measure(self) -> Iterator[probing.Probe]:
-        # What one copy of it has found the next ones find there.
+        # Copies of it share what was computed.
         return tee(probing.to_measure(self._job), 1)[0]
 
     @cached_property
     def probe_size(self) -> tuple[float, float | None] | None:
-        """(fraction of the data, seconds or None) of its next mini-epoch; None: its share for them is used up."""
+        """(fraction of the data, seconds or None) of its next mini-epoch; None once the share for probes is used up."""
         return probing.probe_size(self._job)
 
     @property
     def grace(self) -> float:
-        """Seconds that the job asks for when it is preempted."""
+        """Seconds that the job needs before it is preempted."""
         return self._job.spec.grace_period
 
     @property
     def current(self) -> Allocation | None:
-        """What it holds; while pods are coming or going, what it is about to hold."""
+        """What it holds; while pods start or are released, what it will hold."""
         if self._job.phase is Phase.DEPLOYING:
             return self._job.desired
         return self._job.held if self._job.pods else None
 
     @property
     def policy_state(self) -> Mapping[str, Any]:
-        """What the policy knew of it when something of that last changed."""
+        """What the policy last saved about it."""
         return self._job.policy_state
 
     @property
     def done(self) -> float:
-        """Epochs trained, mini-epochs by their part of the data."""
+        """Epochs trained; a mini-epoch counts as its fraction of the data."""
         return self._job.epochs_trained
 
     @property
@@ -103,7 +103,7 @@ class JobPolicyView:
 
     @property
     def standing(self) -> dict[str, Allocation]:
-        """Workers and servers on each node, the scheduler's first; without those being released."""
+        """Workers and servers on each node, the scheduler's node first; without pods being released."""
         nodes: dict[str, list[Role]] = {}
         pods = [held.pod for held in self._job.pods.values() if not held.releasing]
         for pod in sorted(pods, key=lambda pod: pod.id.role is not Role.SCHEDULER):
@@ -138,14 +138,14 @@ class JobPolicyView:
 
     @cached_property
     def restart_seconds(self) -> float:
-        """What a change has cost this job so far: the median epoch with a new group against the others."""
+        """Seconds that a change has cost this job so far: its median epoch with a new group minus that without."""
         return self._job.times.restart
 
     def speed(self, allocation: Allocation, /) -> float:
         """Epochs/s as fitted, evaluation and checkpoint included."""
         if allocation not in self._speeds:
             if not self._speeds and self._job.speed is not None:
-                # A policy asks for many of them next.
+                # A policy reads many of them next.
                 self._job.speed.precompute(forecast.allocations(self._job))
             seconds = forecast.predicted_seconds(self._job, allocation, 1.0)
             speed = 1.0 / seconds.expected if seconds else 1.0
@@ -159,13 +159,13 @@ class JobPolicyView:
         return self._costs[allocation]
 
     def epoch_budget(self, allocation: Allocation, /) -> float | None:
-        """Currency units that the next epoch may cost, with what changing costs taken off."""
+        """Currency units that the next epoch may cost, after the cost of the change."""
         if allocation not in self._budgets:
             self._budgets[allocation] = forecast.epoch_budget(self._job, allocation)
         return self._budgets[allocation]
 
     def affordable(self, allocation: Allocation, /) -> bool:
-        """Whether the money left covers an epoch."""
+        """Whether the remaining money covers an epoch."""
         if allocation not in self._payable:
             self._payable[allocation] = forecast.affordable(self._job, allocation)
         return self._payable[allocation]

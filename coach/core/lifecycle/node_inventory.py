@@ -1,4 +1,4 @@
-"""The nodes that the reducer knows: all of them, those that are away for now, and what stands on the others."""
+"""The nodes that the reducer knows: all, those unavailable at present, and the pods on the others."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from coach.core.gang import GangPlan, Occupancy
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.cluster_state import plan_alone
 
-#: Nodes away that are named, at most.
+#: Unavailable nodes that a message names, at most.
 _MAX_NAMED = 5
 
 
 class NodeInventory:
-    """Jobs are placed on the nodes that are `available`. What none of `all` can hold will never start."""
+    """Jobs are placed on the `available` nodes. A job that does not fit on `all` will never start."""
 
     def __init__(self) -> None:
         self.all: tuple[Node, ...] = ()
         self.available: tuple[Node, ...] = ()
         self.unavailable: frozenset[str] = frozenset()
-        #: All pods on the nodes that are there, and the jobs whose pods may have changed since.
+        #: All pods on the available nodes, and the jobs whose pods may have changed since.
         self._occupancy = Occupancy(())
         self._touched: set[str] = set()
-        #: Whether empty nodes (all; those that are there) can hold an allocation of pods that ask for so much
-        #: (worker, server, scheduler).
+        #: Whether the empty nodes (True: all, False: the available ones) can hold an allocation whose worker, server
+        #: and scheduler have these requests.
         self._holds: dict[tuple[bool, tuple[Resources, ...], Allocation], bool] = {}
 
     def replace(self, nodes: tuple[Node, ...], unavailable: Collection[str], jobs: Iterable[str]) -> None:
-        """These are all nodes from now on; `jobs` are all that may have pods there."""
+        """Set all nodes; `jobs` are those that may have pods there."""
         self.all = nodes
         self.unavailable = frozenset(unavailable).intersection(node.name for node in nodes)
         self.available = tuple(node for node in nodes if node.name not in self.unavailable)
@@ -37,11 +37,11 @@ class NodeInventory:
         self._touched.update(jobs)
 
     def invalidate(self, job: str) -> None:
-        """The pods of this job may have changed, or it is gone."""
+        """Note that the pods of this job may have changed, or that it is gone."""
         self._touched.add(job)
 
     def occupancy(self, jobs: Mapping[str, Job]) -> Occupancy:
-        """What stands on the nodes that are there."""
+        """The pods on the available nodes."""
         for name in self._touched:
             job = jobs.get(name)
             pods = [] if job is None or job.ended else [held.pod for held in job.pods.values()]
@@ -50,7 +50,7 @@ class NodeInventory:
         return self._occupancy
 
     def can_hold(self, job: Job, allocation: Allocation, *, ever: bool = False) -> bool:
-        """Whether the nodes that are there have room for `allocation` when empty; `ever`: those away too."""
+        """Whether `allocation` fits on the available nodes when they are empty; `ever`: on all nodes."""
         key = ever, job.spec.resources.each, allocation
         if key not in self._holds:
             nodes = self.all if ever else self.available
@@ -58,8 +58,10 @@ class NodeInventory:
         return self._holds[key]
 
     def describe_unavailable(self) -> str:
-        """`2 of 3 nodes are away: node-0, node-2`."""
+        """`2 of 3 nodes are unavailable: node-0, node-2`."""
         named = sorted(self.unavailable)[:_MAX_NAMED]
         more = f" and {len(self.unavailable) - len(named)} more" if len(self.unavailable) > len(named) else ""
         verb = "is" if len(self.unavailable) == 1 else "are"
-        return f"{len(self.unavailable)} of {len(self.all)} nodes {verb} away: {', '.join(named)}{more}"
+        return (
+            f"{len(self.unavailable)} of {len(self.all)} nodes {verb} unavailable: {', '.join(named)}{more}"
+        )

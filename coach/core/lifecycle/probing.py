@@ -1,6 +1,7 @@
-"""What a job measures of its own speed: which mini-epochs, how long, and when it is enough.
+"""Probing a job's speed: which mini-epochs to run, how long each takes, and when to stop.
 
-Thesis section 4.1 has mini-epochs of 20-40 s at four points; here they are run only where they pay, and bounded.
+The thesis (section 4.1) runs mini-epochs of 20-40 s at four points. Here a probe is run only where its expected gain
+exceeds its cost, and all probes together are bounded.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from coach.core.estimation.cost import second_cost
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import conservative_value
 from coach.core.estimation.speed import MIN_EFFICIENCY, SpeedModel
+from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.forecast import (
@@ -33,49 +35,51 @@ from coach.core.spec.job import JobObjective
 
 #: All probes together may train at most this share of the job's predicted epochs, and take this share of its seconds.
 PROBE_SHARE = 0.10
-#: A mini-epoch below this share of the data says more about noise than about speed.
+#: A mini-epoch on less than this share of the data measures noise rather than speed.
 SMALLEST_PROBE = 0.05
-#: A new group trains so many steps at least, if the data has them: one says nothing of its speed.
+#: A new group trains at least this many steps, if the data has them: the first step says nothing about its speed.
 MIN_STEPS = 2
-#: So many points are kept in mind for the next probe, should there be no room for the best of them now.
+#: Candidates for the next probe, in case the best of them does not fit now.
 PROBES_AT_ONCE = 3
-#: How often a gang is started for the first probe, of the smallest allocation, before the job goes on without. Any
-#: other point is left out after its first miss.
+#: Gangs started for the first probe, of the smallest allocation, before the job goes on without it. Any other
+#: allocation is left out after its first failure to start.
 PROBE_TRIES = 2
-#: A measurement may cost this share of the money to spare: with a fifth more than the job needs, others follow it.
+#: A measurement may cost at most this share of the money to spare: a job with a fifth more money than it needs can
+#: then pay for several.
 SPARE_SHARE = 0.33
-#: Seconds of an epoch below which none is thought of.
+#: The shortest epoch that is computed with, seconds.
 TINY_SECONDS = 1e-9
 
 
 class Probe(NamedTuple):
-    """An allocation to measure: what that is expected to save in the rest of the job, and what it takes, in `unit`."""
+    """An allocation to measure: what that is expected to save in the rest of the job, and what it costs, in `unit`."""
 
     at: Allocation
     saves: float = 0.0
     takes: float = 0.0
     unit: str = ""
 
-    def __str__(self) -> str:
-        """`probe 2x1: expected to save 12 s, takes 1.3 s`."""
-        if not self.unit:
-            return f"probe {self.at}: no speed is known yet"
-        saves, takes = (f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in (self.saves, self.takes))
-        return f"probe {self.at}: expected to save {saves} {self.unit}, takes {takes} {self.unit}"
+    def recorded(self, fraction: float) -> DecisionStep:
+        """The probe on at most `fraction` of the data, as the journal keeps it."""
+        gain, cost = (self.saves, self.takes) if self.unit else (None, None)
+        return DecisionStep(
+            StepKind.PROBE, after=self.at, gain=gain, unit=self.unit, cost=cost, fraction=fraction
+        )
 
 
 def probes_left(
     job: Job, fits: Callable[[Allocation], bool], points: Iterable[Probe] | None = None
 ) -> list[Probe]:
-    """What to measure next, the best first: of `points`, the job's `to_measure`, those that the cluster could hold."""
-    wanted = to_measure(job) if points is None else points
-    return list(islice((probe for probe in wanted if fits(probe.at)), PROBES_AT_ONCE))
+    """The candidates for the next probe, the best first: those of `points` (default: `to_measure`) that fit."""
+    candidates = to_measure(job) if points is None else points
+    return list(islice((probe for probe in candidates if fits(probe.at)), PROBES_AT_ONCE))
 
 
 def to_measure(job: Job) -> Iterator[Probe]:
-    """The smallest allocation, then what is worth it (`worth_measuring`), the best first: wherever it would fit.
+    """The smallest allocation, then those worth measuring (`worth_measuring`), the best first, on any cluster.
 
-    The smallest is left out when it was measured and no fit came of it, or its gang did not come PROBE_TRIES times.
+    The smallest is left out when it was measured and no fit resulted, or when its gang failed to start PROBE_TRIES
+    times.
     """
     if job.speed is not None:
         yield from worth_measuring(job)
@@ -86,22 +90,24 @@ def to_measure(job: Job) -> Iterator[Probe]:
         yield Probe(first)
 
 
-def _inside(least: Allocation, at: tuple[int, int], most: Allocation) -> bool:
-    return least.workers <= at[0] <= most.workers and least.servers <= at[1] <= most.servers
+def _inside(low: Allocation, at: tuple[int, int], high: Allocation) -> bool:
+    return low.workers <= at[0] <= high.workers and low.servers <= at[1] <= high.servers
 
 
 def worth_measuring(job: Job) -> Iterator[Probe]:
-    """The allocations whose measurement is expected to save more than it takes, those that save most first.
+    """The allocations whose measurement is expected to save more than it costs, the largest gain first.
 
-    What it saves is time: the expected improvement over the fastest allocation that was measured, for the rest of the
-    job, as far as what a worker computes leaves room for it (`SpeedModel.fastest`). Where even the cheapest allocation
-    costs more than the epoch budget, or the job is to be cheap and will be in time, it is money: that over the cheapest
-    one.
-    Asked of those never measured, and of those measured once, for that may have been in a slow minute. What it takes:
-    two restarts, what a group that stays formed takes too, and training at its speed meanwhile. Only what may cost no
-    more than the epoch budget counts, or, where that is less than anything measured costs, than the cheapest of those;
-    and one measurement may cost no more than SPARE_SHARE of the money that the cheapest of those would leave. Where
-    that is none, the job needs something cheaper to come to its end, and all that is left counts.
+    Gain: the time saved in the rest of the job by the expected improvement over the fastest measured allocation, up to
+    what the workers' computation allows (`SpeedModel.upper_bound`). It is money, compared with the cheapest measured
+    allocation, where even that one costs more than the epoch budget, or where the job's objective is the lowest cost
+    and it will end in time.
+
+    Cost: two restarts, the overhead of an epoch whose group stays formed, and training at the probe's speed meanwhile.
+
+    Candidates are allocations never measured, and those measured once, since that minute may have been a slow one. An
+    epoch with a candidate may cost at most the epoch budget, or the cheapest measured epoch where that is more. One
+    measurement may cost at most SPARE_SHARE of the money that the cheapest measured allocation would leave at the end.
+    Where it would leave none, the job needs a cheaper allocation to reach its end, and the share is of all its money.
     """
     share, model = probe_share(job), job.speed
     if model is None or share < _smallest(job, model):
@@ -111,31 +117,31 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     measured = {at: count for at, count in counts.items() if _inside(job.minimum, at, job.maximum)}
     if not measured:
         return
-    means = _means(job, measured)
-    payable = [at for at in measured if lowest_cost(job, at) <= means.epoch]
+    limits = _cost_limits(job, measured)
+    payable = [at for at in measured if lowest_cost(job, at) <= limits.epoch]
     if not payable:
         return
-    scale = _Scale(job, model, in_money=means.short or _to_be_cheap(job, measured))
+    scale = _Scale(job, model, in_money=limits.short or _to_be_cheap(job, measured))
     best = min(payable, key=scale.epoch)
     remaining = remaining_epochs(job).expected
     fraction = min(share, _probe_fraction(job, model))
-    beside = 2 * job.times.restart + job.times.without_evaluation().expected
+    overhead = 2 * job.times.restart + job.times.without_evaluation().expected
     worth = []
     for at, gain in _gains(job, model, measured, best, scale).items():
-        # A gain is one in ln speed: of the time in training alone.
-        saved, price = gain * remaining * scale.rate(at) / scale.tie(at, best), beside * scale.rate(at)
+        # A gain is in ln speed, so it is a part of the time in training alone.
+        saved, price = gain * remaining * scale.rate(at) / scale.tie(at, best), overhead * scale.rate(at)
         if saved > price and at not in job.missed:
             slower = fraction * max(0.0, scale.training(at) - scale.training(best))
             worth.append(Probe(at, saved, price + slower, scale.unit))
     worth.sort(key=lambda probe: (probe.saves - probe.takes, probe.at), reverse=True)
     for probe in worth:
-        once = predicted_cost(job, probe.at, fraction) <= SPARE_SHARE * means.spare
-        if probe.saves > probe.takes and once and lowest_cost(job, probe.at) <= means.epoch:
+        affordable = predicted_cost(job, probe.at, fraction) <= SPARE_SHARE * limits.spare
+        if probe.saves > probe.takes and affordable and lowest_cost(job, probe.at) <= limits.epoch:
             yield probe
 
 
 def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
-    """Whether the job's file asks for the least money, and the cheapest allocation measured ends in time."""
+    """Whether the job's objective is the lowest cost, and the cheapest measured allocation ends in time."""
     spec = job.spec
     if spec.objective is not JobObjective.CHEAPEST:
         return False
@@ -149,27 +155,27 @@ def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
     )
 
 
-class _Means(NamedTuple):
-    """What measuring may cost: an epoch with what is measured, and all measurements; is money `short`?"""
+class _CostLimits(NamedTuple):
+    """Currency units: of an epoch with a candidate, and to spare for all measurements; whether money is `short`."""
 
     epoch: float
     spare: float
     short: bool
 
 
-def _means(job: Job, measured: Iterable[Allocation]) -> _Means:
+def _cost_limits(job: Job, measured: Iterable[Allocation]) -> _CostLimits:
     allowed = epoch_budget(job)
     if allowed is None:
-        return _Means(float("inf"), float("inf"), short=False)
+        return _CostLimits(float("inf"), float("inf"), short=False)
     cheapest = min(predicted_cost(job, at) for at in measured)
     left = to_amount(job.ledger.left or 0)
     spare = left - remaining_epochs(job).expected * cheapest
-    return _Means(max(allowed, cheapest), spare if spare > 0 else left, short=allowed < cheapest)
+    return _CostLimits(max(allowed, cheapest), spare if spare > 0 else left, short=allowed < cheapest)
 
 
 @dataclass(frozen=True, slots=True)
 class _Scale:
-    """What allocations are compared by: the seconds of an epoch, or its money."""
+    """The scale on which allocations are compared: the seconds of an epoch, or its cost."""
 
     job: Job
     model: SpeedModel
@@ -177,24 +183,24 @@ class _Scale:
 
     @property
     def unit(self) -> str:
-        """Of what is compared."""
+        """The unit of the scale."""
         return self.job.spec.price_book.currency if self.in_money else "s"
 
     def rate(self, at: Allocation) -> float:
-        """What a second is worth: itself, or its money."""
+        """One second on this scale: 1, or its cost."""
         spec = self.job.spec
         return second_cost(spec.resources.total(at), spec.price_book, at.pods) if self.in_money else 1.0
 
     def training(self, at: Allocation) -> float:
-        """Of a whole data set."""
+        """Training on the whole data set."""
         return self.rate(at) / self.model.predict(*at)
 
     def epoch(self, at: Allocation) -> float:
-        """Of an epoch, with what lies outside training."""
+        """A whole epoch, training and overhead."""
         return self._fixed(at) * self.rate(at) + self.training(at)
 
     def worth_having(self, at: Allocation, best: Allocation) -> float:
-        """The speed, epochs/s, from which on `at` is taken for `best`: pods have to be worth their place."""
+        """The speed, epochs/s, from which on `at` replaces `best`: additional pods must gain enough."""
         more = at.workers + at.servers - best.workers - best.servers
         if self.in_money or more <= 0:
             return self.tie(at, best)
@@ -211,15 +217,16 @@ class _Scale:
 def _gains(
     job: Job, model: SpeedModel, measured: Mapping[Allocation, int], best: Allocation, scale: _Scale
 ) -> dict[Allocation, float]:
-    """By how much a measurement is expected to exceed, in ln speed, what would be taken in place of the best."""
+    """The expected improvement, in ln speed, of each candidate over the speed at which it would replace the best."""
 
     def capped(
         improvement: Callable[[list[Allocation], list[float]], FloatArray], points: list[Allocation]
     ) -> Iterator[tuple[Allocation, float]]:
-        least = [scale.worth_having(at, best) for at in points]
-        most = [max(low, of.expected) for low, of in zip(least, model.upper_bound(points), strict=True)]
-        found = improvement(points, least) - improvement(points, most)
-        return zip(points, found.tolist(), strict=True)
+        thresholds = [scale.worth_having(at, best) for at in points]
+        bounds = model.upper_bound(points)
+        caps = [max(low, bound.expected) for low, bound in zip(thresholds, bounds, strict=True)]
+        expected = improvement(points, thresholds) - improvement(points, caps)
+        return zip(points, expected.tolist(), strict=True)
 
     gains: dict[Allocation, float] = {}
     if new := [at for at in allocations(job) if at not in measured]:
@@ -229,10 +236,11 @@ def _gains(
 
 
 def probe_share(job: Job) -> float:
-    """Epochs that probes may still train: of the epochs predicted, and of the seconds at the smallest allocation.
+    """Epochs that probes may still train, at the smallest allocation's speed.
 
-    A curve that has hardly begun to fall predicts any number of epochs. More than a job has without one are counted
-    only once they were trained.
+    PROBE_SHARE of the predicted epochs, and of the predicted seconds of the whole job, minus those of earlier probes.
+    A curve that has hardly begun to fall can predict any number of epochs. Epochs beyond the prior are counted only
+    once they were trained.
     """
     probes = [epoch for epoch in job.epochs if epoch.kind is EpochKind.PROBE]
     total = min(total_epochs(job), max(job.known_epochs or PRIOR_EPOCHS, job.epochs_trained))
@@ -240,33 +248,33 @@ def probe_share(job: Job) -> float:
     if job.speed is None:
         return epochs
     times, slowest = job.times, job.speed.predict(*job.minimum)
-    # Epochs to come are evaluated; a new group's other seconds are no measure for theirs.
-    beside_each = times.kept.expected if times.kept else 0.0
+    # The epochs to come are evaluated; the overhead of a new group is no measure for theirs.
+    overhead = times.kept.expected if times.kept else 0.0
     measured = {(point.workers, point.servers) for point in job.speed_points()}
-    least = min(
+    shortest = min(
         times.evaluation(at[0]).expected + 1.0 / job.speed.predict(*at) for at in {job.minimum, *measured}
     )
     to_come = min(remaining_epochs(job).expected, max(0.0, total - job.epochs_trained))
-    whole = job.run_seconds + to_come * (beside_each + least)
-    beside = times.restart + times.without_evaluation().expected
+    whole = job.run_seconds + to_come * (overhead + shortest)
+    probe_overhead = times.restart + times.without_evaluation().expected
     seconds = PROBE_SHARE * whole - sum(epoch.seconds for epoch in probes)
-    return min(epochs, (seconds - beside) * slowest)
+    return min(epochs, (seconds - probe_overhead) * slowest)
 
 
 def _probe_fraction(job: Job, model: SpeedModel) -> float:
-    """The part of the data that the smallest allocation trains in the middle of the mini-epoch's bounds."""
+    """The fraction of the data that the smallest allocation trains in the middle of the mini-epoch's bounds."""
     bounds = job.spec.mini_epoch
     middle = (bounds.min_seconds + bounds.max_seconds) / 2
-    return max(_least_steps(job), min(bounds.max_fraction, middle * model.predict(*job.minimum)))
+    return max(_min_fraction(job), min(bounds.max_fraction, middle * model.predict(*job.minimum)))
 
 
 def _smallest(job: Job, model: SpeedModel) -> float:
-    """The part of the data for which the probes' share must have room."""
-    return max(_least_steps(job), min(SMALLEST_PROBE, _probe_fraction(job, model)))
+    """The fraction of the data that must remain of the probes' share."""
+    return max(_min_fraction(job), min(SMALLEST_PROBE, _probe_fraction(job, model)))
 
 
-def _least_steps(job: Job) -> float:
-    """The part of the data that any mini-epoch trains at least; 0 while the size of the data is not known."""
+def _min_fraction(job: Job) -> float:
+    """The smallest fraction of the data of any mini-epoch; 0 while the size of the data is unknown."""
     if not job.epochs:
         return 0.0
     return min(1.0, MIN_STEPS * job.spec.batch_size / job.epochs[-1].report.data_size)
@@ -275,24 +283,23 @@ def _least_steps(job: Job) -> float:
 def probe_size(job: Job) -> tuple[float, float | None] | None:
     """(fraction of the data, seconds or None) of the next mini-epoch.
 
-    The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`; without
-    it nothing could be said of how long an epoch may take, so it has its place in the shortest job too.
-    The others train what the speed at the smallest allocation makes of those bounds, and no less than MIN_STEPS.
-    None: the probes' share of the job is used up.
+    The first is timed: it trains until the middle of the mini-epoch's bounds has passed, at most `fraction`. Without it
+    no epoch's duration could be predicted, so even the shortest job has it. The others train what the smallest
+    allocation trains within those bounds, and no less than MIN_STEPS. None: the probes' share of the job is used up.
     """
     bounds, share, model = job.spec.mini_epoch, probe_share(job), job.speed
     if model is None:
-        least = min(SMALLEST_PROBE, bounds.max_fraction)
+        smallest = min(SMALLEST_PROBE, bounds.max_fraction)
         middle = (bounds.min_seconds + bounds.max_seconds) / 2
-        # Several workers cannot each stop by a clock of their own: the smallest part says how fast they are.
+        # Several workers cannot each stop by their own clock, so they train the smallest fraction.
         timed = job.minimum.workers == 1
-        return (max(least, min(bounds.max_fraction, share)), middle) if timed else (least, None)
+        return (max(smallest, min(bounds.max_fraction, share)), middle) if timed else (smallest, None)
     return (min(share, _probe_fraction(job, model)), None) if share >= _smallest(job, model) else None
 
 
 def evaluated(job: Job, kind: EpochKind) -> bool:
     """Whether the next epoch ends with an evaluation.
 
-    Of a mini-epoch only the speed is wanted. The first of all is evaluated, to see how long that takes.
+    A mini-epoch measures speed only. The job's first one is evaluated, to measure how long that takes.
     """
     return kind is EpochKind.FULL or job.last_evaluated is None

@@ -1,12 +1,12 @@
-"""The reducer: events in, actions out. The only caller of decisions, and the only one who changes a job.
+"""The reducer: events in, actions out. Only the reducer makes decisions and changes a job.
 
-Theory of operation. `react` applies the event, lets the row for its type take the actions that follow at once, and
-then gives every job that has become able to move (`_runnable`) its next step, oldest first. Every action is applied
-to the state when it is taken, so the next decision sees it; the driver journals event and actions together and
-carries the actions out afterwards. There is no clock here (events carry the time), no I/O and no randomness.
+Theory of operation. `react` applies the event, calls the handler for its type, which emits the actions that follow at
+once, and then advances every job whose wait is over (`_runnable`) by one step, oldest first. Every action is applied to
+the state when it is emitted, so the next decision sees it. The driver journals event and actions together and carries
+the actions out afterwards. There is no clock here (events carry the time), no I/O and no randomness.
 
-The life of a job (thesis section 4.3, figure 1): step -> allocate -> deploy -> begin -> [epoch] -> settle -> fit ->
-step. Jobs meet only in `_allocate`, where the policy sees all of them; no job waits for another one's probes.
+A job's loop (thesis section 4.3, figure 1): advance -> choose -> deploy -> begin -> [epoch] -> settle -> fit ->
+advance. Jobs meet only in `_choose`, where the policy sees all of them; no job waits for another job's probes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from coach.core.gang import GangPlan, Pending
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
+from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.reasons import REASON_INFO, Reason, Retry
@@ -42,34 +43,34 @@ from coach.core.lifecycle.stall_timeout import stall_timeouts
 from coach.core.money import Charge, to_amount
 from coach.core.policies.api.base import AllocationPolicy, ChoosesNodes, Remembers
 
-#: Seconds a gang may take to start before it begins with what is there, or gives everything back.
+#: Seconds that a gang may take to start. Then it begins with the pods that are ready, or releases all.
 START_DEADLINE = 60.0
-#: The checkpoint that an epoch starts from is of no use: the next attempt starts from the one before it.
+#: The checkpoint that the epoch starts from is unusable: the next attempt starts from the previous one.
 CHECKPOINT_LOST = (Reason.CHECKPOINT_MISSING, Reason.CHECKPOINT_INVALID)
 #: Pauses before attempt 2, 3, ... of an epoch, in seconds.
 BACKOFF = (0.0, 1.0, 4.0)
 
 
 class Reducer:
-    """State of all jobs, and what follows from each event. `policy` shares the cluster out, `placement` fills nodes."""
+    """The state of all jobs, and what follows from each event. `policy` allocates, `placement` chooses nodes."""
 
     def __init__(self, policy: AllocationPolicy, placement: Placement = Placement.GANG) -> None:
         self.policy = policy
         self.placement = placement
         self.jobs: dict[str, Job] = {}
-        #: The cluster, and which of its nodes are away.
+        #: The cluster, and which of its nodes are unavailable.
         self.nodes = NodeInventory()
         #: What follows from the state as it is; None where it has changed since.
         self._cluster_state: ClusterState | None = None
-        #: Jobs as policies see them, until something changes in them.
+        #: Jobs as policies see them; removed when the job changes.
         self._views: dict[str, JobPolicyView] = {}
-        #: Jobs whose next step is to be decided: something they wait for has changed.
+        #: Jobs whose next step is to be decided, because something they wait for has changed.
         self._runnable: set[str] = set()
         self._emitted: list[act.Action] = []
         #: When the last event came, seconds.
         self._at = 0.0
 
-    # -- the two doors ---------------------------------------------------------------------------------
+    # -- the two entry points --------------------------------------------------------------------------
 
     def apply(self, record: Any) -> None:
         """Fold one record of a journal; nothing is decided."""
@@ -110,15 +111,15 @@ class Reducer:
         return self._emitted
 
     def _emit(self, action: act.Action) -> None:
-        scene, job, view = self._cluster_state, self.jobs[action.job], self._views.get(action.job)
-        waited = job.phase is Phase.IDLE
+        cluster, job, view = self._cluster_state, self.jobs[action.job], self._views.get(action.job)
+        was_idle = job.phase is Phase.IDLE
         self.apply(action)
         self._emitted.append(action)
-        in_other_words = waited and isinstance(action, act.SetStatus) and job.phase is Phase.IDLE
-        if in_other_words or isinstance(action, act.SavePolicyState):
-            # Nothing has changed that somebody else could see.
-            self._cluster_state = scene
-        if in_other_words and view is not None:
+        only_reason = was_idle and isinstance(action, act.SetStatus) and job.phase is Phase.IDLE
+        if only_reason or isinstance(action, act.SavePolicyState):
+            # Nothing has changed that concerns another job.
+            self._cluster_state = cluster
+        if only_reason and view is not None:
             self._views[job.name] = view
 
     @property
@@ -141,17 +142,17 @@ class Reducer:
         return self._views[job.name]
 
     def forget(self, name: str) -> None:
-        """Know nothing more of a job that has ended."""
+        """Remove a job that has ended."""
         del self.jobs[name]
         self._views.pop(name, None)
         self.nodes.invalidate(name)
         self._cluster_state = None
 
     def _capacity_changed(self) -> None:
-        """Something was given back or somebody came: whoever waits for room may have it now."""
+        """Pods were released or nodes came back: let all idle jobs advance."""
         self._runnable |= {job.name for job in self._cluster.live if job.phase is Phase.IDLE}
 
-    # -- rows: one method for each type of event ----------------------------------------------------------
+    # -- handlers: one method for each type of event -------------------------------------------------------
 
     def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
         gone_by = event.at if event.gone_by is None else event.gone_by
@@ -177,7 +178,7 @@ class Reducer:
         assert job is not None
         self._begin_when_ready(job, event.at)
         if job.phase is Phase.DEPLOYING and not job.timer and job.unplaced:
-            # The time to wait for all of them is over: the needed ones will do.
+            # The time to wait for all pods is over: the required ones suffice.
             self._start_deadline(job, event.at)
 
     def _pod_pending(self, job: Job | None, event: ev.PodPending, _: Any) -> None:
@@ -264,7 +265,7 @@ class Reducer:
         assert job is not None
         self._runnable.add(job.name)
 
-    # -- the steps of a life ------------------------------------------------------------------------------
+    # -- the steps of a job -------------------------------------------------------------------------------
 
     def _advance(self, job: Job, at: float) -> None:
         """Decide what the job does next, and start it."""
@@ -283,7 +284,7 @@ class Reducer:
             self._out_of_budget(job, at)
             return
         if job.fitted < len(job.epochs) and job.speed_points():
-            # What earlier jobs measured, or a fit that a handler did not live to see.
+            # Measurements of earlier jobs, or a fit that was under way when the handler ended.
             self._fit(job, at)
             return
         pending_reason = None if job.pods else self._cluster.pending_reason(job)
@@ -302,8 +303,8 @@ class Reducer:
     def _fit(self, job: Job, at: float) -> None:
         self._emit(act.FitModels(at, job.name, f"{job.name}.fit{len(job.epochs)}"))
 
-    def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[str, ...]]:
-        """Kind and allocation of the next epoch: a probe that fits now, else what the policy gives."""
+    def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[DecisionStep, ...]]:
+        """Kind and allocation of the next epoch: a probe that fits now, else the policy's decision."""
         left = self._probes(job)
         size = self._view(job).probe_size if left else None
         if size:
@@ -311,24 +312,24 @@ class Reducer:
                 point = probe.at
                 payable = forecast.terms(job, point, *size) is not None
                 if payable and isinstance(self._cluster.plan(job, point, point, shrunk=True), GangPlan):
-                    return EpochKind.PROBE, point, (f"{probe}; at most {size[0]:.1%} of the data",)
+                    return EpochKind.PROBE, point, (probe.recorded(size[0]),)
         fixed = job.spec.policy.allocation
         if fixed is not None and self.placement is Placement.DEFAULT:
-            # Its number is not to be decided, and its place in the queue is not Coach's to give.
-            return EpochKind.FULL, fixed, ("as its file says",)
+            # The allocation is fixed, and kube-scheduler orders the queue.
+            return EpochKind.FULL, fixed, (DecisionStep(StepKind.FIXED, after=fixed),)
         decision = self._cluster.decision(self.policy, job)
         self._save_policy_state(decision.allocations)
         allocation = decision.allocations[job.name]
-        reasons = tuple(str(step) for step in decision.why(job.name))
+        steps = tuple(step.recorded() for step in decision.why(job.name))
         for_others = any(given for name, given in decision.allocations.items() if name != job.name)
         if allocation is None and not for_others and not self._cluster.others_hold(job):
-            # Nothing that it could wait for will ever happen.
+            # There is nothing that it could wait for.
             allocation = self._payable(job)
-            reasons += (f"nobody else holds anything: {allocation}",)
-        return EpochKind.FULL, allocation, reasons
+            steps += (DecisionStep(StepKind.ALONE, after=allocation),)
+        return EpochKind.FULL, allocation, steps
 
     def _save_policy_state(self, names: Iterable[str]) -> None:
-        """Write down what the policy knows of these jobs, where that has changed."""
+        """Save what the policy knows about these jobs, where that has changed."""
         if isinstance(self.policy, Remembers):
             for name in names:
                 if (known := self.policy.memory(name)) != self.jobs[name].policy_state:
@@ -341,9 +342,9 @@ class Reducer:
         return probing.probes_left(job, fits, self._view(job).to_measure)
 
     def _payable(self, job: Job, *, ever: bool = False) -> Allocation | None:
-        """An allocation whose next epoch is covered: the smallest, else the cheapest that the cluster can hold.
+        """An allocation whose next epoch the money covers: the smallest, else the cheapest that fits on the cluster.
 
-        `ever`: once the nodes that are away are back.
+        `ever`: on all nodes, those unavailable at present included.
         """
         if forecast.affordable(job, job.minimum):
             return job.minimum
@@ -353,7 +354,7 @@ class Reducer:
         return next((other for other in others if self.nodes.can_hold(job, other, ever=ever)), None)
 
     def _out_of_budget(self, job: Job, at: float) -> None:
-        """No epoch that the cluster can hold is covered: the end, unless one is that nodes that are away could hold."""
+        """End a job whose money covers no epoch that fits, unless it covers one that fits on unavailable nodes."""
         other = self._payable(job, ever=True)
         if other is None:
             self._finish(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
@@ -371,22 +372,22 @@ class Reducer:
         )
 
     def _resize(self, job: Job, at: float) -> None:
-        """Go from the pods held to those wanted: end what is too much, start what is missing."""
+        """Change from the pods held to those desired: release the excess, start the missing."""
         assert job.desired is not None
         places = self._places(job)
-        stay = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
-        excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in stay)
+        kept = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
+        excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in kept)
         if excess:
             self._emit(act.ReleasePods(at, job.name, excess))
         self._fill(job, at)
 
     def _fill(self, job: Job, at: float) -> None:
-        """Start the pods that are missing and find room; begin when nothing is under way."""
+        """Start the missing pods that fit; begin when all are ready."""
         assert job.desired is not None
         required = required_to_start(job, job.desired)
         plan = self._cluster.plan(job, job.desired, required, on=self._places(job))
         if isinstance(plan, Pending):
-            # Room that is on its way out may still be ours: then PodsReleased asks again.
+            # Its own pods that are being released may make room: PodsReleased then calls this again.
             if not any(held.releasing for held in job.pods.values()):
                 self._release_pods(job, at)
                 self._stay_pending(job, at, plan, ())
@@ -405,13 +406,13 @@ class Reducer:
         self._begin_when_ready(job, at)
 
     def _places(self, job: Job) -> NodeAllocations | None:
-        """Where the job's next epoch should be, where the policy chooses nodes too; None: any."""
+        """The nodes of the job's next epoch, where the policy chooses nodes; None: any."""
         chosen = self.policy.places.get(job.name) if isinstance(self.policy, ChoosesNodes) else None
         return chosen if job.kind is EpochKind.FULL else None
 
     @staticmethod
     def _idle_until(job: Job) -> float:
-        """How long what it holds may stay idle: until its lease has just the time left to give it back."""
+        """Until when its pods may stay idle: the rest of the lease must suffice to release them."""
         return job.lease_until - LEASE_SECONDS if job.billed_resources != NOTHING else float("inf")
 
     def _begin_when_ready(self, job: Job, at: float) -> None:
@@ -420,14 +421,14 @@ class Reducer:
             self._begin(job, at)
 
     def _start_deadline(self, job: Job, at: float) -> None:
-        """Time is up: begin with what is ready if the needed are, else give everything back."""
+        """Time is up: begin with the ready pods if the required ones are ready, else release all."""
         unready = tuple(pod for pod, held in job.pods.items() if not held.ready and not held.releasing)
         ready = [pod for pod, held in job.pods.items() if held.ready and not held.releasing]
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._required_are_in(job, ready):
             self._start_degraded(job, at, ready, late)
         elif job.unplaced and job.billed_resources == NOTHING:
-            # What has no node yet has not begun to start, and costs nothing: it waits as long as it takes.
+            # Pods without a node have not started and cost nothing: they wait without a limit.
             if job.reason is Reason.STARTING_FUNCTIONS:
                 message = f"{len(unready)} of {len(job.pods)} functions have no node"
                 self._set_status(job, at, Reason.STARTING_FUNCTIONS, message)
@@ -436,10 +437,10 @@ class Reducer:
             self._failed(job, at, Reason.START_TIMED_OUT, late)
 
     def _start_degraded(self, job: Job, at: float, pods: Iterable[PodId], why: str) -> None:
-        """Start a whole epoch with `pods`, where others do not come: a probe's speed would not be the one asked for."""
+        """Start a full epoch with `pods`, as the others do not start: a probe would measure another allocation."""
         allocation = count_pods(pods)
-        why = f"{why}; {allocation} instead of {job.desired}"
-        self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, why)))
+        step = DecisionStep(StepKind.DEGRADED, job.desired, allocation, why)
+        self._emit(act.SetAllocation(at, job.name, allocation, EpochKind.FULL, (*job.reasons, step)))
         self._resize(job, at)
 
     @staticmethod
@@ -453,8 +454,8 @@ class Reducer:
         )
 
     def _begin(self, job: Job, at: float) -> None:
-        """Reserve the money and start the epoch on the pods that are there."""
-        # What the gang held while it waited is paid first: the terms are about the money left after that.
+        """Reserve the money and start the epoch on the pods held."""
+        # The time that the gang waited is paid first: the terms are about the money left after that.
         self._settle(job, at, Charge.RELEASE)
         allocation = job.held
         kind, fraction, seconds = EpochKind.FULL, 1.0, None
@@ -468,12 +469,12 @@ class Reducer:
             if payable is None:
                 self._out_of_budget(job, at)
             else:
-                why = f"{allocation} is not covered by the budget any more: {payable} instead"
-                self._emit(act.SetAllocation(at, job.name, payable, EpochKind.FULL, (why,)))
+                step = DecisionStep(StepKind.UNCOVERED, allocation, payable)
+                self._emit(act.SetAllocation(at, job.name, payable, EpochKind.FULL, (step,)))
                 self._resize(job, at)
             return
         if seconds is not None:
-            # A timed probe stops by itself well before the money does: what it measured is kept.
+            # A timed probe ends well before its deadline, so its measurement is kept.
             seconds = min(seconds, terms.deadline / 2)
         pods = tuple(sorted(job.pods))
         attempt = job.failures + 1
@@ -509,7 +510,7 @@ class Reducer:
             self._set_status(job, at, reason, f"with {allocation}")
 
     def _failed(self, job: Job, at: float, reason: Reason, message: str) -> None:
-        """An attempt failed: again from the last checkpoint, or the end, as the reason says."""
+        """Retry a failed attempt from the last checkpoint or end the job, depending on the reason."""
         retry = REASON_INFO[reason].retry
         if retry is Retry.FREE or job.cancel:
             self._runnable.add(job.name)
@@ -530,7 +531,7 @@ class Reducer:
     # -- money, ends, pods --------------------------------------------------------------------------------
 
     def _settle(self, job: Job, at: float, charge: Charge, gone_by: float = float("inf")) -> None:
-        """Pay for what the gang held since the last settlement, at most until its lease ended or it was gone."""
+        """Charge what the gang held since the last settlement, until its lease ended or its pods were gone."""
         if job.billed_resources == NOTHING and not job.unbilled_invocations:
             return
         until = max(job.billed_until, min(at, gone_by, job.lease_until))
@@ -554,12 +555,15 @@ class Reducer:
             self._set_status(job, at, *job.ending)
             self._capacity_changed()
 
-    def _stay_pending(self, job: Job, at: float, plan: GangPlan | Pending, why: tuple[str, ...]) -> None:
-        """Say why the job waits: in the gang's numbers, or, where there is room now, in the policy's words."""
+    def _stay_pending(
+        self, job: Job, at: float, plan: GangPlan | Pending, why: tuple[DecisionStep, ...]
+    ) -> None:
+        """Say why the job waits: the gang's message, or, where the job fits now, the policy's reason."""
         if isinstance(plan, Pending):
             reason, message = Reason(plan.reason.value), plan.message
         else:
-            reason, message = Reason.DRAINING, why[-1] if why else "the policy keeps the room for other jobs"
+            reason = Reason.DRAINING
+            message = why[-1].text(job.name) if why else "the policy keeps the capacity for other jobs"
         if reason is not Reason.NEVER_FITS:
             self._stay_pending_as(job, at, reason, message)
         elif self.nodes.unavailable and self.nodes.can_hold(job, job.minimum, ever=True):

@@ -1,4 +1,4 @@
-"""When a job ends, and why: the target held, a limit, or a target that is out of reach."""
+"""When a job ends, and why: it reached its target, reached a limit, or cannot reach its target."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ import statistics
 from coach.core.jobs.job import KEPT_CURVES, Job
 from coach.core.jobs.reasons import Reason
 
-#: Fits in a row without a way to the target, and full epochs at least, before it is called unreachable.
+#: A target counts as unreachable after this many fits in a row that never reach it, and this many full epochs.
 HOPELESS_FITS = KEPT_CURVES
 HOPELESS_EPOCHS = 8
-#: A job whose metric got worse than at first, by this part of it, has twice as many epochs: it has not levelled off.
+#: A job whose metric got worse by this part of its first value has not levelled off: it gets twice as many epochs.
 WORSE = 0.02
 
 
 def on_its_way(job: Job) -> bool:
-    """Whether the recent trend alone, kept up for as many epochs again, would reach the target.
+    """Whether the recent linear trend, continued for as many epochs again, would reach the target.
 
-    Curves bend, so no fit is believed that calls a job hopeless while it still climbs at such a rate.
+    Curves bend, so a fit that never reaches the target is not believed while the metric still improves that fast.
     """
     values = [float(getattr(epoch.report, job.metric)) for epoch in job.full_epochs]
     recent = values[-max(4, len(values) // 3) :]
@@ -27,9 +27,9 @@ def on_its_way(job: Job) -> bool:
 
 
 def got_worse(job: Job) -> bool:
-    """Whether the last epochs were worse than the first by WORSE, as those of a model with batch normalisation may be.
+    """Whether the last epochs are worse than the first by WORSE.
 
-    Its running means lag behind for some epochs; then it gets better.
+    This happens to models with batch normalisation: their running means lag behind for some epochs, then they improve.
     """
     values = [float(getattr(epoch.report, job.metric)) for epoch in job.full_epochs]
     if not values:
@@ -39,7 +39,7 @@ def got_worse(job: Job) -> bool:
 
 
 def standstill(job: Job) -> tuple[Reason, str]:
-    """Why a job that was told to stop does nothing more, and who goes on with it."""
+    """Why a stopped job does nothing more, and the command that resumes it."""
     done = f"after {len(job.epochs)} epochs; go on with:"
     if job.stopped_by_user:
         return Reason.SUSPENDED, f"{done} coach resume {job.name}"
@@ -47,10 +47,10 @@ def standstill(job: Job) -> tuple[Reason, str]:
 
 
 def stop_decision(job: Job) -> tuple[Reason, str] | None:
-    """Why the job ends now, with the numbers; None: it goes on."""
+    """Why the job ends now, with the numbers; None while it goes on."""
     spec = job.spec
     target = spec.target
-    real = job.full_epoch_count
+    epochs = job.full_epoch_count
     if job.consecutive_hits >= target.epochs_in_a_row:
         last = job.full_epochs[-target.epochs_in_a_row :]
         values = ", ".join(f"{getattr(e.report, job.metric):.4g}" for e in last)
@@ -60,21 +60,21 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
         )
     if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
         return Reason.TIME_LIMIT, f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
-    if spec.max_epochs is not None and real >= spec.max_epochs:
+    if spec.max_epochs is not None and epochs >= spec.max_epochs:
         best = (min if job.metric == "loss" else max)(getattr(e.report, job.metric) for e in job.full_epochs)
         return (
             Reason.EPOCH_LIMIT,
-            f"{real} of at most {spec.max_epochs} epochs done, best {job.metric} {best:.4g}, "
+            f"{epochs} of at most {spec.max_epochs} epochs done, best {job.metric} {best:.4g}, "
             f"target {job.target:g}",
         )
-    # Most are not: what looks through all epochs comes last.
-    hopeless = real >= HOPELESS_EPOCHS and job.hopeless >= HOPELESS_FITS
-    hopeless = hopeless and (real >= 2 * HOPELESS_EPOCHS or not got_worse(job)) and not on_its_way(job)
+    # The checks that read all epochs come last: few jobs get there.
+    hopeless = epochs >= HOPELESS_EPOCHS and job.hopeless >= HOPELESS_FITS
+    hopeless = hopeless and (epochs >= 2 * HOPELESS_EPOCHS or not got_worse(job)) and not on_its_way(job)
     if hopeless and job.convergence is not None:
         level = job.convergence.asymptote
         return (
             Reason.TARGET_BELOW_ASYMPTOTE,
             f"{job.metric} levels off at {level.expected:.4g} ({level.low:.4g} to {level.high:.4g}), "
-            f"target {job.target:g}, after {real} epochs",
+            f"target {job.target:g}, after {epochs} epochs",
         )
     return None

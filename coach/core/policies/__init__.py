@@ -1,4 +1,4 @@
-"""Policies, one file a system; `coach.plugins` knows their names."""
+"""Policies, one file each; `coach.plugins` has their names."""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
-"""Coach's own policy: the thesis's two steps (sections 4.1 and 4.2), with its sign mended.
+"""Coach's own policy: the thesis's two steps (sections 4.1 and 4.2), with its sign corrected.
 
-1. *Alone* (`climb`): each job climbs to what its epoch budget allows, without looking at the cluster.
-2. *Together* (`together`): everyone's minimum first, in queue order; then, while more is asked for than there is, the
-   worker or server with the least marginal utility is taken back.
+1. *Alone* (`hill_climbing`): each job climbs to the allocation that its epoch budget allows, without the cluster.
+2. *Together* (`capacity_sharing`): all jobs' minimums first, in queue order; then, while more is requested than there
+   is, the worker or server with the smallest marginal utility is taken back.
 
-Around them: a change that does not pay for its own restart is not made, and what jobs in the middle of an epoch still
-hold is not promised to others before their boundary.
+In addition, a change that gains less than its own restart costs is not made, and what jobs in the middle of an epoch
+still hold is not promised to others before their boundary.
 
-Speeds are asked O(pods of a job) times for each job in step 1, and O(1) times for each pod taken back in step 2.
+Step 1 reads O(pods of a job) speeds for each job, step 2 O(1) for each pod taken back.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class CoachPolicy:
     #: See `Climb.least_efficiency`.
     least_efficiency: float = MIN_EFFICIENCY
     cadence: float | None = None
-    #: With room for all, each job gets what it would get alone (`Placing`).
+    #: Where all jobs fit, each gets what it would get alone (`Placing`).
     separable: ClassVar[bool] = True
 
     @property
@@ -73,13 +73,13 @@ class CoachPolicy:
         return AllocationDecision(decided, tuple(steps))
 
     def _shared(self, jobs: Sequence[JobView]) -> Objective:
-        """What is compared between the jobs: money where all of them want to be cheap, else time."""
+        """What is compared between the jobs: money if all of them have the objective `CHEAPEST`, else time."""
         if jobs and all(job.objective is Objective.CHEAPEST for job in jobs):
             return Objective.CHEAPEST
         return self.objective
 
     def _alone(self, jobs: Sequence[JobView], room: Room, steps: list[Step]) -> list[Claim]:
-        """What each job would like to have, in queue order."""
+        """Each job's goal if it were alone, in queue order."""
         epochs = [math.inf if (one := job.remaining_epochs) is None else one.expected for job in jobs]
         if not all(map(math.isfinite, epochs)):
             typical = statistics.median([one for one in epochs if math.isfinite(one)] or [1.0])
@@ -95,7 +95,7 @@ class CoachPolicy:
             claim.begin(job, max(remaining, 1.0), len(claims), room)
             claims.append(claim)
         if self.objective is Objective.MEAN_COMPLETION:
-            # Who ends first makes room first (shortest remaining time).
+            # The job that ends first releases its pods first (shortest remaining time).
             seconds = _shortest(claims)
             claims.sort(key=lambda claim: (-claim.job.priority, seconds[claim.job.id]))
             for rank, claim in enumerate(claims):
@@ -103,9 +103,9 @@ class CoachPolicy:
         return claims
 
     def _keep(self, claims: Sequence[Claim], together: Together) -> bool:
-        """Keep what jobs hold where a change would not pay for its own restart and there is room; whether any was.
+        """Keep what jobs hold where it fits and a change gains less than its restart costs; whether any was kept.
 
-        Those who would hold less than decided come first: they make room for the others.
+        Jobs that would hold less than decided come first: they leave capacity to the others.
         """
         changing = [
             (claim, claim.at, current)
@@ -122,15 +122,16 @@ class CoachPolicy:
             saved, price, unit = self._worth(claim, current, at)
             if saved <= price and together.room.fits(claim, current):
                 together.room.change(claim, current)
-                unit += f" by changing, and a restart costs {price:.4g}"
-                together.steps.append(Step(claim.job.id, at, current, Reason.RESTART, saved, unit))
+                together.steps.append(
+                    Step(claim.job.id, at, current, Reason.RESTART, saved, unit, restart=price)
+                )
         return len(together.steps) > kept
 
     def _worth(self, claim: Claim, current: Allocation, to: Allocation) -> tuple[float, float, str]:
-        """What changing from `current` `to` saves over the rest of the job, what its restart costs, and the unit."""
+        """What a change from `current` `to` saves over the rest of the job, what its restart costs, and the unit."""
         job = claim.job
         climb = climber(self.objective, self.least_efficiency)
-        # Where even what was decided breaks its limit, that is what lacks: money, or for the cheapest time.
+        # Where even the decided allocation exceeds the limit, the scale is what is short: money, or for cheapest, time.
         within = climb.tier(job, to) == 1
         if climb.cheapest(job) == within:
             rate = job.epoch_cost(to) * job.speed(to)
@@ -139,7 +140,7 @@ class CoachPolicy:
         return claim.seconds(current) - claim.seconds(to), job.restart_seconds, "s saved"
 
     def _allowed(self, claim: Claim, current: Allocation) -> bool:
-        """Whether `current` keeps the job's limits, or breaks them no worse than what was decided."""
+        """Whether `current` keeps the job's limits, or breaks them no more than the decided allocation does."""
         job, at = claim.job, claim.at
         inside = (
             job.minimum.workers <= current.workers <= job.maximum.workers
@@ -152,7 +153,7 @@ class CoachPolicy:
         return tier == 1 or tier >= climb.tier(job, at)
 
     def _hold(self, together: Together) -> None:
-        """Let the jobs that are not busy have no more than fits beside what the busy ones hold."""
+        """Limit the jobs that are not busy to what fits in addition to what the busy ones hold."""
         busy = [claim for claim in together.claims if claim.job.busy]
         movable = [claim for claim in together.claims if not claim.job.busy]
         for claim in together.claims:
@@ -161,27 +162,27 @@ class CoachPolicy:
             if (current := claim.job.current) != claim.at:
                 together.room.change(claim, current)
         together.fit(movable, held=True)
-        # What is left of a change may not pay any more; the rest of it can wait for the next boundary.
+        # The rest of a change may gain too little now; it can wait for the next boundary.
         if self._keep(movable, together):
             together.fit(movable, held=True)
         together.promise(busy)
 
 
 def _claim(job: JobView, climb: Climb, room: Room) -> tuple[Claim, list[Step]]:
-    """What a job would like to have, and the steps that led there."""
+    """A job's goal, and the steps that led to it."""
     goal, way = (job.fixed, []) if job.fixed else climb(job)
     return Claim(job, goal, 1.0, room), way
 
 
 def _shortest(claims: Sequence[Claim]) -> dict[str, float]:
-    """Seconds to each job's target with its smallest allocation; epochs of unknown speed take as long as others' do.
+    """Seconds to each job's target with its smallest allocation; a job of unknown speed has the median epoch.
 
-    A job that holds a gang has the epochs it expects, another one the most it may need: who has begun is passed by
-    those that are surely shorter. (Young curves promise too much: jobs that took turns by what they expect ended later
+    A job that holds a gang counts its expected epochs, any other job its upper bound: only a job that is surely shorter
+    passes one that has begun. (Short curves predict too few epochs: jobs that took turns by expected epochs ended later
     than one after the other, and each turn costs a restart.)
 
-    A job's demand is fixed while its speed is not known. Any number of seconds instead would let new jobs pass all
-    others, or none, by the unit that epochs happen to be measured in.
+    A job's allocation is fixed while its speed is unknown. With a constant number of seconds new jobs would pass all
+    others, or none, depending on the unit of an epoch.
     """
     epochs = {claim.job.id: 1.0 / claim.job.speed(claim.floor) for claim in claims if claim.job.fixed is None}
     typical = statistics.median(epochs.values()) if epochs else 1.0
@@ -189,7 +190,7 @@ def _shortest(claims: Sequence[Claim]) -> dict[str, float]:
 
 
 def _to_go(claim: Claim) -> float:
-    """Epochs by which a job has its place among the shortest."""
+    """The epochs that rank a job among the shortest."""
     left = claim.job.remaining_epochs
     if claim.job.current is not None or left is None or not math.isfinite(left.high):
         return claim.remaining

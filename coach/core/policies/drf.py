@@ -12,13 +12,13 @@ from coach.core.policies.sharing.progressive_filling import Filling, Share, leas
 
 @dataclass(frozen=True, slots=True)
 class DrfPolicy:
-    """Algorithm 1 of the DRF paper: the next task goes to whom has the least dominant share `s_i`.
+    """Algorithm 1 of the DRF paper: the next task goes to the job with the smallest dominant share `s_i`.
 
-    `s_i = max_j (u_ij / r_j)`: of all resources j the largest part of the cluster's r_j that job i uses. A task is a
+    `s_i = max_j (u_ij / r_j)`: over all resources j the largest share of the cluster's r_j that job i uses. A task is a
     bundle of one worker and one server (as in DL²'s published simulator); where a job has its maximum of one of them,
     the other alone. Choices: a user is a job, all weights are equal; a job's first task is its minimum, its scheduler
-    counts; equal shares go in queue order; who finds no room is passed (the paper's algorithm is silent, and asks users
-    with tasks small beside the nodes).
+    counts; equal shares go in queue order; a job whose task does not fit is passed (the paper's algorithm does not say,
+    and assumes tasks that are small compared with the nodes).
     """
 
     cadence: float | None = None

@@ -30,15 +30,14 @@ from coach.core.policies.sharing.progressive_filling import Filling, Share, one_
 
 @dataclass
 class FifoPolicy:
-    """Each job in its turn gets all it asks for, its maximum; behind the first that gets less nobody gets anything.
+    """Each job in its turn gets its maximum; behind the first job that gets less, no job gets anything.
 
     DL² (section 1) on FIFO schedulers: they "allocate resources according to user specification". FitGpp (section
-    3) compares with "(non-preemptive) vanilla FIFO". Where the papers are silent: jobs that hold something keep
-    their turn before those that wait; the last one served takes what there is, its minimum at least, and the rest
-    when that comes free (as DL²'s published simulator does); single tasks go to the node on which the least is
-    left over, others to few nodes.
+    3) compares with "(non-preemptive) vanilla FIFO". Where the papers say nothing: jobs that hold pods keep their turn
+    before those that wait; the last one served takes what is free, at least its minimum, and the rest when it becomes
+    free (as DL²'s published simulator does); single tasks go to the node with the least left over, others to few nodes.
 
-    `allocate` is asked for all jobs at once; `react` does the same event by event, for very many.
+    `allocate` decides for all jobs at once; `react` does the same event by event, for very many jobs.
     """
 
     cadence: float | None = None
@@ -46,9 +45,9 @@ class FifoPolicy:
 
     #: A heap: jobs are numbered in order of arrival.
     _line: list[JobId] = field(default_factory=list, init=False, repr=False)
-    #: The head that was found to fit nowhere: only where room comes free it is tried again.
+    #: The head that fits on no node: it is tried again only on nodes where pods were released.
     _stuck: JobId | None = field(default=None, init=False, repr=False)
-    #: The last one served, where it has less than it asks for.
+    #: The last one served, if it has less than its maximum.
     _short: JobId | None = field(default=None, init=False, repr=False)
 
     _weight: FloatArray | None = field(default=None, init=False, repr=False)

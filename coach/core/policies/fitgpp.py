@@ -14,15 +14,15 @@ from coach.core.policies.preemption.victims import Fits, Rule, Running, choose
 
 @dataclass
 class FitGpp(TrialFirst):
-    """Preempt the small best-effort job with a short grace period that makes room by itself.
+    """Preempt a small best-effort job with a short grace period whose resources suffice by themselves.
 
     Equation 1: `Score(j) = |D_j| / max |D| + s GP_j / max GP`; equation 2: preempt `argmin {Score(j) | D_TE <=
-    D_j + N and PC_j < P}`. It needs no prediction of how long anything takes. See `preemption.scores`,
-    `BestEffort.alone` and, for the queues, `TrialFirst`. Choice: where no job makes room by itself, those with
-    the least scores on the way to enough room go together (`BestEffort.together`).
+    D_j + N and PC_j < P}`. It needs no prediction of durations. See `victims.scores`, `BestEffort.alone` and, for the
+    queues, `TrialFirst`. Choice: where no single job suffices, those with the lowest scores are preempted together
+    until the resources suffice (`BestEffort.together`).
     """
 
-    #: s: how much the grace period counts beside the size.
+    #: s: the weight of the grace period relative to the size.
     grace_weight: float = field(default=4.0, metadata={"symbol": "s"})
 
     @property

@@ -1,27 +1,27 @@
 """KOD2 (Jeong and Yu, "Dynamic Resource Adjustment Operator..."): small jobs first, all jobs elastic.
 
-A job starts at its fewest workers, on as few nodes as can be; whatever is idle then goes to running jobs as further
-workers, and is taken from them again for a waiting job of higher weight. Algorithm 1 of the paper is `KOD2._schedule`,
+A job starts with its minimum of workers, on as few nodes as possible; idle resources then go to running jobs as further
+workers, and are taken from them again for a waiting job of higher weight. Algorithm 1 of the paper is `KOD2._schedule`,
 2 is `scale_in`, 3 is `scale_out`; `weight` is Equation 1, `fewest_nodes` section 4.1. The baseline is `tf_operator.py`.
 
-Where the paper is silent, we chose:
+Where the paper says nothing, we chose:
 
-1. w' is the job's fewest workers over the sum of the CPU and memory that they, its servers and its scheduler take
+1. w' is the job's minimum of workers over the sum of the CPU and memory that they, its servers and its scheduler take
    together, each as a share of what a node has (the mean over nodes). In doubles the sigmoid is 1 from w' = 37 on:
-   jobs that ask for less than that part of a node for a worker tie, and the earlier goes first.
+   jobs that request less than that share of a node for a worker tie, and the earlier goes first.
 2. "If j is waiting longer than STARVELIMIT then update w_j": to 1, the sigmoid's limit, "so that they can be scheduled
-   first". It is measured from t_j (first entered the queue), looked at when it passes and at each later event. 300 s.
+   first". It is measured from t_j (first entered the queue), checked when it passes and at each later event. 300 s.
 3. Algorithm 1 runs at each arrival, each end and each STARVELIMIT, and again while it starts something (the
    operator's reconcile loop puts back in its queue what it could not reconcile). It starts min workers; lines 31-36
    then add more.
 4. Line 6 compares sums; a job starts only where its tasks also fit node by node.
-5. Algorithm 2 tests line 15 before it takes each worker; after the last worker of a node nobody would look. So
-   it is tested after each worker taken too.
-6. Plans may hold removals that did not help (line 24 updates the plan for any): carried out as printed; scale-out in
-   the same pass gives back what is left over.
+5. Algorithm 2 tests line 15 before it takes each worker, and so not after the last worker of a node. Here it is tested
+   after each worker taken, too.
+6. Plans may contain removals that did not help (line 24 updates the plan for any): carried out as printed; scale-out
+   in the same pass returns what is left over.
 7. Line 8 of Algorithm 3 is a strict ">", so a worker that would fill its node is not added. We compare the
-   resources that a worker asks for: strictly, as printed.
-8. A running job's servers keep to their number. Jobs of equal weight: by the time they came.
+   resources that a worker requests: strictly, as printed.
+8. The number of a running job's servers does not change. Jobs of equal weight: in order of arrival.
 9. Lines 37-40 ("trained as much as the maximum number of worker tasks") are the driver's: a job ends when its work
    is done.
 """
@@ -85,15 +85,17 @@ def scale_in(
 def scale_out(
     running: Sequence[JobState], weights: Mapping[JobId, float], free: FloatArray
 ) -> dict[JobId, Plan]:
-    """Algorithm 3: plans of running jobs with more workers, as many as there is room for."""
+    """Algorithm 3: plans of running jobs with more workers, as many as fit."""
     free = free.copy()
     plans: dict[JobId, Plan] = {}
     for job in sorted(running, key=lambda r: (-weights[r.id], r.arrived, r.id)):  # line 3
-        asked = job.worker > 0
+        requested = job.worker > 0
         left = job.maximum.workers - job.workers  # l_iw
         parts = {node: (workers, servers) for node, workers, servers in job.plan}
         for node in range(len(free)):  # line 7
-            while left and (free[node][asked] > job.worker[asked] + TOLERANCE).all():  # lines 8-12, choice 7
+            while (
+                left and (free[node][requested] > job.worker[requested] + TOLERANCE).all()
+            ):  # lines 8-12, choice 7
                 free[node] -= job.worker  # line 13
                 workers, servers = parts.get(node, (0, 0))
                 parts[node] = workers + 1, servers  # line 15
@@ -161,5 +163,5 @@ class KOD2:
         return changed
 
     def _starves(self, job: JobState, view: View) -> bool:
-        """Whether the job waits longer than the limit, and its weight does not say so yet."""
+        """Whether the job waits longer than the limit, and its weight is not 1 yet."""
         return view.now - job.arrived >= self.starve_limit and self.weights[job.id] < 1.0

@@ -15,11 +15,10 @@ from coach.core.policies.preemption.victims import Fits, Rule, Running, choose
 
 @dataclass
 class Lrtp(TrialFirst):
-    """Preempt the best-effort jobs with the longest remaining time, cluster-wide, until there is enough room on a
-    node.
+    """Preempt best-effort jobs with the longest remaining time, cluster-wide, until a node has enough free capacity.
 
-    Choices: P limits its victims too. `trim` puts back who turned out not to be in the way; the paper does not
-    say that it does, so its experiments here run with `trim=no`.
+    Choices: P limits its victims too. `trim` spares victims that turn out unnecessary; the paper does not mention that,
+    so its experiments here run with `trim=no`.
     """
 
     trim: bool = True

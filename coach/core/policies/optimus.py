@@ -14,16 +14,16 @@ from coach.core.policies.sharing.progressive_filling import Filling, Share
 
 @dataclass(frozen=True, slots=True)
 class OptimusPolicy:
-    """A worker or a server at a time, to the job whose remaining time it shortens most for what it takes.
+    """One worker or server at a time goes to the job whose remaining time it shortens most for its size.
 
     Optimus section 4.1: with Q epochs to go and f(p, w) epochs/s with p servers and w workers, the marginal gain of
     a worker is `(Q / f(p, w) - Q / f(p, w+1)) / O`, O the amount of the job's dominant resource in a worker; that
     of a server likewise. Each job first gets one worker and one server (here: its minimum); then the largest gain
-    is given again and again, until there is no room or no gain above 0.
+    is taken repeatedly, until nothing fits or no gain is above 0.
 
-    Whether f is true or fitted is the driver's matter (`Knowledge`): "Optimus with estimated speeds" is this policy
-    with fitted ones. Choices: O is a part of the whole cluster; minimums go in queue order; a job of unknown length
-    counts as the median; a job whose pod finds no room gets nothing more, and the others go on.
+    The driver decides whether f is true or fitted (`Knowledge`): "Optimus with estimated speeds" is this policy
+    with fitted ones. Choices: O is a share of the whole cluster; minimums go in queue order; a job of unknown length
+    counts as the median; a job whose pod does not fit gets nothing more, and the others go on.
     """
 
     cadence: float | None = None
@@ -58,9 +58,9 @@ class OptimusPolicy:
 
 
 def _best(share: Share) -> tuple[float, int, Allocation, Share] | None:
-    """The larger gain of a worker and of a server, its sign turned for the heap; None where neither is above 0.
+    """The larger gain of a worker and of a server, negated for the heap; None where neither is above 0.
 
-    (gain, place in the queue, where it leads, whose): places differ, so nothing beyond them is ever compared.
+    (gain, place in the queue, new allocation, share): places differ, so nothing beyond them is ever compared.
     """
     at = share.given
     if at is None or share.closed:

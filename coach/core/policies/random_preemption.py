@@ -16,10 +16,9 @@ from coach.core.policies.preemption.victims import Fits, Rule, Running, choose
 
 @dataclass
 class RandomPreemption(TrialFirst):
-    """Preempt randomly chosen best-effort jobs, cluster-wide, until there is enough room on a node.
+    """Preempt randomly chosen best-effort jobs, cluster-wide, until a node has enough free capacity.
 
-    Choices: as those of LRTP. It draws from `rng` alone, so that the workload is that of all policies of a
-    comparison.
+    Choices: as those of LRTP. It draws from `rng` alone, so that all policies of a comparison have the same workload.
     """
 
     trim: bool = True

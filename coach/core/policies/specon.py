@@ -1,13 +1,13 @@
 """SpeCon (Mao et al., "Speculative Container Scheduling for Deep Learning Applications"): slow-growing jobs make room.
 
-A container that stops gaining is moved, once, to where fewer containers still grow. Algorithms 1 to 3 of the paper are
-`monitor`, `destination` and `rebalance`; `RoundRobin` is what both SpeCon and its baseline DS start containers with
-(section VI.A: "a fixed initial container placement"), and DS is nothing but that.
+A container that stops gaining is moved, once, to a worker where fewer containers still gain. Algorithms 1 to 3 of the
+paper are `monitor`, `destination` and `rebalance`; `RoundRobin` is the initial placement of both SpeCon and its
+baseline DS (section VI.A: "a fixed initial container placement"), and all that DS does.
 
 A *container* is a whole job at its smallest allocation, *worker* is the paper's word for a node. Loss is the
-evaluation function E, divided by its first value, as Figure 1 has it, so that the threshold is "a percentage" (V.A).
+evaluation function E, divided by its first value, as in Figure 1, so that the threshold is "a percentage" (V.A).
 
-Where the paper is silent, we chose:
+Where the paper says nothing, we chose:
 
 1. All workers categorize at the same instants, each `interval` seconds from the first start on.
 2. A container's first sample only serves as E(t_0), and its first gain, which has no gain before it, leaves the
@@ -16,15 +16,15 @@ Where the paper is silent, we chose:
 4. Lines 10-12 of Algorithm 1 repeat lines 7-9; the text (V.A) says "removed from WC and inserted to CC". So do we.
 5. R(w, t), the resources consumed on a worker, is its number of containers: without requests each takes what it can
    get. Equal ones: the lower number.
-6. A container that moves keeps its category. ("Inserted into PC when they join a worker", but nobody would take it
-   out of PC again: only containers that did not move are monitored.)
+6. A container that moves keeps its category. ("Inserted into PC when they join a worker", but it would never leave PC
+   again: only containers that did not move are monitored.)
 7. Algorithm 3 runs after each categorization ("when the system is unbalanced" is just what its branches test). D is the
    containers that are marked `migrated`, those that have a t_c, and not yet `rebalanced`: none is moved twice by it.
 8. The balance factor is at least 1: rounded down to 0, an idle worker would get nothing while there are fewer
-   containers than workers. And a container alone on its worker stays: its move would only change which worker idles.
+   containers than workers. And a container alone on its worker is not moved: that would only change which worker idles.
 9. Lines 23-31: c_j goes to the first worker of T that still has less than bf - 1 containers.
-10. Where nodes are reserved, a worker without room for c_j is no candidate; a job too large for any single node is
-    spread, counted on its first node, and never moved. A job that lost its node starts again as a new container.
+10. Where nodes are reserved, a worker on which c_j does not fit is no candidate; a job too large for any single node
+    is spread, counted on its first node, and never moved. A job that lost its node starts again as a new container.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ WEIGHTS: Mapping[Category, float] = {
 
 @dataclass(slots=True)
 class Container:
-    """What SpeCon remembers of a running job."""
+    """SpeCon's state of a running job."""
 
     job: JobId
     worker: NodeId
@@ -90,7 +90,7 @@ class Container:
     done: float = 0.0
 
 
-#: What a new handler should not have to learn again.
+#: What a restarted handler restores.
 REMEMBERED = ("category", "migrated", "rebalanced", "marked", "scale", "loss", "gain", "done")
 
 #: The containers of each worker that is up, in the order of the workers' numbers.
@@ -127,7 +127,7 @@ def score(containers: Sequence[Container]) -> float:
 
 
 def destination(worker: NodeId, workers: Workers) -> NodeId:
-    """Algorithm 2: where a container that is now on `worker` should be; `worker` itself: it stays.
+    """Algorithm 2: the new worker of a container that is now on `worker`, or `worker` itself.
 
     `workers` are the candidates, `worker` among them.
     """
@@ -143,7 +143,7 @@ def destination(worker: NodeId, workers: Workers) -> NodeId:
 def rebalance(workers: Workers) -> list[tuple[Container, NodeId]]:
     """Algorithm 3: which containers to move where, in this order, each at most once.
 
-    The smallest d_c = t - t_c is the latest t_c: who was marked last (of equal ones, the job that came last).
+    The smallest d_c = t - t_c is the latest t_c: the container marked last (of equal ones, the latest job).
     """
     count = {node: len(containers) for node, containers in workers.items()}
     durations = [c for containers in workers.values() for c in containers if c.migrated and not c.rebalanced]
@@ -178,7 +178,7 @@ def rebalance(workers: Workers) -> list[tuple[Container, NodeId]]:
 class RoundRobin:
     """The baseline DS: container k starts on worker ((k - 1) mod W) + 1 and stays there until it ends.
 
-    A worker without room is passed; when no worker has room, containers wait, first come first served.
+    A worker on which it does not fit is passed; when it fits on no worker, containers wait, first come first served.
     """
 
     wants: frozenset[type] = field(default=frozenset(), init=False)
@@ -190,7 +190,7 @@ class RoundRobin:
         return self.place(view)
 
     def place(self, view: View) -> Iterator[Start]:
-        """Start the containers that wait, as long as there is room."""
+        """Start the waiting containers as long as they fit."""
         while job := first(view.waiting):
             fits = fitting(view.free, whole(job, job.minimum))
             fits = fits[view.capacity[fits].any(axis=1)]
@@ -210,8 +210,9 @@ class RoundRobin:
 class SpeCon:
     """SpeCon. `alpha`: gain of the normalised loss; `interval`: seconds |t_m - t_m-1|. Defaults of section VI.
 
-    `crowd` is the 1 of "|PC| + |WC| > 1" (Algorithm 1, line 15). With it, a converged container moves only away from
-    two others at least, and with 0 from any one: with 1, hardly any does in Figure 5 (docs/explanation/policies.md).
+    `crowd` is the 1 of "|PC| + |WC| > 1" (Algorithm 1, line 15). With 1 a converged container leaves only a worker with
+    at least two others, with 0 one with any other: with 1, hardly any moves in Figure 5
+    (docs/explanation/policies.md).
     """
 
     alpha: float = 0.01
@@ -252,7 +253,7 @@ class SpeCon:
             yield Wake(view.now + self.interval)
 
     def memory(self, job: JobId, /) -> dict[str, Any]:
-        """See `live.Recalls`: what Algorithms 1 to 3 know of its container, wherever it is."""
+        """See `live.Recalls`: the state of Algorithms 1 to 3 for its container, without its worker."""
         container = self.containers.get(job)
         if container is None:
             return self._recalled.get(job, {})

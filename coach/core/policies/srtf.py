@@ -12,13 +12,12 @@ from coach.core.policies.sharing.progressive_filling import Filling, Share, one_
 
 @dataclass(frozen=True, slots=True)
 class SrtfPolicy:
-    """The job that would end first gets all it asks for, its maximum, then the next one; a longer job gives way at
-    once.
+    """The job that would end first gets its maximum, then the next one; a longer job is preempted at once.
 
-    DL² (section 6.5) names SRTF and does not define it. Choices: the remaining time is that with the job's
-    maximum, so that it does not depend on what the job happens to hold; a job of unknown length counts as the
-    median; who finds no room is passed by longer jobs that do (DL²'s published simulator stops there, and orders
-    by the remaining *fraction*).
+    DL² (section 6.5) names SRTF and does not define it. Choices: the remaining time is that with the job's maximum, so
+    that it does not depend on what the job holds at present; a job of unknown length counts as the median; a job that
+    does not fit is passed by longer jobs that do (DL²'s published simulator stops there, and orders by the remaining
+    *fraction*).
     """
 
     cadence: float | None = None

@@ -15,7 +15,7 @@ from coach.core.policies.sharing.capacity import Claim, Room
 class StaticPolicy:
     """`allocation` for each job, as far as the job's own limits allow it.
 
-    Jobs that run keep their place; the others follow in queue order, and while one waits nobody passes it.
+    Running jobs come first; the others follow in queue order, and no job passes one that waits.
     """
 
     allocation: Allocation
@@ -37,12 +37,12 @@ class StaticPolicy:
             if reason is not None:
                 claim.goal = None
                 steps.append(Step(job.id, job.current, None, reason))
-            # Until its boundary a busy job holds what it has, and from there on what it is given.
+            # A busy job holds what it has until its boundary, and what it is given from then on.
             held = job.current if job.busy else None
             claim.at = Allocation(*map(max, claim.goal, held)) if claim.goal and held else claim.goal or held
             if claim.at is not None:
                 line.append(claim)
-        # The longest part of the line that fits; if n jobs fit, so do the first n - 1.
+        # The longest prefix of the line that fits; if n jobs fit, so do the first n - 1.
         fit = bisect_left(range(len(line)), True, key=lambda n: room.misfits(line[: n + 1]).pods > 0)
         for place, claim in enumerate(line):
             if claim.goal is not None:
@@ -52,7 +52,7 @@ class StaticPolicy:
         return AllocationDecision({job.id: decided.get(job.id) for job in jobs}, tuple(steps))
 
     def _refusal(self, claim: Claim, room: Room) -> Reason | None:
-        """Why the job can never have what it should, if so."""
+        """Why the job can never get its allocation; None if it can."""
         if claim.goal is None or (claim.job.fixed is None and not claim.job.affordable(claim.goal)):
             return Reason.UNAFFORDABLE
         return None if room.holds_alone(claim, claim.goal) else Reason.NEVER_FITS

@@ -15,15 +15,14 @@ from coach.core.policies.sharing.progressive_filling import Filling, Share, one_
 
 @dataclass(frozen=True, slots=True)
 class TetrisPolicy:
-    """The job whose demand fits best into what is left, and that has the least work left, gets its maximum; then
-    again.
+    """Repeatedly, the job whose demand fits best into what is free, and that has little work left, gets its maximum.
 
     Tetris sections 3.2 and 3.3.2: the score of a job is `a - e p`. Its alignment `a` is the dot product of what its
     task demands and what is available; its remaining work `p` is its remaining time times what it uses; `e = mean a
     / mean p` over the jobs. "Once it selects a job with the highest score, it always adds tasks to the job until
     the number of tasks reaches a user-defined threshold" (DL² section 6.3): the job's maximum.
 
-    Choices: amounts are parts of the cluster's total; the alignment is with what the whole cluster has left, as
+    Choices: amounts are shares of the cluster's total; the alignment is with what the whole cluster has free, as
     nodes are chosen later, and a task is a worker and a server; the remaining time is that with the maximum; a
     job of unknown length counts as the median. (DL²'s published simulator *adds* the remaining work, and so
     prefers long jobs; its paper says shortest.)
@@ -68,7 +67,7 @@ class TetrisPolicy:
 
 
 def _demand_and_work(shares: Sequence[Share], filling: Filling) -> tuple[FloatArray, FloatArray]:
-    """Of each job what a worker and a server demand, as parts of the cluster, and its remaining work."""
+    """The demand of each job's worker and server, as shares of the cluster, and its remaining work."""
     total = np.array(filling.room.total)
     part = np.where(total > 0, 1.0 / np.where(total > 0, total, 1.0), 0.0)
     demand = np.array([np.add(*share.claim.parts[:2]) for share in shares]).reshape(-1, 3) * part

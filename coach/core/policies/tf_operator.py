@@ -1,19 +1,19 @@
 """KOD2's baseline: Kubeflow's tf-operator with the default scheduler of Kubernetes (KOD2 sections 2.3, 5.2).
 
-Each pod of a job is placed by itself, on a random node with room, as soon as there is room for this one pod; it then
-keeps its room while the others wait. A job trains when its servers and *all* its workers are there. So two jobs can
-each hold half of what the other one waits for: a deadlock, "and are terminated without completion".
+Each pod of a job is placed by itself, on a random node, as soon as this one pod fits; it then holds its resources while
+the others wait. A job trains when its servers and *all* its workers run. So two jobs can each hold half of what the
+other one waits for: a deadlock, "and are terminated without completion".
 
-Where the paper is silent, we chose:
+Where the paper says nothing, we chose:
 
 1. A TFJob has a fixed number of workers: the job's largest ("a fixed amount of resources ... specified by the job
    owner").
-2. New pods are tried at once, the servers first. Whenever room is freed all pending pods are tried again, in random
-   order: kube-scheduler moves them out of its backoff queue by their own timers. With `random_retry=no` in the order in
-   which they came.
-3. A job of which a part stands is given up `deadlock_timeout` seconds after its first pod. The paper does not say when
-   or by whom jobs "are terminated"; nothing in tf-operator does it by itself. None: never.
-4. A job's scheduler, which TFJobs do not have, comes with its first pod.
+2. New pods are tried at once, the servers first. Whenever pods are released all pending pods are tried again, in random
+   order: kube-scheduler moves them out of its backoff queue by their own timers. With `random_retry=no` in the order of
+   their creation.
+3. A job with some of its pods placed is killed `deadlock_timeout` seconds after its first pod. The paper does not say
+   when or by whom jobs "are terminated"; nothing in tf-operator does it by itself. None: never.
+4. A job's scheduler, which TFJobs do not have, is placed with its first pod.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Pods:
     pending: list[bool]
     #: Node -> [workers, servers], in the order of the first pod on it.
     placed: dict[NodeId, list[int]] = field(default_factory=dict)
-    #: Seconds; when the job is given up. None while nothing of it stands.
+    #: When the job is killed, seconds. None while none of its pods is placed.
     deadline: float | None = None
 
 

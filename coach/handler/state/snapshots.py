@@ -15,6 +15,7 @@ from typing import Any, get_type_hints
 from pydantic import TypeAdapter
 
 from coach.core.jobs.actions import RunEpoch
+from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import Epoch, EpochReport
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import Held, Job
@@ -65,7 +66,7 @@ def load(body: str, count: int, packed: bytes) -> Job:
 @cache
 def shape() -> str:
     """Names and types of everything in a snapshot: another version of Coach may have others."""
-    inside = [get_type_hints(kind) for kind in (Epoch, EpochReport, Held, RunEpoch)]
+    inside = [get_type_hints(kind) for kind in (DecisionStep, Epoch, EpochReport, Held, RunEpoch)]
     return hashlib.sha256(repr([_types(), *inside]).encode()).hexdigest()[:16]
 
 

@@ -48,8 +48,8 @@ def read_speeds(text: str, origin: str) -> dict[str, MeasuredSpeed]:
     lines = list(lines_of(text, origin))
     if not lines or not lines[0].cells.keys() >= SPEED_COLUMNS:
         raise UserError(
-            f"{origin} is no table of speeds; right would be the columns model, servers, workers, worker_speed, with a "
-            "number for each worker, `;` between"
+            f"{origin} is no table of speeds; it needs the columns model, servers, workers, worker_speed, the last "
+            "with a number for each worker, `;` between"
         )
     return {
         name: MeasuredSpeed(name, tuple((w, s, v) for (w, s), v in sorted(model.speeds.items())))
@@ -76,5 +76,5 @@ def find_speed(name: str) -> MeasuredSpeed:
     else:
         models = shipped()
     if model not in models:
-        raise UserError(f"no speeds of {model!r} are known; right would be one of {', '.join(models)}")
+        raise UserError(f"no speeds of {model!r} are known; name one of {', '.join(models)}")
     return models[model]

@@ -276,7 +276,7 @@ class Engine:
         self._send(NodeChanged(node, False, tuple(job.id for job in lost)))
 
     def _lose_work(self, job: SimJob) -> None:
-        step = job.truth.checkpoint
+        step = job.dynamics.checkpoint
         if step > 0.0:
             job.done_at_mark = math.floor(job.done_at_mark / step + EPSILON) * step
 

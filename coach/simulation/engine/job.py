@@ -38,6 +38,7 @@ class SimJob:
         "arrived",
         "cpu_seconds",
         "done_at_mark",
+        "dynamics",
         "executed",
         "gpu_seconds",
         "grace",
@@ -68,7 +69,6 @@ class SimJob:
         "smallest",
         "solo",
         "started",
-        "truth",
         "vacated",
         "version",
         "work",
@@ -76,22 +76,22 @@ class SimJob:
         "workers",
     )
 
-    def __init__(self, number: int, truth: Work, run: RunContext) -> None:
+    def __init__(self, number: int, dynamics: Work, run: RunContext) -> None:
         self.id = number
-        self.truth = truth
+        self.dynamics = dynamics
         self.run = run
-        self.name = truth.name
-        self.kind = truth.kind
-        self.priority = truth.priority
-        self.worker = truth.worker
-        self.server = truth.server
-        self.scheduler = truth.scheduler
-        self.minimum = truth.minimum
-        self.maximum = truth.maximum
-        self.grace = truth.grace
-        self.rescale_seconds = truth.rescale_seconds
-        self.migration_seconds = truth.migration_seconds
-        self.work = truth.work
+        self.name = dynamics.name
+        self.kind = dynamics.kind
+        self.priority = dynamics.priority
+        self.worker = dynamics.worker
+        self.server = dynamics.server
+        self.scheduler = dynamics.scheduler
+        self.minimum = dynamics.minimum
+        self.maximum = dynamics.maximum
+        self.grace = dynamics.grace
+        self.rescale_seconds = dynamics.rescale_seconds
+        self.migration_seconds = dynamics.migration_seconds
+        self.work = dynamics.work
         self.arrived = self.since = run.now
         self.started = math.nan
         self.phase = Phase.WAITING
@@ -147,17 +147,17 @@ class SimJob:
 
     def true_speed(self, plan: Plan) -> float:
         """Epochs/s under `plan`, alone on its nodes."""
-        speed = self.truth.speed
+        speed = self.dynamics.speed
         return speed(plan) if speed is not None else float(sum(part[1] for part in plan))
 
     def loss(self) -> float:
         """See `JobState.loss`. It is measured once an instant, so that calls at the same time return the same."""
-        if self.truth.loss is None:
+        if self.dynamics.loss is None:
             return math.nan
-        exact = self.truth.loss(self.done())
-        if not self.truth.loss_noise:
+        exact = self.dynamics.loss(self.done())
+        if not self.dynamics.loss_noise:
             return exact
         if self._noise_at != self.run.now:
             self._noise_at = self.run.now
             self._noise_value = self.run.noise(self)
-        return exact + self.truth.loss_noise * self._noise_value
+        return exact + self.dynamics.loss_noise * self._noise_value

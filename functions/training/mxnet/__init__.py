@@ -20,7 +20,7 @@ if tuple(int(part) for part in np.__version__.split(".")[:2]) >= (1, 24):
         if not hasattr(np, _name):
             setattr(np, _name, _type)
 
-# MXNet tries to import both for parts nobody here uses; leaving them out halves the import (2.8 s to 1.5 s). A model
+# MXNet tries to import both for parts that are not used here; without them the import takes 1.5 s, not 2.8 s. A model
 # file can still import them itself.
 _hidden = [name for name in ("sklearn", "scipy") if name not in sys.modules]
 for _name in _hidden:
@@ -31,9 +31,9 @@ finally:
     for _name in _hidden:
         del sys.modules[_name]
 
-#: What tells ps-lite who it is. It asks for them, and sets the rank itself, in threads of its own while others train; a
-#: new name makes the C library move the whole environment under threads that read it, which then crash. So all names
-#: are there before there is a thread, and from then on only their values change.
+#: Environment variables that give a member its role in ps-lite. ps-lite reads them, and sets the rank, in threads of
+#: its own while others train. A new name makes the C library move the whole environment, and threads that read it
+#: crash. So all names are set before there is a thread, and from then on only their values change.
 PS_LITE = ("ROLE", "PS_ROOT_URI", "PS_ROOT_PORT", "NUM_WORKER", "NUM_SERVER", "NODE_HOST", "RANK")
 for _name in PS_LITE:
     os.environ[f"DMLC_{_name}"] = ""

@@ -131,7 +131,7 @@ def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str
         (["jobs/a.yaml", "--policy", "static:9x9"], "outside the limits of job a"),
         (
             ["jobs/a.yaml", "--placement", "kube"],
-            "there is no placement 'kube'; right would be gang, or default",
+            "there is no placement 'kube'; use gang, or default",
         ),
         (["jobs/a.yaml", "--placement", ","], "--placement needs a name"),
         (["--trace", "a.csv", "--placement", "default"], "a --trace is simulated with gang alone"),

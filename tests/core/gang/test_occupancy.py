@@ -21,18 +21,18 @@ def pods(dice: random.Random, job: str) -> list[Pod]:
 
 def test_a_snapshot_is_that_of_all_pods_after_any_changes() -> None:
     dice = random.Random(1)
-    stand, held = Occupancy(NODES), dict[str, list[Pod]]()
+    occupancy, held = Occupancy(NODES), dict[str, list[Pod]]()
     for _ in range(500):
         job = f"job-{dice.randrange(6)}"
         before = held.get(job, [])
         held[job] = dice.choice([pods(dice, job), before, before[1:], []])
-        stand.hold(job, held[job])
-        ours = stand.snapshot()
+        occupancy.hold(job, held[job])
+        ours = occupancy.snapshot()
         counted = Snapshot(NODES, [pod for pods_ in held.values() for pod in pods_])
         assert ours.jobs == counted.jobs
-        for name, room in counted.room.items():
-            assert abs(ours.room[name].cpu - room.cpu) < 1e-12
-            assert abs(ours.room[name].memory - room.memory) < 1e-12
+        for name, free in counted.free.items():
+            assert abs(ours.free[name].cpu - free.cpu) < 1e-12
+            assert abs(ours.free[name].memory - free.memory) < 1e-12
         for each in held:
             assert list(ours.of(each)) == list(counted.of(each))
             assert ours.holds(each) == counted.holds(each)
@@ -44,21 +44,21 @@ def test_who_leaves_pods_gives_their_room_back() -> None:
         mine, others = pods(dice, "mine"), pods(dice, "other")
         kept = [pod for pod in mine if dice.random() < 0.5]
         left = Snapshot(NODES, [*mine, *others])
-        left.leave("mine", kept)
+        left.keep_only("mine", kept)
         counted = Snapshot(NODES, [*kept, *others])
         assert left.jobs == counted.jobs
         assert list(left.of("mine")) == kept
         assert left.holds("mine") == counted.holds("mine")
-        for name, room in counted.room.items():
-            assert abs(left.room[name].cpu - room.cpu) < 1e-12
+        for name, free in counted.free.items():
+            assert abs(left.free[name].cpu - free.cpu) < 1e-12
 
 
-def test_a_snapshot_does_not_change_with_the_stand() -> None:
-    stand = Occupancy(NODES)
+def test_a_snapshot_does_not_change_with_its_occupancy() -> None:
+    occupancy = Occupancy(NODES)
     pod = Pod(PodId("a", Role.SERVER, 0), "node-0", SHAPES[1])
-    before = stand.snapshot()
-    stand.hold("a", [pod])
-    assert before.room["node-0"] == NODES[0].capacity
-    after = stand.snapshot()
-    after.give_back("a")
-    assert stand.snapshot().holds("a")
+    before = occupancy.snapshot()
+    occupancy.hold("a", [pod])
+    assert before.free["node-0"] == NODES[0].capacity
+    after = occupancy.snapshot()
+    after.release("a")
+    assert occupancy.snapshot().holds("a")

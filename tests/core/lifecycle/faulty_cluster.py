@@ -158,14 +158,14 @@ class World(Driver):
         return ev.PodLost(self.now, pod.job, pod, reason, "lost")
 
     def lose_nodes(self, *names: str, back: float | None = 30.0) -> None:
-        """These nodes are away, and no others, until `back` seconds from now; what stood there is gone."""
+        """These nodes are unavailable, and no others, until `back` seconds from now; their pods are gone."""
         lost = self._empty(names)
         self._break_off(set(lost))
         self.untold.update(lost)
         self.send(ev.NodesChanged(self.now, names))
         for pod in lost:
             self.untold.remove(pod)
-            self.send(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, "its node is away"))
+            self.send(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, "its node is unavailable"))
         if back is not None:
             self.at(self.now + back, lambda: ev.NodesChanged(self.now, ()))
 
@@ -248,7 +248,9 @@ class World(Driver):
 
     def _deploy(self, pod: Pod) -> None:
         assert pod.id not in self.pods, f"{pod.id.name} is there already"
-        assert pod.node not in self.reducer.nodes.unavailable, f"{pod.id.name} on {pod.node}, which is away"
+        assert pod.node not in self.reducer.nodes.unavailable, (
+            f"{pod.id.name} on {pod.node}, which is unavailable"
+        )
         super()._deploy(pod)
 
     def _pod_seconds(self, pod: PodId) -> float:

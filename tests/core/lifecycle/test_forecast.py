@@ -305,8 +305,8 @@ def test_a_job_that_is_to_be_cheap_measures_what_may_cost_less() -> None:
     assert soonest and {probe.unit for probe in soonest} == {"s"}
     assert {probe.unit for probe in cheapest} <= {"USD"}
     assert all(probe.saves > probe.takes for probe in [*soonest, *cheapest])
-    told = str(probing.Probe(Allocation(2, 1), 1234.5, 1.2345, "s"))
-    assert told == "probe 2x1: expected to save 1,234 s, takes 1.23 s"
+    step = probing.Probe(Allocation(2, 1), 1234.5, 1.2345, "s").recorded(0.05)
+    assert step.text("a") == "probe 2x1: expected to save 1,234 s, takes 1.23 s; at most 5.0% of the data"
     late = lived(probes=[((1, 1), 0.05)], objective="cheapest", prices=PRICES, timeLimit=120)
     assert {probe.unit for probe in probing.probes_left(late, lambda _: True)} == {"s"}, "it has to hurry"
 

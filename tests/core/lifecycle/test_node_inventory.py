@@ -52,7 +52,7 @@ def test_a_job_waits_for_the_node_that_alone_can_hold_it_and_says_so() -> None:
     world.run(until=lambda: world.job().reason is Reason.NODES_UNAVAILABLE)
     job = world.job()
     assert job.state is State.WAITING and not job.pods
-    assert "1 worker x 1 cpu" in job.message and "1 of 2 nodes is away: large" in job.message
+    assert "1 worker x 1 cpu" in job.message and "1 of 2 nodes is unavailable: large" in job.message
     said = why(job, world.reducer.jobs, world.reducer.nodes.available, world.now)
     assert said[0].startswith("job is Waiting: waits for unavailable nodes (needs 1 scheduler x 0.1 cpu")
     world.run(until=lambda: job.phase is Phase.RUNNING)
@@ -67,7 +67,7 @@ def test_a_job_that_comes_while_its_node_is_away_waits_for_it() -> None:
     world.lose_nodes("node-0", "node-1", back=50.0)
     world.submit(spec(maxEpochs=2))
     assert world.job().reason is Reason.NODES_UNAVAILABLE
-    assert "2 of 2 nodes are away: node-0, node-1" in world.job().message
+    assert "2 of 2 nodes are unavailable: node-0, node-1" in world.job().message
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT
 
@@ -87,7 +87,7 @@ def test_a_job_whose_money_covers_only_what_nodes_that_are_away_can_hold_is_not_
     file = spec(workers={"min": 1, "max": 2}, servers={"min": 1, "max": 1}, budget=usd(0.0007))
     world.submit(file, fast, known_points=(KnownSpeed(1, 1, 0.05), KnownSpeed(2, 1, 0.4)))
     world.run(until=lambda: world.job().reason is Reason.NODES_UNAVAILABLE)
-    assert world.job().message == "the money left covers 2x1; 1 of 2 nodes is away: large"
+    assert world.job().message == "the money left covers 2x1; 1 of 2 nodes is unavailable: large"
     world.run()
     assert {order.allocation for order in world.orders()} == {Allocation(2, 1)}
     assert world.job().reason is Reason.BUDGET_SPENT

@@ -358,4 +358,4 @@ def test_every_decision_is_in_the_journal_with_its_reason() -> None:
     decisions = world.taken(act.SetAllocation)
     assert len(decisions) >= len(world.orders())
     assert all(decision.why for decision in decisions if decision.kind is EpochKind.PROBE)
-    assert any("speed" in line for decision in decisions for line in decision.why)
+    assert any(step.reason == "speed" for decision in decisions for step in decision.why)

@@ -249,7 +249,7 @@ def test_at_the_deadline_an_epoch_starts_with_what_is_there_if_the_needed_are(mi
     late = [
         decision
         for decision in world.taken(act.SetAllocation)
-        if "not ready in time" in " ".join(decision.why)
+        if any("not ready in time" in step.reason for step in decision.why)
     ]
     assert late and all(decision.kind is EpochKind.FULL for decision in late)
 

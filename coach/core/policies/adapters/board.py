@@ -1,6 +1,7 @@
-"""The board of live jobs: the view that a policy has of them, and where each of them stands on it.
+"""The board of live jobs: the view that a policy has of them, with the phase and plan of each.
 
-The engine of the simulator is a board of its own, quick enough for a million jobs; what both allow is `orders.check`.
+The simulator's engine has a view of its own, fast enough for a million jobs; `api.validation.check` says what both
+allow.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from coach.core.policies.api.react import FloatArray, JobId, NodeId, Phase, Plan
 
 
 class LiveJob(JobView, Protocol):
-    """What a job must tell beside `JobView` where policies decide on nodes."""
+    """What a job provides in addition to `JobView` to policies that choose nodes."""
 
     @property
     def done(self) -> float:
@@ -30,7 +31,7 @@ class LiveJob(JobView, Protocol):
 
     @property
     def standing(self) -> Mapping[str, Allocation]:
-        """What it holds now on which nodes, by their names; the scheduler's node first."""
+        """What it holds now on each node, by the node's name; the scheduler's node first."""
 
 
 @dataclass(slots=True, eq=False)
@@ -66,7 +67,7 @@ class BoardJob:
         self.look(self.view)
 
     def look(self, view: LiveJob) -> None:
-        """Bring to what the job says now."""
+        """Update from the job's present view."""
         self.view = view
         self.name, self.priority = view.id, view.priority
         self.minimum, self.maximum = view.minimum, view.maximum
@@ -77,7 +78,7 @@ class BoardJob:
         return self.view.done
 
     def remaining(self) -> Remaining:
-        """Predicted epochs; NaN while nothing is known."""
+        """Predicted epochs; NaN while unknown."""
         left = self.view.remaining_epochs
         return Remaining(left.low, left.expected, left.high) if left else Remaining(*[math.nan] * 3)
 
@@ -108,7 +109,7 @@ class Board:
     running: dict[JobId, BoardJob] = field(default_factory=dict)
 
     def count(self) -> None:
-        """Bring `free` to what no plan takes."""
+        """Set `free` to the capacity that no plan takes."""
         self.free = self.capacity.copy()
         for job in self.jobs.values():
             take(self.free, job, job.plan)
@@ -118,7 +119,7 @@ class Board:
         return [job for job in self.jobs.values() if any(part[0] == node for part in job.plan)]
 
     def put(self, job: BoardJob, phase: Phase, plan: Plan) -> None:
-        """Change where a job is and what it holds."""
+        """Change a job's phase and plan."""
         if phase is not job.phase:
             job.since = self.now
         job.phase, job.plan = phase, plan
@@ -132,6 +133,6 @@ class Board:
 
 
 def take(room: FloatArray, job: BoardJob, plan: Plan) -> None:
-    """Take what `plan` holds out of `room`."""
+    """Subtract what `plan` holds from `room`."""
     for node, need in demand(job, plan).items():
         room[node] -= need

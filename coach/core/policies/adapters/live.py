@@ -1,20 +1,20 @@
-"""Runs a `Policy` (events in, actions out) where an `AllocationPolicy` is asked: in the live handler.
+"""Runs a `Policy` (events in, actions out) as an `AllocationPolicy`, for the live handler.
 
-`Live` keeps a board: every job with the plan that the policy gave it. When asked, it tells the policy what happened
-since (arrivals, ends, drained jobs, epochs, due ticks), carries its actions out on the board, and answers with what is
-on it: counts as allocations, nodes as `places`. What a live job really holds follows at its next boundary:
+`Live` keeps a board: every job with the plan that the policy gave it. At each call of `allocate` it sends the policy
+the events since the last call (arrivals, ends, drained jobs, epochs, due ticks), carries out its actions on the board,
+and returns the board: counts as allocations, nodes as `places`. A live job follows at its next boundary:
 
-* Start, Resize, Migrate: the job's next epoch is with these pods on these nodes. A pod that should stand elsewhere is
-  ended, and another one started there, from the last checkpoint.
-* Preempt, Hold: it gets nothing; drained is who holds nothing any more.
-* Kill: nobody but its user ends a live job. It goes back to the end of the queue, as if it came anew.
-* Wake: the tick comes with the first question after its time.
+* Start, Resize, Migrate: the job's next epoch has these pods on these nodes. A pod on another node is ended and
+  replaced by a new one, from the last checkpoint.
+* Preempt, Hold: the job gets nothing; it is drained when it holds nothing any more.
+* Kill: only its user ends a live job. A killed job goes back to the end of the queue, as if it arrived again.
+* Wake: the tick comes with the first call after its time.
 
-Where the room of a plan is still held by a job in the middle of an epoch, the job waits, or keeps what it has, and is
-asked for again. Probes measure what they measure; the policy is not asked.
+Where a job in the middle of an epoch still holds the capacity of another job's plan, that job waits, or keeps what it
+has, until the next call. The policy does not decide on probes.
 
-Unlike other allocation policies it remembers: a handler that starts again starts with an empty board, and all its jobs
-arrive anew. A policy with `memory(job)` and `recall(job, known)` gets back what it knew of them (SpeCon's categories).
+Unlike other allocation policies it has state. A handler that starts again has an empty board, and all its jobs arrive
+again. A policy with `memory(job)` and `recall(job, known)` gets back what it knew about them (SpeCon's categories).
 """
 
 from __future__ import annotations
@@ -63,23 +63,23 @@ from coach.core.policies.api.validation import check
 
 @runtime_checkable
 class Recalls(Protocol):
-    """A `Policy` that remembers things of jobs which a handler that starts again should not have to learn again."""
+    """A `Policy` with state about jobs that a restarted handler restores."""
 
     def memory(self, job: JobId, /) -> dict[str, Any]:
-        """What is to be known of the job, in values that JSON has; {}: nothing."""
+        """The state to save about the job, as JSON values; {}: nothing."""
 
     def recall(self, job: JobId, known: Mapping[str, Any], /) -> None:
-        """Take up what `memory` said of a job that is about to arrive."""
+        """Restore what `memory` returned, for a job that is about to arrive."""
 
 
 @dataclass(slots=True)
 class Live:
-    """`policy` as an `AllocationPolicy`. Not to be asked for simulated jobs: the engine asks `policy` itself."""
+    """`policy` as an `AllocationPolicy`. Not for simulated jobs: the engine calls `policy` itself."""
 
     policy: Policy
     name: str
     cadence: float | None = None
-    #: Where the jobs decided last should stand: node -> what, by job. For the driver, beside the allocations.
+    #: By job, the allocation on each node as decided last. For the driver, in addition to the allocations.
     places: dict[str, dict[str, Allocation]] = field(default_factory=dict, init=False)
     board: Board = field(default_factory=Board, init=False)
     _numbers: dict[str, JobId] = field(default_factory=dict, init=False)
@@ -104,7 +104,7 @@ class Live:
     # -- what happened ---------------------------------------------------------------------------------------------
 
     def _look(self, jobs: Sequence[LiveJob], cluster: ClusterView) -> None:
-        """Bring the board to what is, and note what happened since."""
+        """Update the board to the present state, and note the events since the last call."""
         board = self.board
         board.now = max(board.now, cluster.now)
         rows = [(n.capacity.cpu, n.capacity.memory, n.capacity.gpu) for n in cluster.nodes]
@@ -133,7 +133,7 @@ class Live:
                     self._events.append(Boundary(job.id, int(job.seen)))
 
     def _other_nodes(self, names: tuple[str, ...]) -> None:
-        """The cluster has other nodes than before: plans keep those that stayed, by their new numbers."""
+        """The cluster's nodes have changed: plans keep those that remain, by their new numbers."""
         board = self.board
         numbers = {name: number for number, name in enumerate(names)}
         lost = [number for number, name in enumerate(board.names) if name not in numbers]
@@ -177,12 +177,12 @@ class Live:
         while self._events:
             event = self._events.popleft()
             if isinstance(event, Arrived):
-                # Nobody is on the board before its arrival is told, nor off it before its end is.
+                # A job is on the board from its arrival event to its end event.
                 job = self._coming.pop(event.job)
                 self.board.jobs[job.id] = self.board.waiting[job.id] = job
                 self._say(event)
             elif isinstance(event, Finished):
-                # Unless the policy killed it meanwhile.
+                # Unless the policy has killed it since.
                 if event.job in self.board.jobs:
                     self._leave(self.board.jobs[event.job], event.killed)
             else:
@@ -217,7 +217,7 @@ class Live:
                 self._arrive(job.view)
 
     def _check_room(self, action: Start | Resize | Migrate | Hold) -> None:
-        """On the nodes of the plan: others may lack what a job that ends holds beyond its plan, a probe's pods, say."""
+        """Check the plan's nodes only: on others an ending job or a probe may hold more than its plan."""
         free = self.board.free[[node for node, _, _ in action.plan]]
         if (free < -TOLERANCE).any():
             raise PolicyError(f"{self.name}: {action}: more than there is, by {free.min():.4g}")
@@ -253,7 +253,7 @@ class Live:
         return AllocationDecision(allocations, tuple(steps))
 
     def _choices(self, job: BoardJob) -> Iterator[Plan]:
-        """What to give a running job, best first: its plan, what it has, its plan with ever fewer workers."""
+        """Plans for a running job, best first: its plan, what it has, its plan with fewer and fewer workers."""
         yield job.plan
         held = self._standing(job)
         if (

@@ -1,8 +1,8 @@
 """Drives an `AllocationPolicy` (how many workers and servers) as a `Policy` (which nodes, and when).
 
-The adapter asks the policy for all jobs at once, when its `cadence` says, and turns the answer into actions: first what
-gives room back (smaller plans, jobs that have to wait), then what takes room. Pods that stay keep their nodes. A gang
-starts whole or not at all; a running job that cannot grow by all it was given grows by what there is room for.
+The adapter calls the policy for all jobs at once, as its `cadence` says, and turns the decision into actions: first
+those that release resources (smaller plans, jobs that must wait), then those that take them. Kept pods stay on their
+nodes. A gang starts whole or not at all; a running job that cannot grow to its allocation grows as far as it fits.
 """
 
 from __future__ import annotations
@@ -39,20 +39,20 @@ from coach.core.policies.api.react import (
     Wake,
 )
 
-#: Below this a speed is taken to be this: policies divide by it.
+#: The lowest speed that policies see: they divide by it.
 SLOWEST = 1e-12
 
 
 class Placed:
-    """A `JobState` as allocation policies see it (`base.JobView`). No budget, no deadline: they are the driver's."""
+    """A `JobState` as allocation policies see it (`base.JobView`). Budget and deadline are the driver's."""
 
     fixed = None
     deadline = None
     objective = Objective.SOONEST
 
     def __init__(self, job: JobState) -> None:
-        """To be thrown away when the job's speeds are others."""
-        #: What policies worked out of it (`base.kept`).
+        """Valid until the job's speeds change."""
+        #: What policies computed from it (`base.kept`).
         self.memory: dict[Any, Any] = {}
         self.id = f"{job.id:08d}"
         self.job = job
@@ -70,7 +70,7 @@ class Placed:
         self._speeds: dict[Allocation, float] = {}
 
     def look(self, busy: bool) -> None:
-        """Bring to what the job holds now."""
+        """Update from what the job holds now."""
         job = self.job
         self.busy = busy
         self._remaining = None
@@ -81,7 +81,7 @@ class Placed:
 
     @property
     def requests(self) -> Mapping[Role, Resources]:
-        """What one pod of each role asks for."""
+        """The requests of one pod of each role."""
         job = self.job
         vectors = {Role.SCHEDULER: job.scheduler, Role.SERVER: job.server, Role.WORKER: job.worker}
         return {role: Resources(*vector.tolist()) for role, vector in vectors.items()}
@@ -106,11 +106,11 @@ class Placed:
         return float(cores) / self.speed(allocation)
 
     def epoch_budget(self, _allocation: Allocation, /) -> None:
-        """It has none."""
+        """None: it has no budget."""
         return None
 
     def affordable(self, _allocation: Allocation, /) -> bool:
-        """Without a budget everything is."""
+        """True: it has no budget."""
         return True
 
 
@@ -124,7 +124,7 @@ class Placing:
     _most: dict[JobId, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)
     _sum: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
     _largest: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
-    #: Each live job as it is since its last epoch.
+    #: Each live job's view since its last epoch.
     _views: dict[JobId, Placed] = field(default_factory=dict, init=False)
     #: Whether a Tick is under way.
     _ticking: bool = field(default=False, init=False)
@@ -150,11 +150,11 @@ class Placing:
             yield Wake(max(view.now, due * cadence))
 
     def decide(self, view: View, at_boundary: JobId | None) -> Iterator[Action]:
-        """Ask the policy, and do what it says. Without a cadence only the job at its boundary and the waiting move."""
+        """Call the policy and carry out its decision. Without a cadence only waiting jobs and `at_boundary` change."""
         free = self.policy.cadence is not None
         jobs = [job for job in view.jobs.values() if job.phase is not Phase.DRAINING]
         if not free and self._ample(view):
-            # Each job's answer depends on itself alone, and only these can move now.
+            # Each job's allocation depends on that job alone, and only these can change now.
             jobs = [job for job in jobs if job.phase is not Phase.RUNNING or job.id == at_boundary]
         if not jobs:
             return
@@ -184,7 +184,7 @@ class Placing:
             kept: Plan = ()
             room = view.free
             if job.phase is Phase.RUNNING:
-                # What it gives up and what it takes are one change.
+                # What it releases and what it takes are one change.
                 kept = shrink(
                     job.plan, Allocation(min(goal.workers, job.workers), min(goal.servers, job.servers))
                 )
@@ -214,11 +214,11 @@ class Placing:
             self._sum -= self._most.pop(event.job)[0]
 
     def _ample(self, view: View) -> bool:
-        """Whether all jobs could have their maximum at once, wherever their pods stand.
+        """Whether all jobs fit at their maximum at once, on whichever nodes their pods are.
 
-        As long as less than a node's room less one pod is held of every node on average, some node has room for a pod.
-        Asked only of policies that say (`separable`) that the jobs do not concern one another then: it spares them
-        looking at all jobs whenever one comes to the end of an epoch.
+        A pod fits on some node as long as the nodes hold, on average, less than a node's capacity minus that pod. Only
+        for policies that declare that they then decide on each job alone (`separable`): they need not see all jobs
+        whenever one ends an epoch.
         """
         if not getattr(self.policy, "separable", False) or len(self._most) != len(view.jobs):
             return False
@@ -234,7 +234,7 @@ class Placing:
 
 
 def shrink(plan: Plan, to: Allocation) -> Plan:
-    """`plan` with at most as many workers and servers as `to`: the nodes with the fewest pods are left first."""
+    """`plan` with at most as many workers and servers as `to`: pods on the nodes with the fewest are removed first."""
     workers, servers = sum(p[1] for p in plan) - to.workers, sum(p[2] for p in plan) - to.servers
     kept = {node: [w, s] for node, w, s in plan}
     for node, w, s in sorted(plan[1:], key=lambda part: (part[1] + part[2], -part[0])) + list(plan[:1]):
@@ -248,9 +248,10 @@ def shrink(plan: Plan, to: Allocation) -> Plan:
 
 
 def grow(room: FloatArray, job: JobState, kept: Plan, to: Allocation, *, whole: bool) -> Plan:
-    """`kept` with more pods up to `to`, in the `room` left beside it; () if `whole` and they do not all fit.
+    """`kept` with more pods, up to `to`, in the remaining `room`; () if `whole` and they do not all fit.
 
-    Nodes that the job is on come first, then the one that takes the most pods, the tightest of equals: few nodes.
+    To use few nodes, those that the job is on come first, then the one that takes the most pods, of equals the
+    tightest.
     """
     plan = {node: [w, s] for node, w, s in kept}
     missing = [to.workers - sum(p[1] for p in kept), to.servers - sum(p[2] for p in kept)]
@@ -279,14 +280,14 @@ def grow(room: FloatArray, job: JobState, kept: Plan, to: Allocation, *, whole: 
 
 
 def _takes(slack: FloatArray, job: JobState, missing: Iterable[int], *, scheduler: bool) -> IntArray:
-    """[node, (workers, servers)]: how many of the missing pods each node takes, servers and workers in equal parts."""
+    """[node, (workers, servers)]: how many of the missing pods each node takes, servers and workers evenly."""
     left = slack - job.scheduler if scheduler else slack
     workers, servers = missing
     counts = np.zeros((len(slack), 2), int)
     if servers > 0:
         counts[:, 1] = np.minimum(servers, most(left, job.server))
         if workers > 0:
-            # One worker at least for the servers' node where there is room for one.
+            # At least one worker on the servers' node if it fits.
             pair = most(left, job.worker + job.server)
             counts[:, 1] = np.minimum(counts[:, 1], np.maximum(1, pair)) * (counts[:, 1] > 0)
         left = left - counts[:, 1:] * job.server
@@ -299,20 +300,20 @@ def _takes(slack: FloatArray, job: JobState, missing: Iterable[int], *, schedule
 
 def most(room: FloatArray, need: FloatArray) -> IntArray:
     """How many times `need` [resource] fits into each row of `room` [node, resource]; whole numbers."""
-    asked = need > 0
-    if not asked.any():
+    needed = need > 0
+    if not needed.any():
         return np.full(len(room), 1_000_000)
-    counts: IntArray = np.maximum(0, np.floor(room[:, asked] / need[asked]).min(axis=1)).astype(np.intp)
+    counts: IntArray = np.maximum(0, np.floor(room[:, needed] / need[needed]).min(axis=1)).astype(np.intp)
     return counts
 
 
 def take(room: FloatArray, job: JobState, plan: Plan) -> None:
-    """Take what `plan` holds out of `room`."""
+    """Subtract what `plan` holds from `room`."""
     for place, (node, workers, servers) in enumerate(plan):
         room[node] -= workers * job.worker + servers * job.server + (job.scheduler if place == 0 else 0.0)
 
 
 def give(room: FloatArray, job: JobState, plan: Plan) -> None:
-    """Give what `plan` holds back to `room`."""
+    """Add what `plan` holds to `room`."""
     for place, (node, workers, servers) in enumerate(plan):
         room[node] += workers * job.worker + servers * job.server + (job.scheduler if place == 0 else 0.0)

@@ -1,1 +1,1 @@
-"""What policies and their drivers agree on."""
+"""The interface between policies and their drivers."""

@@ -1,19 +1,19 @@
-"""What an allocation policy sees and answers. The live driver and the simulator call the same policies.
+"""The interface of allocation policies. The live driver and the simulator call the same policies.
 
-A policy is asked for all jobs at once and says how many workers and servers each should have:
+A policy decides for all jobs at once how many workers and servers each should have:
 
     decision = policy.allocate(jobs, cluster)
-    decision.allocations["lenet"]        # Allocation(2, 1), or None: the job has to wait
+    decision.allocations["lenet"]        # Allocation(2, 1), or None: the job must wait
     decision.steps                       # why, step by step
 
-It is pure: it reads the views, keeps nothing between calls that changes an answer, and has no clock and no
-randomness. The order of `jobs` does not matter. Money is not in its hands: it sees what an epoch may cost, and the
+It is pure: it reads the views, keeps no state between calls that changes a decision, and has no clock and no
+randomness. The order of `jobs` does not matter. It sees what an epoch may cost, but it does not reserve money: the
 driver checks the budget again when it reserves, so no policy can overspend.
 
-When to ask: `cadence` None means whenever a job is at the boundary of an epoch, arrives or ends. The driver passes
-every job that lives, also those in the middle of an epoch (`busy`): what is decided for a busy job is what it
-should have at its next boundary, so ask again there; what is decided for the others can be started now, beside what
-the busy ones hold. A job for which None is decided gives back what it holds and waits.
+When it is called: `cadence` None means whenever a job is at the boundary of an epoch, arrives or ends. The driver
+passes all jobs that have not ended, also those in the middle of an epoch (`busy`). The allocation of a busy job is for
+its next boundary, where the policy is called again. The allocations of the others can start now: they fit in addition
+to what the busy ones hold. A job whose allocation is None releases what it holds and waits.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
 
 from coach.core.cluster import Allocation, Node, Resources, Role
+from coach.core.jobs.decision import DecisionStep, StepKind
 
 
 class Estimate(Protocol):
@@ -43,15 +44,17 @@ class Estimate(Protocol):
 
 
 class Objective(StrEnum):
-    """What a job, or a whole policy, is after."""
+    """The objective of a job, or of a whole policy."""
 
     SOONEST = "soonest"  #: the target as soon as the budget allows
-    CHEAPEST = "cheapest"  #: the target for the least money, within the deadline where there is one
-    MEAN_COMPLETION = "mean-completion"  #: alone as `SOONEST`; together the shortest mean completion time
+    CHEAPEST = "cheapest"  #: the target at the lowest cost, within the deadline if there is one
+    MEAN_COMPLETION = (
+        "mean-completion"  #: for one job as `SOONEST`; for all the shortest mean completion time
+    )
 
 
 class JobView(Protocol):
-    """One job, read only, as it stands when the policy is asked. Cheap to read: policies read it often."""
+    """One job at the time of the call, read only. Cheap to read: policies read it often."""
 
     @property
     def id(self) -> str:
@@ -67,11 +70,11 @@ class JobView(Protocol):
 
     @property
     def trial(self) -> bool:
-        """A trial-and-error job: somebody waits for its first epochs. The others are best-effort (FitGpp)."""
+        """A trial-and-error job: its user waits for its first epochs. The others are best-effort (FitGpp)."""
 
     @property
     def grace(self) -> float:
-        """Seconds that it asks for when it is preempted."""
+        """Seconds of grace that it needs when it is preempted."""
 
     @property
     def minimum(self) -> Allocation:
@@ -79,7 +82,7 @@ class JobView(Protocol):
 
     @property
     def maximum(self) -> Allocation:
-        """The largest allocation to use; it also keeps each worker's part of the data sensible."""
+        """The largest allocation to use; it also bounds how finely the data is divided among workers."""
 
     @property
     def current(self) -> Allocation | None:
@@ -87,9 +90,9 @@ class JobView(Protocol):
 
     @property
     def fixed(self) -> Allocation | None:
-        """A demand that is not up for negotiation now, such as a probe's; None: the policy chooses.
+        """An allocation that the policy must not change now, such as a probe's; None: the policy chooses.
 
-        It is given as it is or not at all; whether it can be paid is not asked.
+        The job gets exactly this or nothing; whether it is affordable is not checked.
         """
 
     @property
@@ -98,11 +101,11 @@ class JobView(Protocol):
 
     @property
     def requests(self) -> Mapping[Role, Resources]:
-        """What one pod of each role asks for. Each job has one scheduler."""
+        """The requests of one pod of each role. Each job has one scheduler."""
 
     @property
     def remaining_epochs(self) -> Estimate | None:
-        """Predicted epochs to the target; None while nothing is known."""
+        """Predicted epochs to the target; None while unknown."""
 
     @property
     def deadline(self) -> float | None:
@@ -110,65 +113,65 @@ class JobView(Protocol):
 
     @property
     def objective(self) -> Objective:
-        """What the job itself asks for: `SOONEST` or `CHEAPEST`."""
+        """The job's own objective: `SOONEST` or `CHEAPEST`."""
 
     @property
     def restart_seconds(self) -> float:
-        """What changing the allocation costs the job: seconds in which it does not train."""
+        """Seconds in which the job does not train when its allocation changes."""
 
     def speed(self, allocation: Allocation, /) -> float:
-        """Predicted epochs/s, above zero. The same answer for the same question during a call."""
+        """Predicted epochs/s, above zero; constant during a call."""
 
     def epoch_cost(self, allocation: Allocation, /) -> float:
         """Predicted currency units of one epoch."""
 
     def epoch_budget(self, allocation: Allocation, /) -> float | None:
-        """Currency units that the next epoch may cost if it is one with this allocation; None without a budget."""
+        """Currency units that the next epoch may cost with this allocation; None without a budget."""
 
     def affordable(self, allocation: Allocation, /) -> bool:
-        """Whether the money left could pay the reservation of one epoch."""
+        """Whether the remaining money covers the reservation of one epoch."""
 
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """The nodes with what they can give to our jobs: their capacity less pods that are not ours.
+    """The nodes with their capacity for our jobs, that is without pods that are not ours.
 
-    What the jobs of the call hold counts as free here: the policy hands it out anew.
+    What the jobs of the call hold counts as free here: the policy allocates it anew.
     """
 
     nodes: tuple[Node, ...]
     #: Seconds on the driver's clock.
     now: float = 0.0
-    #: What policies worked out of the nodes (`kept`): a driver that asks again about the same ones keeps the view.
+    #: What policies computed from the nodes (`kept`): a driver reuses the view while the nodes are the same.
     memory: dict[Any, Any] = field(default_factory=dict, repr=False, compare=False)
 
 
 class Reason(StrEnum):
     """Why a step was taken."""
 
-    FIXED = "fixed"  #: the job's demand was not up for negotiation
+    FIXED = "fixed"  #: the job's allocation was fixed
     SPEED = "speed"  #: the predicted speed grows
     COST = "cost"  #: the predicted cost of the rest falls
     EPOCH_BUDGET = "epoch-budget"  #: towards an epoch that the budget covers
     DEADLINE = "deadline"  #: towards ending in time
-    CPU = "cpu"  #: taken back: more cores asked for than there are
+    CPU = "cpu"  #: taken back: more cores are requested than there are
     MEMORY = "memory"
     GPU = "gpu"
-    FRAGMENTATION = "fragmentation"  #: taken back: the sum fits, but not in pieces on the nodes
-    HELD = "held"  #: taken back for now: jobs in the middle of an epoch still hold the room
-    RESTART = "restart"  #: kept as it was: the change does not pay for its own restart
-    ROOM = "room"  #: given back: others' reductions left room after all
-    PLANNED = "planned"  #: as a policy planned it that decides on nodes too
-    QUEUE = "queue"  #: first come, first served: its turn has come, or it waits for it
-    FAIR = "fair"  #: the least dominant share is served first
+    FRAGMENTATION = "fragmentation"  #: taken back: the sum fits, but the pods do not fit on the nodes
+    HELD = "held"  #: taken back for now: jobs in the middle of an epoch still hold the capacity
+    RESTART = "restart"  #: kept: the change gains less than its own restart costs
+    ROOM = "room"  #: returned: it fits after all after others' reductions
+    PLANNED = "planned"  #: planned by a policy that chooses nodes too
+    QUEUE = "queue"  #: first come, first served: it is its turn, or it waits for its turn
+    FAIR = "fair"  #: the smallest dominant share is served first
     SHORTEST = "shortest"  #: the shortest remaining time is served first
-    PACKING = "packing"  #: fits best into what is left, with little work left
-    PREEMPTED = "preempted"  #: gives way to a trial-and-error job
+    PACKING = "packing"  #: fits best into what is free, with little work left
+    PREEMPTED = "preempted"  #: is preempted by a trial-and-error job
     UTILITY = "utility"  #: the remaining time that a pod saves, for each share of the cluster
-    UNAFFORDABLE = "unaffordable"  #: waits: not even the smallest allocation's next epoch can be paid
-    NEVER_FITS = "never-fits"  #: waits: the smallest allocation is more than the empty cluster has
-    OVER_BUDGET = "over-epoch-budget"  #: not taken: better, but an epoch costs more than it may
-    LATE = "late"  #: not taken: cheaper, but the job would end too late
+    UNAFFORDABLE = "unaffordable"  #: waits: the money does not cover an epoch of even the smallest allocation
+    NEVER_FITS = "never-fits"  #: waits: the smallest allocation does not fit on the empty cluster
+    OVER_BUDGET = "over-epoch-budget"  #: not taken: better, but an epoch costs more than its budget
+    LATE = "late"  #: not taken: cheaper, but the job would miss its deadline
     TOO_LITTLE = "too-little"  #: not taken: faster, but by too little for its pods
 
 
@@ -177,32 +180,34 @@ NOT_TAKEN = frozenset({Reason.OVER_BUDGET, Reason.LATE, Reason.TOO_LITTLE})
 
 
 class Step(NamedTuple):
-    """One step of a decision: `job` went from `before` to `after` (None: it waits), or might have (`NOT_TAKEN`)."""
+    """One step of a decision: `job` changes from `before` to `after` (None: it waits), or does not (`NOT_TAKEN`)."""
 
     job: str
     before: Allocation | None
     after: Allocation | None
     reason: Reason
-    #: What the step brings (or, taken back, loses), in `unit`; 0 where it was no matter of gain.
+    #: What the step gains (or, if taken back, loses), in `unit`; 0 where gain did not decide.
     gain: float = 0.0
     unit: str = ""
     #: Predicted currency units of an epoch after the step.
     cost: float | None = None
+    #: What a restart for the change costs, in `unit`.
+    restart: float | None = None
+
+    def recorded(self) -> DecisionStep:
+        """The step as the journal keeps it."""
+        kind = StepKind.REFUSED if self.reason in NOT_TAKEN else StepKind.TAKEN
+        return DecisionStep(
+            kind, self.before, self.after, str(self.reason), self.gain, self.unit, self.cost, self.restart
+        )
 
     def __str__(self) -> str:
-        """`job a 2x1 -> 3x1: speed, 0.004 epochs/s, an epoch costs 0.012`."""
-        arrow = ", not" if self.reason in NOT_TAKEN else " ->"
-        words = f"job {self.job} {self.before or 'nothing'}{arrow} {self.after or 'waits'}: {self.reason}"
-        if self.unit:
-            words += f", {self.gain:.4g} {self.unit}"
-        if self.cost is not None:
-            words += f", an epoch costs {self.cost:.4g}"
-        return words
+        return self.recorded().text(self.job)
 
 
 @dataclass(frozen=True, slots=True)
 class AllocationDecision:
-    """An allocation, or None for waiting, for every job of the call, and the steps that led there."""
+    """An allocation, or None for waiting, for every job of the call, and the steps that led to it."""
 
     allocations: Mapping[str, Allocation | None]
     steps: tuple[Step, ...] = field(default=(), repr=False)
@@ -216,9 +221,9 @@ T = TypeVar("T")
 
 
 def kept(view: JobView | ClusterView, key: Hashable, make: Callable[[], T]) -> T:
-    """`make()`, which follows from `view` alone: made once where the driver keeps it as long as its job is as it is.
+    """`make()`, cached in `view`, from which alone it follows, if the view has a `memory` (a dictionary).
 
-    Such a view has a `memory`, an empty dictionary at first. Of most jobs nothing changes between two decisions.
+    Drivers reuse a view until its job changes. Most jobs do not change between two decisions.
     """
     memory: dict[Any, Any] | None = getattr(view, "memory", None)
     if memory is None:
@@ -234,7 +239,7 @@ class AllocationPolicy(Protocol):
     """Decides how many workers and servers each job has.
 
     For every job: `minimum <= allocation <= maximum`, or `fixed` itself, or None. All allocations together fit
-    on the nodes, and those of the jobs that are not busy fit beside what the busy ones hold now.
+    on the nodes, and those of the jobs that are not busy fit in addition to what the busy ones hold now.
     """
 
     @property
@@ -251,23 +256,22 @@ class AllocationPolicy(Protocol):
 
 @runtime_checkable
 class ChoosesNodes(Protocol):
-    """An allocation policy that also says where: the driver asks right after `allocate`."""
+    """An allocation policy that also chooses nodes: the driver reads `places` right after `allocate`."""
 
     @property
     def places(self) -> Mapping[str, Mapping[str, Allocation]]:
-        """What each job should have on which nodes, as decided last; jobs that are not in it may stand anywhere."""
+        """By job, the allocation on each node as decided last; jobs that are not in it may be on any node."""
 
 
 @runtime_checkable
 class Remembers(Protocol):
-    """An allocation policy that remembers things of jobs from one decision to the next.
+    """An allocation policy with state about jobs from one decision to the next.
 
-    The driver keeps them with the job and shows them to the policy that a new handler has, as `policy_state` of its
-    view.
+    The driver saves the state with the job. A restarted handler's policy finds it in `policy_state` of the job's view.
     """
 
     def memory(self, job: str) -> dict[str, Any]:
-        """What is to be known of a job that was decided for, in values that JSON has; {}: nothing."""
+        """The state to save about a job of the last decision, as JSON values; {}: nothing."""
 
 
 def queue_order(job: JobView) -> tuple[int, float, str]:

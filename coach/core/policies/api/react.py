@@ -1,6 +1,6 @@
-"""What every scheduling policy sees and does: events in, actions out. The simulator and the live driver call the same.
+"""The interface of scheduling policies: events in, actions out. The simulator and the live driver call the same ones.
 
-A policy is told of each event once, in the order of virtual (or real) time, and answers with actions:
+A policy gets each event once, in the order of virtual (or real) time, and answers with actions:
 
     class Fifo:
         wants = frozenset()                      # no Boundary events
@@ -9,33 +9,33 @@ A policy is told of each event once, in the order of virtual (or real) time, and
             while job := first(view.waiting):    # in the order in which they came to the queue
                 nodes = fitting(view.free, job.worker)
                 if not len(nodes):
-                    return                       # nobody passes the head of the queue
+                    return                       # no job passes the head of the queue
                 yield Start(job.id, ((int(nodes[0]), 1, 0),))
 
-**Write `react` as a generator where you can.** The driver carries out each action before it asks for the next one, so
-after `yield Start(...)` the view already shows the job running and its room taken. The mappings of the view are the
-driver's own: to walk one while jobs move, walk `list(view.waiting.values())`. A list instead of a generator is fine
-too: it is carried out in order.
+**Write `react` as a generator where you can.** The driver carries out each action before it resumes the generator, so
+after `yield Start(...)` the view already shows the job running on its nodes. The mappings of the view are the driver's
+own: to iterate over one while jobs change, iterate over `list(view.waiting.values())`. A list instead of a generator
+works too: it is carried out in order.
 
-Rules of the game:
+Rules:
 
-* A policy is deterministic. It has no clock (`view.now`) and no randomness of its own: whatever it draws comes from a
-  `numpy.random.Generator` given to it when it was made, so that workload and faults stay the same for all policies.
-* It may keep state between events (queues, categories, arrays). A job that came with `Arrived` is alive until
-  `Finished`; forget it then, or memory grows without bound.
+* A policy is deterministic. It has no clock (`view.now`) and no randomness of its own: all its random numbers come from
+  a `numpy.random.Generator` that it gets when it is made, so that workload and faults are the same for all policies.
+* It may keep state between events (queues, categories, arrays) about a job from `Arrived` to `Finished`. It must remove
+  it then, or memory grows without bound.
 * It reads the view and never changes it. `view.free` and the vectors of a job are the driver's own arrays, not copies.
-* It never over-commits: an action that cannot be carried out (no room, unknown job, a job in a wrong phase, counts
-  outside `minimum`..`maximum`) is a fault of the policy: `PolicyError`, with what was asked and what there was.
-* Budgets are not its business; the driver does not start what cannot be paid.
+* It never over-commits. An action that cannot be carried out (not enough free capacity, unknown job, a job in a wrong
+  phase, counts outside `minimum`..`maximum`) is an error of the policy: `PolicyError`, with the action and the state.
+* It does not handle budgets; the driver does not start what the money does not cover.
 
-Phases of a job, and what takes it from one to the next:
+Phases of a job, and their transitions:
 
     WAITING --Start--> RUNNING --(work done)--> finished
     WAITING --Hold--> HOLDING --Start--> RUNNING          HOLDING --Hold(job, ())--> WAITING
     RUNNING --Resize, Migrate--> RUNNING (pauses, holding the new plan)
-    RUNNING --Preempt--> DRAINING --(grace period over)--> WAITING, told by Drained
-    RUNNING, HOLDING, DRAINING --(a node is lost)--> WAITING, told by NodeChanged
-    any --Kill--> gone (not completed), told by Finished(killed=True)
+    RUNNING --Preempt--> DRAINING --(grace period over)--> WAITING, event Drained
+    RUNNING, HOLDING, DRAINING --(a node is lost)--> WAITING, event NodeChanged
+    any --Kill--> gone (not completed), event Finished(killed=True)
 
 Units: seconds; resources are (cpu cores, memory GiB, gpu devices); work is in epochs, speed in epochs/s. A job that
 has no epochs (a task of a given execution time) has one epoch a second: its work is its execution time in seconds.
@@ -69,27 +69,27 @@ RESOURCES = ("cpu", "memory", "gpu")
 #: `JobState.kind` of a job whose user waits for its first epochs; all others are best-effort (FitGpp).
 TRIAL = "trial-and-error"
 
-#: What is forgiven when demands are compared with room, for sums of decimal fractions.
+#: Tolerance when demands are compared with free capacity, for rounding in sums.
 TOLERANCE = 1e-9
 
 
 class PolicyError(Exception):
-    """A policy asked for what cannot be; the message says what, and what there was."""
+    """A policy's action cannot be carried out; the message gives the action and the state."""
 
 
 # -- events: what has happened ---------------------------------------------------------------------------------
 
 
 class Arrived(NamedTuple):
-    """A job came; it is in `view.waiting`, last."""
+    """A job arrived; it is in `view.waiting`, last."""
 
     job: JobId
 
 
 class Finished(NamedTuple):
-    """A job did all its work (or was killed). What it held (`plan`) is free already; the view knows it no more.
+    """A job did all its work (or was killed). What it held (`plan`) is free already; it is not in the view any more.
 
-    `state` is the last look at it.
+    `state` is its last state.
     """
 
     job: JobId
@@ -99,7 +99,7 @@ class Finished(NamedTuple):
 
 
 class Drained(NamedTuple):
-    """A preempted job's grace period is over: what it held (`plan`) is free, and it is waiting again, last in line."""
+    """A preempted job's grace period is over: what it held (`plan`) is free, and it waits again, last in the queue."""
 
     job: JobId
     plan: Plan
@@ -129,11 +129,11 @@ class Tick(NamedTuple):
 Event = Arrived | Finished | Drained | Boundary | NodeChanged | Tick
 
 
-# -- actions: what shall be done -------------------------------------------------------------------------------
+# -- actions: what to do ---------------------------------------------------------------------------------------
 
 
 class Start(NamedTuple):
-    """Run a waiting (or holding) job on these nodes. What it held before is given back first."""
+    """Run a waiting (or holding) job on these nodes. What it held before is released first."""
 
     job: JobId
     plan: Plan
@@ -157,15 +157,15 @@ class Migrate(NamedTuple):
 
 
 class Preempt(NamedTuple):
-    """Take a running job off its nodes: for `job.grace` seconds it holds its room without progress; then `Drained`."""
+    """Remove a running job from its nodes: for `job.grace` seconds it holds them without progress; then `Drained`."""
 
     job: JobId
 
 
 class Hold(NamedTuple):
-    """Keep room for a waiting job without running it (a gang's first pods, a node kept for a preemptor).
+    """Reserve capacity for a waiting job without running it (a gang's first pods, a node kept for a preemptor).
 
-    Replaces what it held; an empty plan gives all back. The counts may be below the job's minimum.
+    Replaces what it held; an empty plan releases all. The counts may be below the job's minimum.
     """
 
     job: JobId
@@ -173,13 +173,13 @@ class Hold(NamedTuple):
 
 
 class Kill(NamedTuple):
-    """Give a job up, at once, in any phase. Reported as killed, not as completed."""
+    """End a job at once, in any phase. Reported as killed, not as completed."""
 
     job: JobId
 
 
 class Wake(NamedTuple):
-    """Send `Tick` at `at` seconds (virtual time; not before now). Each Wake is one Tick; ask again for the next."""
+    """Send `Tick` at `at` seconds (virtual time; not before now). Each Wake gives one Tick."""
 
     at: float
 
@@ -187,20 +187,20 @@ class Wake(NamedTuple):
 Action = Start | Resize | Migrate | Preempt | Hold | Kill | Wake
 
 
-# -- the view: what there is -----------------------------------------------------------------------------------
+# -- the view: the state -----------------------------------------------------------------------------------------
 
 
 class Phase(StrEnum):
-    """Where a job is."""
+    """The phase of a job."""
 
     WAITING = "waiting"  #: holds nothing
-    HOLDING = "holding"  #: holds room, does not run
-    RUNNING = "running"  #: holds room and trains (or pauses for a change of its plan)
-    DRAINING = "draining"  #: preempted: holds room until its grace period is over
+    HOLDING = "holding"  #: holds capacity, does not run
+    RUNNING = "running"  #: holds capacity and trains (or pauses for a change of its plan)
+    DRAINING = "draining"  #: preempted: holds capacity until its grace period is over
 
 
 class Remaining(NamedTuple):
-    """Predicted epochs to the end, `low <= expected <= high`; all the same where the truth is known."""
+    """Predicted epochs to the end, `low <= expected <= high`; all equal where the true number is known."""
 
     low: float
     expected: float
@@ -210,10 +210,10 @@ class Remaining(NamedTuple):
 class JobState(Protocol):
     """One job, read only. Attributes are plain and quick to read, for policies over hundreds of thousands of jobs."""
 
-    # What it asks for: does not change.
+    # Its requests: constant.
     id: JobId
     name: str
-    #: What sort of job it is, in its workload's words: a model ("vgg-16"), "trial-and-error", "best-effort".
+    #: Its kind in its workload: a model ("vgg-16"), "trial-and-error", "best-effort".
     kind: str
     #: Seconds.
     arrived: float
@@ -231,14 +231,14 @@ class JobState(Protocol):
     rescale_seconds: float
     migration_seconds: float
 
-    # How it stands: changes.
+    # Its state: changes.
     phase: Phase
     #: What it holds; () while waiting.
     plan: Plan
     #: Totals of the plan.
     workers: int
     servers: int
-    #: When it came into its phase, seconds.
+    #: When it entered its phase, seconds.
     since: float
     #: When it first started; NaN before.
     started: float
@@ -250,13 +250,13 @@ class JobState(Protocol):
         """Epochs of work done by now."""
 
     def remaining(self) -> Remaining:
-        """Predicted epochs to the end, as well as this run's policies may know it (see `Knowledge`)."""
+        """Predicted epochs to the end, with this run's `Knowledge`."""
 
     def speed(self, workers: int, servers: int, /) -> float:
-        """Predicted epochs/s with so many workers and servers, >= 0; the same answer until more is known."""
+        """Predicted epochs/s with `workers` and `servers`, >= 0; constant until there is a new measurement."""
 
     def speed_now(self) -> float:
-        """Epochs/s at which it really trains at this moment (measured): 0 while paused, less on a shared node."""
+        """Epochs/s at which it trains at this moment (measured): 0 while paused, less on a shared node."""
 
     def loss(self) -> float:
         """The loss as measured now (its noise included); NaN for jobs that have no curve."""
@@ -274,18 +274,18 @@ class View(Protocol):
 
     @property
     def jobs(self) -> Mapping[JobId, JobState]:
-        """All jobs that came and have not finished."""
+        """All jobs that arrived and have not finished."""
 
     @property
     def waiting(self) -> Mapping[JobId, JobState]:
-        """Jobs in phase WAITING, in the order in which they came to the queue (arrival, or a preemption's end)."""
+        """Jobs in phase WAITING, in the order in which they entered the queue (arrival, or a preemption's end)."""
 
     @property
     def running(self) -> Mapping[JobId, JobState]:
         """Jobs in phase RUNNING, in the order of their starts."""
 
     def on_node(self, node: NodeId, /) -> Iterable[JobState]:
-        """The jobs that hold room on a node, in the order of their coming there."""
+        """The jobs that hold capacity on a node, in the order in which they took it."""
 
 
 class Policy(Protocol):
@@ -295,11 +295,12 @@ class Policy(Protocol):
     wants: frozenset[type]
 
     def react(self, event: Event, view: View) -> Iterable[Action]:
-        """What follows from `event`. See the module's text for the rules."""
+        """The actions that follow from `event`. See the module's docstring for the rules."""
 
 
-#: What the policies of a run may know of speeds and remaining work; the driver makes `JobState.speed` and `.remaining`
-#: of it. `true`: the truth (perfect knowledge, as FitGpp's LRTP has). `fitted`: estimated from what was measured.
+#: What the policies of a run know about speeds and remaining work; the driver computes `JobState.speed` and
+#: `.remaining` accordingly. `true`: the true values (perfect knowledge, as FitGpp's LRTP has). `fitted`: estimates from
+#: measurements.
 Knowledge = Literal["true", "fitted"]
 
 
@@ -312,7 +313,7 @@ def fitting(room: FloatArray, demand: FloatArray) -> IntArray:
 
 
 def first(jobs: Mapping[JobId, JobState]) -> JobState | None:
-    """The first of `jobs`; None of none."""
+    """The first of `jobs`; None if there are none."""
     return next(iter(jobs.values()), None)
 
 
@@ -322,7 +323,7 @@ def totals(plan: Plan) -> Allocation:
 
 
 def demand(job: JobState, plan: Plan) -> dict[NodeId, FloatArray]:
-    """What `plan` takes of each node, by node: vectors of shape (3,)."""
+    """What `plan` takes on each node, by node: vectors of shape (3,)."""
     taken: dict[NodeId, FloatArray] = {}
     for place, (node, workers, servers) in enumerate(plan):
         need = workers * job.worker

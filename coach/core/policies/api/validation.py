@@ -1,4 +1,4 @@
-"""What a policy may order of a job: in which phases, with how many workers and servers; the same in every driver."""
+"""Which actions are valid for a job: in which phases, with how many workers and servers; the same in every driver."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from coach.core.policies.api.react import (
 
 AnyJob = TypeVar("AnyJob", bound=JobState)
 
-#: Phases from which an action is possible.
+#: Phases in which an action is valid.
 POSSIBLE: Mapping[type, frozenset[Phase]] = {
     Start: frozenset((Phase.WAITING, Phase.HOLDING)),
     Hold: frozenset((Phase.WAITING, Phase.HOLDING)),
@@ -33,7 +33,7 @@ POSSIBLE: Mapping[type, frozenset[Phase]] = {
 
 
 def check(action: Action, job: AnyJob | None, now: float) -> AnyJob:
-    """The job that `action` is for, which may be carried out on it. Raises PolicyError with what was asked and is."""
+    """The job of `action`, if the action is valid for it. Raises PolicyError with the action and the job's state."""
     if job is None:
         raise PolicyError(f"{action}: there is no such job at {now} s")
     if job.phase not in POSSIBLE[type(action)]:

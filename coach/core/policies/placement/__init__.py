@@ -1,1 +1,1 @@
-"""Which nodes a policy names."""
+"""How policies choose nodes."""

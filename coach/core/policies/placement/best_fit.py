@@ -1,4 +1,4 @@
-"""Single tasks on nodes, quickly: policies over hundreds of thousands of jobs spend their time here."""
+"""Fast placement of single tasks: policies over hundreds of thousands of jobs spend their time here."""
 
 from __future__ import annotations
 
@@ -8,21 +8,21 @@ from coach.core.policies.api.react import TOLERANCE, FloatArray, JobState, NodeI
 
 
 def single(job: JobState) -> bool:
-    """Whether it is one worker, whatever happens."""
+    """Whether the job is always one worker."""
     return job.maximum == (1, 0) and job.scheduler.tolist() == [0.0, 0.0, 0.0]
 
 
 def weights(capacity: FloatArray) -> FloatArray:
-    """What a unit of each resource counts: 1 / the most that any node has of it; shape (3,)."""
+    """The weight of a unit of each resource: 1 / the maximum of it over the nodes; shape (3,)."""
     most = capacity.max(axis=0)
     weight: FloatArray = np.divide(1.0, most, out=np.zeros(3), where=most > 0)
     return weight
 
 
 def best_fit(room: FloatArray, job: JobState, weight: FloatArray) -> Plan:
-    """The node on which a single task leaves the least, the first of equals; () where there is no room.
+    """The node on which a single task leaves the least free, the first of equals; () where it fits on none.
 
-    `room` is [node, resource], `weight` what a unit of each resource counts (`weights`).
+    `room` is the free capacity [node, resource], `weight` that of a unit of each resource (`weights`).
     """
     cpu, memory, gpu = job.worker.tolist()
     fits = (
@@ -31,13 +31,12 @@ def best_fit(room: FloatArray, job: JobState, weight: FloatArray) -> Plan:
     nodes = fits.nonzero()[0]
     if len(nodes) < 2:
         return ((int(nodes[0]), 1, 0),) if len(nodes) else ()
-    # What is left over is least where there is least now.
+    # The node with the least free now has the least left over.
     return ((int(nodes[(room[nodes] @ weight).argmin()]), 1, 0),)
 
 
 def still_fits(room: FloatArray, job: JobState, nodes: tuple[NodeId, ...]) -> Plan:
-    """As `best_fit`, but for the first of `nodes` only: for a task that fitted nowhere before room came free
-    there."""
+    """As `best_fit`, but the first of `nodes` that fits: for a task that fitted on none before pods were released."""
     cpu, memory, gpu = job.worker.tolist()
     for node in nodes:
         has_cpu, has_memory, has_gpu = room[node].tolist()

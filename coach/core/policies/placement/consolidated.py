@@ -1,4 +1,4 @@
-"""Placing a whole job on as few nodes as can be, the idlest first (KOD2 section 4.1; SpeCon's fallback)."""
+"""Placing a whole job on as few nodes as possible, the idlest first (KOD2 section 4.1; SpeCon's fallback)."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ def whole(job: JobState, counts: Allocation) -> FloatArray:
 
 
 def idlest(free: FloatArray, capacity: FloatArray) -> IntArray:
-    """Nodes by the idle part of their resources, summed over resources, largest first; equal ones by number."""
+    """Nodes by the idle share of their resources, summed over resources, largest first; equal ones by number."""
     idle = np.divide(free, capacity, out=np.zeros_like(free), where=capacity > 0).sum(axis=1)
     return np.argsort(-idle, kind="stable")
 
 
 def fewest_nodes(job: JobState, counts: Allocation, free: FloatArray, capacity: FloatArray) -> Plan | None:
-    """Where `counts` should stand: a node that holds all, else spread "in order of nodes with the idlest resources".
+    """Nodes for `counts`: one that holds all, else several "in order of nodes with the idlest resources".
 
-    Of the nodes that hold all, the idlest (the paper does not say which; there, most workers can be added later).
-    The servers come first, on the first node of the plan that holds one. None: there is no room for all.
+    Of the nodes that hold all, the idlest (the paper does not say which; most workers can be added there later). The
+    servers come first, on the first node of the plan that holds one. None: they do not all fit.
     """
     order = idlest(free, capacity)
     alone = np.isin(order, fitting(free, whole(job, counts)))
@@ -46,6 +46,6 @@ def fewest_nodes(job: JobState, counts: Allocation, free: FloatArray, capacity: 
 
 
 def count_in(room: FloatArray, demand: FloatArray) -> int:
-    """How many times `demand` fits into `room`; very many where it asks for nothing."""
-    asked = demand > 0
-    return int(np.floor((room[asked] + TOLERANCE) / demand[asked]).min()) if asked.any() else 1 << 30
+    """How many times `demand` fits into `room`; a huge number where it is zero."""
+    needed = demand > 0
+    return int(np.floor((room[needed] + TOLERANCE) / demand[needed]).min()) if needed.any() else 1 << 30

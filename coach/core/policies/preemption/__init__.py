@@ -1,1 +1,1 @@
-"""Which job gives way to which."""
+"""Which jobs are preempted, and for which."""

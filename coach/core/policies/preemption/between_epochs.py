@@ -1,10 +1,10 @@
-"""FitGpp, LRTP and RAND for jobs that live: who gives way does so at the end of its epoch, so nothing of it is lost.
+"""FitGpp, LRTP and RAND for live jobs: a job is preempted at the end of its epoch, so none of its training is lost.
 
-The grace period is what is left of the epoch. Where `TrialFirst.react` says what happens on nodes, this says, as
-an allocation policy, who has how much: trial-and-error jobs before best-effort ones, each group in queue order; a
-job that runs keeps its turn and what it has. A trial that finds no room for its smallest allocation makes
-best-effort jobs give way, as `preemption.choose` says, those between two epochs first; while one waits, no
-best-effort job starts. What is left over lets jobs grow to their maximum, in the same order.
+The grace period is the rest of the epoch. `TrialFirst.react` decides on nodes; this decides, as an allocation policy,
+on counts: trial-and-error jobs before best-effort ones, each group in queue order; a running job keeps its turn and
+what it has. Where a trial's smallest allocation does not fit, best-effort jobs are preempted (`victims.choose`), those
+between two epochs first; while a trial waits, no best-effort job starts. With what is left over, jobs grow to their
+maximum, in the same order.
 """
 
 from __future__ import annotations
@@ -23,22 +23,22 @@ from coach.core.policies.preemption.victims import Fits, Running
 from coach.core.policies.sharing.capacity import Claim, Room
 from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
 
-#: Who gives way: of the running best-effort jobs, for one of a priority.
+#: The jobs to preempt: of the running best-effort jobs, for a job of this priority.
 Choice = Callable[[Sequence[Running], Fits, int], list[Running]]
 
 
 @dataclass
 class BetweenEpochs:
-    """What has to be remembered between two decisions: how often each job gave way, and the lot it drew.
+    """The policy, with its state between two decisions: each job's number of preemptions, and its random lot.
 
-    A policy that starts in the middle of a job's life finds that in the job's view.
+    A policy that starts while a job is running restores both from the job's view.
     """
 
     choice: Choice
     lots: Callable[[int], Sequence[float]]
     _preempted: dict[str, int] = field(default_factory=dict)
     _lot: dict[str, float] = field(default_factory=dict)
-    #: Who was told to give way and still held its room.
+    #: Preempted jobs that still held their pods at the last decision.
     _leaving: set[str] = field(default_factory=set)
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
@@ -68,7 +68,7 @@ class BetweenEpochs:
         return filling.decision(Reason.QUEUE, lambda share: place[id(share)], "in line")
 
     def _admit(self, share: Share, filling: Filling, blocked: bool) -> None:
-        """The running keep what they have, the others get their smallest; none passes one that waits for its turn."""
+        """Running jobs keep what they have, others get their minimum; no job passes one that waits for its turn."""
         job, current = share.job, share.job.current
         if current is None and blocked:
             filling.close(share, Reason.QUEUE)
@@ -83,7 +83,7 @@ class BetweenEpochs:
             filling.give(share, share.next())
 
     def _remember(self, filling: Filling) -> None:
-        """Forget who is gone, count who gave way, let the new ones draw."""
+        """Remove ended jobs, count completed preemptions, draw lots for new jobs."""
         alive = {share.job.id: share.job for share in filling.shares}
         for name, job in alive.items():
             if name not in self._lot:
@@ -107,8 +107,8 @@ class BetweenEpochs:
     def memory(self, job: str) -> dict[str, Any]:
         """See `base.Remembers`."""
         known: dict[str, Any] = {}
-        if gave_way := self._preempted.get(job, 0):
-            known["gave_way"] = gave_way
+        if preempted := self._preempted.get(job, 0):
+            known["gave_way"] = preempted
         if lot := self._lot.get(job, 0.0):
             known["lot"] = lot
         if job in self._leaving:
@@ -116,7 +116,7 @@ class BetweenEpochs:
         return known
 
     def _victims(self, filling: Filling, trials: Sequence[Share]) -> set[str]:
-        """The best-effort jobs that give way, for one waiting trial after the other."""
+        """The best-effort jobs to preempt, for one waiting trial after the other."""
         holding = [
             share for share in filling.shares if share.job.current is not None and share.refusal not in _NEVER
         ]
@@ -139,7 +139,7 @@ class BetweenEpochs:
                 return not filling.room.misfits(list(chain(held, placed, [claim]))).pods
 
             gone |= {str(victim.job) for victim in self.choice(candidates, fits, trial.job.priority)}
-            # The next one in line finds room beside it, or has to wait behind it.
+            # The next trial must fit in addition to this one, or it waits behind it.
             placed.append(claim)
         return gone
 
@@ -161,7 +161,7 @@ class BetweenEpochs:
         )
 
 
-#: Refusals of those that never run as things are: nobody waits behind them.
+#: Refusals of jobs that cannot run at all at present: no job waits behind them.
 _NEVER = frozenset({Reason.NEVER_FITS, Reason.UNAFFORDABLE})
 _WAITS = frozenset({Reason.CPU, Reason.MEMORY, Reason.GPU, Reason.FRAGMENTATION, Reason.QUEUE})
 

@@ -1,4 +1,4 @@
-"""The running best-effort jobs as arrays, so that a victim is found by a few operations on all of them at once."""
+"""The running best-effort jobs as arrays: a victim is found by a few operations on all of them at once."""
 
 from __future__ import annotations
 
@@ -17,17 +17,17 @@ DEMAND = slice(CPU, GPU + 1)
 
 
 class BestEffort:
-    """Those that run, [row, job], without holes; of single tasks also their node. J of equation 1."""
+    """The running ones, [row, job], without gaps; of single tasks also their node. J of equation 1."""
 
     def __init__(self, weight: FloatArray, most: int) -> None:
-        """`weight`: 1 / the most that any node has of each resource, shape (3,); `most`: P."""
+        """`weight`: 1 / the maximum of each resource over the nodes, shape (3,); `most`: P."""
         self._unit = weight.tolist()
         self._most = most
         self._table = np.zeros((9, 64))
         self._nodes = np.zeros(64, np.intp)
         self._at: dict[JobId, int] = {}
         self._jobs: list[JobState] = []
-        #: Jobs of several nodes, or of several pods: for them the arrays do not answer.
+        #: Jobs on several nodes, or with several pods: the arrays do not cover them.
         self.wide = 0
 
     def __len__(self) -> int:
@@ -35,7 +35,7 @@ class BestEffort:
 
     @property
     def jobs(self) -> Sequence[JobState]:
-        """The jobs, in no order that means anything."""
+        """The jobs, in arbitrary order."""
         return self._jobs
 
     def add(self, job: JobState, demand: FloatArray, node: NodeId, end: float) -> None:
@@ -55,7 +55,7 @@ class BestEffort:
         self.wide += node < 0
 
     def remove(self, number: JobId) -> None:
-        """A job runs no more; one that is not here (a trial-and-error job) is no matter."""
+        """Remove a job that stopped running; one that is not here (a trial-and-error job) is ignored."""
         place = self._at.pop(number, None)
         if place is None:
             return
@@ -75,11 +75,11 @@ class BestEffort:
         return scores(self._table[SIZE, :n], self._table[GRACE, :n], s)
 
     def ends(self) -> FloatArray:
-        """When each would end, seconds."""
+        """When each is predicted to end, seconds."""
         return self._table[END, : len(self._jobs)]
 
     def alone(self, need: FloatArray, room: FloatArray, priority: int, rank: FloatArray) -> JobId | None:
-        """Equation 2: of the single tasks without which `need` fits on their node, the one with the least `rank`.
+        """Equation 2: of the single tasks without which `need` fits on their node, the one with the lowest `rank`.
 
         `room` is N, [node, resource]. None where there is no such task.
         """
@@ -96,9 +96,9 @@ class BestEffort:
     def together(
         self, need: FloatArray, room: FloatArray, priority: int, rank: FloatArray, *, trim: bool
     ) -> list[JobId]:
-        """Single tasks by `rank`, least first, until `need` fits on some node; [] where not even all make room.
+        """Single tasks by `rank`, lowest first, until `need` fits on some node; [] where all of them do not suffice.
 
-        `trim`: only those on that node, and of them only those that are needed.
+        `trim`: only those on that node, and of them only the necessary ones.
         """
         n = len(self._jobs)
         line: IntArray = np.flatnonzero(self._allowed(priority))

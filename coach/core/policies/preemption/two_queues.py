@@ -1,18 +1,18 @@
-"""What FitGpp, LRTP and RAND share: two FIFO queues, and best-effort jobs that give way to trial-and-error jobs.
+"""What FitGpp, LRTP and RAND share: two FIFO queues, and best-effort jobs that are preempted by trial-and-error jobs.
 
 FitGpp paper, section 2.1: "When a TE job arrives at a job queue, one or more BE jobs are suspended to make room
 for the incoming TE job if the resource is insufficient. The preempted BE jobs are placed back on the top of the
 queue to observe the FIFO."
 
-Where the paper is silent:
+Where the paper says nothing:
 
 - Trial-and-error (TE) jobs have a FIFO queue of their own, ahead of that of the best-effort (BE) jobs. A TE job for
-  which nobody can be preempted waits at its head, and while it waits no BE job starts.
-- The BE queue is in order of arrival. Whoever was preempted came before all that never ran, so that is its top.
-- The room that a TE job was promised on a node, less what its victims will leave there, is kept from all others
-  during the grace period. It starts as soon as its room is there, with or without its victims gone, on no other node.
-- A job gets its maximum, as a user asks for it, or waits; a single task goes to the node on which the least is left
-  over (best fit), a larger job to few nodes (`placing.grow`).
+  which no preemption suffices waits at its head, and while it waits no BE job starts.
+- The BE queue is in order of arrival. Preempted jobs arrived before all that never ran, so they are at its top.
+- The capacity reserved for a TE job on a node, minus what its victims will release there, is kept from all others
+  during the grace period. The job starts on that node as soon as it fits there, even before its victims are gone.
+- A job gets its maximum, as its user specified, or waits; a single task goes to the node with the least left over
+  (best fit), a larger job to few nodes (`placing.grow`).
 """
 
 from __future__ import annotations
@@ -53,13 +53,13 @@ from coach.core.policies.preemption.between_epochs import BetweenEpochs
 from coach.core.policies.preemption.candidates import BestEffort
 from coach.core.policies.preemption.victims import Fits, Running
 
-#: Rows of demand that nobody needs.
+#: No demand.
 NOTHING: FloatArray = np.zeros(3)
 
 
 @dataclass(slots=True)
 class Promise:
-    """Room for a TE job that waits for its victims."""
+    """Capacity reserved for a TE job that waits for its victims."""
 
     job: JobState
     plan: Plan
@@ -69,7 +69,7 @@ class Promise:
     coming: dict[JobId, dict[NodeId, FloatArray]]
 
     def kept(self, node: NodeId) -> FloatArray:
-        """What of a node's free room is kept for it: its need less what its victims will leave there."""
+        """The part of a node's free capacity kept for it: its need minus what its victims will release there."""
         coming = sum((held[node] for held in self.coming.values() if node in held), NOTHING)
         kept: FloatArray = np.maximum(self.need[node] - coming, 0.0)
         return kept
@@ -77,9 +77,9 @@ class Promise:
 
 @dataclass
 class TrialFirst(ABC):
-    """See the module. Subclasses say who gives way: `_tasks` by whole arrays, `_choice` for jobs of any shape."""
+    """See the module. Subclasses choose the victims: `_tasks` by arrays, `_choice` for jobs of any shape."""
 
-    #: P: how often a best-effort job may be preempted in its life.
+    #: P: how often a best-effort job may be preempted.
     most: int = field(default=1, metadata={"symbol": "P"})
     wants = frozenset[type]()
 
@@ -90,10 +90,10 @@ class TrialFirst(ABC):
     _trials: deque[JobId] = field(default_factory=deque, init=False, repr=False)
     #: A heap: jobs are numbered in order of arrival.
     _others: list[JobId] = field(default_factory=list, init=False, repr=False)
-    #: The heads that were found to fit nowhere: only where room comes free they are tried again.
+    #: Heads that fit on no node: they are tried again only on nodes where pods were released.
     _stuck: set[JobId] = field(default_factory=set, init=False, repr=False)
     _promises: dict[JobId, Promise] = field(default_factory=dict, init=False, repr=False)
-    #: By node, those who were promised room there.
+    #: The promises on each node.
     _promised: dict[NodeId, list[Promise]] = field(default_factory=dict, init=False, repr=False)
     _of_victim: dict[JobId, Promise] = field(default_factory=dict, init=False, repr=False)
     _running: BestEffort | None = field(default=None, init=False, repr=False)
@@ -102,7 +102,7 @@ class TrialFirst(ABC):
     _weight: FloatArray = field(default_factory=lambda: NOTHING, init=False, repr=False)
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`: the same rule for jobs that live, between their epochs."""
+        """See `AllocationPolicy.allocate`: the same rule for live jobs, between their epochs."""
         if self._between is None:
             self._between = BetweenEpochs(self._choice, self._lots)
         return self._between.allocate(jobs, cluster)
@@ -122,7 +122,7 @@ class TrialFirst(ABC):
                     self._trials.append(number)
                 else:
                     heappush(self._others, number)
-                # Behind others that wait there is nothing to do: nothing came free.
+                # Behind other waiting jobs there is nothing to do: nothing was released.
                 if self._trials[0] != number if self._trials else self._others[0] != number:
                     return
                 freed: tuple[NodeId, ...] = ()
@@ -159,7 +159,7 @@ class TrialFirst(ABC):
     # -- the queues ------------------------------------------------------------------------------------------------
 
     def _serve(self, view: View, freed: tuple[NodeId, ...]) -> Iterator[Action]:
-        """Start whom there is room for, in turn; make room for TE jobs."""
+        """Start the jobs that fit, in turn; preempt for TE jobs."""
         running = self._running
         assert running is not None
         while self._trials:
@@ -193,8 +193,7 @@ class TrialFirst(ABC):
             self._note(job, plan, view)
 
     def _place(self, job: JobState, view: View, freed: tuple[NodeId, ...]) -> Plan:
-        """Nodes for all that a job asks for; () where there is no room. Who is stuck is tried on `freed` nodes
-        only."""
+        """Nodes for a job's maximum; () where it does not fit. A stuck job is tried on `freed` nodes only."""
         room = self._room(view)
         if job.id in self._stuck:
             return still_fits(room, job, freed)
@@ -203,12 +202,12 @@ class TrialFirst(ABC):
         return best_fit(room, job, self._weight)
 
     def _wait(self, job: JobState) -> None:
-        """The head of a queue fits nowhere."""
+        """The head of a queue fits on no node."""
         if single(job):
             self._stuck.add(job.id)
 
     def _room(self, view: View) -> FloatArray:
-        """What is free and not promised, [node, resource]: N of equation 2."""
+        """Free and not promised capacity, [node, resource]: N of equation 2."""
         return view.free - self._kept if self._promised else view.free
 
     def _note(self, job: JobState, plan: Plan, view: View) -> None:
@@ -220,7 +219,7 @@ class TrialFirst(ABC):
             self._running.add(job, held, -1, math.nan)
 
     def _strike(self, number: JobId) -> None:
-        """A job was killed: it may have waited."""
+        """Remove a killed job, which may have waited."""
         self._stuck.clear()
         if number in self._promises:
             self._fulfil(self._promises[number])
@@ -233,10 +232,10 @@ class TrialFirst(ABC):
     # -- promises --------------------------------------------------------------------------------------------------
 
     def _promise(self, job: JobState, victims: Sequence[JobState], room: FloatArray, view: View) -> None:
-        """Keep the room that the victims leave for `job`."""
+        """Reserve for `job` what the victims release."""
         held = {victim.id: demand(victim, victim.plan) for victim in victims}
         if single(job):
-            # Where the room suffices: the node of the last victim, unless another one's is enough by then.
+            # The node on which the job then fits: that of the last victim, or of an earlier one.
             node = next(at for v in reversed(victims) for at in held[v.id] if _suffices(at, held, room, job))
             plan: Plan = ((node, 1, 0),)
         else:
@@ -259,14 +258,14 @@ class TrialFirst(ABC):
             self._kept[node] = sum((other.kept(node) for other in self._promised.get(node, ())), NOTHING)
 
     def _ready(self, promise: Promise, view: View) -> bool:
-        """Whether all its room is there, beside what is kept for others."""
+        """Whether its plan fits now, in addition to what is kept for others."""
         return all(
             bool((view.free[node] - self._kept[node] + promise.kept(node) >= need - TOLERANCE).all())
             for node, need in promise.need.items()
         )
 
     def _fulfil(self, promise: Promise) -> None:
-        """The promise is kept, or void: its room is not kept any longer."""
+        """End a promise that is fulfilled or void: its capacity is not kept any longer."""
         del self._promises[promise.job.id]
         for victim in promise.coming:
             del self._of_victim[victim]
@@ -277,7 +276,7 @@ class TrialFirst(ABC):
         self._keep(promise)
 
     def _lose(self, node: NodeId, lost: tuple[JobId, ...], view: View) -> None:
-        """Jobs that were on a lost node wait again; who was promised room there has to look for other room."""
+        """Queue the jobs of a lost node again, and the jobs that were promised capacity there."""
         assert self._running is not None
         for promise in list(self._promised.get(node, ())):
             self._fulfil(promise)
@@ -296,7 +295,7 @@ class TrialFirst(ABC):
     # -- victims ---------------------------------------------------------------------------------------------------
 
     def _victims(self, job: JobState, room: FloatArray, view: View) -> list[JobState]:
-        """Who gives way to `job`; [] where nobody can."""
+        """The jobs to preempt for `job`; [] where no preemption suffices."""
         assert self._running is not None
         if not len(self._running):
             return []
@@ -305,19 +304,19 @@ class TrialFirst(ABC):
         return self._any(job, room, view, self._running)
 
     def _end(self, _job: JobState, _view: View) -> float:
-        """When a single task that starts now will end, for those who look at it."""
+        """When a single task that starts now is predicted to end, for rules that use it."""
         return math.nan
 
     @abstractmethod
     def _tasks(self, job: JobState, room: FloatArray, running: BestEffort) -> list[JobId]:
-        """Of single tasks, for a single task."""
+        """Victims among single tasks, for a single task."""
 
     def _lots(self, count: int) -> Sequence[float]:
-        """What each draws, under RANDOM."""
+        """A random lot for each, under RANDOM."""
         return [0.0] * count
 
     def _any(self, job: JobState, room: FloatArray, view: View, running: BestEffort) -> list[JobState]:
-        """Of jobs of any shape, for a job of any shape."""
+        """Victims among jobs of any shape, for a job of any shape."""
         jobs = sorted(running.jobs, key=lambda other: other.id)
         held = {other.id: demand(other, other.plan) for other in jobs}
         candidates = [
@@ -345,7 +344,7 @@ class TrialFirst(ABC):
 
     @abstractmethod
     def _choice(self, candidates: Sequence[Running], fits: Fits, priority: int) -> list[Running]:
-        """`choose`, with what belongs to the rule."""
+        """`choose`, with the rule's parameters."""
 
 
 def seconds_left(job: JobState) -> float:

@@ -1,8 +1,7 @@
-"""Which running best-effort jobs give way to a trial-and-error job: FitGpp, LRTP and RAND (FitGpp paper, sections
-2.2, 3).
+"""Which running best-effort jobs are preempted for a trial-and-error job: FitGpp, LRTP, RAND (FitGpp paper, 2.2, 3).
 
-This is the rule for jobs of any shape, in the words of tests/conformance/README.md ("Who gives way"), whose cases the
-kube-scheduler plugin runs too. `two_queues.py` has the same rule for single tasks, by whole arrays.
+This is the rule for jobs of any shape, as described in tests/conformance/README.md, whose cases the kube-scheduler
+plugin runs too. `two_queues.py` has the same rule for single tasks, by arrays.
 """
 
 from __future__ import annotations
@@ -21,12 +20,12 @@ DECIMALS = 9
 
 
 class Rule(StrEnum):
-    """Who goes first."""
+    """Which job is preempted first."""
 
-    FITGPP = "fitgpp"  #: the least score of those that make room by themselves (equation 2)
+    FITGPP = "fitgpp"  #: the lowest score of those that suffice by themselves (equation 2)
     LRTP = "lrtp"  #: the longest remaining time
     RANDOM = "random"  #: the lowest lot
-    NEVER = "never"  #: nobody
+    NEVER = "never"  #: none
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,22 +34,22 @@ class Running:
 
     #: Its name or number: decides between equals.
     job: str | int
-    #: D_j: what all its pods request, each resource as a part of the most that any node has of it; shape (3,).
+    #: D_j: the requests of all its pods, each resource as a share of its maximum over the nodes; shape (3,).
     demand: FloatArray
     #: GP_j, seconds.
     grace: float = 0.0
     #: PC_j.
     preempted: int = 0
     priority: int = 0
-    #: Seconds it would go on; infinite where nobody knows.
+    #: Predicted seconds to its end; infinite if unknown.
     remaining: float = math.inf
-    #: It is between two epochs: nothing is lost by stopping it now.
+    #: It is between two epochs: stopping it now loses nothing.
     boundary: bool = False
-    #: What it drew, under RANDOM.
+    #: Its random lot, under RANDOM.
     lot: float = 0.0
 
 
-#: Whether a job that waits would fit if those were gone.
+#: Whether the waiting job would fit without these.
 Fits = Callable[[Sequence[Running]], bool]
 
 
@@ -64,7 +63,7 @@ def scores(sizes: FloatArray, graces: FloatArray, s: float) -> FloatArray:
     score: FloatArray = sizes / largest if largest > 0 else np.zeros(len(sizes))
     if longest > 0:
         score = score + graces * (s / longest)
-    # Rounded, so that equal scores tie however they came about.
+    # Rounded, so that equal scores tie whatever the order of computation.
     return score.round(DECIMALS)
 
 
@@ -78,13 +77,12 @@ def choose(
     priority: int = 0,
     trim: bool = True,
 ) -> list[Running]:
-    """The jobs to preempt for one that waits with `priority`, in the order of the choice; [] where it has to wait.
+    """The jobs to preempt for a waiting one of `priority`, in the order of the choice; [] where it must wait.
 
-    `fits(gone)` says whether it would fit without those; `most` is P, how often a job may be preempted in its
-    life. Under FITGPP the first in order that makes room by itself goes (equation 2: `D_TE <= D_j + N and PC_j <
-    P`). Where there is none, and under LRTP and RANDOM always, jobs go in order "until they can prepare enough
-    resource"; then, the last first, each is put back without which there is room as well. (The paper says nothing
-    of putting back: `trim` False leaves it out.)
+    `fits(gone)` says whether it would fit without those; `most` is P, how often a job may be preempted. Under FITGPP
+    the first in order that suffices by itself is preempted (equation 2: `D_TE <= D_j + N and PC_j < P`). Where there is
+    none, and under LRTP and RANDOM always, jobs are preempted in order "until they can prepare enough resource"; then,
+    the last first, each unnecessary one is spared. (The paper does not mention that: `trim` False leaves it out.)
     """
     allowed = [job for job in running if job.preempted < most and job.priority <= priority]
     if rule is Rule.NEVER or fits(()) or not fits(allowed):
@@ -112,7 +110,7 @@ def choose(
 
 
 def trimmed(chosen: Sequence[Running], fits: Fits) -> list[Running]:
-    """`chosen` without those that turned out not to be in the way, the last chosen first."""
+    """`chosen` without those that turned out unnecessary, the last chosen first."""
     kept = list(chosen)
     for job in reversed(chosen):
         without = [other for other in kept if other is not job]

@@ -1,4 +1,4 @@
-"""How much room there is for all jobs together: in sum, and in pieces on the nodes."""
+"""The capacity for all jobs together: the sum over the nodes, and whether the pods fit on them one by one."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import NamedTuple
 from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.policies.api.base import ClusterView, JobView, Objective, Reason, kept
 
-#: What to say when this resource is short, in the order cpu, memory, gpu.
+#: The reason when a resource is short, in the order cpu, memory, gpu.
 RESOURCES = (Reason.CPU, Reason.MEMORY, Reason.GPU)
 RANGE = range(3)
 
-#: Forgiven in sums of decimal fractions.
+#: Tolerance for rounding in sums.
 ROUNDING = 1e-9
 
-#: For so many of the smallest misfits `Room.misfits` looks for whoever could make room.
+#: For this many of the smallest misfits `Room.misfits` looks for pods whose removal would let them fit.
 MISFITS_LOOKED_AT = 4
 
 #: Cores, GiB, devices.
@@ -28,7 +28,7 @@ NOTHING: Vector = (0.0, 0.0, 0.0)
 
 
 class Asks:
-    """What the pods of a job request. One for all jobs that ask for the same: compared by identity."""
+    """The requests of a job's pods. Jobs with equal requests share one instance, so identity is equality."""
 
     __slots__ = ("_needs", "parts")
 
@@ -55,9 +55,9 @@ _asks = lru_cache(maxsize=1 << 12)(Asks)
 
 
 class Claim:
-    """What one job asks for while a decision is made; `at` moves, the rest stays.
+    """One job in a decision; only `at` changes during it.
 
-    One that is `kept` as long as its job is as it is begins anew at each decision (`begin`).
+    A claim is cached until its job changes (`kept`), and reset at each decision (`begin`).
     """
 
     __slots__ = (
@@ -66,34 +66,34 @@ class Claim:
     )  # fmt: skip
 
     def __init__(self, job: JobView, goal: Allocation | None, remaining: float, room: Room) -> None:
-        #: A demand that is not up for negotiation.
+        #: An allocation that the policy must not change.
         self.fixed = job.fixed
         lasting = kept(job, (Claim, goal), lambda: _lasting(job, goal))
-        #: It asks for its target for the least money.
+        #: Its objective is the lowest cost.
         self.cheapest: bool = lasting[0]
-        #: The least it can do with.
+        #: Its smallest usable allocation.
         self.floor: Allocation = lasting[1]
         self.asks: Asks = lasting[2]
-        #: What to count of many claims: how much the least is that it can do with.
+        #: Key by which `Room.fit_all` counts equal floors.
         self.least = self.asks, self.floor
         self.wish = goal  #: `goal` when a decision begins
         self.begin(job, remaining, 0, room)
 
     def begin(self, job: JobView, remaining: float, rank: int, room: Room) -> None:
-        """Have nothing yet, `remaining` epochs before the end, at this place in the queue (the first is 0)."""
+        """Reset: no allocation, `remaining` epochs before the end, `rank` in the queue (the first is 0)."""
         self.job = job
-        #: What it would like to have; None where it cannot pay for anything.
+        #: The allocation that it should get; None where it can afford none.
         self.goal = self.wish
-        #: What it gets as things stand; None: it waits.
+        #: Its present allocation in this decision; None: it waits.
         self.at: Allocation | None = None
-        #: What `at` needs: kept by `Room.change`.
+        #: What `at` needs: updated by `Room.change`.
         self.uses = NOTHING
-        #: Epochs to go, predicted.
+        #: Predicted epochs to the target.
         self.remaining = remaining
         self.rank = rank
-        #: It holds what it is fixed to: nothing of it can be taken back now.
+        #: It holds its fixed allocation: nothing of it can be taken back now.
         self.settled = self.fixed is not None and self.fixed == job.current
-        #: Dominant shares of the cluster of a worker and a server.
+        #: The dominant shares of a worker and of a server in the cluster.
         self.shares = room.shares(self.asks)
 
     def have(self, allocation: Allocation | None) -> None:
@@ -106,7 +106,7 @@ class Claim:
         return self.asks.parts
 
     def share(self, workers: int, servers: int) -> float:
-        """Dominant shares of so many pods together; above zero."""
+        """The sum of the dominant shares of `workers` and `servers`; above zero."""
         return (workers * self.shares[0] + servers * self.shares[1]) or ROUNDING
 
     def seconds(self, allocation: Allocation) -> float:
@@ -115,7 +115,7 @@ class Claim:
 
 
 def _lasting(job: JobView, goal: Allocation | None) -> tuple[bool, Allocation, Asks]:
-    """What stays as it is as long as the job does: see `Claim.cheapest`, `floor` and `asks`."""
+    """What is constant until the job changes: `Claim.cheapest`, `floor` and `asks`."""
     floor = job.fixed or job.minimum
     if goal is not None and job.fixed is None and not job.affordable(floor):
         # The smallest allocation may cost more an epoch than a larger one.
@@ -133,14 +133,14 @@ def _vector(amount: Resources) -> Vector:
 
 
 class Misfits(NamedTuple):
-    """Pods that found no node: how many, and which pods (by what they request) would make room if they went."""
+    """How many pods fit on no node, and the requests of pods whose removal would help."""
 
     pods: int
     helpful: frozenset[Vector]
 
 
 class Run(NamedTuple):
-    """Nodes side by side that have the same room left, and what was placed on each of them."""
+    """Consecutive nodes with the same free capacity, and the requests of the pods placed on each of them."""
 
     nodes: int
     free: Vector
@@ -148,7 +148,7 @@ class Run(NamedTuple):
 
 
 class Ground:
-    """What the nodes have, and what follows from it alone: the same at every decision on these nodes."""
+    """The nodes' capacities, and what follows from them alone: the same at every decision on these nodes."""
 
     def __init__(self, nodes: Iterable[Node]) -> None:
         ordered = sorted(nodes, key=lambda node: node.name)
@@ -158,7 +158,7 @@ class Ground:
         self.total = [float(sum(row[i] for row in rows)) for i in range(3)]
         self.largest = [float(max((row[i] for row in rows), default=0.0)) for i in range(3)]
         self.shares: dict[Asks, tuple[float, float]] = {}
-        #: Whether the empty nodes have room for so much.
+        #: Whether an allocation fits on the empty nodes.
         self.alone: dict[tuple[Asks, Allocation], bool] = {}
 
 
@@ -180,14 +180,14 @@ class Room:
         return found
 
     def share(self, amount: Vector) -> float:
-        """The dominant share of `amount` in the whole cluster (1 where there is nothing of it at all)."""
+        """The dominant share of `amount` in the whole cluster (1 for a resource that the cluster does not have)."""
         return max(
             need / have if have > 0 else float(need > 0)
             for need, have in zip(amount, self.total, strict=True)
         )
 
     def change(self, claim: Claim, to: Allocation | None) -> None:
-        """Let `claim` have `to` instead of what it has."""
+        """Change the allocation of `claim` to `to`."""
         before, after, used = claim.uses, claim.asks.needs(to), self.used
         used[0] += after[0] - before[0]
         used[1] += after[1] - before[1]
@@ -195,7 +195,7 @@ class Room:
         claim.at, claim.uses = to, after
 
     def give_goals(self, claims: Iterable[Claim]) -> None:
-        """Let each of `claims`, which have nothing yet, have its goal."""
+        """Give each of `claims`, which have nothing yet, its goal."""
         cpu, memory, gpu = self.used
         for claim in claims:
             claim.at = goal = claim.goal
@@ -206,7 +206,7 @@ class Room:
         self.used = [cpu, memory, gpu]
 
     def fit_all(self, claims: Iterable[Claim]) -> bool:
-        """Whether each of `claims`, which have nothing yet, could have its floor: alone, and all of them together."""
+        """Whether the floors of `claims`, which have nothing yet, fit: each alone on the nodes, and all in sum."""
         used = list(self.used)
         counts = Counter(map(attrgetter("least"), claims))
         for (asks, floor), count in counts.items():
@@ -218,7 +218,7 @@ class Room:
         return all(used[i] <= self.total[i] for i in RANGE)
 
     def has(self, amount: Vector) -> bool:
-        """Whether the sum has room for `amount` beside what is used."""
+        """Whether the sum of free capacity holds `amount`."""
         return all(
             not need or used + need <= total * (1 + ROUNDING) + ROUNDING
             for need, used, total in zip(amount, self.used, self.total, strict=True)
@@ -234,20 +234,20 @@ class Room:
         return True
 
     def over(self) -> list[int]:
-        """The resources (0 cpu, 1 memory, 2 gpu) of which more is used than there is, worst first."""
+        """The over-committed resources (0 cpu, 1 memory, 2 gpu), the most over-committed first."""
         excess = [self.used[i] / max(self.total[i], 1e-300) for i in range(3)]
         return sorted(filter(self.is_over, range(3)), key=lambda i: -excess[i])
 
     def is_over(self, resource: int) -> bool:
-        """Whether more of a resource is used than there is."""
+        """Whether a resource is over-committed."""
         return self.used[resource] > self.limit(resource)
 
     def limit(self, resource: int) -> float:
-        """So much of a resource may be used: what there is, and what is forgiven."""
+        """How much of a resource may be used: the total and the tolerance."""
         return self.total[resource] * (1 + ROUNDING) + ROUNDING
 
     def short_of(self, claim: Claim, to: Allocation) -> Reason:
-        """The resource that keeps `claim` from having `to`."""
+        """The resource that `claim` lacks most for `to`."""
         before, after = claim.uses, claim.asks.needs(to)
         lacks = [
             (self.used[i] + after[i] - before[i]) / max(self.total[i], 1e-300)
@@ -258,7 +258,7 @@ class Room:
         return RESOURCES[lacks.index(max(lacks))]
 
     def holds_alone(self, claim: Claim, allocation: Allocation) -> bool:
-        """Whether the empty cluster has room, in pieces, for `allocation` of this claim alone."""
+        """Whether the pods of `allocation` fit on the nodes of the empty cluster."""
         known = self._ground.alone
         key = claim.asks, allocation
         found = known.get(key)
@@ -273,10 +273,10 @@ class Room:
         return found
 
     def misfits(self, claims: Iterable[Claim]) -> Misfits:
-        """Place all pods on the empty nodes, largest first, each on the first node that has room.
+        """Place all pods on the empty nodes, largest first, each on the first node on which it fits.
 
-        No misfits prove that the pods can be placed; a misfit may be the fault of the heuristic. Nodes with the same
-        room side by side are looked at as one, so equal nodes cost next to nothing.
+        No misfits prove that the pods can be placed; a misfit may be due to the heuristic. Consecutive nodes with the
+        same free capacity are handled as one, so equal nodes cost almost nothing.
         """
         pods: Counter[Vector] = Counter()
         for (asks, at), count in Counter(map(attrgetter("asks", "at"), claims)).items():
@@ -305,7 +305,7 @@ class Room:
 
 
 def _spread(runs: Iterable[Run], shape: Vector, count: int) -> tuple[list[Run], int]:
-    """Place `count` pods, on each node as many as fit before the next: the runs after that, and how many are left."""
+    """Place `count` pods, as many as fit on each node before the next: the runs after that, and the pods left over."""
     after: list[Run] = []
     for run in runs:
         slots = min(int((run.free[i] + ROUNDING) / shape[i]) for i in RANGE if shape[i] > 0)

@@ -1,7 +1,7 @@
-"""The second of the two steps: all jobs share one cluster, and the least marginal utility is taken back.
+"""The second of the two steps: all jobs share one cluster, and pods of the smallest marginal utility are taken back.
 
-Epochs per second of different jobs do not compare. What does: the predicted remaining time that a pod saves, per unit
-of its dominant resource (its largest share of the whole cluster; Optimus, EuroSys 2018, does the same).
+Epochs per second of different jobs are not comparable. The utility is therefore the predicted remaining time that a pod
+saves, per unit of its dominant resource (its largest share of the whole cluster; Optimus, EuroSys 2018, does the same).
 """
 
 from __future__ import annotations
@@ -19,55 +19,54 @@ from coach.core.policies.sharing.hill_climbing import Level, late, within_epoch_
 
 SOONEST, CHEAPEST, MEAN_COMPLETION = Objective.SOONEST, Objective.CHEAPEST, Objective.MEAN_COMPLETION
 
-#: (workers, servers) moved by one step. Both at once where neither is of use without the other.
+#: (workers, servers) moved by one step. Both at once where neither alone is useful.
 MOVES = ((1, 0), (0, 1), (1, 1))
 
-#: What `Step.gain` counts, by objective.
+#: The unit of `Step.gain`, by objective.
 UNITS = {
     SOONEST: "s for a share of 1",
     CHEAPEST: "money for a share of 1",
     MEAN_COMPLETION: "jobs/s for a share of 1",
 }
 
-#: A step up in a heap, best first: (tiers lost, value lost for each share, order of the queue, index, where it leads).
+#: A step up in a heap, best first: (tiers lost, value lost for each share, rank in the queue, index, new allocation).
 Entry = tuple[int, float, int, int, Allocation]
-#: A step down in a heap, cheapest first: (tiers lost, value lost for each share, index, where it leads).
+#: A step down in a heap, cheapest first: (tiers lost, value lost for each share, index, new allocation).
 Fall = tuple[int, float, int, Allocation]
 
-#: Those of `MOVES` that are of use.
+#: The useful ones of `MOVES`.
 Moves = tuple[tuple[int, int], ...]
-#: A step down: (tiers lost, value lost for each share and each of what the value grows with, where it leads).
+#: A step down: (tiers lost, value lost for each share, not yet times `Together._scale`, new allocation).
 Down = tuple[int, float, Allocation]
 
 
 class Way(NamedTuple):
-    """Steps down of a job by where they begin (None: there is none)."""
+    """A job's steps down by the allocation at which they begin (None: there is none)."""
 
     moves: Moves
     steps: dict[Allocation, Down | None]
-    #: `Together.worth` of where a step may lead: each is next to several others.
+    #: `Together.worth` of allocations to which a step may lead: each is next to several others.
     worth: dict[Allocation, Level]
 
 
-#: A pod given back: (index, claim, before, after).
+#: A pod returned: (index, claim, before, after).
 Move = tuple[int, Claim, Allocation | None, Allocation]
 
 #: How often to look for another pod that fits into what is left over.
 REFILL_ROUNDS = 8
 
-#: Whether a step of so many workers and servers is of use, of jobs that ask for this.
+#: Whether a step of this many workers and servers is useful, for jobs with these requests.
 Useful = Callable[[Asks, int, int], bool]
-#: Whether it is enough that so many pods, or jobs, were taken back.
+#: Whether it suffices that this many pods, or jobs, were taken back.
 Enough = Callable[[int], bool]
 
 
 @dataclass(slots=True)
 class Together:
-    """Jobs' claims on one room. Only `movable` claims change; `steps` tells what was done.
+    """The claims of all jobs on one cluster. Only `movable` claims change; `steps` records what was done.
 
-    `objective` is what is compared between the jobs. `CHEAPEST`, which counts money, is for jobs that all want that:
-    money and seconds do not compare, so among jobs of both kinds those that want to be cheap defend their pods in
-    seconds like the others.
+    `objective` is what is compared between the jobs. `CHEAPEST`, which counts money, applies only where all jobs have
+    it: money and seconds are not comparable, so among jobs of both objectives all count seconds.
     """
 
     claims: Sequence[Claim]
@@ -79,9 +78,9 @@ class Together:
         """How good `allocation` is for the rest of the job, comparable between jobs: (tier, value), larger is better.
 
         Tier 1 keeps the epoch budget, or for the cheapest the deadline; with fewer workers an epoch can cost more.
-        The value, times `_scale`, is the remaining time with its sign turned, in seconds; for `CHEAPEST` the money of
-        the rest with its sign turned; for `MEAN_COMPLETION` the rate of completion, 1 / remaining time, which favours
-        the job that ends first, as that leaves its room to the others.
+        The value, times `_scale`, is the negated remaining time in seconds; for `CHEAPEST` the negated cost of the
+        rest; for `MEAN_COMPLETION` the rate of completion, 1 / remaining time, which favours the job that ends first,
+        as it then releases its pods to the others.
         """
         job = claim.job
         speed = job.speed(allocation)
@@ -96,19 +95,19 @@ class Together:
         return int(inside), -1.0 / speed
 
     def _scale(self, claim: Claim) -> float:
-        """What all values of a job grow with as it goes on."""
+        """The factor of all values of a job, which changes as it goes on."""
         mean = self.objective is MEAN_COMPLETION
         return 1.0 / claim.remaining if mean else claim.remaining
 
     def _by_deadline(self, claim: Claim) -> bool:
-        """Whether what is left of the job says what keeps its limits."""
+        """Whether the remaining epochs decide which allocations keep the job's limits."""
         cheapest = self.objective is CHEAPEST or claim.cheapest
         return cheapest and claim.job.deadline is not None
 
     def fit(self, movable: Sequence[Claim], held: bool = False) -> None:
-        """Take back until the sum fits, and then until the pods fit on the nodes; then give back what is left over.
+        """Take back until the sum fits, then until the pods fit on the nodes; then return what is left over.
 
-        Where minimums do not fit either, the last in the queue waits.
+        Where the minimums do not fit either, the last job in the queue waits.
         """
         before = len(self.steps)
         for resource in self.room.over():
@@ -134,7 +133,7 @@ class Together:
             self._refill(movable)
 
     def _mend(self, movable: Sequence[Claim], misfits: Misfits, reason: Reason) -> bool:
-        """Take back as many pods as found no node, of those that would make room; whether any was."""
+        """Take back as many pods as fit on no node, of those whose removal helps; whether any was."""
         before = len(self.steps)
 
         def useful(asks: Asks, workers: int, servers: int) -> bool:
@@ -151,26 +150,26 @@ class Together:
         return len(self.steps) > before
 
     def _take_back(self, movable: Sequence[Claim], useful: Useful, enough: Enough, reason: Reason) -> None:
-        """Take back the cheapest useful pod, again and again, until it is `enough` or all are at their floor.
+        """Take back the cheapest useful pod repeatedly, until that is `enough` or all jobs are at their floor.
 
-        Among equals the last in the queue, whose order `movable` has, loses first.
+        Of equal ones the job that is last in the queue (the order of `movable`) loses first.
         """
         moves = {
             asks: tuple(move for move in MOVES if useful(asks, *move))
             for asks in {claim.asks for claim in movable}
         }
-        asked = [
+        reducible = [
             (claim, self._way_down(claim, moves[claim.asks]))
             for claim in reversed(movable)
             if claim.at is not None and claim.at != claim.floor
         ]
-        heap = [entry for i, (claim, way) in enumerate(asked) if (entry := self._cheapest(i, claim, way))]
+        heap = [entry for i, (claim, way) in enumerate(reducible) if (entry := self._cheapest(i, claim, way))]
         heapify(heap)
         unit = UNITS[self.objective]
         pods = 0
         while heap and not enough(pods):
             _, loss, i, to = heap[0]
-            claim, way = asked[i]
+            claim, way = reducible[i]
             self.steps.append(Step(claim.job.id, claim.at, to, reason, loss, unit))
             pods += sum(claim.at or ()) - sum(to)
             self.room.change(claim, to)
@@ -180,9 +179,9 @@ class Together:
                 heappop(heap)
 
     def _way_down(self, claim: Claim, moves: Moves) -> Way:
-        """The steps down that were found so far.
+        """The cached steps down of a job.
 
-        Which one is best does not change while a job goes on, and what it loses grows with what is left of the job.
+        The best one does not change while a job goes on; its loss is proportional to `_scale`.
         """
         if self._by_deadline(claim):
             return Way(moves, {}, {})
@@ -190,7 +189,7 @@ class Together:
         return kept(claim.job, key, lambda: Way(moves, {}, {}))
 
     def _cheapest(self, i: int, claim: Claim, way: Way) -> Fall | None:
-        """The step down from what `claim` has, if there is one."""
+        """The step down from the present allocation of `claim`, if there is one."""
         at = claim.at
         if at is None:
             return None
@@ -200,7 +199,7 @@ class Together:
         return down and (down[0], down[1] * self._scale(claim), i, down[2])
 
     def _step_down(self, claim: Claim, at: Allocation, way: Way) -> Down | None:
-        """The one of the way's moves that loses least for each share."""
+        """The one of the way's moves that loses the least for each share."""
         worth, job, (least_workers, least_servers) = way.worth, claim.job, claim.floor
         tier, value = worth.get(at) or self.worth(claim, at)
         best: Down | None = None
@@ -221,7 +220,7 @@ class Together:
         enough: Enough,
         reason: Reason,
     ) -> None:
-        """Let the last in the queue wait, until `enough(jobs dropped)`."""
+        """Make the last jobs in the queue wait, until `enough(jobs dropped)`."""
         dropped = 0
         for claim in sorted(movable, key=lambda claim: -claim.rank):
             if enough(dropped):
@@ -232,20 +231,20 @@ class Together:
                 dropped += 1
 
     def _refill(self, movable: Sequence[Claim]) -> None:
-        """Give back, best first, what fits after all: a large pod taken back may leave room for a small one.
+        """Return, best first, pods that fit after all: a small pod may fit where a large one was taken back.
 
-        The sum is asked pod by pod, the nodes only for all of them; where those say no, the last ones are undone, and
-        the rounds go on without the job whose pod was the first too many.
+        The sum is checked pod by pod, the nodes only for all of them together. Where they do not fit on the nodes, the
+        last ones are undone, and the rounds go on without the job whose pod was the first too many.
         """
-        wanting = [claim for claim in movable if claim.at != claim.goal]
-        # Moves of pods that have no room now have none later: every round begins with what is used now.
-        moves = {asks: self._in_room(asks) for asks in {claim.asks for claim in wanting}}
-        wanting = [claim for claim in wanting if moves[claim.asks]]
-        if not wanting:
+        below_goal = [claim for claim in movable if claim.at != claim.goal]
+        # Pods that do not fit now do not fit later: every round begins with what is used now.
+        moves = {asks: self._in_room(asks) for asks in {claim.asks for claim in below_goal}}
+        below_goal = [claim for claim in below_goal if moves[claim.asks]]
+        if not below_goal:
             return
         out: set[int] = set()
         for _ in range(REFILL_ROUNDS):
-            given = self._give_back(wanting, moves, out)
+            given = self._give_back(below_goal, moves, out)
             if not given or not self.room.misfits(self.claims).pods:
                 return
             good = self._undo_what_does_not_pack(given)
@@ -253,7 +252,7 @@ class Together:
             out.add(given[good][0])
 
     def _in_room(self, asks: Asks) -> Moves:
-        """Those of `MOVES` whose pods the sum has room for, one by one."""
+        """Those of `MOVES` whose pods each fit into the sum."""
         worker, server = (self.room.has(part) for part in asks.parts[:2])
         return tuple(move for move in MOVES if (worker or not move[0]) and (server or not move[1]))
 
@@ -277,7 +276,7 @@ class Together:
         return given
 
     def _undo_what_does_not_pack(self, moves: list[Move]) -> int:
-        """Undo the last of `moves` until the pods fit on the nodes, by halving; how many stay."""
+        """Undo the last of `moves` until the pods fit on the nodes, by bisection; how many remain."""
         good, bad = 0, len(moves)
         at = bad
         while bad - good > 1:
@@ -288,9 +287,9 @@ class Together:
         return good
 
     def promise(self, claims: Sequence[Claim]) -> None:
-        """Let `claims` have their goals beside all others, as far as that fits; those who would have less come first.
+        """Give `claims` their goals where they fit in addition to all others; those that shrink come first.
 
-        What does not fit is not promised: such a claim stays as it is where it may, else nothing is promised to it.
+        A claim whose goal does not fit keeps its allocation where that is valid, else it waits.
         """
         wishes = [claim for claim in claims if claim.goal != claim.at]
         wishes.sort(key=lambda claim: (not self._is_less(claim), claim.rank))
@@ -328,9 +327,9 @@ class Together:
         return to
 
     def _dearest(self, i: int, claim: Claim, moves: Moves) -> Entry | None:
-        """The one of `moves` up towards the goal that fits and gains most for each share, signs turned for the heap.
+        """The one of `moves` up to the goal that fits and gains most for each share, negated for the heap.
 
-        Both at once only where neither gains by itself.
+        A worker and a server at once only where neither gains by itself.
         """
         at, goal = claim.at, claim.goal
         if at is None or goal is None or at == goal:
@@ -358,7 +357,7 @@ class Together:
 
 @lru_cache(maxsize=1 << 16)
 def _below(at: Allocation, moves: Moves) -> tuple[tuple[Allocation, int, int], ...]:
-    """Where `moves` down from an allocation lead, and what they move."""
+    """The allocations to which `moves` down from `at` lead, and what each moves."""
     return tuple(
         (Allocation(at.workers - workers, at.servers - servers), workers, servers)
         for workers, servers in moves
@@ -366,21 +365,21 @@ def _below(at: Allocation, moves: Moves) -> tuple[tuple[Allocation, int, int], .
 
 
 def admit(claims: Sequence[Claim], room: Room, steps: list[Step]) -> None:
-    """Everyone's floor in the order of `claims`; then those who got it claim their goal. Who does not fit waits.
+    """Admit each claim's floor in the order of `claims`, then set the admitted ones to their goals. The others wait.
 
-    Demands that are fixed and held already come first. A smaller job may pass one that waits, and in a queue by age
-    starves nobody: at the next decision the one that waits is again asked before it.
+    Fixed allocations that are held already come first. A smaller job may pass one that waits. In a queue by age no job
+    starves: at the next decision the waiting one comes before it again.
     """
     settled = any(claim.settled for claim in claims)
     line = sorted(claims, key=lambda claim: (not claim.settled, claim.rank)) if settled else claims
-    asking = [claim for claim in line if claim.goal is not None]
-    if room.fit_all(asking):
-        room.give_goals(asking)
-        for claim in asking:
+    payable = [claim for claim in line if claim.goal is not None]
+    if room.fit_all(payable):
+        room.give_goals(payable)
+        for claim in payable:
             if claim.fixed is not None:
                 steps.append(Step(claim.job.id, claim.job.current, claim.floor, Reason.FIXED))
         return
-    for claim in asking:
+    for claim in payable:
         if not room.holds_alone(claim, claim.floor):
             steps.append(Step(claim.job.id, claim.job.current, None, Reason.NEVER_FITS))
         elif room.fits(claim, claim.floor):

@@ -1,8 +1,8 @@
-"""The first of the two steps: what one job would like to have, if it were alone.
+"""The first of the two steps: the best allocation of one job as if it were alone.
 
-Thesis section 4.2 with its sign mended: the gain of a worker is f(w+1, s) - f(w, s), that of a server
+Thesis section 4.2 with its sign corrected: the gain of a worker is f(w+1, s) - f(w, s), that of a server
 f(w, s+1) - f(w, s), with f the predicted speed in epochs/s (the thesis prints f(w, s) - f(w+1, s)). The climb
-starts at the job's minimum and takes the larger gain, step by step, within what the epoch budget allows.
+starts at the job's minimum and takes the larger gain, step by step, within the epoch budget.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from coach.core.policies.api.base import JobView, Objective, Reason, Step, kept
 CHEAPEST = Objective.CHEAPEST
 
 #: (workers, servers) added by one step: a worker or a server; where neither helps, both; where that does not help
-#: either (a plateau, a ripple in the prediction), a step further or back.
+#: either (a plateau or ripple in the prediction), two of them, or a step back.
 RINGS = (
     ((1, 0), (0, 1)),
     ((1, 1),),
@@ -35,23 +35,23 @@ Level = tuple[int, float]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Climb:
-    """The climb of one job. Holds what is the same for all jobs; `climber` keeps one of each."""
+    """The climb of one job, with the parameters that all jobs share; `climber` caches one of each."""
 
     objective: Objective = Objective.SOONEST
-    #: What a pod has to bring, as a part of what the job's pods bring on average: it bounds the waste, and keeps the
-    #: climb from chasing noise.
+    #: The minimum gain of a pod, as a part of the average contribution of the job's pods: it bounds the waste, and
+    #: keeps the climb from following noise.
     least_efficiency: float = MIN_EFFICIENCY
 
     def cheapest(self, job: JobView) -> bool:
-        """Whether `job` is to reach its target for the least money: it asks for that, or all do."""
+        """Whether the objective of `job`, or of the policy, is the lowest cost."""
         return self.objective is CHEAPEST or job.objective is CHEAPEST
 
     def level(self, job: JobView, allocation: Allocation) -> Level:
         """How good `allocation` is for `job` alone.
 
-        Tier 1 keeps the limit - the epoch budget, or for the cheapest the deadline - and is worth its speed, or its
-        cost with the sign turned. Tier 0 breaks the limit and is worth what leads back to it: its cost with the
-        sign turned, or its speed. Below is what the money left cannot pay.
+        Tier 1 keeps the limit - the epoch budget, or for the cheapest the deadline. Its value is the speed, or for the
+        cheapest the negated cost. Tier 0 breaks the limit. Its value leads back to the limit: the negated cost, or for
+        the cheapest the speed. Tier -1 is not affordable.
         """
         if not job.affordable(allocation):
             return -1, -job.epoch_cost(allocation)
@@ -61,7 +61,7 @@ class Climb:
         return (1, speed) if within_epoch_budget(job, allocation) else (0, -job.epoch_cost(allocation))
 
     def __call__(self, job: JobView) -> tuple[Allocation | None, list[Step]]:
-        """What `job` would like to have (None where not even that can be paid), and the way there."""
+        """The best allocation of `job` alone (None where it can afford none), and the steps to it."""
         return kept(job, self, lambda: self._climb(job))
 
     def tier(self, job: JobView, allocation: Allocation) -> int:
@@ -83,7 +83,7 @@ class Climb:
         return (None if here[0] < 0 else at), steps
 
     def _pruned(self, job: JobView, at: Allocation, value: float) -> Iterator[Step]:
-        """What was not taken of the nearest ring, though it is better, and why: `value` is that of `at`, in tier 1."""
+        """The better neighbours that were not taken, and why: `value` is that of `at`, in tier 1."""
         cheapest, least, most = self.cheapest(job), job.minimum, job.maximum
         for workers, servers in ((1, 0), (0, 1), (-1, 0), (0, -1)) if cheapest else RINGS[0]:
             to = Allocation(at.workers + workers, at.servers + servers)
@@ -101,7 +101,7 @@ class Climb:
                 yield Step(job.id, at, to, reason, gain, unit, job.epoch_cost(to))
 
     def _best(self, job: JobView, at: Allocation, here: Level) -> tuple[Level, Allocation] | None:
-        """The move of the nearest ring that gains most for each pod it moves, if any gains enough."""
+        """The move that gains most for each pod it moves, in the nearest ring with one that gains enough."""
         tier, value = here
         cheapest = self.cheapest(job)
         by_speed = tier == 1 and not cheapest
@@ -115,7 +115,7 @@ class Climb:
                     continue
                 enough = value + least * added
                 if by_speed:
-                    # `level`, with the questions first that most steps of a long climb end with.
+                    # `level`, with the checks first that reject most steps of a long climb.
                     there = 1, job.speed(to)
                     if there[1] <= enough:
                         continue
@@ -152,18 +152,18 @@ class Climb:
         return Step(job.id, at, to, Reason.EPOCH_BUDGET, job.epoch_cost(at) - cost, "an epoch", cost)
 
 
-#: The same climb for the same arguments: what it found of a job is kept by it (`kept`).
+#: The same climb for the same arguments: it is the key of its cached results (`kept`).
 climber = lru_cache(Climb)
 
 
 def within_epoch_budget(job: JobView, allocation: Allocation) -> bool:
-    """Whether an epoch with `allocation` costs no more than the job's epoch budget, if it has one."""
+    """Whether an epoch with `allocation` is within the job's epoch budget, if it has one."""
     budget = job.epoch_budget(allocation)
     return budget is None or job.epoch_cost(allocation) <= budget * (1 + ROUNDING)
 
 
 def late(job: JobView, speed: float) -> bool:
-    """Whether the job would end after its deadline at `speed` epochs/s, with all the epochs `conservative_value`."""
+    """Whether the job would end after its deadline at `speed` epochs/s, by `conservative_value` of its epochs."""
     left = job.remaining_epochs
     if job.deadline is None or left is None:
         return False
@@ -172,7 +172,7 @@ def late(job: JobView, speed: float) -> bool:
 
 @lru_cache(maxsize=1 << 16)
 def _around(at: Allocation) -> tuple[tuple[tuple[Allocation, int, int], ...], ...]:
-    """The rings around an allocation: (where a step leads, pods it adds or 0, pods it moves)."""
+    """The rings around an allocation: (new allocation, pods it adds or 0, pods it moves)."""
     return tuple(
         tuple(
             (

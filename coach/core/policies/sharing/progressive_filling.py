@@ -1,11 +1,11 @@
-"""Hand out the cluster grant by grant: what FIFO, SRTF, DRF, Tetris and Optimus have in common.
+"""Progressive filling: allocate the cluster grant by grant, as FIFO, SRTF, DRF, Tetris and Optimus do.
 
-They differ in who is next, and in what it gets then. Everything else is here: a job's first grant is its minimum
-(or its probe), later ones are a worker and a server together (a *bundle*) or one of them; nobody gets more than its
-maximum, than it can pay for, than the sum of the nodes has, or than fits on them in pieces.
+They differ in which job is next, and in its grant. Everything else is here: a job's first grant is its minimum (or its
+probe), later ones are a worker and a server together (a *bundle*) or one of them. No job gets more than its maximum,
+than it can afford, or than fits: in the sum over the nodes, and pod by pod on them.
 
-What a busy job holds stays reserved until its boundary, also where it is given less: so the answer fits both beside
-what it holds now and after it has changed.
+What a busy job holds is reserved until its boundary, also where it is given less: so the decision fits before and after
+it changes.
 """
 
 from __future__ import annotations
@@ -21,18 +21,18 @@ from coach.core.policies.api.base import AllocationDecision, ClusterView, JobVie
 from coach.core.policies.sharing.capacity import Claim, Room
 
 BUNDLE = (1, 1)
-#: What a job can get next: both, or the one of which it has not its maximum.
+#: What a job can get next: both, or the one of which it has less than its maximum.
 STEPS = (BUNDLE, (1, 0), (0, 1))
 
-#: Refusals because of others: there is no room now. (Who can never run, or cannot pay, stands in nobody's way.)
+#: Refusals because other jobs hold the capacity. (A job that can never run, or cannot pay, blocks no other job.)
 SHORT = frozenset({Reason.CPU, Reason.MEMORY, Reason.GPU})
 
-#: How often to go on for the others after somebody's pod found no node.
+#: How often to go on for the other jobs after a pod fitted on no node.
 PACKING_ROUNDS = 16
 
 
 class Share:
-    """What one job gets, growing."""
+    """One job's growing allocation."""
 
     __slots__ = ("claim", "closed", "epochs", "given", "job", "place", "refusal")
 
@@ -50,7 +50,7 @@ class Share:
         self.refusal: Reason | None = None
 
     def next(self) -> Allocation | None:
-        """What it would have after one more grant; None where its limits or its money allow no more."""
+        """Its allocation after one more grant; None where its limits or its money allow no more."""
         if self.given is None:
             return self.job.fixed or self.job.minimum
         for workers, servers in STEPS:
@@ -59,7 +59,7 @@ class Share:
         return None
 
     def more(self, workers: int, servers: int) -> Allocation | None:
-        """What it has and so many workers and servers more; None where its limits or its money do not allow that."""
+        """Its allocation with `workers` and `servers` more; None where its limits or its money do not allow that."""
         if self.given is None or self.job.fixed is not None:
             return None
         to = Allocation(self.given.workers + workers, self.given.servers + servers)
@@ -83,7 +83,7 @@ class Filling:
             Share(job, place, epochs[job.id], self.room)
             for place, job in enumerate(sorted(jobs, key=queue_order))
         ]
-        #: (share, before, after) in order; `_pack` takes the last ones back where they do not fit in pieces.
+        #: (share, before, after) in order; `_pack` takes the last ones back where the pods do not fit on the nodes.
         self._grants: list[tuple[Share, Allocation | None, Allocation]] = []
         for share in self.shares:
             if share.job.busy and share.job.current is not None:
@@ -94,13 +94,13 @@ class Filling:
                 self.close(share, Reason.UNAFFORDABLE)
             elif not self.room.holds_alone(share.claim, floor):
                 self.close(share, Reason.NEVER_FITS)
-        # A probe under way is not up for negotiation: nobody is next before it.
+        # A probe under way is fixed, so it comes before all others.
         for share in self.shares:
             if share.job.fixed is not None and share.job.fixed == share.job.current and not share.closed:
                 self.give(share, share.job.fixed)
 
     def open(self) -> Iterator[Share]:
-        """Those who may get more, in queue order."""
+        """The shares that may get more, in queue order."""
         return (share for share in self.shares if not share.closed)
 
     def close(self, share: Share, reason: Reason | None = None) -> None:
@@ -109,7 +109,7 @@ class Filling:
         share.refusal = reason
 
     def give(self, share: Share, to: Allocation | None) -> bool:
-        """Let `share` have `to` if the sum has room for it; else, or where `to` is None, it is closed."""
+        """Give `share` the allocation `to` if the sum holds it; else, or where `to` is None, close it."""
         if to is None:
             self.close(share)
             return False
@@ -123,10 +123,10 @@ class Filling:
         return True
 
     def fill(self, hand_out: Callable[[Filling], None], in_line: bool = False) -> None:
-        """Let `hand_out` give until it gives nothing more, and take back what does not fit on the nodes in pieces.
+        """Let `hand_out` give until it gives nothing more, and take back what does not fit on the nodes.
 
-        After that the others may have more: `hand_out` is called again, without whom the first pod too many was for.
-        `in_line`: not so, for nobody passes.
+        After that the others may get more: `hand_out` is called again without the job of the first pod too many.
+        `in_line`: it is not called again, as no job may pass another.
         """
         for _ in range(PACKING_ROUNDS):
             hand_out(self)
@@ -141,7 +141,7 @@ class Filling:
                 return
 
     def decision(self, reason: Reason, gain: Callable[[Share], float], unit: str) -> AllocationDecision:
-        """Who has what, and why: `reason` where somebody has something, with its `gain` at the end."""
+        """The allocation of every job with its reason: `reason` where a job has one, with its final `gain`."""
         steps = []
         for share in self.shares:
             job = share.job
@@ -159,7 +159,7 @@ class Filling:
         return Allocation(max(to.workers, held.workers), max(to.servers, held.servers)) if held else to
 
     def _pack(self) -> Share | None:
-        """Take back grants, the last first, until the rest packs; whose pod was the first too many, if any was."""
+        """Take back grants, the last first, until the rest fits on the nodes; the share of the first pod too many."""
         claims = [share.claim for share in self.shares]
         if not self.room.misfits(claims).pods:
             return None
@@ -188,7 +188,7 @@ class Filling:
 
 
 def _epochs(jobs: Sequence[JobView]) -> dict[str, float]:
-    """Predicted epochs to the end by job; who is of unknown length counts as the median of those that are not."""
+    """Predicted epochs to the end by job; a job of unknown length counts as the median of the others."""
     known = {
         job.id: remaining.expected
         for job in jobs
@@ -199,7 +199,7 @@ def _epochs(jobs: Sequence[JobView]) -> dict[str, float]:
 
 
 def one_by_one(order: Iterable[Share], filling: Filling, in_line: bool = False) -> None:
-    """Each in `order` gets all it may have before the next gets anything; `in_line`: nobody passes who got less."""
+    """Give each in `order` all it may have before the next; `in_line`: stop at the first that lacks capacity."""
     for share in order:
         while not share.closed and filling.give(share, share.next()):
             pass
@@ -208,7 +208,7 @@ def one_by_one(order: Iterable[Share], filling: Filling, in_line: bool = False) 
 
 
 def least_first(rank: Callable[[Share], Hashable], filling: Filling) -> None:
-    """One grant after another, each to the open share with the least `rank`; it is asked again after each grant."""
+    """One grant after another, each to the open share with the lowest `rank`, which is updated after each grant."""
     heap: list[tuple[Any, int, Share]] = [(rank(share), share.place, share) for share in filling.open()]
     heapify(heap)
     while heap:
