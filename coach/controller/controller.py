@@ -111,10 +111,10 @@ class Controller:
         try:
             spec = await asyncio.to_thread(self._loaded, found)
         except JobFileError as error:
-            told = "; ".join(
+            mistakes = "; ".join(
                 f"{one.field}: {one.problem} ({one.seen}) - {one.right}" for one in error.problems
             )
-            self._refused[uid] = generation, told
+            self._refused[uid] = generation, mistakes
             return
         self._refused.pop(uid, None)
         await self._service.take([spec])
