@@ -116,12 +116,20 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
         (tag,) = manifest["RepoTags"]
         marker = self.folder / "images" / archive.stem
         have = marker.exists() and marker.read_text() == manifest["Config"]
-        if have and tag in self.ctr("images", "ls", "-q").split():
+        if have and tag in self._images():
             return False
+        old = self._images().get(tag)
         self.ctr("images", "import", archive)
+        # The kubelet's names for the image that had the tag would keep its gigabyte for ever.
+        if names := [name for name, digest in self._images().items() if digest == old and name != tag]:
+            self.ctr("images", "rm", *names)
         marker.parent.mkdir(exist_ok=True)
         marker.write_text(manifest["Config"])
         return True
+
+    def _images(self) -> dict[str, str]:
+        """Digest of each name."""
+        return dict(line.split()[0:3:2] for line in self.ctr("images", "ls").splitlines()[1:])
 
     def start_kubelet(self) -> None:
         """Start the kubelet, which makes the node Ready."""
