@@ -24,10 +24,10 @@ import tarfile
 import tempfile
 import time
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 ROOT = Path(__file__).resolve().parent.parent
 OUT = ROOT / ".cache/images"
@@ -392,10 +392,48 @@ def archive(target: Path, tag: str, layers: list[tuple[Path, str]], config: dict
 def read_manifest(archive: Path) -> dict[str, Any]:
     """The manifest of an archive; its `Config` names the image by content."""
     with tarfile.open(archive) as tar:
-        file = tar.extractfile("manifest.json")
-        assert file is not None
-        manifest: list[dict[str, Any]] = json.load(file)
+        manifest: list[dict[str, Any]] = json.load(_member(tar, "manifest.json"))
         return manifest[0]
+
+
+def oci_archive(archive: Path, target: Path, tag: str, without: Collection[str]) -> None:
+    """Write an archive's image in the OCI's layout, without the layers of these digests: who imports it has them."""
+    with tarfile.open(archive) as source, tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+        manifest = read_manifest(archive)
+        config = _member(source, manifest["Config"]).read()
+        blobs = {hashlib.sha256(config).hexdigest(): config}
+        layers = []
+        for name in manifest["Layers"]:
+            digest, info = name.removesuffix(".tar"), source.getmember(name)
+            layers.append(_descriptor("layer.v1.tar", digest, info.size))
+            if f"sha256:{digest}" not in without:
+                content = _member(source, name)
+                info.name = f"blobs/sha256/{digest}"
+                tar.addfile(info, content)
+        document = {
+            "schemaVersion": 2,
+            "mediaType": "application/vnd.oci.image.manifest.v1+json",
+            "config": _descriptor("config.v1+json", next(iter(blobs)), len(config)),
+            "layers": layers,
+        }
+        text = json.dumps(document, sort_keys=True).encode()
+        blobs[hashlib.sha256(text).hexdigest()] = text
+        for digest, blob in blobs.items():
+            _add(tar, f"blobs/sha256/{digest}", blob)
+        entry = _descriptor("manifest.v1+json", digest, len(text))
+        entry["annotations"] = {"io.containerd.image.name": tag}
+        _add(tar, "index.json", json.dumps({"schemaVersion": 2, "manifests": [entry]}).encode())
+        _add(tar, "oci-layout", b'{"imageLayoutVersion": "1.0.0"}')
+
+
+def _descriptor(kind: str, digest: str, size: int) -> dict[str, Any]:
+    return {"mediaType": f"application/vnd.oci.image.{kind}", "digest": f"sha256:{digest}", "size": size}
+
+
+def _member(tar: tarfile.TarFile, name: str) -> IO[bytes]:
+    file = tar.extractfile(name)
+    assert file is not None
+    return file
 
 
 #: Name, version, Dockerfile and the way without docker.

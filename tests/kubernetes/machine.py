@@ -88,7 +88,9 @@ def kill(machines: Sequence[Machine]) -> None:
     for machine in machines:
         machine._outer.kill()
     for machine in machines:
-        machine._outer.communicate()  # the error pipe closes with the tree's first process
+        machine._outer.communicate()
+        while _runs(machine.pid):  # the first process ends after all others
+            time.sleep(0.01)
         for daemon in machine._daemons:
             daemon.wait()
 
@@ -119,6 +121,14 @@ class Daemon:
     def last_words(self) -> str:
         """The end of its log."""
         return "\n".join(self.log.read_text(errors="replace").splitlines()[-15:])
+
+
+def _runs(pid: int) -> bool:
+    try:
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False
+    return "\nState:\tZ" not in status
 
 
 def child_of(pid: int) -> int:

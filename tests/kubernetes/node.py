@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import shutil
 import subprocess
@@ -116,12 +117,27 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
         (tag,) = manifest["RepoTags"]
         marker = self.folder / "images" / archive.stem
         have = marker.exists() and marker.read_text() == manifest["Config"]
-        if have and tag in self.ctr("images", "ls", "-q").split():
+        old = self._images().get(tag)
+        if have and old:
             return False
-        self.ctr("images", "import", archive)
+        present = set(self.ctr("content", "ls", "-q").split())
+        part = self.folder / f"{archive.stem}.part.tar"
+        images.oci_archive(archive, part, tag, without=present)
+        if old:  # else its layers, which the new image shares, may be collected while they are unpacked
+            self.ctr("images", "tag", "--force", tag, f"before-{tag}")
+        self.ctr("images", "import", part)
+        part.unlink()
+        # Any name of the image that had the tag, the kubelet's own too, would keep its layers for ever.
+        for name in [name for name, digest in self._images().items() if digest == old and name != tag]:
+            with contextlib.suppress(RuntimeError):  # containerd itself removed it meanwhile
+                self.ctr("images", "rm", name)
         marker.parent.mkdir(exist_ok=True)
         marker.write_text(manifest["Config"])
         return True
+
+    def _images(self) -> dict[str, str]:
+        """Digest of each name."""
+        return dict(line.split()[0:3:2] for line in self.ctr("images", "ls").splitlines()[1:])
 
     def start_kubelet(self) -> None:
         """Start the kubelet, which makes the node Ready."""
