@@ -108,7 +108,7 @@ def test_the_page_has_every_value_with_its_default() -> None:
 def test_the_page_has_every_condition_status_field_and_variable() -> None:
     fields = [field.alias or name for name, field in TrainingJobStatus.model_fields.items()]
     variables = re.findall(r"name: (COACH_\w+)", (CHART / "templates/handler.yaml").read_text())
-    assert len(variables) == 9
+    assert len(variables) == 10
     for name in [*fields, *ConditionType, *variables]:
         assert f"`{name}`" in PAGE
 
@@ -150,6 +150,7 @@ def test_values_reach_what_they_are_for() -> None:
         "COACH_HOME": "/var/lib/coach/home",
         "HOME": "/tmp",
         "COACH_NAMESPACE": None,
+        "COACH_HANDLER": "coach-handler",
         "COACH_LEASE": "coach-handler",
         "COACH_FUNCTIONS_IMAGE": "registry.example.com/coach-functions:v7",
         "COACH_FUNCTIONS_SERVICE_ACCOUNT": "coach-functions",
