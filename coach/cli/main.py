@@ -15,6 +15,7 @@ from typing import Any
 import typer
 
 from coach import collector
+from coach.cli import remote
 from coach.cli.jobs import (
     cancel,
     events,
@@ -74,6 +75,15 @@ def _version(wanted: bool) -> None:
 @app.callback(invoke_without_command=True)
 def coach(
     context: typer.Context,
+    cluster: str = typer.Option(
+        "",
+        "--context",
+        metavar="NAME",
+        help="Look at and change the jobs of the cluster of this kubeconfig context.",
+    ),
+    namespace: str = typer.Option(
+        "", "--namespace", metavar="NAME", help="With --context: Coach's namespace there."
+    ),
     debug: bool = typer.Option(False, "--debug", help="Show tracebacks. Works anywhere on the line."),
     version: bool = typer.Option(
         False,
@@ -113,6 +123,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
     """Run one command; its exit code. Every error ends here."""
     try:
+        options, rest = remote.split(arguments)
+        if options:
+            return remote.invoke(options, rest)
         code = typer.main.get_command(app).main(list(arguments), prog_name="coach", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Abort:

@@ -19,10 +19,11 @@ from coach.controller.reconcile import FINALIZER, Resource, Step, next_step
 from coach.core.errors import CoachError
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
+from coach.handler.private_files import make_folder
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_contents
 from coach.platforms.kubernetes.manifests import DATA, OWNER_NAME, OWNER_UID, VOLUME
-from coach.platforms.kubernetes_api.client import COACH, Api, ApiError, Object
+from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object
 from coach.platforms.kubernetes_api.watch import Collection
 from coach.service.service import Service
 
@@ -109,7 +110,11 @@ class Controller:
         if self._refused.get(uid, (0, ""))[0] == generation:
             return
         try:
-            spec = await asyncio.to_thread(self._loaded, found)
+            model = await self._model(found)
+            spec = await asyncio.to_thread(self._loaded, found, model)
+        except _AbsentError as error:
+            self._refused[uid] = -1, str(error)  # looked for again: it may be made after the job
+            return
         except JobFileError as error:
             mistakes = "; ".join(
                 f"{one.field}: {one.problem} ({one.seen}) - {one.right}" for one in error.problems
@@ -119,9 +124,33 @@ class Controller:
         self._refused.pop(uid, None)
         await self._service.take([spec])
 
-    def _loaded(self, found: Object) -> TrainingJob:
+    async def _model(self, found: Object) -> Path | None:
+        """The model file of a job that names a ConfigMap, written into the state folder. Raises _AbsentError."""
+        model = found["spec"]["model"]
+        if "configMap" not in model:
+            return None
+        name, key = model["configMap"], model["file"]
+        try:
+            path = f"{CORE}/namespaces/{self._api.namespace}/configmaps/{name}"
+            text: str = (await self._api.get(path)).get("data", {})[key]
+        except (ApiError, KeyError) as error:
+            seen = "is not there" if isinstance(error, ApiError) else f"has no key {key}"
+            raise _AbsentError(
+                f"spec.model.configMap: ConfigMap {name} {seen}; make it: "
+                f"kubectl -n {self._api.namespace} create configmap {name} --from-file={key}"
+            ) from error
+        folder: Path = self._service.home.path / "models" / found["metadata"]["uid"]
+        make_folder(folder)
+        file = folder / Path(key).name
+        await asyncio.to_thread(file.write_text, text)
+        return file
+
+    def _loaded(self, found: Object, model: Path | None) -> TrainingJob:
         """The object as a job file. Raises JobFileError."""
         metadata, spec = found["metadata"], dict(found["spec"])
+        if model:
+            spec["model"] = {key: value for key, value in spec["model"].items() if key != "configMap"}
+            spec["model"]["file"] = str(model)
         document = {
             "apiVersion": found["apiVersion"],
             "kind": found["kind"],
@@ -137,9 +166,8 @@ class Controller:
         }
         text = json.dumps(document).encode()
         volumes = (BASE, BASE.parent / "checkpoints")
-        (loaded,) = load_contents(
-            [(BASE / f"{metadata['name']}.yaml", text)], inside=self._folders, volumes=volumes
-        )
+        inside = (*self._folders, *([model.parent] if model else []))
+        (loaded,) = load_contents([(BASE / f"{metadata['name']}.yaml", text)], inside=inside, volumes=volumes)
         return loaded.spec
 
     def _job(self, found: Object) -> Job | None:
@@ -183,6 +211,10 @@ class Controller:
         metadata = found["metadata"]
         change = {"resourceVersion": metadata["resourceVersion"], "finalizers": wanted}
         await self._api.merge(f"{self._path}/{metadata['name']}", {"metadata": change})
+
+
+class _AbsentError(Exception):
+    """Something that a job names is not there yet; the message has the command that makes it."""
 
 
 def _finalizers(found: Object) -> list[str]:

@@ -192,6 +192,11 @@ def _resolved(
     """The job with absolute paths and the model's hash, and what is wrong with the files it names."""
     document = found.job.to_json()
     problems = []
+    if (source := found.job.spec.model.config_map) is not None:
+        right = "left out here: only a cluster has ConfigMaps; there: kubectl apply -f FILE"
+        problems.append(
+            found.problem(("spec", "model", "configMap"), "not on this machine", show(source), right)
+        )
     for at in _PATH_FIELDS:
         holder = document["spec"].get(at[1], {})
         path = local_path(holder[at[2]]) if at[2] in holder else None

@@ -107,7 +107,10 @@ def test_the_page_has_every_value_with_its_default() -> None:
 
 def test_the_page_has_every_condition_status_field_and_variable() -> None:
     fields = [field.alias or name for name, field in TrainingJobStatus.model_fields.items()]
-    variables = re.findall(r"name: (COACH_\w+)", (CHART / "templates/handler.yaml").read_text())
+    variables = re.findall(
+        r"name: (COACH_\w+)|^  (COACH_\w+):", (CHART / "templates/handler.yaml").read_text(), re.M
+    )
+    variables = [one or other for one, other in variables]
     assert len(variables) == 10
     for name in [*fields, *ConditionType, *variables]:
         assert f"`{name}`" in PAGE
@@ -146,6 +149,7 @@ def test_values_reach_what_they_are_for() -> None:
     pod = objects["Deployment", "coach-handler"]["spec"]["template"]["spec"]
     [container] = pod["containers"]
     environment = {one["name"]: one.get("value") for one in container["env"]}
+    environment |= objects["ConfigMap", "coach-functions"]["data"]
     assert environment == {
         "COACH_HOME": "/var/lib/coach/home",
         "HOME": "/tmp",

@@ -14,6 +14,7 @@ from pydantic import ConfigDict, Field, model_validator
 from coach.core.spec.types import (
     Argument,
     ArgumentName,
+    ConfigMapName,
     CrossFieldError,
     JobName,
     LabelKey,
@@ -65,6 +66,12 @@ class Model(SpecModel):
         description="Python file with `net()` and `loss()`, and `data(split)` where the format is `custom`: "
         "a path, relative to the job file, or a URI.",
         examples=["../functions/models/lenet.py"],
+    )
+    config_map: ConfigMapName | None = Field(
+        default=None,
+        description="Only on a cluster: the ConfigMap that has the file; `file` is its key there. "
+        "`coach --context NAME submit` makes one.",
+        examples=["lenet-source"],
     )
     sha256: Sha256 | None = Field(
         default=None,

@@ -36,6 +36,7 @@ _NAME_PATTERN = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 _IDENTIFIER_PATTERN = r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$"
 _OPTIMIZER_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
 _IMAGE_PATTERN = r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$"
+_CONFIG_MAP_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _CURRENCY_PATTERN = r"^[A-Z]{3}$"
 _SHA256_PATTERN = r"^[0-9a-f]{64}$"
 URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
@@ -49,6 +50,7 @@ IN_WORDS = {
     _IDENTIFIER_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
     _OPTIMIZER_PATTERN: "the name of an MXNet optimizer",
     _IMAGE_PATTERN: "the name of a container image",
+    _CONFIG_MAP_PATTERN: "the name of a ConfigMap: a DNS name in lower case",
     _CURRENCY_PATTERN: "three capital letters",
     _SHA256_PATTERN: "64 hexadecimal digits in lower case",
     URI_PATTERN: "a path or URI without control characters, at most 2048 characters",
@@ -151,6 +153,7 @@ Sha256 = Annotated[Text, StringConstraints(pattern=_SHA256_PATTERN)]
 Currency = Annotated[Text, StringConstraints(pattern=_CURRENCY_PATTERN)]
 Identifier = Annotated[Text, StringConstraints(pattern=_IDENTIFIER_PATTERN)]
 JobName = Annotated[Text, StringConstraints(min_length=1, max_length=40, pattern=_NAME_PATTERN)]
+ConfigMapName = Annotated[Text, StringConstraints(pattern=_CONFIG_MAP_PATTERN)]
 Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
 Price = Annotated[Number, Field(ge=0, le=1e6)]
 _INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}

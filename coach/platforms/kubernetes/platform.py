@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import os
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
@@ -74,6 +75,8 @@ class KubernetesPlatform:
         """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
         self._events = events
         self._api = await self._connect()
+        if not self._api.inside:
+            await self._adopt_settings()
         self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
         if self.sees_checkpoints:
             for folder in (manifests.CHECKPOINTS, manifests.DATA):
@@ -250,6 +253,19 @@ class KubernetesPlatform:
         task.add_done_callback(self._tasks.discard)
 
     # -- requests ---------------------------------------------------------------------------------------
+
+    async def _adopt_settings(self) -> None:
+        """Make pods as the chart's own handler makes them, which wrote down how."""
+        maps = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
+        try:
+            found = await self._api.get(maps, labelSelector="app.kubernetes.io/component=functions")
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            return
+        for one in found["items"]:
+            environment = {**one.get("data", {}), **os.environ}
+            self._settings = Settings.read(self._settings.handler, environment)
 
     async def _check(self) -> None:
         """Raises PermanentError where the cluster has not what Coach needs there."""

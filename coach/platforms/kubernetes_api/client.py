@@ -53,6 +53,7 @@ class Api:
         self, configuration: official.Configuration, namespace: str, *, inside: bool = False
     ) -> None:
         configuration.connection_pool_maxsize = 0  # as many connections as there are requests
+        self.configuration = configuration
         self._client = official.ApiClient(configuration)
         self.namespace = namespace
         #: Whether this process runs in the cluster, so that it reaches its pods by their addresses.

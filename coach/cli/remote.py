@@ -1,0 +1,137 @@
+"""`coach --context NAME COMMAND`: the commands about jobs, for the jobs of a cluster.
+
+What the handler alone knows, its own `coach` says: the command runs in the handler's pod. What a user wants of a job is
+written into its TrainingJob, as kubectl would.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import typer
+
+from coach.core.errors import UserError
+
+if TYPE_CHECKING:
+    from coach.platforms.kubernetes_api.client import Api
+
+#: Commands that run in the handler's pod.
+IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "doctor", "plan")
+#: Commands that change the cluster's objects.
+ON_OBJECTS = ("submit", "suspend", "resume")
+_OPTIONS = ("--context", "--namespace")
+
+
+def split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """`--context` and `--namespace` before the command, and the rest. Raises UserError for one without a value."""
+    rest, found = list(arguments), dict[str, str]()
+    while rest and rest[0].partition("=")[0] in _OPTIONS:
+        name, equals, value = rest.pop(0).partition("=")
+        if not equals:
+            if not rest:
+                raise UserError(f"{name} needs a value, such as: coach {name} NAME ps")
+            value = rest.pop(0)
+        found[name] = value
+    return found, rest
+
+
+def invoke(options: dict[str, str], arguments: Sequence[str]) -> int:
+    """Run a command on a cluster; its exit code. Raises CoachError."""
+    command = arguments[0] if arguments else ""
+    if command not in IN_POD + ON_OBJECTS:
+        known = ", ".join(IN_POD + ON_OBJECTS)
+        raise UserError(
+            f"coach --context {command or '(no command)'}: these commands work on a cluster's jobs: {known}; "
+            "`coach run` and `coach serve` have --context themselves"
+        )
+    if any(word in ("-h", "--help") for word in arguments):
+        from coach.cli.main import invoke as local
+
+        return local(arguments)
+    return asyncio.run(_on_cluster(options, list(arguments)))
+
+
+async def _on_cluster(options: dict[str, str], arguments: list[str]) -> int:
+    from coach.platforms.kubernetes_api.client import Api
+
+    async with await Api.connect(options.get("--context"), options.get("--namespace")) as api:
+        if arguments[0] in IN_POD:
+            return await _in_pod(api, arguments)
+        if arguments[0] == "submit":
+            return await _submit(api, [Path(word) for word in arguments[1:]])
+        return await _change(api, arguments[0], arguments[1:])
+
+
+async def _in_pod(api: Api, arguments: list[str]) -> int:
+    from coach.platforms.kubernetes_api.client import CORE
+    from coach.platforms.kubernetes_api.exec import run_in_pod
+
+    labels = "app.kubernetes.io/name=coach,app.kubernetes.io/component=handler"
+    found = (await api.get(f"{CORE}/namespaces/{api.namespace}/pods", labelSelector=labels))["items"]
+    running = [pod["metadata"]["name"] for pod in found if pod["status"].get("phase") == "Running"]
+    if not running:
+        raise UserError(
+            f"no handler of Coach runs in namespace {api.namespace} of {api.server}; name its --namespace, "
+            "or install it there: helm install coach deploy/chart"
+        )
+    streams = {1: sys.stdout, 2: sys.stderr}
+
+    def out(channel: int, data: bytes) -> None:
+        streams[channel].write(data.decode(errors="replace"))
+        streams[channel].flush()
+
+    columns = shutil.get_terminal_size().columns
+    return await run_in_pod(api, running[0], ["env", f"COLUMNS={columns}", "coach", *arguments], out)
+
+
+async def _submit(api: Api, files: list[Path]) -> int:
+    """Apply the jobs of files: each one's model in a ConfigMap, and its TrainingJob."""
+    from coach.cli.job_files import load
+    from coach.cli.options import VOLUMES
+    from coach.platforms.kubernetes_api.client import COACH, CORE
+
+    if not files or any(str(file).startswith("-") for file in files):
+        raise UserError(
+            "coach --context NAME submit takes job files alone: coach --context NAME submit job.yaml"
+        )
+    for one in load(files, volumes=VOLUMES):
+        document = one.spec.to_json()
+        model = document["spec"]["model"]
+        path = Path(model["file"].removeprefix("file://"))
+        source = f"{one.spec.name}-source"
+        if path.is_file():
+            body: dict[str, Any] = {
+                "apiVersion": "v1",
+                "kind": "ConfigMap",
+                "metadata": {"name": source},
+                "data": {path.name: path.read_text()},
+            }
+            await api.apply(f"{CORE}/namespaces/{api.namespace}/configmaps/{source}", body)
+            model |= {"file": path.name, "configMap": source}
+        await api.apply(f"{COACH}/namespaces/{api.namespace}/trainingjobs/{one.spec.name}", document)
+        typer.echo(f"trainingjob {one.spec.name} applied to {api.namespace} at {api.server}")
+    return 0
+
+
+async def _change(api: Api, command: str, names: list[str]) -> int:
+    """Suspend or resume: what the TrainingJob says is what the controller makes true."""
+    from coach.platforms.kubernetes_api.client import COACH, ApiError
+
+    if not names or any(name.startswith("-") for name in names):
+        raise UserError(
+            f"coach --context NAME {command} takes names of jobs alone; for more money: "
+            "kubectl edit trainingjob JOB, spec.budget.amount"
+        )
+    for name in names:
+        path = f"{COACH}/namespaces/{api.namespace}/trainingjobs/{name}"
+        try:
+            await api.merge(path, {"spec": {"suspend": command == "suspend"}})
+        except ApiError as error:
+            raise UserError(f"{name}: {error}; see: coach --context NAME ps") from error
+        typer.echo(f"{name}: spec.suspend is {str(command == 'suspend').lower()}")
+    return 0
