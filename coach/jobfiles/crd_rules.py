@@ -182,8 +182,8 @@ def for_field(path: tuple[str, ...], node: Schema) -> list[Rule]:
             )
         )
     if node.get("format") == "duration":
-        above = "> 0" if path == ("timeLimit",) else ">= 0"
-        at_least = "above 0" if path == ("timeLimit",) else "0 or more"
+        above = "> 0" if path in (("timeLimit",), ("startTimeout",)) else ">= 0"
+        at_least = "above 0" if path in (("timeLimit",), ("startTimeout",)) else "0 or more"
         found.append(
             _rule(
                 f"type(self) == int ? self {above} && self <= {_YEAR} : "
