@@ -104,7 +104,7 @@ def kubernetes_cluster(context: str, namespace: str) -> tuple[tuple[Node, ...], 
             return tuple(nodes.read(node) for node in found if not nodes.unavailable(node))
 
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
-        return KubernetesPlatform(connect, Settings.read(home.handler_id()), now)
+        return KubernetesPlatform(connect, Settings.read(home.handler_id()), home.logs, now)
 
     return asyncio.run(read()), make
 

@@ -33,6 +33,7 @@ from coach.platforms.base import (
 )
 from coach.platforms.gang_client import GangClient
 from coach.platforms.kubernetes import manifests
+from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api import nodes, pods
 from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object
@@ -48,7 +49,7 @@ NAME_SECONDS = 0.2
 
 
 class KubernetesPlatform:
-    """Runs functions as pods of one namespace. `connect` gives the API server."""
+    """Runs functions as pods of one namespace. `connect` gives the API server, `logs` a job's folder for logs."""
 
     places_pods = True
     #: On the volume that all pods see.
@@ -57,8 +58,13 @@ class KubernetesPlatform:
     linger_seconds = float("inf")
 
     def __init__(
-        self, connect: Callable[[], Awaitable[Api]], settings: Settings, now: Callable[[], float]
+        self,
+        connect: Callable[[], Awaitable[Api]],
+        settings: Settings,
+        logs: Callable[[str], Path],
+        now: Callable[[], float],
     ) -> None:
+        self._folder = logs
         self._connect = connect
         self.sees_checkpoints = False
         self._settings = settings
@@ -94,6 +100,7 @@ class KubernetesPlatform:
         except BaseException:
             await self._api.close()
             raise
+        self._logs = PodLogs(self._api, self._folder)
         self._pods.listeners.append(self._pod_changed)
         self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
         self._http = httpx.AsyncClient(
@@ -113,7 +120,7 @@ class KubernetesPlatform:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(CoachError):
             await self._sweep()
-        await asyncio.gather(self._pods.close(), self._nodes.close())
+        await asyncio.gather(self._pods.close(), self._nodes.close(), self._logs.close())
         await self._http.aclose()
         await self._api.close()
 
@@ -160,6 +167,7 @@ class KubernetesPlatform:
             await self._delete(name)
             raise PodError(failed[0], f"{name}: {failed[1]}")
         self._ready.add(pod.id)
+        self._logs.follow(pod.id)
         return Deployed(f"{pods.address(found)}:{manifests.FUNCTION_PORT}", pods.node(found))
 
     async def release(self, released: Sequence[PodId]) -> None:

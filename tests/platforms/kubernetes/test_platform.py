@@ -124,7 +124,7 @@ SIZE = GangSize("job", Allocation(1, 1), Allocation(2, 1))
 
 @pytest.fixture
 def run(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> Callable[[Callable[[KubernetesPlatform, Kubelets, Heard], Awaitable[None]]], None]:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
     monkeypatch.setattr(module, "FORCE_SECONDS", 0.3)  # no kubelet consents here
@@ -135,7 +135,7 @@ def run(
             for name in ("n1", "n2"):
                 await cluster.node(name)
             platform = KubernetesPlatform(
-                Api.connect, Settings("coach-functions:9", handler="h"), lambda: 0.0
+                Api.connect, Settings("coach-functions:9", handler="h"), lambda _: tmp_path, lambda: 0.0
             )
             nodes = (Node("n1", Resources(4.0, 8.0)), Node("n2", Resources(4.0, 8.0)))
             assert await platform.open(heard) == Cluster(nodes)
@@ -262,7 +262,7 @@ def test_nodes_that_are_cordoned_or_stop_reporting_reach_the_handler(run: Any) -
 
 
 def test_a_handler_deletes_what_the_one_before_it_left_and_nothing_else(
-    run: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+    run: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     body = {"spec": {"containers": [{"name": "a", "image": "a"}]}}
     for name, handler in (("mine", "h"), ("other", "i")):
@@ -291,6 +291,6 @@ def test_a_pod_that_the_cluster_refuses_fails_with_its_words(run: Any) -> None:
 def test_a_cluster_without_coach_is_said_to_be_so(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
     monkeypatch.setattr(module, "COACH", "/apis/nobody.dev/v1")
-    platform = KubernetesPlatform(Api.connect, Settings("x"), lambda: 0.0)
+    platform = KubernetesPlatform(Api.connect, Settings("x"), Path, lambda: 0.0)
     with pytest.raises(PermanentError, match="has no Gang resource: install Coach there first"):
         asyncio.run(platform.open(Heard()))

@@ -47,7 +47,7 @@ class FunctionLog:
         if len(line) > 4 * MAX_LINE:
             entry["with"] = f"left out ({len(line)} characters)"
             line = json.dumps(entry)
-        self._write_line(line + "\n")
+        self.write_line(line + "\n")
 
     def _open(self) -> None:
         assert self._path is not None
@@ -56,7 +56,8 @@ class FunctionLog:
         self._file = os.fdopen(opened, "a", encoding="utf-8")
         self._size = self._path.stat().st_size
 
-    def _write_line(self, line: str) -> None:
+    def write_line(self, line: str) -> None:
+        """Add a line that is an entry already."""
         if self._path is None:
             sys.stdout.write(line)
             sys.stdout.flush()
