@@ -3,17 +3,20 @@
 # make test        what must pass before anything lands, in 8 minutes on 2 cores; the same cases in every run
 # make test-quick  the inner loop: about a minute
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
+# make test-kubernetes  pods on a cluster of three nodes on this machine (needs root and Go), or on yours by KUBECONFIG
+# make images      .cache/images/coach-{handler,functions,scheduler}.tar, with docker or without (scripts/images.py)
 # make all-tests   every test there is, in 100 minutes on 2 cores: goes on where it was stopped; results/all-tests.md
 # make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
+# make helm        .cache/bin/helm, for the tests of deploy/chart, built by Go from its module: 5 minutes the first time
 # make check       lint, types, import contracts; gofmt, vet and staticcheck where Go is
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-quick test-logic test-processes test-commands test-root test-go test-go-race all-tests soak chaos fuzz wheel check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup data demo test test-quick test-logic test-processes test-commands test-root test-kubernetes images test-go test-go-race all-tests soak chaos fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -76,33 +79,56 @@ bench: setup data
 TEST = $(PYTEST) -q tests -m '$(1)' | sed -u 's/^/$(2) | /'
 test: setup data
 	@$(MAKE) --no-print-directory -j3 test-commands test-processes test-logic test-go
-	@echo 'Not run here: make test-root (needs root and iproute2, util-linux, procps), make all-tests (takes longer).'
+	@echo 'Not run here: make test-root (needs root and iproute2, util-linux, procps), make test-kubernetes (needs root and Go),'
+	@echo 'make all-tests (takes longer).'
 
 test-quick: setup data
-	@$(call TEST,quick and not root,quick)
+	@$(call TEST,quick and not root and not kubernetes,quick)
 
 test-logic: setup data
-	@$(call TEST,not processes and not full and not root,logic)
+	@$(call TEST,not processes and not full and not root and not kubernetes,logic)
 
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
 test-processes: setup data
-	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root' | sed -u 's/^/processes | /'
+	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes' | sed -u 's/^/processes | /'
 
-test-commands: setup data
-	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root' | sed -u 's/^/commands | /'
+test-commands: setup data control-plane helm
+	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes' | sed -u 's/^/commands | /'
 
 test-root: setup data
 	@$(PYTEST) -q tests -m root
 
 # Strings hash alike in every run: sets have one order.
-test-quick test-logic test-processes test-commands test-root: export PYTHONHASHSEED := 0
+test-quick test-logic test-processes test-commands test-root test-kubernetes: export PYTHONHASHSEED := 0
 
-all-tests: setup data
+# The programs are built and the images made where what they come from has changed.
+test-kubernetes: setup data
+	@.venv/bin/python -m tests.kubernetes.cluster check
+	@$(MAKE) --no-print-directory -s -C scheduler-plugins controlplane
+	@[ -n "$${KUBECONFIG:-}" ] || .venv/bin/python scripts/images.py --with debian
+	@$(PYTEST) -q tests/kubernetes -m kubernetes
+
+images: setup
+	@.venv/bin/python scripts/images.py
+
+all-tests: setup data control-plane helm
 	@.venv/bin/python scripts/test_record.py all
 
 RUNS := 5
-soak: setup data
+soak: setup data control-plane helm
 	@.venv/bin/python scripts/test_record.py soak $(RUNS)
+
+# What tests start, built where Go is: etcd and kube-apiserver in one program, and Helm.
+control-plane:
+	@! command -v go >/dev/null || $(MAKE) --no-print-directory -C scheduler-plugins bin/controlplane
+
+HELM_VERSION := v4.3.1
+helm: .cache/bin/helm-$(HELM_VERSION)
+
+.cache/bin/helm-$(HELM_VERSION):
+	@! command -v go >/dev/null || { GOBIN=$(abspath .cache/bin) go install helm.sh/helm/v4/cmd/helm@$(HELM_VERSION) && touch $@; }
+
+test-go: control-plane
 
 # Go parts run where Go is; COACH_REQUIRE_ALL=1 makes their absence a failure.
 test-go: GO_TARGETS := test integration
@@ -124,7 +150,7 @@ fuzz: setup
 	@$(UV) pip install --quiet --python .venv/bin/python atheris==3.1.0
 	@mkdir -p .cache/fuzz && cp jobs/*.yaml .cache/fuzz
 	@status=0; \
-	$(PYTEST) -q tests -m 'hypothesis and not root' --hypothesis-profile=fuzz -p tests.fuzz --fuzz-seconds $(SECONDS) || status=$$?; \
+	$(PYTEST) -q tests -m 'hypothesis and not root and not kubernetes' --hypothesis-profile=fuzz -p tests.fuzz --fuzz-seconds $(SECONDS) || status=$$?; \
 	.venv/bin/python -m tests.jobfiles.coverage_guided .cache/fuzz -max_total_time=$(SECONDS) -max_len=4096 || status=$$?; \
 	exit $$status
 
@@ -147,6 +173,7 @@ contracts: setup
 requirements: | $(UV)
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/functions.in -o requirements/functions.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/coach.in -o requirements/coach.txt
+	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/host.in -o requirements/host.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/dev.in -o requirements/dev.txt
 
 clean:

@@ -1,5 +1,6 @@
 # The handler's image: Coach itself, without MXNet.
-#   docker build -f deploy/handler.Dockerfile -t coach:0.1.0 .
+#   docker build -f deploy/handler.Dockerfile -t coach-handler:0.1.0 .
+# `make images` builds it with docker or without (scripts/images.py).
 FROM python:3.11-slim
 WORKDIR /opt/coach
 COPY requirements/coach.txt requirements/coach.txt

@@ -31,7 +31,6 @@ from typing import Any
 
 from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 from coach import collector
-from coach.core.cluster import Node
 from coach.core.jobs import events as ev
 from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.fold import apply
@@ -41,6 +40,7 @@ from coach.handler.handler import Handler
 from coach.handler.state.codec import EVENTS
 from coach.handler.state.journal import Journal, fold
 from coach.handler.state.state_directory import StateDirectory
+from coach.platforms.base import Cluster
 from coach.plugins import policy
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec
 
@@ -165,10 +165,13 @@ class Idle:
     """A platform on which nothing is ever started."""
 
     linger_seconds = 0.0
+    places_pods = False
+    checkpoints: str | None = None
+    sees_checkpoints = True
 
-    async def open(self, pod_lost: Any) -> tuple[Node, ...]:
+    async def open(self, events: Any) -> Cluster:
         """One node."""
-        return nodes(1, 8.0)
+        return Cluster(nodes(1, 8.0))
 
     async def close(self) -> None:
         """Nothing was started."""

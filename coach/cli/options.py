@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
+from enum import StrEnum
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -13,6 +14,19 @@ if TYPE_CHECKING:
     from coach.handler.session import MakePlatform
     from coach.handler.state.state_directory import StateDirectory
     from coach.platforms.base import Platform
+    from coach.service.service import Service
+
+
+#: Folders of the volume that a cluster's pods have (`coach.platforms.kubernetes.manifests`), not this machine.
+VOLUMES = (Path("/var/lib/coach/data"), Path("/var/lib/coach/checkpoints"))
+
+
+class PlatformKind(StrEnum):
+    """Where functions run."""
+
+    LOCAL = "local"
+    KUBERNETES = "kubernetes"
+
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `coach ps` shows it.")]
@@ -37,10 +51,75 @@ Bandwidth = Annotated[
         help="Limit each virtual node's network to this bandwidth, such as 200mbit (root only).",
     ),
 ]
+PlatformName = Annotated[
+    PlatformKind,
+    typer.Option(
+        "--platform", help="Where functions run: in processes of this machine, or in pods of a cluster."
+    ),
+]
+Context = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Context of the kubeconfig; without it, its current one."),
+]
+Namespace = Annotated[
+    str,
+    typer.Option(metavar="NAME", help="Namespace of the pods; without it, the context's."),
+]
 Live = Annotated[
     bool,
     typer.Option("--live/--no-live", help="Show a table that is updated, or a line for each event."),
 ]
+
+
+def chosen_cluster(
+    platform: PlatformKind, nodes: str, bandwidth: str, context: str, namespace: str
+) -> tuple[tuple[Node, ...], MakePlatform]:
+    """The nodes of the platform, and what makes it. Raises UserError, PermanentError."""
+    from coach.core.errors import UserError
+
+    if platform is PlatformKind.LOCAL:
+        if context or namespace:
+            raise UserError("--context, --namespace: only with --platform kubernetes")
+        return local_cluster(nodes, bandwidth)
+    if nodes or bandwidth:
+        raise UserError("--nodes, --bandwidth: only with --platform local; a cluster has its own nodes")
+    return kubernetes_cluster(context, namespace)
+
+
+def kubernetes_cluster(context: str, namespace: str) -> tuple[tuple[Node, ...], MakePlatform]:
+    """The nodes of a Kubernetes cluster, and what makes a platform of them. Raises UserError, PermanentError."""
+    import asyncio
+
+    from coach.platforms.kubernetes.platform import KubernetesPlatform
+    from coach.platforms.kubernetes.settings import Settings
+    from coach.platforms.kubernetes_api import nodes
+    from coach.platforms.kubernetes_api.client import CORE, Api
+
+    async def connect() -> Api:
+        return await Api.connect(context or None, namespace or None)
+
+    async def read() -> tuple[Node, ...]:
+        async with await connect() as api:
+            found = (await api.get(f"{CORE}/nodes"))["items"]
+            return tuple(nodes.read(node) for node in found if not nodes.unavailable(node))
+
+    def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
+        return KubernetesPlatform(connect, Settings.read(home.handler_id()), now)
+
+    return asyncio.run(read()), make
+
+
+def controller(
+    context: str, namespace: str, folders: tuple[Path, ...]
+) -> Callable[[Service], Coroutine[Any, Any, None]]:
+    """What follows the TrainingJobs of a cluster while a service runs. Models are in one of `folders`."""
+    from coach.controller.controller import Controller
+    from coach.platforms.kubernetes_api.client import Api
+
+    async def connect() -> Api:
+        return await Api.connect(context or None, namespace or None)
+
+    return lambda service: Controller(connect, service, folders).run()
 
 
 def local_cluster(nodes: str, bandwidth: str) -> tuple[tuple[Node, ...], MakePlatform]:

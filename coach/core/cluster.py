@@ -20,7 +20,7 @@ class Placement(StrEnum):
 
     #: All pods of a job together or none, on nodes that Coach plans (`coach.core.gang`).
     GANG = "gang"
-    #: Pod by pod, by the default scheduler of Kubernetes, which knows nothing of jobs.
+    #: By the cluster's own scheduler: pods name no node, and report theirs when they are ready.
     DEFAULT = "default"
 
 

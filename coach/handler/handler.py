@@ -15,7 +15,7 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from typing import Any
 
 from coach import collector
-from coach.core.cluster import Pod, PodId
+from coach.core.cluster import Placement, Pod, PodId
 from coach.core.errors import CoachError, UserError
 from coach.core.estimation.fit import fit_models
 from coach.core.estimation.observations import KnownSpeed
@@ -25,7 +25,7 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
-from coach.core.lifecycle.reducer import Reducer
+from coach.core.lifecycle.reducer import Reducer, required_to_start
 from coach.core.policies.api.base import AllocationPolicy
 from coach.core.spec.job import TrainingJob
 from coach.handler import warm_up
@@ -33,7 +33,7 @@ from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
 from coach.handler.state.checkpoints import sweep
 from coach.handler.state.journal import Journal
-from coach.platforms.base import EpochError, EpochOrder, Platform, PodError, Progress
+from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Platform, PodError, Progress
 
 log = logging.getLogger(__name__)
 
@@ -61,7 +61,7 @@ class Handler:
         self._platform = platform
         self._journal = journal
         self._clock = Clock(journal.last_at())
-        self._reducer = Reducer(policy)
+        self._reducer = Reducer(policy, Placement.DEFAULT if platform.places_pods else Placement.GANG)
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._deploying: dict[PodId, asyncio.Task[None]] = {}
@@ -77,6 +77,11 @@ class Handler:
         """All jobs of the journal, by name, in the order of their submission. To be read, not changed."""
         return self._reducer.jobs
 
+    @property
+    def checkpoints(self) -> str | None:
+        """URI of the folder for checkpoints, where it is not the state folder (`Platform.checkpoints`)."""
+        return self._platform.checkpoints
+
     def now(self) -> float:
         """Seconds since 1970 on this handler's clock."""
         return self._clock.now()
@@ -85,11 +90,13 @@ class Handler:
         self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
         # Beside the platform, for which a core is free then; nobody decides before both are there.
         importing = asyncio.create_task(asyncio.to_thread(warm_up.for_fits))
-        nodes = await self._platform.open(self._pod_lost)
+        cluster = await self._platform.open(self)
         self._loop = asyncio.create_task(self._run(importing), name="handler")
         left_at = self._journal.left_at
         gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
-        self._send(ev.HandlerStarted(self.now(), nodes, gone_by))
+        if gone_by is not None and math.isinf(gone_by):
+            gone_by = None
+        self._send(ev.HandlerStarted(self.now(), cluster.nodes, gone_by, unavailable=cluster.unavailable))
         self._start(self._heartbeat())
         self._start(self._catch_up())
         return self
@@ -179,6 +186,14 @@ class Handler:
         ]
         if kept:
             self._journal.save_snapshots(*(self.jobs[name] for name in kept))
+        for name in stopped:
+            self._start(self._forget(name))
+
+    async def _forget(self, name: str) -> None:
+        try:
+            await self._platform.forget(name)
+        except Exception:
+            log.exception("something of %s stays behind on the platform", name)
 
     def _has_stopped(self, event: ev.Event, actions: Sequence[act.Action]) -> bool:
         """Whether its job has just ended, or stopped with all given back."""
@@ -201,8 +216,9 @@ class Handler:
     def _carry_out(self, action: act.Action) -> None:
         match action:
             case act.DeployPods():
+                gang = asyncio.ensure_future(self._gang(action))
                 for pod in action.pods:
-                    self._deploying[pod.id] = self._start(self._deploy(action, pod))
+                    self._deploying[pod.id] = self._start(self._deploy(action, pod, gang))
             case act.ReleasePods():
                 self._start(self._release(action))
             case act.RunEpoch():
@@ -234,16 +250,25 @@ class Handler:
 
     # An error that nobody foresaw is the job's, not the handler's: it is logged, and answered like any failure.
 
-    async def _deploy(self, action: act.DeployPods, pod: Pod) -> None:
+    async def _gang(self, action: act.DeployPods) -> None:
+        job = self.jobs[action.job]
+        desired = job.desired or job.minimum
+        size = GangSize(job.name, required_to_start(job, desired), desired)
+        await self._platform.gang(size, job.job_file)
+
+    async def _deploy(self, action: act.DeployPods, pod: Pod, gang: asyncio.Future[None]) -> None:
+        """Start one pod, once its `gang` is known to the platform."""
         try:
-            address = await self._platform.deploy(pod, self.jobs[action.job].job_file)
+            await asyncio.shield(gang)
+            deployed = await self._platform.deploy(pod, self.jobs[action.job].job_file)
         except PodError as error:
             self._send(ev.PodLost(self.now(), action.job, pod.id, error.reason, str(error)))
         except Exception as error:
             log.exception("%s did not start", pod.id.name)
             self._send(ev.PodLost(self.now(), action.job, pod.id, Reason.INTERNAL, _words(error)))
         else:
-            self._send(ev.PodReady(self.now(), action.job, pod.id, address))
+            node = "" if pod.node else deployed.node
+            self._send(ev.PodReady(self.now(), action.job, pod.id, deployed.address, node))
         finally:
             if self._deploying.get(pod.id) is asyncio.current_task():
                 del self._deploying[pod.id]
@@ -257,8 +282,17 @@ class Handler:
         await self._platform.release(action.pods)
         self._send(ev.PodsReleased(self.now(), action.job, action.pods))
 
-    def _pod_lost(self, pod: PodId, reason: Reason, message: str) -> None:
+    def pod_lost(self, pod: PodId, reason: Reason, message: str) -> None:
+        """See `coach.platforms.base.PlatformEvents`."""
         self._send(ev.PodLost(self.now(), pod.job, pod, reason, message))
+
+    def pod_pending(self, pod: PodId, reason: Reason, message: str) -> None:
+        """See `coach.platforms.base.PlatformEvents`."""
+        self._send(ev.PodPending(self.now(), pod.job, pod, reason, message))
+
+    def nodes_changed(self, cluster: Cluster) -> None:
+        """See `coach.platforms.base.PlatformEvents`."""
+        self._send(ev.NodesChanged(self.now(), cluster.unavailable, nodes=cluster.nodes))
 
     async def _run_epoch(self, action: act.RunEpoch) -> None:
         job = self.jobs[action.job]
@@ -290,7 +324,8 @@ class Handler:
                 failed(*wrong, invocations)
                 return
             self._send(ev.EpochFinished(self.now(), action.job, action.token, report, invocations))
-            await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out)
+            if self._platform.sees_checkpoints:
+                await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out)
         finally:
             self.progress.pop(action.job, None)
 

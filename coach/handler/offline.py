@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 
-from coach.core.cluster import Node, Pod, PodId
+from coach.core.cluster import Pod, PodId
 from coach.core.errors import PermanentError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
@@ -13,7 +13,7 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.session import suspend_orphans
 from coach.handler.state.journal import Journal
-from coach.platforms.base import EpochOrder, Progress
+from coach.platforms.base import Cluster, Deployed, EpochOrder, GangSize, PlatformEvents, Progress
 from coach.plugins import policy
 
 
@@ -22,15 +22,24 @@ class NullPlatform:
 
     #: As long as the local platform's functions, which are all there ever were.
     linger_seconds = 0.5
+    places_pods = False
+    checkpoints: str | None = None
+    sees_checkpoints = True
 
-    async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
+    async def open(self, events: PlatformEvents) -> Cluster:
         """No nodes."""
-        return ()
+        return Cluster(())
 
     async def close(self) -> None:
         """Nothing was started."""
 
-    async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
+    async def gang(self, size: GangSize, spec: TrainingJob) -> None:
+        """No pod will follow."""
+
+    async def forget(self, job: str) -> None:
+        """Nothing is known of it."""
+
+    async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
         """Nothing can be started. Raises PermanentError."""
         raise PermanentError(f"{pod.id.name}: there is no platform to start it on")
 

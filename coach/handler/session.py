@@ -127,7 +127,7 @@ class Session(Foreground):
                 self.home.make_folders(one.name)
                 handler.submit(
                     one.spec,
-                    checkpoints_uri(self.home, one.spec),
+                    checkpoints_uri(self.home, one.spec, handler.checkpoints),
                     known_points(past.values(), one.spec, self.nodes),
                     known_epochs(past.values(), one.spec),
                 )
@@ -150,9 +150,12 @@ class Session(Foreground):
         self._show(lambda: self._watcher.happened(event, actions))
 
 
-def checkpoints_uri(home: StateDirectory, spec: TrainingJob) -> str:
-    """URI of the folder for a job's checkpoints: its own, also where several job files name one folder."""
-    uri = spec.spec.checkpoint.uri
+def checkpoints_uri(home: StateDirectory, spec: TrainingJob, shared: str | None) -> str:
+    """URI of the folder for a job's checkpoints: its own, also where several job files name one folder.
+
+    `shared`: where they go by default, if not into the state folder.
+    """
+    uri = spec.spec.checkpoint.uri or shared
     # Nothing in our file URIs is escaped: fsspec reads them as they stand.
     return f"{uri.rstrip('/')}/{spec.name}" if uri else f"file://{home.checkpoints(spec.name)}"
 

@@ -27,6 +27,8 @@ def allowed(node: Schema) -> str:
         options.append(f"a mapping with {required}" if required else f"a mapping of {known or 'words'}")
     if word is not None:
         options.append(_enumeration(word) or IN_WORDS[word["pattern"]])
+    if not options and node.get("type") == "boolean":
+        options.append("true" if "const" in node else "true or false")
     if not options:
         options.append(IN_WORDS[node["pattern"]] if "pattern" in node else _number(node))
     return " or ".join(options)

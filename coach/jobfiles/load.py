@@ -9,13 +9,14 @@ from __future__ import annotations
 import hashlib
 import shlex
 import stat
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
 from coach.core.spec.job import DataFormat, TrainingJob
+from coach.core.spec.resources import OLD_UNLIMITED
 from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
@@ -42,6 +43,7 @@ class LoadedJob:
 
     path: Path
     spec: TrainingJob
+    warnings: tuple[Problem, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,12 +74,17 @@ def read_jobs(data: bytes | str, name: str = "job.yaml") -> list[TrainingJob]:
 
 
 def load_jobs(
-    paths: Iterable[Path | str], *, check_files: bool = True, inside: Sequence[Path] | None = None
+    paths: Iterable[Path | str],
+    *,
+    check_files: bool = True,
+    inside: Sequence[Path] | None = None,
+    volumes: Sequence[Path] = (),
 ) -> list[LoadedJob]:
     """The jobs of all `paths`, in order, ready to run. Raises JobFileError with the mistakes of all of them.
 
     `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
     `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
+    `volumes`: folders that only the functions have; what is in them is not looked at.
     """
     contents: list[tuple[Path, bytes | Problem]] = []
     for path in map(Path, paths):
@@ -88,7 +95,7 @@ def load_jobs(
             contents.append(
                 (path, Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs"))
             )
-    return load_contents(contents, check_files=check_files, inside=inside)
+    return load_contents(contents, check_files=check_files, inside=inside, volumes=volumes)
 
 
 def load_contents(
@@ -96,6 +103,7 @@ def load_contents(
     *,
     check_files: bool = True,
     inside: Sequence[Path] | None = None,
+    volumes: Sequence[Path] = (),
 ) -> list[LoadedJob]:
     """The same for files that were read elsewhere: where each stood, and what was in it (or why it was not read)."""
     found: list[_Found] = []
@@ -111,9 +119,9 @@ def load_contents(
     problems += _named_twice(found)
     loaded = []
     for one in found:
-        job, mistakes = _resolved(one, check_files, inside)
+        job, mistakes = _resolved(one, check_files, inside, volumes)
         problems += mistakes
-        loaded.append(LoadedJob(one.path, job))
+        loaded.append(LoadedJob(one.path, job, tuple(_warnings(one))))
     if problems:
         order = {str(path): index for index, path in reversed(list(enumerate(files)))}
         raise JobFileError(sorted(problems, key=lambda told: (order[told.path], told.line, told.column)))
@@ -151,6 +159,17 @@ def _read(data: bytes, path: Path) -> tuple[list[_Found], list[Problem]]:
     return found, problems
 
 
+def _warnings(found: _Found) -> Iterator[Problem]:
+    """What is right today, but not what its author may take it for."""
+    budget, suspend = ("spec", "budget"), ("spec", "suspend")
+    if found.wrote(budget, OLD_UNLIMITED):
+        right = "budget: {unlimited: true}; the next release reads nothing else"
+        yield found.problem(budget, "an old word", show(OLD_UNLIMITED), right)
+    if found.job.spec.suspend:
+        right = "nothing on this machine: only a cluster obeys it"
+        yield found.problem(suspend, "suspended", "true", right)
+
+
 def _named_twice(found: Iterable[_Found]) -> list[Problem]:
     first: dict[str, _Found] = {}
     problems = []
@@ -168,7 +187,7 @@ def _named_twice(found: Iterable[_Found]) -> list[Problem]:
 
 
 def _resolved(
-    found: _Found, check_files: bool, inside: Sequence[Path] | None
+    found: _Found, check_files: bool, inside: Sequence[Path] | None, volumes: Sequence[Path]
 ) -> tuple[TrainingJob, list[Problem]]:
     """The job with absolute paths and the model's hash, and what is wrong with the files it names."""
     document = found.job.to_json()
@@ -187,10 +206,15 @@ def _resolved(
             right = f"at most {LONGEST_URI} characters, the job file's folder included"
             problems.append(found.problem(at, "too long a path", _shown(path), right))
             continue
-        if inside is not None and not any(path.is_relative_to(folder.resolve()) for folder in inside):
+        elsewhere = any(path.is_relative_to(folder) for folder in volumes)
+        if (
+            not elsewhere
+            and inside is not None
+            and not any(path.is_relative_to(folder.resolve()) for folder in inside)
+        ):
             right = f"a path inside of {' or '.join(map(str, inside))}"
             problems.append(found.problem(at, "outside of what is allowed", _shown(path), right))
-        elif check_files and at[1] != "checkpoint":
+        elif check_files and not elsewhere and at[1] != "checkpoint":
             mistakes = _checked(found, at, path, holder)
             problems += mistakes
         holder[at[2]] = FILE_SCHEME + str(path)

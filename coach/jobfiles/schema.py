@@ -1,6 +1,6 @@
 """The job file's schema: as a tree to look fields up in, and as a Kubernetes CRD.
 
-    python -m coach.jobfiles.schema      the CRD as YAML
+    python -m coach.jobfiles.schema      writes the CRD into the chart
 
 A CRD wants a *structural* schema (Kubernetes documentation, "Specifying a structural schema"): no `$ref`, a type for
 every field, `exclusiveMinimum` as a flag, no `additionalProperties` beside `properties`, no `null` branch, defaults
@@ -9,14 +9,16 @@ only outside of logical junctors, nothing said of `metadata` but its name.
 
 from __future__ import annotations
 
-import sys
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import yaml
 
 from coach.core.spec import quantities
 from coach.core.spec.job import API_VERSION, TrainingJob
+from coach.jobfiles import crd_rules
+from coach.jobfiles.resource_status import TrainingJobStatus
 
 Schema = dict[str, Any]
 
@@ -26,49 +28,30 @@ PLURAL = "trainingjobs"
 
 _KEPT = ("type", "description", "default", "enum", "pattern", "minLength", "maxLength")
 _INT_OR_STRING = [{"type": "integer"}, {"type": "string"}]
+_LONGEST_QUANTITY = 90
 #: No number and no list satisfies these: what a field without a type needs to hold words and objects only.
 _NO_NUMBER_NO_LIST = {"minimum": 1, "maximum": 0, "minItems": 1, "maxItems": 0}
 
-_STATUS = {
-    "type": "object",
-    "description": "What became of the job; written by Coach alone.",
-    "x-kubernetes-preserve-unknown-fields": True,
-    "properties": {
-        "state": {"type": "string", "description": "Queued, Probing, Training, Waiting or how it ended."},
-        "reason": {"type": "string", "description": "Why it is in that state, with numbers."},
-        "epoch": {"type": "integer", "description": "Full epochs that counted."},
-        "loss": {"type": "number", "description": "Mean test loss after that epoch."},
-        "accuracy": {"type": "number", "description": "Share of right answers on the test split."},
-        "workers": {"type": "integer", "description": "Workers it has now."},
-        "servers": {"type": "integer", "description": "Parameter servers it has now."},
-        "spent": {"type": "string", "description": "Money spent, with its currency."},
-        "budget": {"type": "string", "description": "Money it may spend, with its currency, or none."},
-        "eta": {"type": "string", "format": "date-time", "description": "When it is predicted to end."},
-    },
-}
-_COLUMNS = [
-    {"name": "State", "type": "string", "jsonPath": ".status.state"},
-    {"name": "Epoch", "type": "integer", "jsonPath": ".status.epoch"},
-    {"name": "Loss", "type": "number", "jsonPath": ".status.loss"},
-    {"name": "Workers", "type": "integer", "jsonPath": ".status.workers"},
-    {"name": "Servers", "type": "integer", "jsonPath": ".status.servers"},
-    {"name": "Spent", "type": "string", "jsonPath": ".status.spent"},
-    {"name": "Budget", "type": "string", "jsonPath": ".status.budget"},
-    {"name": "Age", "type": "date", "jsonPath": ".metadata.creationTimestamp"},
-]
+#: Name in capitals in `kubectl get`, type, where it stands.
+_COLUMNS = (
+    ("State", "string", ".status.state"),
+    ("Progress", "string", ".status.progress"),
+    ("Loss", "number", ".status.loss"),
+    ("Target", "string", ".status.target"),
+    ("Workers", "integer", ".status.workers"),
+    ("Servers", "integer", ".status.servers"),
+    ("Spent", "string", ".status.spent"),
+    ("Budget", "string", ".status.budget"),
+    ("ETA", "string", ".status.eta"),
+    ("Age", "date", ".metadata.creationTimestamp"),
+)
 
 
 @cache
 def tree() -> Schema:
     """The schema of a whole document, without `$ref` and without `null` branches. Not to be changed."""
     schema = TrainingJob.model_json_schema(by_alias=True)
-    resolved = _resolve(schema, schema["$defs"])
-    # Pydantic does not say that exactly one measure is wanted; its validator does.
-    resolved["properties"]["spec"]["properties"]["target"]["oneOf"] = [
-        {"required": ["loss"]},
-        {"required": ["accuracy"]},
-    ]
-    return resolved
+    return _resolve(schema, schema["$defs"])
 
 
 def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
@@ -85,6 +68,8 @@ def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
             return _resolve(merged, definitions)
         if branches:
             merged[word] = [_resolve(branch, definitions) for branch in branches]
+    if "items" in merged:
+        merged["items"] = _resolve(merged["items"], definitions)
     if "properties" in merged:
         merged["properties"] = {key: _resolve(sub, definitions) for key, sub in merged["properties"].items()}
     if "patternProperties" in merged:  # how pydantic writes a mapping whose keys have a pattern
@@ -111,7 +96,7 @@ def _without_none(value: Any) -> Any:
 
 def branches(node: Schema) -> tuple[Schema | None, Schema | None]:
     """The object and the word that `node` may be, each None where it may not be that."""
-    options = node["oneOf"] if "oneOf" in node and "properties" not in node else [node]
+    options = node.get("oneOf", [node])
     objects = [option for option in options if option.get("type") == "object"]
     words = [option for option in options if option.get("type") == "string"]
     return (objects or [None])[0], (words or [None])[0]
@@ -129,25 +114,37 @@ def lookup(path: tuple[str, ...]) -> Schema | None:
     return node
 
 
-def structural(node: Schema) -> Schema:
-    """`node` as part of a Kubernetes structural schema."""
-    schema = {key: node[key] for key in _KEPT if key in node}
+def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> Schema:
+    """`node` as part of a Kubernetes structural schema. `rules`: it is the field `at` of `spec`, with its rules."""
+    schema = {key: node[key] for key in node if key in _KEPT or key.startswith("x-kubernetes-")}
     if "const" in node:
         schema["enum"] = [node["const"]]
+    if node.get("format") == "date-time":
+        schema["format"] = node["format"]
     for limit, exclusive in (("minimum", "exclusiveMinimum"), ("maximum", "exclusiveMaximum")):
         if limit in node:
             schema[limit] = node[limit]
         elif exclusive in node:
             schema[limit] = node[exclusive]
             schema[exclusive] = True
+    if rules and (found := crd_rules.for_field(at, node)):
+        schema["x-kubernetes-validations"] = found
     if node.get("anyOf") == _INT_OR_STRING:
-        return {**schema, "anyOf": _INT_OR_STRING, "x-kubernetes-int-or-string": True}
-    if "oneOf" in node and "properties" not in node:
-        return {**schema, **_word_or_object(node)}
+        # The length bounds what a rule about the text may cost.
+        return {
+            **schema,
+            "anyOf": _INT_OR_STRING,
+            "maxLength": _LONGEST_QUANTITY,
+            "x-kubernetes-int-or-string": True,
+        }
     if "oneOf" in node:
-        schema["oneOf"] = node["oneOf"]
+        return {**schema, **_word_or_object(node)}
+    if "items" in node:
+        schema["items"] = structural(node["items"])
+        schema |= {key: node[key] for key in ("minItems", "maxItems") if key in node}
     if "properties" in node:
-        schema["properties"] = {key: structural(sub) for key, sub in node["properties"].items()}
+        inner = node["properties"].items()
+        schema["properties"] = {key: structural(sub, (*at, key), rules) for key, sub in inner}
         if node.get("required"):
             schema["required"] = list(node["required"])
         if isinstance(node.get("additionalProperties"), dict):
@@ -165,6 +162,7 @@ def _word_or_object(node: Schema) -> Schema:
     assert part is not None and word is not None
     words = word.get("enum") or [word["const"]]
     inner = structural(part)
+    inner["properties"]["name"]["not"] = {"enum": words}  # one's own prices are not named as a shipped book
     return {
         "x-kubernetes-preserve-unknown-fields": True,
         "pattern": f"^({'|'.join(words)})$",
@@ -172,6 +170,24 @@ def _word_or_object(node: Schema) -> Schema:
         "required": inner["required"],
         **_NO_NUMBER_NO_LIST,
     }
+
+
+def _spec() -> Schema:
+    """The job's part, in which little may change once it exists."""
+    schema = structural(tree()["properties"]["spec"], (), rules=True)
+    fields = schema["properties"]
+    of_all, of_each = crd_rules.unchanged(fields, schema["required"])
+    schema["x-kubernetes-validations"] += of_all
+    for key, node in fields.items():
+        if key not in crd_rules.MUTABLE and crd_rules.visible(node):
+            node.setdefault("x-kubernetes-validations", []).append(of_each)
+    return schema
+
+
+def status_schema() -> Schema:
+    """The structural schema of a TrainingJob's status."""
+    schema = TrainingJobStatus.model_json_schema(by_alias=True)
+    return structural(_resolve(schema, schema["$defs"]))
 
 
 def job_schema() -> Schema:
@@ -188,8 +204,8 @@ def job_schema() -> Schema:
             "apiVersion": {"type": "string"},
             "kind": {"type": "string"},
             "metadata": {"type": "object", "properties": {"name": name}},
-            "spec": structural(document["spec"]),
-            "status": _STATUS,
+            "spec": _spec(),
+            "status": status_schema(),
         },
     }
 
@@ -202,7 +218,9 @@ def crd() -> Schema:
         "storage": True,
         "schema": {"openAPIV3Schema": job_schema()},
         "subresources": {"status": {}},
-        "additionalPrinterColumns": _COLUMNS,
+        "additionalPrinterColumns": [
+            {"name": name, "type": kind, "jsonPath": path} for name, kind, path in _COLUMNS
+        ],
     }
     names = {
         "plural": PLURAL,
@@ -231,5 +249,14 @@ def to_yaml(document: Schema) -> str:
     return yaml.dump(document, Dumper=_Dumper, sort_keys=False, width=110, allow_unicode=True)
 
 
+CHART_FILE = Path("deploy/chart/files/trainingjob-crd.yaml")
+_HEAD = "# Written by python -m coach.jobfiles.schema; the types in coach/core/spec are what to change.\n"
+
+
+def crd_file() -> str:
+    """The text of the chart's file."""
+    return _HEAD + to_yaml(crd())
+
+
 if __name__ == "__main__":
-    sys.stdout.write(to_yaml(crd()))
+    CHART_FILE.write_text(crd_file(), encoding="utf-8")

@@ -33,7 +33,7 @@ _STAND_IN: dict[str, Any] = {
         "model": {"file": "x.py"},
         "data": {"format": "custom"},
         "target": {"loss": 1.0},
-        "budget": "none",
+        "budget": {"unlimited": True},
     },
 }
 _ROUNDS = 8
@@ -168,6 +168,7 @@ _PROBLEMS = {
     "string_type": "not text",
     "string_unicode": "not text",
     "string_pattern_mismatch": "not of the right form",
+    "bool_type": "not true or false",
     "int_type": "not a whole number",
     "float_type": "not a number",
     "finite_number": "not a finite number",

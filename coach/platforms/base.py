@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from coach.core.cluster import Node, Pod, PodId
+from coach.core.cluster import Allocation, Node, Pod, PodId
 from coach.core.errors import CoachError
 from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.epoch import EpochReport
@@ -55,20 +55,71 @@ class EpochOrder:
     due: float
 
 
+@dataclass(frozen=True, slots=True)
+class GangSize:
+    """How many workers and servers a job needs to start at all, and how many it can use; it has one scheduler."""
+
+    job: str
+    required: Allocation
+    desired: Allocation
+
+
+class Deployed(NamedTuple):
+    """A pod that is ready: its HTTP address (host:port) and the node that it is on."""
+
+    address: str
+    node: str
+
+
+class Cluster(NamedTuple):
+    """All nodes, and the names of those on which nothing can be placed now."""
+
+    nodes: tuple[Node, ...]
+    unavailable: tuple[str, ...] = ()
+
+
+class PlatformEvents(Protocol):
+    """What a platform reports by itself."""
+
+    def pod_lost(self, pod: PodId, reason: Reason, message: str) -> None:
+        """A pod that was ready has ended without being released."""
+
+    def pod_pending(self, pod: PodId, reason: Reason, message: str) -> None:
+        """A pod that is being deployed waits for something, or now for something else."""
+
+    def nodes_changed(self, cluster: Cluster) -> None:
+        """A node came or went, or became available or unavailable."""
+
+
 class Platform(Protocol):
     """Every coroutine may be cancelled; cancelling run_epoch stops its group."""
 
-    #: Seconds that functions may live on after their handler died.
+    #: Seconds that functions may live on after their handler died; infinite: until the next handler ends them.
     linger_seconds: float
+    #: Whether the platform chooses the nodes of pods: then a pod to deploy names none, and waits until it fits.
+    places_pods: bool
+    #: URI of the folder for checkpoints where the functions do not see the handler's disk; None where they do.
+    checkpoints: str | None
+    #: Whether the handler can read and delete checkpoints where they are.
+    sees_checkpoints: bool
 
-    async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
-        """Get ready; returns the cluster. `pod_lost` is called for pods that end without being released."""
+    async def open(self, events: PlatformEvents) -> Cluster:
+        """Get ready, with no pod of an earlier handler left; returns the cluster."""
 
     async def close(self) -> None:
         """End everything that this platform started."""
 
-    async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
-        """Start a pod; returns its HTTP address when it is ready. Raises PodError."""
+    async def gang(self, size: GangSize, spec: TrainingJob) -> None:
+        """Say which pods of a job start together, and prepare what they share; called before they are deployed.
+
+        Raises PodError where they cannot be deployed as the job describes them.
+        """
+
+    async def forget(self, job: str) -> None:
+        """The job holds no pod, and none will be deployed for it soon."""
+
+    async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
+        """Start a pod; returns when it is ready. Raises PodError."""
 
     async def release(self, pods: Sequence[PodId]) -> None:
         """End pods; returns when they hold nothing any more. Unknown pods are ignored."""

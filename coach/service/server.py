@@ -12,10 +12,11 @@ import logging
 import os
 import signal
 import socket
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import uvicorn
 from starlette.types import ASGIApp
@@ -47,9 +48,11 @@ DEFAULT_PORT = 8421
 
 @dataclass(frozen=True, slots=True)
 class Serving:
-    """How to serve. `token` None: the state folder's own. `folders`: those in which job files may name paths.
+    """How to serve.
 
-    `longest_wait` bounds how long a request may wait for new records (seconds).
+    `token` None: the state folder's own. `folders`: those in which job files may name paths. `volumes`: folders that
+    only the functions have, in which job files may name paths too. `longest_wait` bounds how long a request may wait
+    for new records (seconds). `companion` runs as long as the service does.
     """
 
     home: StateDirectory
@@ -60,7 +63,9 @@ class Serving:
     port: int = DEFAULT_PORT
     token: Path | None = None
     folders: tuple[Path, ...] = ()
+    volumes: tuple[Path, ...] = ()
     longest_wait: float = LONGEST_WAIT
+    companion: Callable[[Service], Coroutine[Any, Any, None]] | None = None
 
 
 def serve(serving: Serving, ready: Callable[[endpoint.Endpoint], None] = lambda _: None) -> int:
@@ -150,6 +155,7 @@ class _Running:
             nodes=serving.nodes,
             policy=serving.policy,
             folders=serving.folders,
+            volumes=serving.volumes,
         )
         narrator = EventFormatter(lambda: handler.jobs)
         handler.observers.append(lambda event, actions: _tell(narrator, event, actions))
@@ -186,22 +192,34 @@ class _Running:
         self._ready(here)
         self._service = service
         warming = asyncio.create_task(service.warm())
+        companion = asyncio.create_task(self._accompany(service))
         try:
-            await self._until_stopped(service, answering)
+            await self._until_stopped(service, answering, companion)
         finally:
             warming.cancel()
+            companion.cancel()
             endpoint.withdraw(self._serving.home)
             service.stopping = True
             service.wake()
             http.should_exit = True
-            await asyncio.gather(answering, warming, return_exceptions=True)
+            await asyncio.gather(answering, warming, companion, return_exceptions=True)
 
-    async def _until_stopped(self, service: Service, answering: asyncio.Task[None]) -> None:
-        """Wait until it is stopped and no job runs. Raises the error that ended the handler, or the API."""
+    async def _accompany(self, service: Service) -> None:
+        if self._serving.companion:
+            await self._serving.companion(service)
+        else:
+            await asyncio.Event().wait()
+
+    async def _until_stopped(
+        self, service: Service, answering: asyncio.Task[None], companion: asyncio.Task[None]
+    ) -> None:
+        """Until it was asked to stop and no job does anything more. Raises what ended handler, API or companion."""
         running = asyncio.create_task(service.handler.wait(lambda: False))
         stopped = asyncio.create_task(self._all_stopped(service))
         try:
-            await asyncio.wait({running, stopped, answering}, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({running, stopped, answering, companion}, return_when=asyncio.FIRST_COMPLETED)
+            if companion.done():
+                companion.result()
             if running.done():
                 running.result()
             if answering.done():

@@ -61,12 +61,14 @@ class Service:
         nodes: tuple[Node, ...],
         policy: AllocationPolicy,
         folders: Sequence[Path],
+        volumes: Sequence[Path] = (),
     ) -> None:
         self.home = home
         self.handler = handler
         self.journal = journal
         self.nodes = nodes
         self.folders = tuple(folders)
+        self._volumes = tuple(volumes)
         self.policy = policy
         self.stopping = False
         #: Jobs of other journals: their names are taken and their measurements are used; they cannot be resumed here.
@@ -176,8 +178,11 @@ class Service:
 
         Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
         """
-        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders)
-        specs = with_policy(policy, [one.spec for one in loaded], self.policy)
+        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
+        return await self.take(with_policy(policy, [one.spec for one in loaded], self.policy))
+
+    async def take(self, specs: Sequence[TrainingJob]) -> list[SubmittedJob]:
+        """Take on jobs, all or none: a new one, or one of the same description that was left in the middle."""
         self._refuse_when_stopping()
         chosen: list[Chosen] = []
         for spec in specs:
@@ -198,7 +203,7 @@ class Service:
         self.home.make_folders(spec.name)
         self.handler.submit(
             spec,
-            checkpoints_uri(self.home, spec),
+            checkpoints_uri(self.home, spec, self.handler.checkpoints),
             known_points(self._past.values(), spec, self.nodes),
             known_epochs(self._past.values(), spec),
         )

@@ -10,6 +10,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -141,7 +142,7 @@ def test_a_platform_that_cannot_open_leaves_nothing(tmp_path: Path, monkeypatch:
     async def main() -> None:
         local = LocalPlatform(ROOMY, functions, lambda job: tmp_path / job, lambda: 0.0)
         with pytest.raises(PermanentError, match="cannot import MXNet"):
-            await local.open(lambda pod, reason, message: None)
+            await local.open(SimpleNamespace(pod_lost=lambda *_: None))
 
     asyncio.run(main())
     assert list(tmp_path.iterdir()) == []

@@ -30,7 +30,7 @@ spec:
   model: {file: model.py}
   data: {format: digits8x8}
   target: {accuracy: 0.9}
-  budget: none
+  budget: {unlimited: true}
   workers: {min: 1, max: 2}
 """
 
@@ -343,6 +343,15 @@ def test_plot_draws_jobs_and_leaves_out_those_without_an_epoch(
     assert "digits: no epoch has ended, there is nothing to draw" in err
     code, _, err = run(capsys, "plot", "digits")
     assert code == 2
+
+
+def test_a_warning_is_told_on_stderr_and_the_file_is_good(
+    capsys: pytest.CaptureFixture[str], job_file: Path
+) -> None:
+    job_file.write_text(job_file.read_text().replace("{unlimited: true}", "none"))
+    code, out, error = run(capsys, "validate", str(job_file))
+    assert (code, out.count("\n"), error.count("\n")) == (0, 1, 1)
+    assert error.startswith(f"warning: {job_file}:") and "budget: {unlimited: true}" in error
 
 
 def test_validate_says_what_a_good_file_asks_for(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:

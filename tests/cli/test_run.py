@@ -118,7 +118,7 @@ def endless(tmp_path: Path) -> Path:
         target={"accuracy": 0.1, "epochsInARow": 1000},
         optimizer={"name": "sgd", "learningRate": 0.01},
         batchSize=16,
-        budget="none",
+        budget={"unlimited": True},
         policy={"name": "static", "workers": 1, "servers": 1},
     )
 

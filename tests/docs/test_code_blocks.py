@@ -163,7 +163,7 @@ def test_yaml_is_what_it_says(block, tmp_path):
             (tmp_path / "job.yaml").write_text(block.text)
             load_jobs([tmp_path / "job.yaml"], check_files=False)
         elif kind == "Gang":
-            [version] = yaml.safe_load((ROOT / "deploy/scheduler/gang-crd.yaml").read_text())["spec"][
+            [version] = yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text())["spec"][
                 "versions"
             ]
             jsonschema.Draft4Validator(version["schema"]["openAPIV3Schema"]).validate(document)

@@ -15,7 +15,16 @@ from coach.core.cluster import Node, Pod, PodId, Resources
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
-from coach.platforms.base import EpochError, EpochOrder, PodError, Progress
+from coach.platforms.base import (
+    Cluster,
+    Deployed,
+    EpochError,
+    EpochOrder,
+    GangSize,
+    PlatformEvents,
+    PodError,
+    Progress,
+)
 
 CLUSTER = (Node("node-0", Resources(4.0, 16.0)), Node("node-1", Resources(4.0, 16.0)))
 DATA_SIZE = 10_000
@@ -39,6 +48,10 @@ class FakePlatform:
     #: Changes the report that an epoch is about to give.
     on_report: Callable[[EpochReport], EpochReport] = lambda report: report
     pods: dict[PodId, str] = field(default_factory=dict)
+    gangs: dict[str, GangSize] = field(default_factory=dict)
+    places_pods: bool = False
+    checkpoints: str | None = None
+    sees_checkpoints: bool = True
     epochs: dict[str, asyncio.Future[Reason]] = field(default_factory=dict)
     orders: list[EpochOrder] = field(default_factory=list)
     released: list[PodId] = field(default_factory=list)
@@ -47,16 +60,25 @@ class FakePlatform:
     is_open: bool = False
     _count: int = 0
 
-    async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
-        self._pod_lost = pod_lost
+    async def open(self, events: PlatformEvents) -> Cluster:
+        self._events = events
         self.is_open = True
-        return self.nodes
+        return Cluster(self.nodes)
 
     async def close(self) -> None:
         self.pods.clear()
         self.is_open = False
 
-    async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
+    async def gang(self, size: GangSize, spec: TrainingJob) -> None:
+        assert self.is_open
+        self.gangs[size.job] = size
+
+    async def forget(self, job: str) -> None:
+        assert not [pod for pod in self.pods if pod.job == job]
+        self.gangs.pop(job, None)
+
+    async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
+        assert pod.id.job in self.gangs
         assert self.is_open and pod.id not in self.pods
         assert pod.requests == spec.spec.resources.of(pod.id.role)
         self._count += 1
@@ -70,7 +92,7 @@ class FakePlatform:
         except PodError:
             self.pods.pop(pod.id, None)
             raise
-        return address
+        return Deployed(address, pod.node or self.nodes[0].name)
 
     async def release(self, pods: Sequence[PodId]) -> None:
         self.on_release(pods)
@@ -130,7 +152,7 @@ class FakePlatform:
                 stop = self.epochs.get(order.action.token)
                 if stop is not None and pod in order.action.pods and not stop.done():
                     stop.set_result(Reason.PEER_LOST)
-            self._pod_lost(pod, reason, "killed")
+            self._events.pod_lost(pod, reason, "killed")
 
 
 def _exists(uri: str) -> bool:

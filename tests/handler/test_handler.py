@@ -7,6 +7,7 @@ import dataclasses
 import math
 from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -22,7 +23,7 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.state.checkpoints import sweep
 from coach.handler.state.journal import Journal
-from coach.platforms.base import EpochError, EpochOrder, PodError
+from coach.platforms.base import EpochError, EpochOrder, GangSize, PodError
 from tests.core.lifecycle.faulty_cluster import check_job, spec
 from tests.handler.fake_platform import FakePlatform
 
@@ -493,9 +494,11 @@ def test_checkpoints_that_cannot_be_listed_stay(folder: str, caplog: pytest.LogC
 def test_the_double_answers_as_a_platform_must() -> None:
     async def main() -> None:
         memory, lost = FakePlatform(), []
-        await memory.open(lambda pod, reason, message: lost.append((pod, reason)))
+        events = SimpleNamespace(pod_lost=lambda pod, reason, message: lost.append((pod, reason)))
+        await memory.open(events)
         one = job_of()
         pod = Pod(PodId("job", Role.WORKER, 0), "node-0", one.spec.resources.of(Role.WORKER))
+        await memory.gang(GangSize("job", one.spec.limits.smallest, one.spec.limits.largest), one)
         first = await memory.deploy(pod, one)
         await memory.release([pod.id, PodId("job", Role.WORKER, 7)])
         assert pod.id not in memory.pods and not lost
@@ -503,6 +506,8 @@ def test_the_double_answers_as_a_platform_must() -> None:
         memory.lose(pod.id)
         assert lost == [(pod.id, Reason.FUNCTION_LOST)]
         await memory.stop_epoch("job.1", Reason.SUSPENDED)
+        await memory.forget("job")
+        assert not memory.gangs
         await memory.close()
         assert not memory.pods
 

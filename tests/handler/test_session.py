@@ -88,9 +88,13 @@ def test_jobs_of_different_runs_cannot_go_on_in_one(home: StateDirectory) -> Non
 
 def test_each_job_has_a_folder_of_checkpoints_to_itself() -> None:
     home = StateDirectory(Path("/a folder"))
-    assert checkpoints_uri(home, TrainingJob.from_json(spec("a"))) == "file:///a folder/jobs/a/checkpoints"
+    assert (
+        checkpoints_uri(home, TrainingJob.from_json(spec("a")), None) == "file:///a folder/jobs/a/checkpoints"
+    )
     given = TrainingJob.from_json(spec("a", checkpoint={"uri": "s3://bucket/all/"}))
-    assert checkpoints_uri(home, given) == "s3://bucket/all/a"
+    assert checkpoints_uri(home, given, "file:///volume") == "s3://bucket/all/a"
+    shared = checkpoints_uri(home, TrainingJob.from_json(spec("a")), "file:///volume")
+    assert shared == "file:///volume/a"
 
 
 def test_without_a_terminal_stopping_says_what_a_second_ctrl_c_does() -> None:

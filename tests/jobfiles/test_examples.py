@@ -71,7 +71,7 @@ spec:
   data: {format: digits8x8}
   target:
     accuracy: 97
-  budget: none
+  budget: {unlimited: true}
 
   batch_size: 5
 """

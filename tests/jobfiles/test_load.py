@@ -19,7 +19,7 @@ spec:
   model: {file: model.py}
   data: {format: digits8x8}
   target: {loss: 0.35}
-  budget: none
+  budget: {unlimited: true}
 """
 
 
@@ -87,7 +87,7 @@ def test_aliases_serve_for_what_repeats():
 
 
 def test_all_mistakes_of_a_file_come_at_once_also_those_between_fields():
-    text = GOOD.replace("budget: none", "budget: {amount: 5, currency: EUR}")
+    text = GOOD.replace("budget: {unlimited: true}", "budget: {amount: 5, currency: EUR}")
     text += "  seed: x\n  batchSize: 2\n  workers: {min: 3}\n---\n" + GOOD.replace("loss", "lost")
     assert mistakes(text) == [
         "9:33 spec.budget.currency: not the currency of the price book cloud-functions, which is USD "
@@ -96,6 +96,39 @@ def test_all_mistakes_of_a_file_come_at_once_also_those_between_fields():
         "11:14 spec.workers.max: more than batchSize, which is 2 (the default, 4) - at most one worker a sample",
         '21:12 spec.target.lost: no such field ("lost") - did you mean loss?',
     ]
+
+
+def budget(text):
+    return GOOD.replace("budget: {unlimited: true}", f"budget: {text}")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{}", "9:3 spec.budget: no amount (an empty mapping)"),
+        ("{amount: 1}", "9:20 spec.budget.currency: required (not there)"),
+        ("{currency: USD}", "9:22 spec.budget.amount: required (not there)"),
+        (
+            "{amount: 1, currency: USD, unlimited: true}",
+            "9:3 spec.budget: both unlimited and amount (a mapping of 3)",
+        ),
+    ],
+)
+def test_a_budget_is_an_amount_or_unlimited(text, message):
+    assert mistakes(budget(text)) == [f"{message} - amount and currency, or unlimited: true alone"]
+
+
+def test_what_is_read_for_one_release_or_on_a_cluster_only_is_a_warning(folder):
+    (folder / "job.yaml").write_text(budget("none") + "  suspend: true\n")
+    [loaded] = load_jobs([folder / "job.yaml"])
+    assert loaded.spec.spec.budget.unlimited
+    assert [str(warning).removeprefix(f"{folder}/") for warning in loaded.warnings] == [
+        'job.yaml:9:11 spec.budget: an old word ("none") - budget: {unlimited: true}; '
+        "the next release reads nothing else",
+        "job.yaml:10:12 spec.suspend: suspended (true) - nothing on this machine: only a cluster obeys it",
+    ]
+    (folder / "job.yaml").write_text(GOOD)
+    assert load_jobs([folder / "job.yaml"])[0].warnings == ()
 
 
 def test_several_jobs_in_one_file_come_in_order():

@@ -151,7 +151,7 @@ def test_every_axis_says_what_it_measures(faulty: dict[str, Figure]) -> None:
 
 
 def test_a_job_without_a_budget_says_so() -> None:
-    world = one_job(budget="none")
+    world = one_job(budget={"unlimited": True})
     with mpl.rc_context(STYLE):
         made = figures(Story.of(world.job("digits"), world.history, world.now))
     assert "no budget" in legend(made["digits-money"])

@@ -238,6 +238,21 @@ def test_a_token_that_is_none_is_refused(tmp_path: Path, content: str | None, mo
     assert content is None or content not in err
 
 
+def test_a_secret_of_a_pod_is_a_token_which_its_own_group_may_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "token"
+    file.write_text("x" * 40)
+    file.chmod(0o440)
+    with pytest.raises(UserError, match="others may read this token"):
+        endpoint.read_token(file)
+    monkeypatch.setattr(os, "geteuid", lambda: file.stat().st_uid + 1)
+    assert endpoint.read_token(file) == "x" * 40
+    file.chmod(0o444)
+    with pytest.raises(UserError, match="others may read this token"):
+        endpoint.read_token(file)
+
+
 def test_what_a_killed_service_left_is_not_taken_for_one(home: StateDirectory, tmp_path: Path) -> None:
     with served(tmp_path) as service:
         code, _ = service.end(signal.SIGKILL)

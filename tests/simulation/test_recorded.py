@@ -15,6 +15,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
+from coach.platforms.base import Cluster
 from coach.plugins import policy
 from coach.simulation.dynamics.from_journal import learn
 from coach.simulation.reducer_simulation import Driver
@@ -42,9 +43,10 @@ class Nowhere:
     """A platform that is never asked for anything."""
 
     linger_seconds = 0.0
+    places_pods = False
 
-    async def open(self, _lost: Any) -> tuple[()]:
-        return ()
+    async def open(self, _events: Any) -> Cluster:
+        return Cluster(())
 
     async def close(self) -> None:
         return None

@@ -23,14 +23,14 @@ def command(files: Files, nodes: Nodes = "", output: Output = Format.TABLE) -> N
     Example: coach plan jobs/lenet-digits.yaml
     """
     from coach.cli.display.summary import say, wanted
+    from coach.cli.job_files import load
     from coach.handler.endpoint import find
     from coach.handler.state.state_directory import StateDirectory
-    from coach.jobfiles.load import load_jobs
     from coach.platforms.local.cluster import parse_nodes
     from coach.report.plan import plan
     from coach.service.client import service_of
 
-    specs = [one.spec for one in load_jobs(files)]
+    specs = [one.spec for one in load(files)]
     home = StateDirectory.default()
     if find(home) and not nodes:
         with service_of(home) as client:

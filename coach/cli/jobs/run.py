@@ -8,15 +8,29 @@ from typing import TYPE_CHECKING
 import typer
 
 from coach.cli.display.output import Format, Output
-from coach.cli.options import Bandwidth, Files, Live, Nodes, Policy
+from coach.cli.options import (
+    VOLUMES,
+    Bandwidth,
+    Context,
+    Files,
+    Live,
+    Namespace,
+    Nodes,
+    PlatformKind,
+    PlatformName,
+    Policy,
+    chosen_cluster,
+)
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
     from coach.cli.display.display_loop import Showing
+    from coach.core.cluster import Node
     from coach.core.policies.api.base import AllocationPolicy
     from coach.core.spec.job import TrainingJob
+    from coach.handler.session import MakePlatform
     from coach.handler.state.state_directory import StateDirectory
 
 
@@ -25,6 +39,9 @@ def command(  # noqa: PLR0917 - they are options
     nodes: Nodes = "",
     policy: Policy = "",
     bandwidth: Bandwidth = "",
+    platform: PlatformName = PlatformKind.LOCAL,
+    context: Context = "",
+    namespace: Namespace = "",
     output: Output = Format.TABLE,
     live: Live = True,
 ) -> None:
@@ -40,23 +57,29 @@ def command(  # noqa: PLR0917 - they are options
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
       coach run job.yaml --policy static:2x1 -o json
       sudo coach run job.yaml --nodes 4x1 --bandwidth 200mbit
+      coach run job.yaml --platform kubernetes --context kind-dev
     """
+    from functools import partial
+
     from coach.cli.display.display_loop import Showing
+    from coach.cli.job_files import load
     from coach.handler.endpoint import ServiceRunsError, find
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
-    from coach.jobfiles.load import load_jobs
 
-    loaded = load_jobs(files)
+    volumes = VOLUMES if platform is PlatformKind.KUBERNETES else ()
+    loaded = load(files, volumes=volumes)
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
     home = StateDirectory.default()
     showing = Showing(output, live)
     if not find(home):
+        cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace)
         try:
-            raise typer.Exit(_here(home, showing, files, specs, allocator, nodes, bandwidth))
+            raise typer.Exit(_here(home, showing, files, specs, allocator, cluster))
         except ServiceRunsError:
             pass  # it has started since
-    raise typer.Exit(_there(home, showing, files, specs, policy, nodes or bandwidth))
+    own = nodes or bandwidth or ("" if platform is PlatformKind.LOCAL else platform.value)
+    raise typer.Exit(_there(home, showing, files, specs, policy, own))
 
 
 def _here(  # noqa: PLR0917
@@ -65,16 +88,14 @@ def _here(  # noqa: PLR0917
     files: Sequence[Path],
     specs: Sequence[TrainingJob],
     allocator: AllocationPolicy,
-    nodes: str,
-    bandwidth: str,
+    choose: Callable[[], tuple[tuple[Node, ...], MakePlatform]],
 ) -> int:
     """Run them in this process."""
     from coach.cli.display.summary import beginning
-    from coach.cli.options import local_cluster
     from coach.handler.interactive_run import RunObserver
     from coach.handler.session import Session
 
-    cluster, make_platform = local_cluster(nodes, bandwidth)
+    cluster, make_platform = choose()
     beginning(showing.screen, specs, cluster, allocator.name)
 
     def make(watcher: RunObserver) -> Session:
@@ -103,8 +124,8 @@ def _there(  # noqa: PLR0917
     with service_of(home) as client:
         if own_cluster:
             raise UserError(
-                f"--nodes, --bandwidth {own_cluster}: a service runs at {client.endpoint.url} and has its nodes "
-                "already; leave the option out, or set COACH_HOME to another folder"
+                f"--nodes, --bandwidth, --platform {own_cluster}: a service runs at {client.endpoint.url} and has its "
+                "nodes already; leave the option out, or set COACH_HOME to another folder"
             )
         cluster = client.cluster()
         nodes = tuple(Node(n["name"], Resources(n["cpu"], n["memory"])) for n in cluster["nodes"])

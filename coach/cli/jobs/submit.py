@@ -17,14 +17,14 @@ def command(files: Files, policy: Policy = "", output: Output = Format.TABLE) ->
     Example: coach submit jobs/*.yaml
     """
     from coach.cli.display.tables import jobs_table
+    from coach.cli.job_files import load
     from coach.core.jobs.reasons import State
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
-    from coach.jobfiles.load import load_jobs
     from coach.report.status import JOB_COLUMNS, JobRow
     from coach.service.client import service_of
 
-    chosen_policy(policy, [one.spec for one in load_jobs(files)])
+    chosen_policy(policy, [one.spec for one in load(files)])
     with service_of(StateDirectory.default()) as client:
         taken = client.submit(files, policy)["jobs"]
     rows = [one["job"] for one in taken]

@@ -26,7 +26,7 @@ def command(
     Example: coach validate jobs/*.yaml
     """
     from coach.cli.display.summary import wanted
-    from coach.jobfiles.load import load_jobs
+    from coach.cli.job_files import load
 
-    for job in load_jobs(files, check_files=check_files):
+    for job in load(files, check_files=check_files):
         typer.echo(f"{job.path}: {wanted(job.spec)}")

@@ -33,8 +33,8 @@ def command(
     """
     import yaml
 
+    from coach.cli.job_files import load
     from coach.core.errors import UserError
-    from coach.jobfiles.load import load_jobs
     from coach.platforms.local.environment import Functions
     from coach.platforms.nuclio import resources
 
@@ -46,7 +46,7 @@ def command(
     typer.echo("# Nuclio's platform configuration (Helm value `platform`) must have:")
     typer.echo("".join(f"#   {line}\n" for line in config.splitlines()), nl=False)
     folder = Functions.folder_only()
-    for index, job in enumerate(load_jobs(files, check_files=False)):
+    for index, job in enumerate(load(files, check_files=False)):
         documents = list(resources.functions(job.spec, folder, namespace, image))
         if index == 0:
             documents.insert(0, resources.project(namespace))

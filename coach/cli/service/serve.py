@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from coach.cli.options import Bandwidth, Nodes, Policy
+from coach.cli.options import (
+    VOLUMES,
+    Bandwidth,
+    Context,
+    Namespace,
+    Nodes,
+    PlatformKind,
+    PlatformName,
+    Policy,
+    chosen_cluster,
+    controller,
+)
 from coach.service.logging import LogFormat
 
 if TYPE_CHECKING:
@@ -18,6 +29,9 @@ def command(  # noqa: PLR0917 - they are options
     nodes: Nodes = "",
     policy: Policy = "",
     bandwidth: Bandwidth = "",
+    platform: PlatformName = PlatformKind.LOCAL,
+    context: Context = "",
+    namespace: Namespace = "",
     host: Annotated[
         str, typer.Option(metavar="ADDRESS", help="Address to listen on; any but loopback needs --token.")
     ] = "127.0.0.1",
@@ -48,7 +62,6 @@ def command(  # noqa: PLR0917 - they are options
       coach serve --nodes 4x2 --allow ~/jobs --log-format json
       coach serve --host 0.0.0.0 --token /run/secrets/coach --allow /srv/jobs
     """
-    from coach.cli.options import local_cluster
     from coach.core.errors import UserError
     from coach.core.policies import StaticPolicy
     from coach.handler.state.state_directory import StateDirectory
@@ -66,7 +79,10 @@ def command(  # noqa: PLR0917 - they are options
         if not folder.is_dir():
             raise UserError(f"--allow {folder}: no such folder")
     begin_logging(log_format)
-    cluster, make_platform = local_cluster(nodes, bandwidth)
+    companion = None
+    if platform is PlatformKind.KUBERNETES:
+        companion = controller(context, namespace, folders)
+    cluster, make_platform = chosen_cluster(platform, nodes, bandwidth, context, namespace)
     serving = Serving(
         StateDirectory.default(),
         cluster,
@@ -76,6 +92,8 @@ def command(  # noqa: PLR0917 - they are options
         port=port,
         token=token.expanduser().absolute() if token else None,
         folders=folders,
+        companion=companion,
+        volumes=VOLUMES if platform is PlatformKind.KUBERNETES else (),
     )
 
     def ready(endpoint: Endpoint) -> None:

@@ -35,12 +35,14 @@ class HandlerStarted:
 class NodesChanged:
     """From now on the nodes named in `unavailable` are unavailable, and all others are available.
 
-    Nothing is placed on an unavailable node. A `PodLost` for each pod that was lost with it follows.
+    Nothing is placed on an unavailable node. A `PodLost` for each pod that was lost with it follows. `nodes` are all
+    nodes, where some came or went; None: the same as before.
     """
 
     at: float
     unavailable: tuple[str, ...]
     job: str = ""
+    nodes: tuple[Node, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +70,17 @@ class PodReady:
     pod: PodId
     address: str
     node: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class PodPending:
+    """A pod that was deployed is not ready yet, for this reason."""
+
+    at: float
+    job: str
+    pod: PodId
+    reason: Reason
+    message: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +181,7 @@ Event = (
     | NodesChanged
     | JobSubmitted
     | PodReady
+    | PodPending
     | PodLost
     | PodsReleased
     | EpochFinished

@@ -68,6 +68,10 @@ def _pod_ready(job: Job, event: ev.PodReady) -> None:
             held.pod = replace(held.pod, node=event.node)
 
 
+def _pod_pending(job: Job, event: ev.PodPending) -> None:
+    """What it waits for becomes the job's status, if the reducer says so."""
+
+
 def _pod_lost(job: Job, event: ev.PodLost) -> None:
     """A pod that is being released is gone when PodsReleased comes."""
     held = job.pods.get(event.pod)
@@ -252,6 +256,11 @@ def _finish(job: Job, action: act.Finish) -> None:
     job.phase = Phase.ENDING
 
 
+def _deploying(job: Job) -> bool:
+    """Whether pods of it are on their way: it waits for them, whatever they wait for."""
+    return job.phase is Phase.DEPLOYING and any(not held.releasing for held in job.pods.values())
+
+
 def _set_status(job: Job, action: act.SetStatus) -> None:
     state = REASON_INFO[action.reason].state or State.FAILED
     job.state, job.reason, job.message = state, action.reason, action.message
@@ -262,7 +271,7 @@ def _set_status(job: Job, action: act.SetStatus) -> None:
     elif action.reason is Reason.BACKING_OFF:
         job.failures += 1
         job.phase = Phase.PAUSED
-    elif action.reason not in RUNNING_REASONS:
+    elif action.reason not in RUNNING_REASONS and not _deploying(job):
         job.timer = ""
         job.phase = Phase.PAUSED if action.reason in RESUMABLE else Phase.IDLE
 
@@ -271,6 +280,7 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     ev.HandlerStarted: _handler_started,
     ev.NodesChanged: _nodes_changed,
     ev.PodReady: _pod_ready,
+    ev.PodPending: _pod_pending,
     ev.PodLost: _pod_lost,
     ev.PodsReleased: _pods_released,
     ev.EpochFinished: _epoch_finished,

@@ -55,6 +55,7 @@ class Reason(StrEnum):
     NODES_UNAVAILABLE = "NodesUnavailable"
     DRAINING = "Draining"
     PLACING = "Placing"
+    IMAGE_UNAVAILABLE = "ImageUnavailable"
     BACKING_OFF = "BackingOff"
     SUSPENDED = "Suspended"
     HANDLER_STOPPED = "HandlerStopped"
@@ -73,6 +74,7 @@ class Reason(StrEnum):
     CHECKPOINT_INVALID = "CheckpointInvalid"
     STORAGE_FAILED = "StorageFailed"
     OUT_OF_MEMORY = "OutOfMemory"
+    POD_REFUSED = "PodRefused"
     PEER_LOST = "PeerLost"
     FUNCTION_LOST = "FunctionLost"
     START_TIMED_OUT = "StartTimedOut"
@@ -115,6 +117,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.NODES_UNAVAILABLE: ReasonInfo("waits for unavailable nodes", State.WAITING),
     Reason.DRAINING: ReasonInfo("waits for another job to release its capacity", State.WAITING),
     Reason.PLACING: ReasonInfo("its functions are being placed", State.WAITING),
+    Reason.IMAGE_UNAVAILABLE: ReasonInfo("the image of its functions cannot be pulled", State.WAITING),
     Reason.BACKING_OFF: ReasonInfo("pauses after a failed attempt", State.WAITING),
     Reason.SUSPENDED: ReasonInfo("stopped by the user; it can be resumed", State.WAITING, Retry.FREE),
     Reason.HANDLER_STOPPED: ReasonInfo("its handler stopped; it can be resumed", State.WAITING, Retry.FREE),
@@ -131,6 +134,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.CHECKPOINT_INVALID: ReasonInfo("the last checkpoint cannot be read", retry=Retry.BOUNDED),
     Reason.STORAGE_FAILED: ReasonInfo("storage failed", retry=Retry.BOUNDED),
     Reason.OUT_OF_MEMORY: ReasonInfo("a function needed more memory than it requested"),
+    Reason.POD_REFUSED: ReasonInfo("the cluster refuses its pods as they are described"),
     Reason.PEER_LOST: ReasonInfo("a function's training process died", retry=Retry.BOUNDED),
     Reason.FUNCTION_LOST: ReasonInfo("a function died", retry=Retry.BOUNDED),
     Reason.START_TIMED_OUT: ReasonInfo("the functions did not start in time", retry=Retry.BOUNDED),

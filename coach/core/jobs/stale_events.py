@@ -20,9 +20,9 @@ def is_late(job: Job | None, event: ev.Event) -> bool:
         return job.fit_token != event.token
     if isinstance(event, ev.TimerFired):
         return job.timer != event.token
-    if isinstance(event, ev.PodReady | ev.PodLost):
+    if isinstance(event, ev.PodReady | ev.PodPending | ev.PodLost):
         held = job.pods.get(event.pod)
-        return held is None or held.releasing or (held.ready and isinstance(event, ev.PodReady))
+        return held is None or held.releasing or (held.ready and not isinstance(event, ev.PodLost))
     if isinstance(event, ev.PodsReleased):
         return not any(pod in job.pods and job.pods[pod].releasing for pod in event.pods)
     return False

@@ -65,6 +65,7 @@ class ClusterState:
         *,
         shrunk: bool = False,
         on: NodeAllocations | None = None,
+        look: bool = False,
     ) -> GangPlan | Pending:
         """Nodes for the pods that `job` lacks of `allocation`, given what all jobs hold now.
 
@@ -72,11 +73,12 @@ class ClusterState:
         these counts where they fit.
 
         With default placement kube-scheduler chooses the nodes. The pods of the next epoch are then created without
-        looking for free capacity, but those of a probe (`shrunk`) only where they fit as far as is known.
+        looking for free capacity (unless `look`), but those of a probe (`shrunk`) only where they fit as far as is
+        known.
         """
         gang = desired_pods(job, allocation, on=on)
         missing = [pod for pod in gang if pod not in job.pods]
-        if self._placement is Placement.DEFAULT and not (shrunk and job.pods):
+        if self._placement is Placement.DEFAULT and not look and not (shrunk and job.pods):
             return GangPlan(job.name, dict.fromkeys(missing, ""))
         if not missing and self._suffices(job, required):
             return GangPlan(job.name, {})

@@ -86,7 +86,8 @@ class Reducer:
             for job in self.jobs.values():
                 fold.apply(job, record)
         elif isinstance(record, ev.NodesChanged):
-            self.nodes.replace(self.nodes.all, record.unavailable, self.jobs)
+            nodes = self.nodes.all if record.nodes is None else record.nodes
+            self.nodes.replace(nodes, record.unavailable, self.jobs)
         elif record.job in self.jobs:
             fold.apply(self.jobs[record.job], record)
 
@@ -179,6 +180,12 @@ class Reducer:
         if job.phase is Phase.DEPLOYING and not job.timer and job.unplaced:
             # The time to wait for all pods is over: the required ones suffice.
             self._start_deadline(job, event.at)
+
+    def _pod_pending(self, job: Job | None, event: ev.PodPending, _: Any) -> None:
+        """What the first pods wait for, the job waits for. One that grows has not stopped."""
+        assert job is not None
+        if job.phase is Phase.DEPLOYING and job.billed_resources == NOTHING:
+            self._set_status(job, event.at, event.reason, event.message)
 
     def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
         assert job is not None
@@ -286,7 +293,7 @@ class Reducer:
             return
         kind, allocation, why = self._choose(job)
         if allocation is None:
-            plan = self._cluster.plan(job, job.minimum, job.minimum)
+            plan = self._cluster.plan(job, job.minimum, job.minimum, look=True)
             self._release_pods(job, at)
             self._stay_pending(job, at, plan, why)
             return
@@ -377,9 +384,7 @@ class Reducer:
     def _fill(self, job: Job, at: float) -> None:
         """Start the missing pods that fit; begin when all are ready."""
         assert job.desired is not None
-        # A part of the gang does not suffice for a probe, nor where the money covers no epoch of the smallest.
-        whole = job.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
-        required = job.desired if whole else job.minimum
+        required = required_to_start(job, job.desired)
         plan = self._cluster.plan(job, job.desired, required, on=self._places(job))
         if isinstance(plan, Pending):
             # Its own pods that are being released may make room: PodsReleased then calls this again.
@@ -424,12 +429,9 @@ class Reducer:
             self._start_degraded(job, at, ready, late)
         elif job.unplaced and job.billed_resources == NOTHING:
             # Pods without a node have not started and cost nothing: they wait without a limit.
-            self._set_status(
-                job,
-                at,
-                Reason.STARTING_FUNCTIONS,
-                f"{len(unready)} of {len(job.pods)} functions have no node",
-            )
+            if job.reason is Reason.STARTING_FUNCTIONS:
+                message = f"{len(unready)} of {len(job.pods)} functions have no node"
+                self._set_status(job, at, Reason.STARTING_FUNCTIONS, message)
         else:
             self._release_pods(job, at)
             self._failed(job, at, Reason.START_TIMED_OUT, late)
@@ -582,6 +584,15 @@ class Reducer:
         self._emit(act.SetStatus(at, job.name, reason, message))
 
 
+def required_to_start(job: Job, desired: Allocation) -> Allocation:
+    """What the next epoch cannot begin without.
+
+    A part of the gang will not do for a probe, nor where the money covers no epoch of the smallest.
+    """
+    whole = job.kind is EpochKind.PROBE or not forecast.affordable(job, job.minimum)
+    return desired if whole else job.minimum
+
+
 def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:
     return None if interval is None else (interval.low, interval.expected, interval.high)
 
@@ -591,6 +602,7 @@ _HANDLERS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.NodesChanged: Reducer._nodes_changed,
     ev.JobSubmitted: Reducer._submitted,
     ev.PodReady: Reducer._pod_ready,
+    ev.PodPending: Reducer._pod_pending,
     ev.PodLost: Reducer._pod_lost,
     ev.PodsReleased: Reducer._pods_released,
     ev.EpochFinished: Reducer._epoch_finished,

@@ -15,7 +15,6 @@ from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.spec.resources import (
     Budget,
-    BudgetOrNone,
     InlinePrices,
     JobObjective,
     Policy,
@@ -39,7 +38,15 @@ from coach.core.spec.training import (
     Optimizer,
     Target,
 )
-from coach.core.spec.types import CrossFieldError, Duration, Image, SpecModel, StrictInt, conflicts
+from coach.core.spec.types import (
+    CrossFieldError,
+    Duration,
+    Image,
+    SpecModel,
+    StrictBool,
+    StrictInt,
+    conflicts,
+)
 
 __all__ = [
     "API_VERSION",
@@ -92,9 +99,14 @@ class JobSpec(SpecModel):
     model: Model = Field(description="The model file: what is trained.")
     data: Data = Field(description="The data set it is trained on.")
     target: Target = Field(description="When the job is done.")
-    budget: BudgetOrNone = Field(
-        description="The most that the job may spend; `none` for no limit.",
-        examples=[{"amount": 5.00, "currency": "USD"}, "none"],
+    budget: Budget = Field(
+        description="The most that the job may spend: an amount, or `unlimited: true`.",
+        examples=[{"amount": 5.00, "currency": "USD"}, {"unlimited": True}],
+    )
+    suspend: StrictBool = Field(
+        default=False,
+        description="Only on a cluster: true stops the job at the end of its epoch, or keeps it from starting; "
+        "false lets it continue.",
     )
     image: Image | None = Field(
         default=None,
@@ -147,6 +159,12 @@ class JobSpec(SpecModel):
         default=30.0,
         description="Time in which a preempted job writes its checkpoint; a duration, or seconds.",
     )
+    start_timeout: Annotated[Duration, Field(gt=0)] = Field(
+        default=600.0,
+        description="Longest time that a function of the job may take to start once it has a node, pulling its image "
+        "included; on Kubernetes. A duration, or seconds.",
+        examples=["10m"],
+    )
     mini_epoch: MiniEpoch = Field(default=MiniEpoch(), description="How long a probe may take.")
     checkpoint: Checkpoint = Field(default=Checkpoint(), description="Where checkpoints go.")
     prices: PriceBookRef = Field(
@@ -181,7 +199,7 @@ class JobSpec(SpecModel):
                     at, f"more than batchSize, which is {size}", "at most one worker a sample", others
                 )
             )
-        if isinstance(self.budget, Budget) and self.budget.currency != self.price_book.currency:
+        if self.budget.currency not in (None, self.price_book.currency):
             book = self.price_book
             problem = f"not the currency of the price book {book.name}, which is {book.currency}"
             found.append(
@@ -218,8 +236,8 @@ class JobSpec(SpecModel):
 
     @property
     def budget_money(self) -> Money | None:
-        """The budget in nano-units of the price book's currency; None where the file says `none`."""
-        return to_money(self.budget.amount) if isinstance(self.budget, Budget) else None
+        """The budget in nano-units of the price book's currency; None where it is unlimited."""
+        return None if self.budget.amount is None else to_money(self.budget.amount)
 
     @property
     def error_factors(self) -> ErrorFactors:

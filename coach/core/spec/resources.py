@@ -18,6 +18,7 @@ from coach.core.spec.types import (
     Identifier,
     Memory,
     Number,
+    OnlyTrue,
     Price,
     SpecModel,
     StrictInt,
@@ -42,15 +43,46 @@ class JobObjective(StrEnum):
     CHEAPEST = "cheapest"
 
 
+#: The word for no limit, before `unlimited: true`; read in job files for one release.
+OLD_UNLIMITED = "none"
+
+
 class Budget(SpecModel):
     """The most that the job may spend."""
 
-    amount: Number = Field(
-        ge=1e-6, le=1e9, description="The most that may be spent, in `currency`.", examples=[5.00]
+    amount: Number | None = Field(
+        default=None,
+        ge=1e-6,
+        le=1e9,
+        description="The most that may be spent, in `currency`.",
+        examples=[5.00],
     )
-    currency: Currency = Field(
-        description="ISO 4217 code; the price book must have the same.", examples=["USD"]
+    currency: Currency | None = Field(
+        default=None,
+        description="ISO 4217 code, with an amount; the price book must have the same.",
+        examples=["USD"],
     )
+    unlimited: OnlyTrue | None = Field(
+        default=None, description="True, in place of an amount: nothing limits what the job spends."
+    )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_the_old_word(cls, value: Any) -> Any:
+        return {"unlimited": True} if value == OLD_UNLIMITED else value
+
+    @model_validator(mode="after")
+    def _is_an_amount_or_unlimited(self) -> Budget:
+        either = "amount and currency, or unlimited: true alone"
+        given = [key for key in ("amount", "currency") if getattr(self, key) is not None]
+        if self.unlimited and given:
+            raise conflicts(CrossFieldError((), f"both unlimited and {given[0]}", either))
+        if not self.unlimited and not given:
+            raise conflicts(CrossFieldError((), "no amount", either))
+        if not self.unlimited and len(given) == 1:
+            missing = "currency" if given == ["amount"] else "amount"
+            raise conflicts(CrossFieldError((missing,), "required", either, ((given[0],),)))
+        return self
 
 
 class InlinePrices(SpecModel):
@@ -82,9 +114,6 @@ def _branch(value: Any) -> str:
     return "<word>" if isinstance(value, str) else "<object>"
 
 
-BudgetOrNone = Annotated[
-    Annotated[Budget, Tag("<object>")] | Annotated[Literal["none"], Tag("<word>")], Discriminator(_branch)
-]
 PriceBookRef = Annotated[
     Annotated[InlinePrices, Tag("<object>")] | Annotated[Literal["cloud-functions", "flat"], Tag("<word>")],
     Discriminator(_branch),

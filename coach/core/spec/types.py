@@ -38,7 +38,7 @@ _OPTIMIZER_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
 _IMAGE_PATTERN = r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$"
 _CURRENCY_PATTERN = r"^[A-Z]{3}$"
 _SHA256_PATTERN = r"^[0-9a-f]{64}$"
-_URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
+URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
 #: Each pattern in words, for the message about a text that does not match.
 IN_WORDS = {
@@ -51,7 +51,7 @@ IN_WORDS = {
     _IMAGE_PATTERN: "the name of a container image",
     _CURRENCY_PATTERN: "three capital letters",
     _SHA256_PATTERN: "64 hexadecimal digits in lower case",
-    _URI_PATTERN: "a path or URI without control characters, at most 2048 characters",
+    URI_PATTERN: "a path or URI without control characters, at most 2048 characters",
     quantities.CPU_PATTERN: "cores: a whole number, or a quantity",
     quantities.MEMORY_PATTERN: "memory: a number with Ki, Mi, Gi, k, M or G, or bytes",
     quantities.DURATION_PATTERN: "a whole number of seconds, or a duration",
@@ -111,6 +111,12 @@ def _seconds(value: Any) -> Any:
         raise mistake("not a duration", "a number and ms, s, m, h or d, such as 90s or 1h30m") from None
 
 
+def _only_true(value: bool) -> bool:
+    if not value:
+        raise mistake("not true", "true; or leave the key out")
+    return value
+
+
 def _argument(value: Any) -> Any:
     """One plain value of an optimizer's argument."""
     if isinstance(value, str):
@@ -129,12 +135,16 @@ def _argument(value: Any) -> Any:
 #: Largest number of characters of a path or URI.
 LONGEST_URI = 2048
 
+StrictBool = Annotated[bool, Strict()]
+OnlyTrue = Annotated[
+    StrictBool, AfterValidator(_only_true), WithJsonSchema({"type": "boolean", "const": True})
+]
 StrictInt = Annotated[int, Strict()]
 Number = Annotated[float, Strict(), Field(allow_inf_nan=False)]
 Text = Annotated[str, Strict()]
 Uri = Annotated[
     Text,
-    StringConstraints(min_length=1, max_length=LONGEST_URI, pattern=_URI_PATTERN),
+    StringConstraints(min_length=1, max_length=LONGEST_URI, pattern=URI_PATTERN),
     AfterValidator(_uri),
 ]
 Sha256 = Annotated[Text, StringConstraints(pattern=_SHA256_PATTERN)]

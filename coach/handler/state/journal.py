@@ -33,7 +33,7 @@ from coach.handler.state.journal_file import (
     last_of_version_1,
     lock_file,
 )
-from coach.handler.state.schema_1 import upgraded
+from coach.handler.state.schema_1 import upgraded, with_budget
 from coach.handler.state.snapshots import dump, load, shape
 
 log = logging.getLogger(__name__)
@@ -218,7 +218,9 @@ class Journal:
             raise PermanentError(f"{self.path}: {what}") from error
 
     def _in_today_s_words(self, seq: int, name: str, body: str) -> tuple[str, str]:
-        return upgraded(name, body) if seq <= self._last_of_version_1 else (name, body)
+        if seq <= self._last_of_version_1:
+            name, body = upgraded(name, body)
+        return name, with_budget(name, body)
 
     def last_seq(self) -> int:
         """Number of the last record; 0 for an empty journal."""
@@ -268,11 +270,12 @@ class Journal:
         started = row and self._decoded(*row)
         if not isinstance(started, HandlerStarted):
             return ()
-        unavailable = started.unavailable
+        nodes, unavailable = started.nodes, started.unavailable
         for _, record in self.records("", row[0]):
             if isinstance(record, NodesChanged):
+                nodes = nodes if record.nodes is None else record.nodes
                 unavailable = record.unavailable
-        return tuple(node for node in started.nodes if node.name not in unavailable)
+        return tuple(node for node in nodes if node.name not in unavailable)
 
     def last_at(self) -> float:
         """Time of the last record, seconds since 1970; 0 for an empty journal."""

@@ -1,4 +1,7 @@
-"""Reads records of journals of version 1, which had other words for some types, fields and values."""
+"""Reads records of journals of version 1, which had other words for some types, fields and values.
+
+Journals of version 2 from before `budget: {unlimited: true}` have the word `none` as well.
+"""
 
 from __future__ import annotations
 
@@ -31,3 +34,14 @@ def upgraded(name: str, body: str) -> tuple[str, str]:
         for field, value in fields.items()
     }
     return TYPES.get(name, name), json.dumps(new, separators=(",", ":"))
+
+
+def with_budget(name: str, body: str) -> str:
+    """The body (JSON) of a record, its budget in today's shape."""
+    if name != "JobSubmitted" or '"none"' not in body:
+        return body
+    fields = json.loads(body)
+    spec = fields["spec"]["spec"]
+    if spec["budget"] == "none":
+        spec["budget"] = {"unlimited": True}
+    return json.dumps(fields, separators=(",", ":"))

@@ -17,6 +17,7 @@ import contextlib
 import difflib
 import fcntl
 import os
+import secrets
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
@@ -28,7 +29,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
-from coach.handler.private_files import make_folder, open_lock, tighten
+from coach.handler.private_files import make_folder, open_lock, opener, tighten
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
 from coach.handler.state.journal_file import JournalBusyError
@@ -115,6 +116,14 @@ class StateDirectory:
     def logs(self, name: str) -> Path:
         """Folder of a job's function logs."""
         return self.path / "jobs" / name / "logs"
+
+    def handler_id(self) -> str:
+        """What tells this folder's handlers from others on the same cluster; made where there is none."""
+        make_folder(self.path)
+        file = self.path / "handler-id"
+        with contextlib.suppress(FileExistsError), open(file, "x", opener=opener, encoding="ascii") as out:
+            out.write(f"run-{secrets.token_hex(6)}\n")
+        return file.read_text(encoding="ascii").strip()
 
     def make_folders(self, name: str) -> None:
         """Make the folders of a job."""

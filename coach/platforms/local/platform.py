@@ -17,7 +17,16 @@ from coach.core.jobs.epoch import EpochKind, EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms import warm_up
-from coach.platforms.base import EpochError, EpochOrder, PodError, Progress
+from coach.platforms.base import (
+    Cluster,
+    Deployed,
+    EpochError,
+    EpochOrder,
+    GangSize,
+    PlatformEvents,
+    PodError,
+    Progress,
+)
 from coach.platforms.gang_client import GangClient
 from coach.platforms.local.cluster import cores_of, free_memory
 from coach.platforms.local.environment import Functions
@@ -46,6 +55,9 @@ class LocalPlatform:
 
     #: Hosts read the end of our pipe and end at once.
     linger_seconds = 0.5
+    places_pods = False
+    checkpoints: str | None = None
+    sees_checkpoints = True
 
     def __init__(
         self,
@@ -76,9 +88,9 @@ class LocalPlatform:
         self._probing: set[str] = set()  # tokens of mini-epochs that run
         self._addresses = _addresses(nodes)
 
-    async def open(self, pod_lost: Callable[[PodId, Reason, str], None]) -> tuple[Node, ...]:
+    async def open(self, events: PlatformEvents) -> Cluster:
         """Start the process that all functions are forked from. Raises PermanentError without MXNet or network."""
-        self._pod_lost = pod_lost
+        self._events = events
         if self._bandwidth:
             self._network = await Network.open(self._nodes, self._bandwidth)
             self._addresses = self._network.addresses
@@ -104,7 +116,7 @@ class LocalPlatform:
                 await self._network.close()
             self._scratch.close()
             raise
-        return self._nodes
+        return Cluster(self._nodes)
 
     async def close(self) -> None:
         """End every function."""
@@ -117,8 +129,14 @@ class LocalPlatform:
             await self._network.close()
         self._scratch.close()
 
-    async def deploy(self, pod: Pod, spec: TrainingJob) -> str:
-        """Have a spare become the function's host, or start one; its address once init_context has run."""
+    async def gang(self, size: GangSize, spec: TrainingJob) -> None:
+        """Nothing to do: the handler has planned the whole gang."""
+
+    async def forget(self, job: str) -> None:
+        """Nothing is kept of a job that holds nothing."""
+
+    async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
+        """Have a spare become the function's host, or start one; returns once init_context has run."""
         logs = self._logs(pod.id.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
         address = f"{next(self._addresses[pod.node])}:{PORT}"
@@ -145,7 +163,7 @@ class LocalPlatform:
             await host.wait()
             raise PodError(Reason.FUNCTION_LOST, f"{pod.id.name} did not start: {error}") from error
         self._watchers[pod.id] = asyncio.create_task(self._watch(pod.id, host))
-        return address
+        return Deployed(address, pod.node)
 
     async def release(self, pods: Sequence[PodId]) -> None:
         """Kill the hosts; everything in them goes with them."""
@@ -227,7 +245,7 @@ class LocalPlatform:
         self._hosts.pop(pod, None)
         self._watchers.pop(pod, None)
         why = self._given_up.pop(pod, f"{pod.name} ended by itself, with exit code {code}")
-        self._pod_lost(pod, Reason.FUNCTION_LOST, why)
+        self._events.pod_lost(pod, Reason.FUNCTION_LOST, why)
 
 
 async def _cancelled(task: asyncio.Task[None] | None) -> None:

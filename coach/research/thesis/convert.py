@@ -295,7 +295,7 @@ def _testing(fields: _Fields) -> _Testing:
             "No limits of workers and servers in the thesis; Coach's own defaults hold."
         )
     if fields.whole("ignoreBudget", 1):
-        spec["budget"] = "none"
+        spec["budget"] = {"unlimited": True}
         comments[("spec", "budget")] = "The thesis switched its budget off (ignoreBudget 1)."
     fields.done()
     return _Testing(spec, comments)

@@ -65,7 +65,7 @@ def job_file(
             "model": {"file": "file:///model.py"},
             "data": {"format": "digits8x8"},
             "target": {"loss": 0.3},
-            "budget": "none" if budget is None else {"amount": budget, "currency": "USD"},
+            "budget": {"unlimited": True} if budget is None else {"amount": budget, "currency": "USD"},
             "workers": {"min": 1, "max": max_count},
             "servers": {"min": 1, "max": max_count},
             "resources": {

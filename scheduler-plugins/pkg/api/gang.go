@@ -17,7 +17,7 @@ import (
 	"coach.dev/scheduler-plugins/pkg/planner"
 )
 
-// Resource of the Gang objects; deploy/scheduler/gang-crd.yaml defines it.
+// Resource of the Gang objects; deploy/chart/files/gang-crd.yaml defines it.
 var Resource = schema.GroupVersionResource{Group: "coach.dev", Version: "v1alpha1", Resource: "gangs"}
 
 // Gang is the object of one job; its name is the job's.

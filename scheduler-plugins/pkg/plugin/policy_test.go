@@ -3,19 +3,15 @@ package plugin
 import (
 	"context"
 	"net/http/httptest"
-	"os"
-	"reflect"
 	"strings"
 	"testing"
 	"time"
 
-	appsv1 "k8s.io/api/apps/v1"
 	v1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/component-base/metrics/legacyregistry"
 	"k8s.io/klog/v2/ktesting"
 	"k8s.io/kubernetes/cmd/kube-scheduler/app/options"
-	"sigs.k8s.io/yaml"
 
 	"coach.dev/scheduler-plugins/pkg/api"
 	"coach.dev/scheduler-plugins/pkg/config"
@@ -179,8 +175,8 @@ func TestOneEventForEachChangeOfTheStatus(t *testing.T) {
 
 func TestTheConfigurationsInDeployCanBeLoaded(t *testing.T) {
 	logger, _ := ktesting.NewTestContext(t)
-	for file, profiles := range map[string]int{"second-scheduler.yaml": 2, "only-scheduler.yaml": 3} {
-		configuration, err := options.LoadConfigFromFile(logger, "../../../deploy/scheduler/"+file)
+	for file, profiles := range map[string]int{"chart/files/second-scheduler.yaml": 2, "scheduler/only-scheduler.yaml": 3} {
+		configuration, err := options.LoadConfigFromFile(logger, "../../../deploy/"+file)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -197,41 +193,6 @@ func TestTheConfigurationsInDeployCanBeLoaded(t *testing.T) {
 				}
 			}
 		}
-	}
-}
-
-func TestTheDeploymentHasTheConfigurationOfTheSecondScheduler(t *testing.T) {
-	text, err := os.ReadFile("../../../deploy/scheduler/deployment.yaml")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var objects []map[string]any
-	for _, document := range strings.Split(string(text), "\n---\n") {
-		var object map[string]any
-		if err := yaml.Unmarshal([]byte(document), &object); err != nil {
-			t.Fatal(err)
-		}
-		objects = append(objects, object)
-	}
-	var shipped, written map[string]any
-	if err := yaml.Unmarshal([]byte(objects[0]["data"].(map[string]any)["config.yaml"].(string)), &shipped); err != nil {
-		t.Fatal(err)
-	}
-	if text, err = os.ReadFile("../../../deploy/scheduler/second-scheduler.yaml"); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.Unmarshal(text, &written); err != nil {
-		t.Fatal(err)
-	}
-	if !reflect.DeepEqual(shipped, written) {
-		t.Errorf("deployment.yaml has %v, second-scheduler.yaml %v", shipped, written)
-	}
-	var deployment appsv1.Deployment
-	if text, err = yaml.Marshal(objects[1]); err != nil {
-		t.Fatal(err)
-	}
-	if err := yaml.UnmarshalStrict(text, &deployment); err != nil || len(deployment.Spec.Template.Spec.Containers) != 1 {
-		t.Errorf("no Deployment of one container: %v", err)
 	}
 }
 

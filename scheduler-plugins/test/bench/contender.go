@@ -62,7 +62,7 @@ const (
 	burst = 10000
 )
 
-// gates of all contenders, and of deploy/scheduler/deployment.yaml: kube-scheduler else writes the node of a pod that waits for its
+// gates of all contenders, and of deploy/chart: kube-scheduler else writes the node of a pod that waits for its
 // siblings into the pod's status, for autoscalers, which is one more write for each member that is bound milliseconds later.
 const gates = "NominatedNodeNameForExpectation=false"
 

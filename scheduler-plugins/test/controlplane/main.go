@@ -1,16 +1,22 @@
-// Command controlplane is etcd and kube-apiserver in one binary, chosen by the name it is called by. It exists for the
-// integration tests, is built from the same modules as Kubernetes's own, and is in a module of its own so that the scheduler
-// does not depend on it.
+// Command controlplane is a whole Kubernetes in one binary: etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet
+// and kubectl, chosen by the name it is called by. It exists for the tests, is built from the same modules as Kubernetes's own programs, and is
+// in a module of its own so that the scheduler does not depend on it.
 package main
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"path/filepath"
 
 	"go.etcd.io/etcd/server/v3/etcdmain"
 	"k8s.io/component-base/cli"
-	"k8s.io/kubernetes/cmd/kube-apiserver/app"
+	kubectl "k8s.io/kubectl/pkg/cmd"
+	kubectlutil "k8s.io/kubectl/pkg/cmd/util"
+	apiserver "k8s.io/kubernetes/cmd/kube-apiserver/app"
+	controllermanager "k8s.io/kubernetes/cmd/kube-controller-manager/app"
+	scheduler "k8s.io/kubernetes/cmd/kube-scheduler/app"
+	kubelet "k8s.io/kubernetes/cmd/kubelet/app"
 )
 
 func main() {
@@ -18,9 +24,19 @@ func main() {
 	case "etcd":
 		etcdmain.Main(os.Args)
 	case "kube-apiserver":
-		os.Exit(cli.Run(app.NewAPIServerCommand()))
+		os.Exit(cli.Run(apiserver.NewAPIServerCommand()))
+	case "kube-controller-manager":
+		os.Exit(cli.Run(controllermanager.NewControllerManagerCommand()))
+	case "kube-scheduler":
+		os.Exit(cli.Run(scheduler.NewSchedulerCommand()))
+	case "kubelet":
+		os.Exit(cli.Run(kubelet.NewKubeletCommand(context.Background())))
+	case "kubectl":
+		if err := cli.RunNoErrOutput(kubectl.NewDefaultKubectlCommand()); err != nil {
+			kubectlutil.CheckErr(err)
+		}
 	default:
-		fmt.Fprintf(os.Stderr, "call this as etcd or kube-apiserver, not as %s\n", name)
+		fmt.Fprintf(os.Stderr, "call this as etcd, kube-apiserver, kube-controller-manager, kube-scheduler, kubelet or kubectl, not as %s\n", name)
 		os.Exit(2)
 	}
 }

@@ -42,7 +42,7 @@ func Binary(name string) (string, error) {
 	return filepath.Abs(filepath.Join(folder, name))
 }
 
-// Start a control plane with its files in folder and the objects of deploy/scheduler; stop ends it. It has no controllers and no
+// Start a control plane with its files in folder and the objects of deploy/chart/files; stop ends it. It has no controllers and no
 // kubelets: nodes are objects, and a test that deletes a bound pod with a grace period has to finish it.
 func Start(ctx context.Context, folder, deploy string) (p *Plane, stop func(), err error) {
 	program, err := Binary("controlplane")
@@ -108,8 +108,8 @@ func Start(ctx context.Context, folder, deploy string) (p *Plane, stop func(), e
 		}
 		time.Sleep(100 * time.Millisecond)
 	}
-	for _, file := range []string{"gang-crd.yaml", "rbac.yaml"} {
-		if err := p.Apply(ctx, filepath.Join(deploy, file)); err != nil {
+	for _, file := range []string{"gang-crd.yaml", "scheduler-rbac.yaml"} {
+		if err := p.Apply(ctx, filepath.Join(deploy, "../chart/files", file)); err != nil {
 			stop()
 			return nil, nil, err
 		}

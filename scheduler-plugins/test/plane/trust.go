@@ -15,7 +15,7 @@ import (
 )
 
 // secrets makes the certificate of all servers of the plane, the key of service accounts, and two tokens: an administrator, and the
-// scheduler's own service account, so that the scheduler has the rights of deploy/scheduler/rbac.yaml and no more.
+// scheduler's own service account, so that the scheduler has the rights of deploy/chart/files/scheduler-rbac.yaml and no more.
 func (p *Plane) secrets() error {
 	certificate, private, err := cert.GenerateSelfSignedCertKey("127.0.0.1", []net.IP{net.IPv4(127, 0, 0, 1)}, nil)
 	if err != nil {

@@ -38,7 +38,7 @@ SPEC: dict[str, Any] = {
         "model": {"file": "file:///m.py"},
         "data": {"format": "digits8x8"},
         "target": {"loss": 0.3},
-        "budget": "none",
+        "budget": {"unlimited": True},
         "workers": {"min": 1, "max": 3},
         "servers": {"min": 1, "max": 3},
         "resources": {

@@ -71,9 +71,13 @@ def test_resources_are_cores_gib_and_devices():
     assert spec.resources.of(Role.SCHEDULER) == Resources(0.1, 0.5)
 
 
-def test_a_budget_is_exact_money_and_none_is_no_limit():
+def test_a_budget_is_exact_money_or_unlimited():
     assert job(budget={"amount": 0.1, "currency": "USD"}).spec.budget_money == 100_000_000
-    assert job(budget="none").spec.budget_money is None
+    assert job(budget={"unlimited": True}).spec.budget_money is None
+
+
+def test_the_old_word_for_unlimited_is_read_and_not_written():
+    assert job(budget="none").to_json()["spec"]["budget"] == {"unlimited": True}
 
 
 def test_prices_may_be_ones_own():
@@ -117,8 +121,16 @@ REFUSED = [
     ({"target": {"loss": True}}, "target.loss", "number"),
     ({"target": {"loss": "0.35"}}, "target.loss", "number"),
     ({"budget": None}, "budget", "required"),
-    ({"budget": "nothing"}, "budget.<word>", "none"),
-    ({"budget": {"amount": -1, "currency": "USD"}}, "budget.<object>.amount", "greater"),
+    ({"budget": "nothing"}, "budget", "Budget"),
+    ({"budget": {"amount": -1, "currency": "USD"}}, "budget.amount", "greater"),
+    ({"budget": {}}, "budget", "no amount - amount and currency, or unlimited: true alone"),
+    ({"budget": {"amount": 1}}, "budget", "currency: required"),
+    ({"budget": {"currency": "USD"}}, "budget", "amount: required"),
+    ({"budget": {"amount": 1, "currency": "USD", "unlimited": True}}, "budget", "both unlimited and amount"),
+    ({"budget": {"currency": "USD", "unlimited": True}}, "budget", "both unlimited and currency"),
+    ({"budget": {"unlimited": False}}, "budget.unlimited", "not true"),
+    ({"budget": {"unlimited": 1}}, "budget.unlimited", "boolean"),
+    ({"suspend": "true"}, "suspend", "boolean"),
     ({"budget": {"amount": 1, "currency": "EUR"}}, "", "not the currency of the price book cloud-functions"),
     ({"batchSize": 64.0}, "batchSize", "integer"),
     ({"batchSize": 2}, "", "workers.max: more than batchSize, which is 2"),
@@ -224,7 +236,9 @@ def specs(draw):
             )
         ),
         "budget": draw(
-            st.one_of(st.just("none"), st.builds(lambda v: {"amount": v, "currency": "USD"}, amounts))
+            st.one_of(
+                st.just({"unlimited": True}), st.builds(lambda v: {"amount": v, "currency": "USD"}, amounts)
+            )
         ),
         "workers": {"min": low, "max": high},
         "servers": {"min": low, "max": high},

@@ -64,6 +64,9 @@ def test_a_handler_goes_on_with_it_in_today_s_words(path: Path) -> None:
             ev.NodesChanged,
         }
         rows = [(name, body) for _, name, body in journal.rows(("a", "b", "c"))]
+        assert '"budget":"none"' in DUMP.read_text() and not any(
+            '"budget":"none"' in body for _, body in rows
+        )
         assert all(name in TYPES for name, _ in rows), "what a client reads needs no knowledge of version 1"
         assert fold(decode(name, body) for name, body in rows).keys() == {"a", "b", "c"}
         journal.close()

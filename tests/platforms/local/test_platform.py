@@ -7,6 +7,7 @@ import signal
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -204,7 +205,7 @@ def test_spares_are_started_until_a_group_trains(tmp_path):
         platform = LocalPlatform(
             nodes, AtOnce(found.folder, found.python), lambda name: tmp_path, time.time, spares=3
         )
-        await platform.open(lambda *_: None)
+        await platform.open(SimpleNamespace(pod_lost=lambda *_: None))
         try:
             at_once = len(platform._spares)
             async with asyncio.timeout(60):
@@ -226,7 +227,7 @@ def test_no_spare_is_started_beside_a_mini_epoch_and_some_beside_a_whole_one(tmp
         platform = LocalPlatform(
             nodes, AtOnce(found.folder, found.python), lambda name: tmp_path, time.time, spares=2
         )
-        await platform.open(lambda *_: None)
+        await platform.open(SimpleNamespace(pod_lost=lambda *_: None))
         try:
             filling = platform._filling
             platform._refill(beside=not mini)

@@ -45,7 +45,7 @@ def test_a_thesis_file_becomes_jobs_that_say_the_same(path):
             assert (spec.model.file, spec.data.format) == ("functions/models/resnet18.py", DataFormat.CIFAR10)
             assert (spec.target.loss, spec.data.size) == (0.5, 25_000)
         assert spec.target.epochs_in_a_row == 3
-        assert spec.budget == "none"
+        assert spec.budget.unlimited
         assert spec.testing is None
         static = ALLOCATIONS[fixed.removeprefix("Static")] if fixed else None
         assert spec.policy.allocation == (Allocation(*static) if static else None)

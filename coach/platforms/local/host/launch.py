@@ -20,6 +20,9 @@ from coach.core.errors import UserError
 from coach.platforms.local.host.command import Command, HostProcess, base_environment
 from coach.platforms.local.host.warm_pool import Spares
 
+#: A host that is started in the folder that `write_config` wrote to.
+CONFIG_ARGUMENTS = ("--config", "processor.yaml", "--platform-config", "platform.yaml")
+
 
 async def launch(
     function_dir: Path,
@@ -50,6 +53,45 @@ async def launch(
     root may do. One of `spares` becomes this host where there is one. Raises UserError when function.yaml cannot be
     used.
     """
+    from_file = write_config(
+        function_dir,
+        name,
+        address,
+        run_dir,
+        python_path=python_path,
+        namespace=namespace,
+        trigger=trigger,
+        labels=labels,
+        health=health,
+    )
+    arguments = [*CONFIG_ARGUMENTS, "--log-file", str(log_path.resolve())]
+    if cpus:
+        arguments += ["--cpus", ",".join(str(cpu) for cpu in cpus)]
+    if network:
+        arguments += ["--network", network]
+    environment = {**base_environment(python), **from_file, **env}
+    command = Command(arguments, environment, run_dir.resolve(), run_dir.resolve() / "host.log")
+    if spares is not None and (host := spares.take(name, address, command)) is not None:
+        return host
+    return command.start(name, address)
+
+
+def write_config(
+    function_dir: Path,
+    name: str,
+    address: str,
+    run_dir: Path,
+    *,
+    python_path: Sequence[Path] = (),
+    namespace: str = "nuclio",
+    trigger: Mapping[str, Any] | None = None,
+    labels: Mapping[str, str] | None = None,
+    health: str | None = None,
+) -> dict[str, str]:
+    """Write what CONFIG_ARGUMENTS name into `run_dir`, and return what the host needs in its environment.
+
+    The arguments are those of `launch`. Raises UserError when function.yaml cannot be used.
+    """
     document = _read_function(function_dir / "function.yaml")
     spec = dict(document.get("spec") or {})
     spec["triggers"] = {"http": {**_http_trigger(spec), **(trigger or {}), "kind": "http", "url": address}}
@@ -58,20 +100,9 @@ async def launch(
     run_dir.mkdir(parents=True, exist_ok=True)
     _write(run_dir / "processor.yaml", {"metadata": metadata, "spec": spec})
     _write(run_dir / "platform.yaml", platform)
-
-    from_file = {entry["name"]: str(entry.get("value", "")) for entry in spec.get("env") or []}
     paths = os.pathsep.join(str(path.resolve()) for path in (function_dir, *python_path))
-    arguments = ["--config", "processor.yaml", "--platform-config", "platform.yaml"]
-    arguments += ["--log-file", str(log_path.resolve())]
-    if cpus:
-        arguments += ["--cpus", ",".join(str(cpu) for cpu in cpus)]
-    if network:
-        arguments += ["--network", network]
-    environment = {**base_environment(python), **from_file, **env, "NUCLIO_PYTHON_PATH": paths}
-    command = Command(arguments, environment, run_dir.resolve(), run_dir.resolve() / "host.log")
-    if spares is not None and (host := spares.take(name, address, command)) is not None:
-        return host
-    return command.start(name, address)
+    from_file = {entry["name"]: str(entry.get("value", "")) for entry in spec.get("env") or []}
+    return {**from_file, "NUCLIO_PYTHON_PATH": paths}
 
 
 def _read_function(path: Path) -> dict[str, Any]:

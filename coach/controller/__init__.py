@@ -1,0 +1,1 @@
+"""The controller of a cluster: what users apply as TrainingJobs becomes jobs of the service, and their status."""

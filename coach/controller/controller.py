@@ -1,0 +1,193 @@
+"""Follows the TrainingJobs of a namespace and makes the service do what they say.
+
+Nothing is remembered that the objects and the journal do not say: a controller that was killed goes on where they
+stand. A job knows its object by two labels, so that an object that was deleted and applied again is another job.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from coach.controller import status
+from coach.controller.reconcile import FINALIZER, Resource, Step, next_step
+from coach.core.errors import CoachError
+from coach.core.jobs.job import Job
+from coach.core.spec.job import TrainingJob
+from coach.jobfiles.diagnostics import JobFileError
+from coach.jobfiles.load import load_contents
+from coach.platforms.kubernetes.manifests import DATA, OWNER_NAME, OWNER_UID, VOLUME
+from coach.platforms.kubernetes_api.client import COACH, Api, ApiError, Object
+from coach.platforms.kubernetes_api.watch import Collection
+from coach.service.service import Service
+
+log = logging.getLogger(__name__)
+
+#: Seconds between two looks at everything, whatever has happened.
+RESYNC_SECONDS = 5.0
+#: Seconds between two statuses of a job whose state is the same.
+STATUS_SECONDS = 1.0
+#: Relative paths in a TrainingJob are relative to the volume's data.
+BASE = Path(VOLUME, DATA)
+
+
+class Controller:
+    """Reconciles TrainingJobs with the jobs of `service`, as long as `run` runs."""
+
+    def __init__(
+        self, connect: Callable[[], Awaitable[Api]], service: Service, folders: Sequence[Path]
+    ) -> None:
+        self._connect = connect
+        self._service = service
+        self._folders = tuple(folders)
+        self._wake = asyncio.Event()
+        #: The last status written for each object, and when.
+        self._written: dict[str, tuple[dict[str, Any], float]] = {}
+        #: Objects that are no jobs, with their generation and what is wrong.
+        self._refused: dict[str, tuple[int, str]] = {}
+
+    async def run(self) -> None:
+        """Follow the objects until this is cancelled. Raises ApiError, TemporaryError where the first list fails."""
+        async with await self._connect() as api:
+            self._api = api
+            self._path = f"{COACH}/namespaces/{api.namespace}/trainingjobs"
+            self._objects = Collection(api, self._path)
+            self._objects.listeners.append(lambda _name, _found: self._wake.set())
+            self._service.handler.observers.append(lambda _event, _actions: self._wake.set())
+            await self._objects.open()
+            try:
+                while True:
+                    self._wake.clear()
+                    for found in list(self._objects.objects.values()):
+                        await self._reconcile(found)
+                    with contextlib.suppress(TimeoutError):
+                        async with asyncio.timeout(RESYNC_SECONDS if not self._late() else STATUS_SECONDS):
+                            await self._wake.wait()
+            finally:
+                await self._objects.close()
+
+    async def _reconcile(self, found: Object) -> None:
+        name = found["metadata"]["name"]
+        try:
+            step = next_step(Resource.of(found), self._job(found))
+            if step is not None:
+                await self._do(step, found)
+            if step is None or step.kind not in ("hold", "let_go"):
+                await self._report(found)
+        except ApiError as error:
+            if error.status not in (404, 409):  # it has changed or gone: the watch says so
+                log.warning("trainingjob %s: %s", name, error)
+        except CoachError as error:
+            log.warning("trainingjob %s: %s", name, error)
+
+    async def _do(self, step: Step, found: Object) -> None:
+        job = self._job(found)
+        match step.kind:
+            case "hold":
+                await self._set_finalizers(found, [*_finalizers(found), FINALIZER])
+            case "let_go":
+                self._written.pop(found["metadata"]["uid"], None)
+                self._refused.pop(found["metadata"]["uid"], None)
+                await self._set_finalizers(found, [one for one in _finalizers(found) if one != FINALIZER])
+            case "submit":
+                await self._submit(found)
+            case "suspend" if job:
+                await self._service.suspend([job.name], now=False)
+            case "resume" if job:
+                await self._service.resume(job.name, step.added)
+            case "cancel" if job:
+                await self._service.cancel(job.name)
+
+    async def _submit(self, found: Object) -> None:
+        """Have the service take on the job, unless it was refused as it is."""
+        uid, generation = found["metadata"]["uid"], found["metadata"]["generation"]
+        if self._refused.get(uid, (0, ""))[0] == generation:
+            return
+        try:
+            spec = await asyncio.to_thread(self._loaded, found)
+        except JobFileError as error:
+            mistakes = "; ".join(
+                f"{one.field}: {one.problem} ({one.seen}) - {one.right}" for one in error.problems
+            )
+            self._refused[uid] = generation, mistakes
+            return
+        self._refused.pop(uid, None)
+        await self._service.take([spec])
+
+    def _loaded(self, found: Object) -> TrainingJob:
+        """The object as a job file. Raises JobFileError."""
+        metadata, spec = found["metadata"], dict(found["spec"])
+        document = {
+            "apiVersion": found["apiVersion"],
+            "kind": found["kind"],
+            "metadata": {
+                "name": metadata["name"],
+                "labels": {
+                    **(metadata.get("labels") or {}),
+                    OWNER_NAME: metadata["name"],
+                    OWNER_UID: metadata["uid"],
+                },
+            },
+            "spec": {**spec, "suspend": False},
+        }
+        text = json.dumps(document).encode()
+        volumes = (BASE, BASE.parent / "checkpoints")
+        (loaded,) = load_contents(
+            [(BASE / f"{metadata['name']}.yaml", text)], inside=self._folders, volumes=volumes
+        )
+        return loaded.spec
+
+    def _job(self, found: Object) -> Job | None:
+        uid = found["metadata"]["uid"]
+        jobs = self._service.jobs.values()
+        return next((job for job in jobs if _owner_uid(job) == uid), None)
+
+    # -- status -------------------------------------------------------------------------------------------
+
+    async def _report(self, found: Object) -> None:
+        """Write the status where it has changed."""
+        metadata, before = found["metadata"], found.get("status", {})
+        uid, generation, now = metadata["uid"], metadata["generation"], self._service.handler.now()
+        job = self._job(found)
+        if job is not None:
+            made = status.of_job(job, self._service.row(job.name), generation, before, now)
+        elif uid in self._refused:
+            made = status.of_mistake("Invalid", self._refused[uid][1], generation, before, now)
+        elif found["spec"].get("suspend"):
+            made = status.of_suspended(generation, before, now)
+        else:
+            return
+        last, at = self._written.get(uid, (before, 0.0))
+        if made == last or (made.get("state") == last.get("state") and now - at < STATUS_SECONDS):
+            return
+        body = {
+            "apiVersion": found["apiVersion"],
+            "kind": found["kind"],
+            "metadata": {"name": metadata["name"]},
+            "status": made,
+        }
+        self._written[uid] = made, now
+        await self._api.apply(f"{self._path}/{metadata['name']}/status", body)
+
+    def _late(self) -> bool:
+        """Whether a status may wait to be written."""
+        return any(not job.ended for job in self._service.jobs.values())
+
+    async def _set_finalizers(self, found: Object, wanted: list[str]) -> None:
+        """Change them, if the object is still as it was seen."""
+        metadata = found["metadata"]
+        change = {"resourceVersion": metadata["resourceVersion"], "finalizers": wanted}
+        await self._api.merge(f"{self._path}/{metadata['name']}", {"metadata": change})
+
+
+def _finalizers(found: Object) -> list[str]:
+    return list(found["metadata"].get("finalizers") or ())
+
+
+def _owner_uid(job: Job) -> str | None:
+    return (job.job_file.metadata.labels or {}).get(OWNER_UID)

@@ -1,0 +1,78 @@
+"""What follows for one TrainingJob from the object as it is and the job as it is. Decided anew each time: by level."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import State
+from coach.core.money import Money, to_money
+from coach.handler.interactive_run import over
+
+#: Keeps a TrainingJob from vanishing while its job holds pods.
+FINALIZER = "coach.dev/job"
+
+
+@dataclass(frozen=True, slots=True)
+class Resource:
+    """What counts of a TrainingJob. `budget` None: unlimited."""
+
+    deleting: bool
+    finalizer: bool
+    suspend: bool
+    budget: Money | None
+
+    @classmethod
+    def of(cls, found: dict) -> Resource:  # type: ignore[type-arg]
+        """Of an object as the API server has it."""
+        metadata, spec = found["metadata"], found["spec"]
+        amount = spec.get("budget", {}).get("amount")
+        return cls(
+            deleting="deletionTimestamp" in metadata,
+            finalizer=FINALIZER in (metadata.get("finalizers") or ()),
+            suspend=bool(spec.get("suspend")),
+            budget=None if amount is None else to_money(float(amount)),
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing to do now. `added`: nano-units of money that `resume` brings."""
+
+    kind: str  #: hold, submit, suspend, resume, cancel or let_go
+    added: Money = 0
+
+
+def next_step(resource: Resource, job: Job | None) -> Step | None:
+    """What to do next; None where nothing is left to do until something changes."""
+    if resource.deleting:
+        return _leaving(resource, job)
+    if not resource.finalizer:
+        return Step("hold")
+    if job is None:
+        return None if resource.suspend else Step("submit")
+    added = _added(resource, job)
+    if job.ended:
+        out_of_money = job.state is State.BUDGET_EXHAUSTED
+        return Step("resume", added) if added and out_of_money and not resource.suspend else None
+    if resource.suspend:
+        return None if job.suspend else Step("suspend")
+    if added or (job.suspend and over(job)):
+        return Step("resume", added)
+    return None
+
+
+def _leaving(resource: Resource, job: Job | None) -> Step | None:
+    """An object that is being deleted: its job ends first, and gives everything back."""
+    if not resource.finalizer:
+        return None
+    if job is None or (job.ended and not job.pods):
+        return Step("let_go")
+    return None if job.cancel or job.ended else Step("cancel")
+
+
+def _added(resource: Resource, job: Job) -> Money:
+    """Money that the object's budget has more than the job's. A budget never becomes smaller."""
+    if resource.budget is None or job.ledger.budget is None:
+        return 0
+    return max(0, resource.budget - job.ledger.budget)

@@ -1,0 +1,182 @@
+"""The status of a TrainingJob, made of its job."""
+
+from __future__ import annotations
+
+import math
+from datetime import UTC, datetime
+from typing import Any
+
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import RESUMABLE, Reason, State
+from coach.core.lifecycle import forecast
+from coach.jobfiles.resource_status import (
+    Condition,
+    ConditionType,
+    Metric,
+    TrainerStatus,
+    TrainingJobStatus,
+)
+from coach.report import formatting
+from coach.report.status import JobRow
+
+#: The longest message that a condition may have is far longer; this is what a terminal shows well.
+_LONGEST = 1000
+
+
+def of_job(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
+    """The status of a job that the service has. `before`: the object's status, whose times are kept."""
+    status = TrainingJobStatus(
+        observed_generation=generation,
+        state=State(row.state),
+        reason=row.reason,
+        message=row.message[:_LONGEST],
+        target=f"{row.metric} {row.target:g}",
+        progress=_percent(job),
+        epochs=row.full_epochs,
+        loss=_rounded(row.loss),
+        accuracy=_rounded(row.accuracy),
+        workers=row.workers,
+        servers=row.servers,
+        spent=_money(row.spent, row.currency),
+        reserved=_money(row.reserved, row.currency),
+        budget="unlimited" if row.budget is None else f"{formatting.plain_amount(row.budget)} {row.currency}",
+        eta=None if row.eta is None else _time(now + row.eta),
+        start_time=_time(job.started_at),
+        completion_time=_time(job.ended_at),
+        trainer_status=_progress(job, row),
+        conditions=_conditions(job, row, generation, before, now),
+    )
+    return _json(status)
+
+
+def of_mistake(
+    reason: str, message: str, generation: int, before: dict[str, Any], now: float
+) -> dict[str, Any]:
+    """The status of an object that is no job."""
+    failed = _condition(ConditionType.FAILED, True, reason, message, generation, before, now)
+    return _json(
+        TrainingJobStatus(
+            observed_generation=generation,
+            state=State.FAILED,
+            reason=reason,
+            message=message[:_LONGEST],
+            conditions=[failed],
+        )
+    )
+
+
+def of_suspended(generation: int, before: dict[str, Any], now: float) -> dict[str, Any]:
+    """The status of an object that was suspended before its job began."""
+    message = "spec.suspend is true"
+    condition = _condition(
+        ConditionType.SUSPENDED, True, Reason.SUSPENDED.value, message, generation, before, now
+    )
+    return _json(
+        TrainingJobStatus(
+            observed_generation=generation,
+            state=State.WAITING,
+            reason=Reason.SUSPENDED.value,
+            message=message,
+            conditions=[condition],
+        )
+    )
+
+
+def _conditions(
+    job: Job, row: JobRow, generation: int, before: dict[str, Any], now: float
+) -> list[Condition]:
+    ready = bool(job.pods) and all(held.ready for held in job.pods.values())
+    failed = job.ended and job.state is not State.SUCCEEDED
+    holds = {
+        ConditionType.SUSPENDED: job.reason in RESUMABLE,
+        ConditionType.PODS_READY: ready,
+        ConditionType.COMPLETE: job.state is State.SUCCEEDED,
+        ConditionType.FAILED: failed,
+    }
+    return [
+        _condition(kind, value, row.reason, row.message, generation, before, now)
+        for kind, value in holds.items()
+    ]
+
+
+def _condition(  # noqa: PLR0917
+    kind: ConditionType,
+    holds: bool,
+    reason: str,
+    message: str,
+    generation: int,
+    before: dict[str, Any],
+    now: float,
+) -> Condition:
+    """A condition; reason and message are those of its last change, as Kubernetes's conventions have it."""
+    status = "True" if holds else "False"
+    old = next((found for found in before.get("conditions") or () if found.get("type") == kind), None)
+    if old and old.get("status") == status:
+        return Condition(
+            type=kind.value,
+            status=status,  # type: ignore[arg-type]
+            observed_generation=generation,
+            last_transition_time=old["lastTransitionTime"],
+            reason=old["reason"],
+            message=old["message"],
+        )
+    return Condition(
+        type=kind.value,
+        status=status,  # type: ignore[arg-type]
+        observed_generation=generation,
+        last_transition_time=_time(now) or "",
+        reason=reason,
+        message=message[:_LONGEST],
+    )
+
+
+def _share(job: Job) -> float | None:
+    """Part of the predicted training that is done, from 0 to 1; None without a prediction."""
+    if job.state is State.SUCCEEDED:
+        return 1.0
+    last = job.last_x()
+    if last is None or last.expected <= 0 or job.ended:
+        return None
+    left = forecast.remaining_epochs(job).expected
+    return job.epochs_trained / (job.epochs_trained + left) if job.epochs_trained + left > 0 else None
+
+
+def _percent(job: Job) -> str | None:
+    share = _share(job)
+    return None if share is None else f"{math.floor(share * 100)}%"
+
+
+def _progress(job: Job, row: JobRow) -> TrainerStatus | None:
+    share = _share(job)
+    last = job.last_evaluated
+    if last is None:
+        return None
+    metrics = [
+        Metric(name=name, value=f"{value:g}")
+        for name, value in (("loss", row.loss), ("accuracy", row.accuracy))
+        if value is not None
+    ]
+    return TrainerStatus(
+        progress_percentage=None if share is None else math.floor(share * 100),
+        estimated_remaining_seconds=None if row.eta is None else round(row.eta),
+        metrics=metrics,
+        last_updated_time=_time(last.ended_at),
+    )
+
+
+def _rounded(value: float | None) -> float | None:
+    """As a column shows it; the whole number is in the journal."""
+    return None if value is None else float(f"{value:.4g}")
+
+
+def _money(amount: float, currency: str) -> str:
+    return f"{formatting.amount(amount)} {currency}"
+
+
+def _time(at: float | None) -> str | None:
+    return None if at is None else datetime.fromtimestamp(at, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _json(status: TrainingJobStatus) -> dict[str, Any]:
+    made: dict[str, Any] = status.model_dump(mode="json", by_alias=True, exclude_none=True)
+    return made

@@ -1,0 +1,221 @@
+"""The rules between fields as the API server checks them: `coach.core.spec`'s validators in CEL, in the same words.
+
+CEL cannot see into a field that may be a word or an object (`prices`), nor at an optimizer's further arguments. What
+`coach.core.spec` and `coach validate` refuse there, the controller refuses.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from coach.core.spec.types import SCHEMES, URI_PATTERN
+
+Rule = dict[str, Any]
+Schema = dict[str, Any]
+
+#: What may change of a job that exists.
+MUTABLE = ("budget", "suspend", "priority")
+
+
+def _rule(expression: str, message: str, field: str = "", values: str = "") -> Rule:
+    """`field`: the one to blame, from where the rule stands; `values`: what stands for the message's %d, %s."""
+    found = {"rule": expression, "message": message}
+    if values:  # the estimated cost of `+ string(number)` would be too high
+        found = {"rule": expression, "messageExpression": f"{json.dumps(message)}.format([{values}])"}
+    return {**found, "fieldPath": field} if field else found
+
+
+def _within_limits(role: str) -> Rule:
+    count, limits = f"self.policy.{role}", f"self.{role}"
+    inside = f"({limits}.min <= {count} && {count} <= {limits}.max)"
+    return _rule(
+        f"self.policy.name != 'static' || !has({count}) || {inside}",
+        f"outside the job's limits - %d to %d, or other limits in spec.{role}",
+        f".policy.{role}",
+        f"{limits}.min, {limits}.max",
+    )
+
+
+def _static(role: str) -> list[Rule]:
+    return [
+        _rule(
+            f"self.name != 'static' || has(self.{role})",
+            "required - a count, for the policy static",
+            f".{role}",
+        ),
+        _rule(
+            f"self.name == 'static' || !has(self.{role})",
+            "has no meaning for the policy coach - "
+            "together with name: static, or spec.workers and spec.servers for limits",
+            f".{role}",
+        ),
+    ]
+
+
+_EITHER = "amount and currency, or unlimited: true alone"
+_NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
+
+#: By the path of the field in `spec`.
+_RULES: dict[tuple[str, ...], list[Rule]] = {
+    (): [
+        _rule(
+            "self.workers.max <= self.batchSize",
+            "more than batchSize, which is %d - at most one worker a sample",
+            ".workers.max",
+            "self.batchSize",
+        ),
+        _within_limits("workers"),
+        _within_limits("servers"),
+    ],
+    ("data",): [
+        _rule(
+            "has(self.uri) || self.format in ['digits8x8', 'custom']",
+            "required - where the %s data set is",
+            ".uri",
+            "self.format",
+        ),
+        _rule(
+            "!has(self.uri) || self.format != 'digits8x8'",
+            "has no meaning for digits8x8 - no uri: scikit-learn ships these digits",
+            ".uri",
+        ),
+    ],
+    ("target",): [
+        _rule("has(self.loss) || has(self.accuracy)", "no measure - one of loss and accuracy"),
+        _rule(
+            "!has(self.loss) || !has(self.accuracy)",
+            "a second measure after loss - only one of loss and accuracy",
+            ".accuracy",
+        ),
+    ],
+    ("budget",): [
+        _rule("!has(self.unlimited) || !has(self.amount)", f"both unlimited and amount - {_EITHER}"),
+        _rule(
+            "!has(self.unlimited) || has(self.amount) || !has(self.currency)",
+            f"both unlimited and currency - {_EITHER}",
+        ),
+        _rule("has(self.unlimited) || has(self.amount) || has(self.currency)", f"no amount - {_EITHER}"),
+        _rule(
+            "has(self.amount) || !has(self.currency) || has(self.unlimited)",
+            f"required - {_EITHER}",
+            ".amount",
+        ),
+        _rule(
+            "has(self.currency) || !has(self.amount) || has(self.unlimited)",
+            f"required - {_EITHER}",
+            ".currency",
+        ),
+        _rule(
+            "has(self.unlimited) == has(oldSelf.unlimited)",
+            "cannot become unlimited, or limited - a larger amount; or another job",
+        ),
+        _rule(
+            "!has(self.amount) || !has(oldSelf.amount) || self.amount >= oldSelf.amount",
+            "less than before, which was %s - that or more",
+            ".amount",
+            "oldSelf.amount",
+        ),
+        _rule(
+            "!has(self.currency) || !has(oldSelf.currency) || self.currency == oldSelf.currency",
+            "another currency than before, which was %s - that",
+            ".currency",
+            "oldSelf.currency",
+        ),
+    ],
+    ("workers",): [_NOT_EMPTY],
+    ("servers",): [_NOT_EMPTY],
+    ("policy",): [*_static("workers"), *_static("servers")],
+    ("miniEpoch",): [
+        _rule(
+            "self.minSeconds < self.maxSeconds",
+            "not below maxSeconds, which is %s - less",
+            ".minSeconds",
+            "self.maxSeconds",
+        )
+    ],
+}
+
+_YEAR = 365 * 86400
+
+
+def _seconds() -> str:
+    parts = "self.findAll('[0-9.]+(ms|s|m|h|d)')"
+    number = "double(p.find('[0-9.]+'))"
+    # CEL's own durations know no days.
+    # CEL's own durations know no days.
+    factor = "p.endsWith('ms') ? 0.001 : p.endsWith('s') ? 1.0 : p.endsWith('m') ? 60.0"
+    factor += " : p.endsWith('h') ? 3600.0 : 86400.0"
+    return f"{parts}.map(p, {number} * ({factor})).sum()"
+
+
+def for_field(path: tuple[str, ...], node: Schema) -> list[Rule]:
+    """The rules of a field of `spec`, whose schema is `node`."""
+    found = list(_RULES.get(path, ()))
+    if node.get("pattern") == URI_PATTERN:
+        found += [
+            _rule(
+                f"!self.contains('://') || self.matches('^({'|'.join(SCHEMES)})://')",
+                "no such kind of URI: %s:// - a path, or file://, s3:// or gs:// and a path",
+                values="self.split('://')[0]",
+            ),
+            _rule(
+                f"!self.matches('^({'|'.join(SCHEMES)}):///*$')",
+                "a URI without a path - %s:// and a path",
+                values="self.split('://')[0]",
+            ),
+        ]
+    if node.get("format") == "cpu":
+        found.append(
+            _rule(
+                "type(self) == int ? self > 0 && self <= 1024 : "
+                "quantity(self).isGreaterThan(quantity('0')) && !quantity(self).isGreaterThan(quantity('1024'))",
+                "CPU out of bounds - more than 0 and at most 1024 cores",
+            )
+        )
+    if node.get("format") == "memory":
+        found.append(
+            _rule(
+                f"type(self) == int ? self >= {16 << 20} && self <= {64 << 40} : "
+                "!quantity(self).isLessThan(quantity('16Mi')) && !quantity(self).isGreaterThan(quantity('64Ti'))",
+                "memory out of bounds - 16Mi to 64Ti",
+            )
+        )
+    if node.get("format") == "duration":
+        above = "> 0" if path == ("timeLimit",) else ">= 0"
+        at_least = "above 0" if path == ("timeLimit",) else "0 or more"
+        found.append(
+            _rule(
+                f"type(self) == int ? self {above} && self <= {_YEAR} : "
+                f"{_seconds()} {above}.0 && {_seconds()} <= {_YEAR}.0",
+                f"out of bounds - {at_least}, at most 365d",
+            )
+        )
+    return found
+
+
+def visible(node: Schema) -> bool:
+    """Whether rules can see into a field of this structural schema."""
+    return "type" in node or "x-kubernetes-int-or-string" in node
+
+
+def unchanged(fields: dict[str, Schema], required: list[str]) -> tuple[list[Rule], Rule]:
+    """Rules of `spec` on what may not change, and the rule of each field that may not."""
+    words = f"cannot change - only {', '.join(MUTABLE[:-1])} and {MUTABLE[-1]} may; delete the job and create it again"
+    optional = [
+        key
+        for key, node in fields.items()
+        if key not in MUTABLE and key not in required and "default" not in node
+    ]
+    of_all = [_rule(f"has(self.{key}) == has(oldSelf.{key})", words, f".{key}") for key in optional]
+    # What rules cannot see into, they see to be equal or not as a part of the whole.
+    for hidden in (key for key, node in fields.items() if not visible(node)):
+        same = [
+            *(f"self.{key} == oldSelf.{key}" for key in fields if key not in (*optional, hidden)),
+            *(
+                f"(has(self.{key}) ? has(oldSelf.{key}) && self.{key} == oldSelf.{key} : !has(oldSelf.{key}))"
+                for key in optional
+            ),
+        ]
+        of_all.append(_rule(f"self == oldSelf || !({' && '.join(same)})", f"{hidden}: {words}"))
+    return of_all, _rule("self == oldSelf", words)

@@ -1,0 +1,112 @@
+"""The status of a TrainingJob on a cluster: what `kubectl get` and `kubectl describe` show of a job.
+
+Conditions and `trainerStatus` have the names and meanings that Kubernetes's Job and Kubeflow's TrainJob give them, so
+tools that wait for a condition or show progress understand both. docs/reference/kubernetes.md says which is set when.
+"""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import Field, StringConstraints
+
+from coach.core.jobs.reasons import State
+from coach.core.spec.types import SpecModel
+
+
+class ConditionType(StrEnum):
+    """The conditions that Coach sets."""
+
+    SUSPENDED = "Suspended"
+    PODS_READY = "PodsReady"
+    COMPLETE = "Complete"
+    FAILED = "Failed"
+
+
+Time = Annotated[str, Field(json_schema_extra={"format": "date-time"})]
+
+
+class Condition(SpecModel):
+    """One condition, as Kubernetes's API conventions have it."""
+
+    type: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z]{0,62}$")] = Field(
+        description="Suspended, PodsReady, Complete or Failed."
+    )
+    status: Literal["True", "False", "Unknown"] = Field(description="Whether it holds.")
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="The generation of the job that it was set for."
+    )
+    last_transition_time: Time = Field(description="When its status last changed.")
+    reason: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Za-z]{0,126}$")] = Field(
+        description="Why, in one word, such as BudgetExhausted."
+    )
+    message: str = Field(max_length=32768, description="Why, in a sentence with numbers.")
+
+
+class Metric(SpecModel):
+    """A measured value."""
+
+    name: str = Field(description="Its name: loss or accuracy.")
+    value: str = Field(description="Its value, a number.")
+
+
+class TrainerStatus(SpecModel):
+    """Progress, in the shape of Kubeflow's TrainJob."""
+
+    progress_percentage: int | None = Field(
+        default=None, ge=0, le=100, description="Share of the predicted training that is done, in percent."
+    )
+    estimated_remaining_seconds: int | None = Field(
+        default=None, ge=0, description="Predicted seconds until the target."
+    )
+    metrics: list[Metric] | None = Field(
+        default=None, max_length=16, description="Values of the last evaluated epoch."
+    )
+    last_updated_time: Time | None = Field(default=None, description="When this was last changed.")
+
+
+class TrainingJobStatus(SpecModel):
+    """What became of the job; written by Coach alone."""
+
+    observed_generation: int | None = Field(
+        default=None, ge=0, description="The generation of the job that Coach has acted on."
+    )
+    state: State | None = Field(default=None, description="What the job does, or how it ended.")
+    reason: str | None = Field(default=None, description="Why it is in that state, in one word.")
+    message: str | None = Field(default=None, description="Why, in a sentence with numbers.")
+    target: str | None = Field(default=None, description="What it trains to, such as `loss 0.13`.")
+    progress: str | None = Field(
+        default=None, description="Share of the predicted training that is done, such as `37%`."
+    )
+    epochs: int | None = Field(default=None, ge=0, description="Full epochs that counted.")
+    loss: float | None = Field(default=None, description="Mean test loss after the last evaluated epoch.")
+    accuracy: float | None = Field(
+        default=None, description="Fraction of correct answers on the test split, after that epoch."
+    )
+    workers: int | None = Field(default=None, ge=0, description="Workers that it has; at its end, had.")
+    servers: int | None = Field(
+        default=None, ge=0, description="Parameter servers that it has; at its end, had."
+    )
+    spent: str | None = Field(
+        default=None, description="Money spent, with its currency, such as `0.0026 USD`."
+    )
+    reserved: str | None = Field(
+        default=None, description="Money reserved for the running epoch, with its currency."
+    )
+    budget: str | None = Field(
+        default=None,
+        description="Money that it may spend, with its currency, or `unlimited`: the budget that Coach obeys now.",
+    )
+    eta: Time | None = Field(default=None, description="When it is predicted to reach its target.")
+    start_time: Time | None = Field(default=None, description="When its first epoch began.")
+    completion_time: Time | None = Field(default=None, description="When it ended.")
+    trainer_status: TrainerStatus | None = Field(
+        default=None, description="Progress, in the shape of Kubeflow's TrainJob."
+    )
+    conditions: list[Condition] | None = Field(
+        default=None,
+        max_length=16,
+        description="Suspended, PodsReady, Complete, Failed.",
+        json_schema_extra={"x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"]},
+    )

@@ -1,0 +1,191 @@
+"""The objects of a job on a cluster: a pod for each function, and the Gang that its pods are members of."""
+
+from __future__ import annotations
+
+import base64
+from pathlib import Path
+from typing import Any
+
+from coach.core.cluster import Pod, PodId, Resources, Role
+from coach.core.spec.job import TrainingJob
+from coach.platforms.base import GangSize
+from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api.client import Object
+from coach.platforms.kubernetes_api.nodes import GPU
+
+#: Labels by which the scheduler knows the members of a gang (`docs/reference/scheduler.md`).
+JOB, ROLE, INDEX = "coach.dev/job", "coach.dev/role", "coach.dev/index"
+#: Labels of a job that was applied as a TrainingJob: the object's name and unique id.
+OWNER_NAME, OWNER_UID = "coach.dev/trainingjob", "coach.dev/trainingjob-uid"
+#: The handler that made an object, and may delete it.
+HANDLER = "coach.dev/handler"
+MANAGED_BY = {"app.kubernetes.io/managed-by": "coach"}
+
+#: The file in the ConfigMap with a job's model.
+MODEL_KEY = "model.py"
+FUNCTION_PORT = 8080
+HEALTH_PORT = 8082
+#: Where the volume is in every pod, the handler's too, so that a path means the same file everywhere.
+VOLUME = "/var/lib/coach"
+#: Folders of the volume that functions see: a model is a stranger's program, and the journal is not its business.
+CHECKPOINTS, DATA = "checkpoints", "data"
+#: The user of all images.
+USER = 65532
+#: Seconds that a function has to end. It keeps nothing that is worth more.
+GRACE_SECONDS = 1
+
+
+def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> Object:
+    """The pod of one function of a job. It names a node only where the policy has chosen one."""
+    spec: dict[str, Any] = {
+        "schedulerName": settings.scheduler,
+        "restartPolicy": "Never",  # a function that has ended is lost: its group is stopped, and another one made
+        "terminationGracePeriodSeconds": GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+        "securityContext": {
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "runAsGroup": USER,
+            "fsGroup": USER,
+            "fsGroupChangePolicy": "OnRootMismatch",
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "containers": [_container(of, job, settings)],
+        "volumes": [{"name": "tmp", "emptyDir": {}}],
+    }
+    if settings.service_account:
+        spec["serviceAccountName"] = settings.service_account
+    if settings.pull_secrets:
+        spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
+    if shipped_model(job):
+        spec["volumes"].append({"name": "model", "configMap": {"name": f"{of.id.job}-model"}})
+    if settings.volume_claim:
+        spec["volumes"].append(
+            {"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}}
+        )
+    if of.node:
+        spec["affinity"] = _on(of.node)
+    return {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": of.id.name, "labels": _labels(of.id, settings), "ownerReferences": owners},
+        "spec": spec,
+    }
+
+
+def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
+    """The Gang of a job: how many of its pods start together or not at all, and how many more it can use."""
+    required = {Role.SCHEDULER: 1, Role.SERVER: size.required.servers, Role.WORKER: size.required.workers}
+    desired = {Role.SCHEDULER: 1, Role.SERVER: size.desired.servers, Role.WORKER: size.desired.workers}
+    return {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "Gang",
+        "metadata": {
+            "name": size.job,
+            "labels": {**MANAGED_BY, HANDLER: settings.handler, JOB: size.job},
+            "ownerReferences": owners,
+        },
+        "spec": {
+            "roles": [
+                {"name": role.value, "required": min(required[role], desired[role]), "desired": desired[role]}
+                for role in Role
+            ]
+        },
+    }
+
+
+def training_job(job: TrainingJob) -> list[Object]:
+    """What refers to the TrainingJob that a job was applied as; nothing where `coach run` started it."""
+    labels = job.metadata.labels or {}
+    if OWNER_UID not in labels:
+        return []
+    found = {"apiVersion": job.api_version, "kind": job.kind}
+    return [found | {"name": labels[OWNER_NAME], "uid": labels[OWNER_UID]}]
+
+
+def owner(found: Object) -> list[Object]:
+    """What refers to an object as owner: what it owns goes with it."""
+    one = {key: found[key] for key in ("apiVersion", "kind")}
+    return [one | {key: found["metadata"][key] for key in ("name", "uid")}]
+
+
+def shipped_model(job: TrainingJob) -> Path | None:
+    """The job's model file where the handler has it, to be given to the pods; else it is in their image or volume."""
+    uri = job.spec.model.file.removeprefix("file://")
+    shared = any(Path(uri).is_relative_to(Path(VOLUME, folder)) for folder in (CHECKPOINTS, DATA))
+    return Path(uri) if "://" not in uri and not shared and Path(uri).is_file() else None
+
+
+def model(job: str, path: Path, settings: Settings, owners: list[Object]) -> Object:
+    """The ConfigMap with the model file of a job; pods see the file at its own path."""
+    return {
+        "apiVersion": "v1",
+        "kind": "ConfigMap",
+        "metadata": {
+            "name": f"{job}-model",
+            "labels": {**MANAGED_BY, HANDLER: settings.handler, JOB: job},
+            "ownerReferences": owners,
+        },
+        "binaryData": {MODEL_KEY: base64.b64encode(path.read_bytes()).decode()},
+    }
+
+
+def pod_id(found: Object) -> PodId | None:
+    """The function that a pod is, by its labels; None for a pod that is none of ours."""
+    labels = found["metadata"].get("labels", {})
+    try:
+        return PodId(labels[JOB], Role(labels[ROLE]), int(labels[INDEX]))
+    except (KeyError, ValueError):
+        return None
+
+
+def _labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
+    return {
+        **MANAGED_BY,
+        HANDLER: settings.handler,
+        JOB: pod_id.job,
+        ROLE: pod_id.role.value,
+        INDEX: str(pod_id.index),
+    }
+
+
+def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
+    mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
+    if path := shipped_model(job):
+        mounts.append({"name": "model", "mountPath": str(path), "subPath": MODEL_KEY, "readOnly": True})
+    if settings.volume_claim:
+        mounts += [
+            {"name": "coach", "mountPath": f"{VOLUME}/{CHECKPOINTS}", "subPath": CHECKPOINTS},
+            {"name": "coach", "mountPath": f"{VOLUME}/{DATA}", "subPath": DATA, "readOnly": True},
+        ]
+    return {
+        "name": "function",
+        "image": job.spec.image or settings.image,
+        "imagePullPolicy": settings.pull_policy,
+        "args": [of.id.role.value],
+        "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+        "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
+        "resources": _requests(of.requests),
+        "readinessProbe": {"httpGet": {"path": "/ready", "port": HEALTH_PORT}, "periodSeconds": 1},
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"]},
+        },
+        "terminationMessagePolicy": "FallbackToLogsOnError",
+        "volumeMounts": mounts,
+    }
+
+
+def _requests(amount: Resources) -> Object:
+    memory = f"{round(amount.memory * 1024)}Mi"
+    limits = {"memory": memory}
+    if amount.gpu:
+        limits[GPU] = f"{amount.gpu:g}"
+    return {"requests": {"cpu": f"{round(amount.cpu * 1000)}m", "memory": memory}, "limits": limits}
+
+
+def _on(node: str) -> Object:
+    term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
+    return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}

@@ -1,0 +1,316 @@
+"""The Kubernetes platform: see `coach.platforms.base.Platform`.
+
+Pods are made here and placed by the cluster's scheduler. One watch of the pods and one of the nodes report everything
+that happens to them; nothing is asked twice, and nothing is concluded from a request that was only accepted.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from pathlib import Path
+
+import httpx
+
+from coach.core.cluster import Pod, PodId
+from coach.core.errors import CoachError, PermanentError
+from coach.core.jobs.epoch import EpochReport
+from coach.core.jobs.reasons import Reason
+from coach.core.spec.job import TrainingJob
+from coach.platforms import warm_up
+from coach.platforms.base import (
+    Cluster,
+    Deployed,
+    EpochError,
+    EpochOrder,
+    GangSize,
+    PlatformEvents,
+    PodError,
+    Progress,
+)
+from coach.platforms.gang_client import GangClient
+from coach.platforms.kubernetes import manifests
+from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api import nodes, pods
+from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object
+from coach.platforms.kubernetes_api.proxy import PodProxy
+from coach.platforms.kubernetes_api.watch import Collection
+
+log = logging.getLogger(__name__)
+
+#: Seconds until a pod is deleted without its kubelet's consent: on a node that is lost there is nobody to give it.
+FORCE_SECONDS = 15.0
+#: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
+NAME_SECONDS = 0.2
+
+
+class KubernetesPlatform:
+    """Runs functions as pods of one namespace. `connect` gives the API server."""
+
+    places_pods = True
+    #: On the volume that all pods see.
+    checkpoints: str | None = f"file://{manifests.VOLUME}/{manifests.CHECKPOINTS}"
+    #: A pod notices nothing of its handler's death: the next handler deletes it when it starts.
+    linger_seconds = float("inf")
+
+    def __init__(
+        self, connect: Callable[[], Awaitable[Api]], settings: Settings, now: Callable[[], float]
+    ) -> None:
+        self._connect = connect
+        self.sees_checkpoints = False
+        self._settings = settings
+        self._now = now
+        self._ready: set[PodId] = set()
+        self._epochs: dict[str, GangClient] = {}
+        self._tasks: set[asyncio.Task[None]] = set()
+        #: What each pod that starts was last said to wait for.
+        self._said: dict[PodId, str] = {}
+        #: The last object of each name that was seen, by its unique id.
+        self._seen: dict[str, str] = {}
+
+    async def open(self, events: PlatformEvents) -> Cluster:
+        """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
+        self._events = events
+        self._api = await self._connect()
+        self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
+        if self.sees_checkpoints:
+            for folder in (manifests.CHECKPOINTS, manifests.DATA):
+                Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
+        try:
+            self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
+            self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
+            self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
+            await self._check()
+            ours = f"{manifests.HANDLER}={self._settings.handler}"
+            self._pods = Collection(self._api, self._pods_path, ours)
+            self._nodes = Collection(self._api, f"{CORE}/nodes")
+            await asyncio.gather(self._pods.open(), self._nodes.open())
+            await self._sweep()
+        except BaseException:
+            await self._api.close()
+            raise
+        self._pods.listeners.append(self._pod_changed)
+        self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
+        self._http = httpx.AsyncClient(
+            limits=httpx.Limits(max_connections=None),
+            trust_env=False,
+            transport=None if self._api.inside else PodProxy(self._api, self._pod_at),
+        )
+        if self._api.inside:
+            await warm_up.prepare(self._http)
+        self._cluster = self._nodes_now()
+        return self._cluster
+
+    async def close(self) -> None:
+        """Delete every pod of this handler, and its gangs."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        with contextlib.suppress(CoachError):
+            await self._sweep()
+        await asyncio.gather(self._pods.close(), self._nodes.close())
+        await self._http.aclose()
+        await self._api.close()
+
+    async def gang(self, size: GangSize, spec: TrainingJob) -> None:
+        """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
+        gang = manifests.gang(size, self._settings, manifests.training_job(spec))
+        try:
+            applied = await self._api.apply(f"{self._gangs_path}/{size.job}", gang)
+            if (path := manifests.shipped_model(spec)) is not None:
+                made = manifests.model(size.job, path, self._settings, manifests.owner(applied))
+                await self._api.apply(f"{self._maps_path}/{made['metadata']['name']}", made)
+        except ApiError as error:
+            if error.status not in (400, 403, 413, 422):
+                raise
+            raise PodError(
+                Reason.POD_REFUSED, f"the cluster refused the gang of {size.job}: {error}"
+            ) from error
+
+    async def forget(self, job: str) -> None:
+        """The job holds nothing and wants nothing: its Gang goes."""
+        await self._api.delete(f"{self._gangs_path}/{job}")
+
+    async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
+        """Create the pod and wait until it is ready: as long as it has no node, then for `startTimeout`."""
+        self._ready.discard(pod.id)
+        owners = await self._owner(self._gangs_path, pod.id.job)
+        await self._create(manifests.pod(pod, spec, self._settings, owners))
+        name = pod.id.name
+        try:
+            await self._pods.until(lambda: self._settled(pod.id, placed=True))
+            async with asyncio.timeout(spec.spec.start_timeout):
+                await self._pods.until(lambda: self._settled(pod.id))
+        except TimeoutError:
+            said = self._said.get(pod.id) or "its container is not ready"
+            raise PodError(
+                Reason.START_TIMED_OUT, f"{name} did not start in {spec.spec.start_timeout:g} s: {said}"
+            ) from None
+        finally:
+            self._said.pop(pod.id, None)
+        found = self._pods.objects.get(name)
+        if found is None:
+            raise PodError(Reason.FUNCTION_LOST, f"{name} was deleted while it started")
+        if failed := pods.failure(found):
+            await self._delete(name)
+            raise PodError(failed[0], f"{name}: {failed[1]}")
+        self._ready.add(pod.id)
+        return Deployed(f"{pods.address(found)}:{manifests.FUNCTION_PORT}", pods.node(found))
+
+    async def release(self, released: Sequence[PodId]) -> None:
+        """Delete the pods; returns when the API server has them no more."""
+        self._ready.difference_update(released)
+        await asyncio.gather(*(self._delete(pod.name) for pod in released))
+
+    async def run_epoch(
+        self, order: EpochOrder, progress: Callable[[Progress], None]
+    ) -> tuple[EpochReport, int]:
+        """See `coach.platforms.gang_client`."""
+        client = GangClient(self._http, order, self._now)
+        self._epochs[order.action.token] = client
+        try:
+            return await client.run(progress)
+        except EpochError as error:
+            # What does not answer now will not answer the next attempt either.
+            for pod in client.silent & self._ready:
+                self._lose(pod, Reason.FUNCTION_LOST, str(error))
+            raise
+        finally:
+            del self._epochs[order.action.token]
+
+    async def stop_epoch(self, token: str, reason: Reason) -> None:
+        """End the running epoch."""
+        if token in self._epochs:
+            self._epochs[token].stop(reason)
+
+    # -- what happens to pods and nodes -------------------------------------------------------------------
+
+    def _settled(self, pod: PodId, *, placed: bool = False) -> bool:
+        """Whether a pod is ready (or, if `placed`, has a node), or will never be."""
+        found = self._pods.objects.get(pod.name)
+        if found is None or pods.failure(found):
+            return True
+        if pods.node(found) and placed:
+            return True
+        self._say(pod, found)
+        return pods.ready(found) and bool(pods.address(found))
+
+    def _say(self, pod: PodId, found: Object) -> None:
+        """Report what a pod waits for, where that is news."""
+        words = pods.waiting(found)
+        if words is not None and self._said.get(pod) != words[1]:
+            self._said[pod] = words[1]
+            self._events.pod_pending(pod, *words)
+
+    def _pod_changed(self, name: str, found: Object | None) -> None:
+        if found is not None:
+            self._seen[name] = found["metadata"]["uid"]
+        lost = next((pod for pod in self._ready if pod.name == name), None)
+        if lost is None:
+            return
+        if found is None or pods.ending(found):
+            self._lose(lost, Reason.FUNCTION_LOST, f"{name} was deleted, not by Coach")
+        elif failed := pods.failure(found):
+            self._lose(lost, failed[0], f"{name}: {failed[1]}")
+
+    def _nodes_changed(self) -> None:
+        cluster = self._nodes_now()
+        if cluster != self._cluster:
+            self._cluster = cluster
+            self._events.nodes_changed(cluster)
+        gone = {name for name, found in self._nodes.objects.items() if nodes.lost(found)}
+        for pod in list(self._ready):
+            found = self._pods.objects.get(pod.name)
+            if found is None or pods.node(found) in gone or pods.node(found) not in self._nodes.objects:
+                where = pods.node(found) if found else "its node"
+                self._lose(pod, Reason.FUNCTION_LOST, f"{pod.name}: node {where} does not report any more")
+
+    def _nodes_now(self) -> Cluster:
+        found = sorted(self._nodes.objects.items())
+        return Cluster(
+            tuple(nodes.read(node) for _, node in found),
+            tuple(name for name, node in found if nodes.unavailable(node)),
+        )
+
+    def _pod_at(self, address: str) -> str:
+        """The name of the pod that has an IP address."""
+        for name, found in self._pods.objects.items():
+            if pods.address(found) == address:
+                return name
+        raise httpx.ConnectError(f"no pod has the address {address} any more")
+
+    def _lose(self, pod: PodId, reason: Reason, message: str) -> None:
+        """A pod that was ready is so no longer: report it, and delete what is left of it."""
+        self._ready.discard(pod)
+        self._events.pod_lost(pod, reason, message)
+        task = asyncio.create_task(self._delete(pod.name, force=True))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    # -- requests ---------------------------------------------------------------------------------------
+
+    async def _check(self) -> None:
+        """Raises PermanentError where the cluster has not what Coach needs there."""
+        try:
+            await self._api.get(self._gangs_path, limit=1)
+        except ApiError as error:
+            if error.status != 404:
+                raise
+            raise PermanentError(
+                f"the cluster at {self._api.server} has no Gang resource: install Coach there first "
+                "(helm install coach deploy/chart)"
+            ) from error
+
+    async def _owner(self, path: str, name: str) -> list[Object]:
+        """What refers to the object as owner, so that it takes with it what it owns; [] where there is none."""
+        try:
+            found = await self._api.get(f"{path}/{name}")
+        except ApiError as error:
+            if error.status in (403, 404):
+                return []
+            raise
+        return manifests.owner(found)
+
+    async def _create(self, body: Object) -> None:
+        """Create a pod, once none of its name is there any more. Raises PodError where it is refused."""
+        name = body["metadata"]["name"]
+        while True:
+            try:
+                made = await self._api.create(self._pods_path, body)
+                break
+            except ApiError as error:
+                if error.reason == "AlreadyExists":
+                    await self._delete(name)
+                    await asyncio.sleep(NAME_SECONDS)
+                elif error.status in (400, 403, 422):
+                    raise PodError(Reason.POD_REFUSED, f"{name} was refused: {error}") from error
+                else:
+                    raise PodError(Reason.FUNCTION_LOST, f"{name} could not be created: {error}") from error
+        # It may be gone again before anybody looks.
+        await self._pods.until(lambda: self._seen.get(name) == made["metadata"]["uid"])
+
+    async def _delete(self, name: str, *, force: bool = False) -> None:
+        """Delete a pod; returns when it is gone."""
+        path = f"{self._pods_path}/{name}"
+        try:
+            if not force:
+                await self._api.delete(path)
+                async with asyncio.timeout(FORCE_SECONDS):
+                    await self._pods.until(lambda: name not in self._pods.objects)
+                    return
+        except TimeoutError:
+            log.warning("%s did not end in %.0f s; deleting it by force", name, FORCE_SECONDS)
+        await self._api.delete(path, gracePeriodSeconds=0)
+        await self._pods.until(lambda: name not in self._pods.objects)
+
+    async def _sweep(self) -> None:
+        """Delete all pods and gangs of this handler."""
+        ours = f"{manifests.HANDLER}={self._settings.handler}"
+        gangs = (await self._api.get(self._gangs_path, labelSelector=ours))["items"]
+        paths = [f"{self._gangs_path}/{gang['metadata']['name']}" for gang in gangs]
+        await asyncio.gather(
+            *(self._api.delete(path) for path in paths),
+            *(self._delete(name, force=True) for name in self._pods.objects),
+        )

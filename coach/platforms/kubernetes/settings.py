@@ -1,0 +1,46 @@
+"""How a cluster's function pods are made: what the chart's values say, by environment variables."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from importlib import metadata
+from typing import Self
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Everything about function pods that no job file says.
+
+    `volume_claim` names a claim that all nodes can mount: jobs find their data there, and keep their checkpoints.
+    `handler` tells the pods of one handler from those of another in the same namespace.
+    """
+
+    image: str
+    pull_policy: str = "IfNotPresent"
+    pull_secrets: tuple[str, ...] = ()
+    service_account: str = ""
+    scheduler: str = "coach"
+    volume_claim: str = ""
+    handler: str = "coach"
+
+    @classmethod
+    def read(cls, handler: str, environment: Mapping[str, str] = os.environ) -> Self:
+        """From COACH_FUNCTIONS_IMAGE and its kin; what is not set has its default.
+
+        `handler` is used where COACH_HANDLER is not set.
+        """
+        named = {
+            "image": "COACH_FUNCTIONS_IMAGE",
+            "pull_policy": "COACH_IMAGE_PULL_POLICY",
+            "service_account": "COACH_FUNCTIONS_SERVICE_ACCOUNT",
+            "scheduler": "COACH_SCHEDULER_NAME",
+            "volume_claim": "COACH_VOLUME_CLAIM",
+            "handler": "COACH_HANDLER",
+        }
+        given = {field: environment[name] for field, name in named.items() if environment.get(name)}
+        image = given.pop("image", f"coach-functions:{metadata.version('coach-trainer')}")
+        given.setdefault("handler", handler)
+        secrets = tuple(filter(None, environment.get("COACH_IMAGE_PULL_SECRETS", "").split(",")))
+        return cls(image, pull_secrets=secrets, **given)

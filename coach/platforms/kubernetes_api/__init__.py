@@ -1,0 +1,1 @@
+"""What everything that talks to a Kubernetes API server shares: requests, watches, and what pods and nodes report."""

@@ -1,0 +1,47 @@
+"""What a node's object says: how much it has for pods, and whether pods can be placed on it now."""
+
+from __future__ import annotations
+
+from coach.core.cluster import Node, Resources
+from coach.core.spec import quantities
+from coach.platforms.kubernetes_api.client import Object
+
+#: The extended resource that NVIDIA's device plugin gives.
+GPU = "nvidia.com/gpu"
+#: Effects of taints that keep pods without a toleration away.
+_KEEPING_AWAY = ("NoSchedule", "NoExecute")
+
+
+def read(node: Object) -> Node:
+    """The node with its allocatable resources."""
+    allocatable = node.get("status", {}).get("allocatable", {})
+    return Node(
+        str(node["metadata"]["name"]),
+        Resources(
+            quantities.cores(str(allocatable.get("cpu", "0"))),
+            quantities.gib(str(allocatable.get("memory", "0"))),
+            float(allocatable.get(GPU, 0)),
+        ),
+    )
+
+
+def unavailable(node: Object) -> str:
+    """Why no pod can be placed there now; empty where pods can."""
+    spec = node.get("spec", {})
+    if spec.get("unschedulable"):
+        return "cordoned"
+    ready = _ready(node)
+    if ready.get("status") != "True":
+        return f"not ready: {ready.get('message') or ready.get('reason') or 'no report yet'}"
+    taint = next((t for t in spec.get("taints") or () if t.get("effect") in _KEEPING_AWAY), None)
+    return f"tainted: {taint.get('key')}" if taint else ""
+
+
+def lost(node: Object) -> bool:
+    """Whether its kubelet no longer reports: what runs there is not known to run any more."""
+    return bool(_ready(node).get("status") == "Unknown")
+
+
+def _ready(node: Object) -> Object:
+    conditions = node.get("status", {}).get("conditions") or ()
+    return next((found for found in conditions if found.get("type") == "Ready"), {})

@@ -1,0 +1,109 @@
+"""What a pod's status says: whether it runs, and what keeps it from running, in the words of Kubernetes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from coach.core.jobs.reasons import Reason
+from coach.platforms.kubernetes_api.client import Object
+
+#: Why a container waits for longer than it should. The kubelet tries again; what is amiss may still be mended.
+_IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable"})
+_CONFIGURATION = frozenset({"CreateContainerConfigError", "CreateContainerError", "RunContainerError"})
+#: Typed reasons of Coach's own scheduler (`docs/reference/scheduler.md`).
+_SCHEDULER = frozenset(
+    {
+        "Misconfigured",
+        "WaitingMembers",
+        "WaitingCapacity",
+        "ShadowReserved",
+        "NeverFits",
+        "Draining",
+        "Placing",
+    }
+)
+#: Exit code of a process that the kernel killed with SIGKILL.
+_KILLED = 137
+
+
+def name(pod: Object) -> str:
+    """Its name."""
+    return str(pod["metadata"]["name"])
+
+
+def node(pod: Object) -> str:
+    """The node that it is bound to; empty before that."""
+    return str(pod.get("spec", {}).get("nodeName") or "")
+
+
+def address(pod: Object) -> str:
+    """Its IP address, once its sandbox is there."""
+    return str(pod.get("status", {}).get("podIP") or "")
+
+
+def ending(pod: Object) -> bool:
+    """Whether it is being deleted."""
+    return "deletionTimestamp" in pod["metadata"]
+
+
+def ready(pod: Object) -> bool:
+    """Whether its readiness probe has succeeded."""
+    return _condition(pod, "Ready").get("status") == "True" and not ending(pod)
+
+
+def waiting(pod: Object) -> tuple[Reason, str] | None:
+    """What it waits for, in the words of the scheduler or the kubelet; None where neither has said anything."""
+    condition = _condition(pod, "PodScheduled")
+    if condition.get("status") == "False":
+        # Coach's scheduler begins with its typed reason, `WaitingCapacity: needs ...`.
+        word, _, rest = str(condition.get("message", "")).partition(": ")
+        if word in _SCHEDULER:
+            return Reason(word), rest
+        return Reason.WAITING_CAPACITY, f"{condition.get('reason')}: {condition.get('message', '')}".rstrip(
+            ": "
+        )
+    for container in _containers(pod):
+        state = container.get("state", {}).get("waiting", {})
+        word, said = state.get("reason", ""), state.get("message", "")
+        if word in _IMAGE:
+            return Reason.IMAGE_UNAVAILABLE, f"{word}: {container.get('image', '')}: {said}".rstrip(": ")
+        if word in _CONFIGURATION:
+            return Reason.MISCONFIGURED, f"{word}: {said}".rstrip(": ")
+    return None
+
+
+def failure(pod: Object) -> tuple[Reason, str] | None:
+    """Why it has ended, or will not start: the reason and Kubernetes's own words. None while it may still run."""
+    status = pod.get("status", {})
+    ended = status.get("phase") in ("Failed", "Succeeded")
+    if status.get("reason") in ("Evicted", "Preempting", "Terminated", "NodeLost", "NodeShutdown"):
+        return Reason.FUNCTION_LOST, f"{status['reason']}: {status.get('message', '')}".rstrip(": ")
+    for container in _containers(pod):
+        state = container.get("state", {})
+        if state.get("waiting", {}).get("reason") == "InvalidImageName":
+            return Reason.POD_REFUSED, f"InvalidImageName: {container.get('image', '')}"
+        if terminated := state.get("terminated"):
+            return _terminated(terminated)
+    if ended:
+        return Reason.FUNCTION_LOST, str(status.get("message") or f"phase {status.get('phase')}")
+    return None
+
+
+def _terminated(terminated: Object) -> tuple[Reason, str]:
+    word, code = terminated.get("reason", ""), terminated.get("exitCode")
+    if word == "OOMKilled":
+        return Reason.OUT_OF_MEMORY, "OOMKilled: it needed more memory than its limit"
+    words = f"its container ended with exit code {code}" + (" (SIGKILL)" if code == _KILLED else "")
+    said = str(terminated.get("message") or "").strip()
+    return Reason.FUNCTION_LOST, f"{words}: {said}" if said else words
+
+
+def _containers(pod: Object) -> Iterator[Object]:
+    status = pod.get("status", {})
+    yield from status.get("initContainerStatuses") or ()
+    yield from status.get("containerStatuses") or ()
+
+
+def _condition(pod: Object, kind: str) -> Object:
+    conditions = pod.get("status", {}).get("conditions") or ()
+    return next((found for found in conditions if found.get("type") == kind), {})

@@ -1,0 +1,77 @@
+"""The command of a container that runs one function: `python3 -m coach.platforms.local.host.pod worker`.
+
+Serves the function on port 8080 and its health (/live, /ready) on 8082 of every address. Its log goes to standard
+output, its files to a folder of their own in the place for temporary files. SIGTERM ends it at once while the function
+starts, later as soon as the event in hand is done.
+"""
+
+import argparse
+import os
+import signal
+import sys
+import tempfile
+from pathlib import Path
+
+from coach.core.errors import UserError
+from coach.platforms.local.host import __main__ as host
+from coach.platforms.local.host.launch import CONFIG_ARGUMENTS, write_config
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run the host of one function until it is told to stop."""
+    args = _parse(argv)
+    if os.getpid() == 1:
+        _leave_init_behind()
+    with tempfile.TemporaryDirectory(prefix=f"coach-{args.role}-") as run_dir:
+        try:
+            environment = write_config(
+                args.functions / args.role,
+                args.name or f"coach-{args.role}",
+                f"0.0.0.0:{args.port}",
+                Path(run_dir),
+                python_path=(args.functions,),
+                health=f"0.0.0.0:{args.health_port}",
+            )
+        except UserError as error:
+            sys.stderr.write(f"host: {error}\n")
+            return host.EXIT_CONFIG
+        os.environ.update(environment)
+        os.chdir(run_dir)
+        return host.main(list(CONFIG_ARGUMENTS))
+
+
+def _leave_init_behind() -> None:
+    """Return in a child; this process stays the container's first one, which two things are expected of.
+
+    A member of a group whose zygote was killed becomes a child of process 1, which must wait for it. And the kernel
+    keeps signals from process 1 that it has no handler for: the host has none while its function starts.
+    """
+    both = {signal.SIGTERM, signal.SIGINT}
+    signal.pthread_sigmask(signal.SIG_BLOCK, both)
+    child = os.fork()
+    if child:
+        for number in both:
+            signal.signal(number, lambda received, _: os.kill(child, received))
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, both)
+    while child:
+        ended, status = os.wait()
+        if ended == child:
+            code = os.waitstatus_to_exitcode(status)
+            os._exit(code if code >= 0 else 128 - code)
+
+
+def _parse(argv: list[str] | None) -> argparse.Namespace:
+    parser = argparse.ArgumentParser(prog="coach.platforms.local.host.pod", description=__doc__)
+    parser.add_argument("role", choices=["worker", "server", "scheduler"], help="which function to run")
+    parser.add_argument("--name", help="its name in the log; default: coach- and the role")
+    functions = os.environ.get("COACH_FUNCTIONS", "functions")
+    parser.add_argument(
+        "--functions", type=Path, default=functions, help="their folder; default: COACH_FUNCTIONS"
+    )
+    parser.add_argument("--port", type=int, default=8080, help="of the function")
+    parser.add_argument("--health-port", type=int, default=8082, help="of /live and /ready")
+    return parser.parse_args(argv)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

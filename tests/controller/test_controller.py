@@ -1,0 +1,187 @@
+"""TrainingJobs on a real API server, reconciled with a real service on a platform in memory."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coach.controller.controller import Controller
+from coach.handler.state.state_directory import StateDirectory
+from coach.platforms.kubernetes_api.client import Api
+from coach.service.service import Service
+from tests.core.lifecycle.faulty_cluster import SPEC
+from tests.docs.pages import ROOT
+from tests.handler.fake_platform import FakePlatform
+from tests.packaging.api_server import ApiServer, api_server, served
+from tests.service.conftest import running
+
+pytestmark = pytest.mark.processes
+
+JOBS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingjobs"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with api_server(tmp_path_factory.mktemp("api-server")) as started:
+        served(started.admin, yaml.safe_load((ROOT / "deploy/chart/files/trainingjob-crd.yaml").read_text()))
+        yield started
+
+
+class Cluster:
+    """The TrainingJobs as a user sees and changes them."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self._http = server.admin.http
+
+    async def ask(self, method: str, name: str = "", body: Any = None) -> Any:
+        kind = "application/merge-patch+json" if method == "PATCH" else "application/json"
+        path = f"{JOBS}/{name}" if name else JOBS
+        answer = await asyncio.to_thread(
+            self._http.request, method, path, json=body, headers={"content-type": kind}
+        )
+        return answer.json()
+
+    async def apply(self, name: str, folder: Path, **spec: Any) -> None:
+        model = folder / "net.py"
+        model.write_text("def net(): ...\n")
+        whole = {**SPEC["spec"], "model": {"file": str(model)}, "maxEpochs": 4, **spec}
+        made = await self.ask("POST", body={**SPEC, "metadata": {"name": name}, "spec": whole})
+        assert made.get("metadata", {}).get("uid"), made
+
+    async def until(self, name: str, done: Callable[[dict[str, Any]], bool]) -> dict[str, Any]:
+        """The status of a job once `done` holds of it."""
+        status: dict[str, Any] = {}
+        try:
+            async with asyncio.timeout(20):
+                while True:
+                    status = (await self.ask("GET", name)).get("status", {})
+                    if isinstance(status, dict) and done(status):
+                        return status
+                    await asyncio.sleep(0.05)
+        except TimeoutError:
+            pytest.fail(f"{name}: {status}")
+
+    async def gone(self, name: str) -> None:
+        async with asyncio.timeout(20):
+            while (await self.ask("GET", name)).get("kind") != "Status":
+                await asyncio.sleep(0.05)
+
+
+@pytest.fixture
+def reconciled(server: ApiServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Runs a controller for the length of a test's body."""
+    monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
+
+    def run(
+        body: Callable[[Cluster, FakePlatform, Service], Awaitable[None]], platform: FakePlatform
+    ) -> None:
+        async def main() -> None:
+            cluster = Cluster(server)
+            async with running(StateDirectory(tmp_path / "home"), platform, [tmp_path]) as service:
+                controller = Controller(Api.connect, service.service, [tmp_path])
+                task = asyncio.create_task(controller.run())
+                try:
+                    await body(cluster, platform, service.service)
+                finally:
+                    task.cancel()
+                    with contextlib.suppress(asyncio.CancelledError):
+                        await task
+
+        asyncio.run(main())
+
+    return run
+
+
+def holds(status: dict[str, Any]) -> dict[str, bool]:
+    return {one["type"]: one["status"] == "True" for one in status["conditions"]}
+
+
+def test_an_applied_job_runs_and_its_status_says_how(reconciled: Any, tmp_path: Path) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("run", tmp_path)
+        status = await cluster.until("run", lambda status: bool(status.get("completionTime")))
+        job = service.jobs["run"]
+        assert status["state"] == job.state.value and status["epochs"] == job.full_epoch_count
+        assert holds(status)["Complete"] != holds(status)["Failed"]
+        assert status["observedGeneration"] == 1 and status["target"].startswith("loss ")
+        await cluster.ask("DELETE", "run")
+        await cluster.gone("run")
+
+    reconciled(body, FakePlatform(epoch_seconds=0.01))
+
+
+def test_a_job_that_was_deleted_and_applied_again_is_another_one(reconciled: Any, tmp_path: Path) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        for _ in range(2):
+            await cluster.apply("again", tmp_path)
+            await cluster.until("again", lambda status: bool(status.get("completionTime")))
+            await cluster.ask("DELETE", "again")
+            await cluster.gone("again")
+        assert list(service.jobs) == ["again", "again-2"]
+
+    reconciled(body, FakePlatform(epoch_seconds=0.01))
+
+
+def test_deleting_a_running_job_cancels_it_first(reconciled: Any, tmp_path: Path) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("long", tmp_path)
+        await cluster.until("long", lambda status: status.get("state") in ("Probing", "Training"))
+        await cluster.ask("DELETE", "long")
+        await cluster.gone("long")
+        assert service.jobs["long"].state.value == "Cancelled" and not platform.pods
+
+    reconciled(body, FakePlatform(epoch_seconds=600.0))
+
+
+def test_suspend_and_resume(reconciled: Any, tmp_path: Path) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("rest", tmp_path, suspend=True, maxEpochs=100, target={"loss": 0.001})
+        status = await cluster.until("rest", bool)
+        assert status["reason"] == "Suspended" and holds(status) == {"Suspended": True}
+        assert not service.jobs
+        await cluster.ask("PATCH", "rest", {"spec": {"suspend": False}})
+        await cluster.until("rest", lambda status: status.get("epochs", 0) >= 1)
+        await cluster.ask("PATCH", "rest", {"spec": {"suspend": True}})
+        status = await cluster.until("rest", lambda status: holds(status)["Suspended"])
+        assert status["state"] == "Waiting" and not platform.pods
+        await cluster.ask("PATCH", "rest", {"spec": {"suspend": False}})
+        await cluster.until("rest", lambda after: after["epochs"] > status["epochs"])
+        await cluster.ask("DELETE", "rest")
+        await cluster.gone("rest")
+
+    reconciled(body, FakePlatform(epoch_seconds=0.2))
+
+
+def test_a_larger_budget_lets_a_job_without_money_go_on(reconciled: Any, tmp_path: Path) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("poor", tmp_path, budget={"amount": 0.00001, "currency": "USD"})
+        status = await cluster.until("poor", lambda status: bool(status.get("completionTime")))
+        assert status["state"] == "BudgetExhausted" and holds(status)["Failed"]
+        await cluster.ask("PATCH", "poor", {"spec": {"budget": {"amount": 5}}})
+        status = await cluster.until("poor", lambda status: status.get("epochs", 0) >= 1)
+        assert status["budget"] == "5.00 USD"
+        await cluster.until("poor", lambda status: bool(status.get("completionTime")))
+        await cluster.ask("DELETE", "poor")
+
+    reconciled(body, FakePlatform(epoch_seconds=0.01))
+
+
+def test_what_the_api_server_cannot_see_is_refused_in_the_words_of_validate(
+    reconciled: Any, tmp_path: Path
+) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("wrong", tmp_path, model={"file": "/etc/passwd"})
+        status = await cluster.until("wrong", bool)
+        assert holds(status) == {"Failed": True} and status["reason"] == "Invalid"
+        assert status["message"].startswith('spec.model.file: outside of what is allowed ("/etc/passwd")')
+        assert not service.jobs
+        await cluster.ask("DELETE", "wrong")
+        await cluster.gone("wrong")
+
+    reconciled(body, FakePlatform())

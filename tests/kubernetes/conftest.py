@@ -1,0 +1,34 @@
+"""The cluster of these tests: one of our own on this machine, or the user's by KUBECONFIG."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from scripts import images
+from tests.kubernetes.cluster import Cluster, ExistingCluster, Unready, existing
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Every test of this folder needs the cluster."""
+    for item in items:
+        if Path(__file__).parent in item.path.parents:
+            item.add_marker("kubernetes")
+
+
+@pytest.fixture(scope="session")
+def cluster() -> Iterator[ExistingCluster]:
+    """A cluster with the images coach-handler, coach-functions and coach-scheduler on every node."""
+    if os.environ.get("KUBECONFIG"):
+        yield existing()
+        return
+    try:
+        with Cluster() as started:
+            for name in images.IMAGES:
+                started.load_image(images.OUT / f"coach-{name}.tar")
+            yield started
+    except Unready as error:
+        pytest.exit(f"test-kubernetes: {error}", returncode=1)

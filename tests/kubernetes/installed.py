@@ -1,0 +1,176 @@
+"""Coach as its chart installs it, and what a test needs of it: jobs by `kubectl apply`, answers of the handler."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from tests.kubernetes.cluster import ROOT, Cluster, ExistingCluster
+
+HELM = ROOT / ".cache/bin/helm"
+DIGITS = ROOT / ".data/mnist-digits"
+ENDED = ("Succeeded", "BudgetExhausted", "TargetUnreachable", "Failed", "Cancelled")
+#: What a job has spent, may spend, what its settlements and its epochs add up to, and how many attempts failed.
+LEDGER = """
+import json, sys
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import StateDirectory
+home = StateDirectory.default()
+journal = Journal.read(home.journal(1))
+job = journal.jobs()[sys.argv[1]]
+records = [record for _, record in journal.records(job.name)]
+settled = sum(record.amount for record in records if type(record).__name__ == "Settle")
+failures = sum(type(record).__name__ == "EpochFailed" for record in records)
+print(json.dumps([job.ledger.spent, job.ledger.budget, settled, sum(e.cost for e in job.epochs), failures]))
+"""
+#: Seconds that a job of these tests may take, on a busy machine.
+PATIENCE = 240.0
+
+
+def job(name: str, **spec: Any) -> dict[str, Any]:
+    """A TrainingJob that learns the digits in a few epochs: one worker, one server, until `spec` says otherwise."""
+    return {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": name},
+        "spec": {
+            "model": {"file": "/opt/coach/functions/models/lenet.py"},
+            "data": {"uri": "mnist-digits", "format": "digits-json"},
+            "target": {"loss": 0.4, "epochsInARow": 1},
+            "budget": {"amount": 0.5, "currency": "USD"},
+            "maxEpochs": 40,
+            "workers": {"min": 1, "max": 1},
+            "servers": {"min": 1, "max": 1},
+            "resources": {
+                "scheduler": {"cpu": "10m", "memory": "256Mi"},
+                "server": {"cpu": "50m", "memory": "512Mi"},
+                "worker": {"cpu": "200m", "memory": "1Gi"},
+            },
+            "batchSize": 128,
+            "optimizer": {"name": "sgd", "learningRate": 0.025},
+            "seed": 1,
+            **spec,
+        },
+    }
+
+
+class Coach:
+    """A release of the chart on a cluster."""
+
+    def __init__(self, cluster: ExistingCluster) -> None:
+        self.cluster = cluster
+
+    def install(self) -> None:
+        """Install the chart and put the digits on the volume."""
+        if isinstance(self.cluster, Cluster):
+            self.cluster.reset_volume()
+            shutil.copytree(DIGITS, self.cluster.shared / "data/mnist-digits")
+            (self.cluster.shared / "checkpoints").mkdir()
+            for path in (self.cluster.shared, *self.cluster.shared.iterdir()):
+                path.chmod(0o777)
+        settings = ("persistence.storageClass=coach", "scheduler.replicas=1")
+        options = [part for one in settings for part in ("--set", one)]
+        self._helm("install", "coach", str(ROOT / "deploy/chart"), *options, "--wait", "--timeout", "3m")
+
+    def uninstall(self) -> None:
+        """Delete all jobs, then the release."""
+        self.cluster.kubectl("delete", "trainingjobs", "--all", "--timeout=60s")
+        self._helm("uninstall", "coach", "--wait", "--timeout", "2m")
+
+    def apply(self, *jobs: dict[str, Any]) -> None:
+        """`kubectl apply`."""
+        self.cluster.apply(*jobs)
+
+    def status(self, name: str) -> dict[str, Any]:
+        """Of a TrainingJob; empty before the first."""
+        status: dict[str, Any] = self.cluster.get("trainingjob", name).get("status", {})
+        return status
+
+    def until(self, name: str, done: Callable[[dict[str, Any]], bool], what: str) -> dict[str, Any]:
+        """The first status of a job for which `done` holds."""
+        deadline = time.monotonic() + PATIENCE
+        while time.monotonic() < deadline:
+            status = self.status(name)
+            if done(status):
+                return status
+            time.sleep(0.5)
+        pytest.fail(f"{name}: not {what} after {PATIENCE:.0f} s; {json.dumps(status)}\n{self.log()}")
+
+    def ended(self, name: str) -> dict[str, Any]:
+        """The status of a job once it has ended, and holds nothing."""
+        status = self.until(name, lambda status: status.get("state") in ENDED, "ended")
+        self.nothing_left(name)
+        return status
+
+    def training(self, name: str, epochs: int = 1) -> dict[str, Any]:
+        """The status of a job that trains, with so many epochs behind it."""
+        return self.until(
+            name,
+            lambda status: status.get("state") == "Training" and status.get("epochs", 0) >= epochs,
+            f"training after {epochs} epochs",
+        )
+
+    def nothing_left(self, name: str) -> None:
+        """No pod, Gang or ConfigMap of a job is there any more, or soon will be."""
+        deadline = time.monotonic() + 30
+        while True:
+            left = self.cluster.get("pods,gangs,configmaps", "-l", f"coach.dev/job={name}")["items"]
+            if not left:
+                return
+            assert time.monotonic() < deadline, [f"{one['kind']} {one['metadata']['name']}" for one in left]
+            time.sleep(0.5)
+
+    def ask(self, *command: str) -> Any:
+        """What `coach COMMAND -o json` says in the handler's pod."""
+        return json.loads(
+            self.cluster.kubectl("exec", "deploy/coach-handler", "--", "coach", *command, "-o", "json")
+        )
+
+    def paid(self, name: str) -> int:
+        """The ledger is the sum of what was settled, failed attempts included, and within the budget; the failures."""
+        spent, budget, settled, epochs, failures = json.loads(
+            self.cluster.kubectl("exec", "deploy/coach-handler", "--", "python", "-c", LEDGER, name)
+        )
+        assert spent == settled
+        assert epochs <= spent, "an epoch was paid twice"
+        assert budget is None or spent <= budget
+        return int(failures)
+
+    def pods(self, name: str) -> dict[str, str]:
+        """The pods of a job that run, and their nodes."""
+        items = self.cluster.get("pods", "-l", f"coach.dev/job={name}")["items"]
+        return {
+            pod["metadata"]["name"]: pod["spec"].get("nodeName", "")
+            for pod in items
+            if pod["status"]["phase"] == "Running" and "deletionTimestamp" not in pod["metadata"]
+        }
+
+    def log(self) -> str:
+        """The last lines of the handler."""
+        return self.cluster.kubectl("logs", "deploy/coach-handler", "--tail=30")
+
+    def _helm(self, *arguments: str) -> None:
+        environment = {**os.environ, "KUBECONFIG": str(self.cluster.kubeconfig)}
+        done = subprocess.run(
+            [HELM, *arguments], env=environment, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == 0, f"helm {arguments[0]}: {done.stderr}\n{self._why_not()}"
+
+    def _why_not(self) -> str:
+        return self.cluster.kubectl("get", "pods", "-o", "wide")
+
+
+def bytes_sent(cluster: Cluster, node: str) -> int:
+    """Bytes that a node has sent to the others and the control plane, so far."""
+    machine = cluster.nodes[node].machine
+    assert machine is not None
+    lines = machine.run("cat", "/proc/net/dev").splitlines()
+    (line,) = [line for line in lines if line.strip().startswith("eth0:")]
+    return int(line.split(":")[1].split()[8])

@@ -1,0 +1,124 @@
+"""Jobs that are applied to a cluster on which the chart is installed, and what may happen to them there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from tests.kubernetes.cluster import Cluster, ExistingCluster
+from tests.kubernetes.installed import Coach, bytes_sent, job
+
+ONE_EACH = {"min": 2, "max": 2}
+#: More than half a node: two such workers are on two nodes.
+LARGE = {
+    "scheduler": {"cpu": "10m", "memory": "256Mi"},
+    "server": {"cpu": "50m", "memory": "512Mi"},
+    "worker": {"cpu": "1050m", "memory": "1Gi"},
+}
+
+
+@pytest.fixture(scope="module")
+def coach(cluster: ExistingCluster) -> Iterator[Coach]:
+    installed = Coach(cluster)
+    installed.install()
+    yield installed
+    installed.uninstall()
+    left = cluster.get(
+        "pods,deployments,services,configmaps,secrets,serviceaccounts,pvc",
+        "-l",
+        "app.kubernetes.io/instance=coach",
+    )
+    assert left["items"] == []
+
+
+def ours(cluster: ExistingCluster) -> Cluster:
+    if not isinstance(cluster, Cluster):
+        pytest.fail("needs nodes that may be killed: run without KUBECONFIG")
+    return cluster
+
+
+def test_a_job_trains_to_its_target_in_pods_on_two_nodes(coach: Coach, cluster: ExistingCluster) -> None:
+    nodes = ours(cluster)
+    before = {node: bytes_sent(nodes, node) for node in nodes.nodes}
+    coach.apply(job("far", workers=ONE_EACH, resources=LARGE))
+    coach.training("far")
+    workers = {node for pod, node in coach.pods("far").items() if "worker" in pod}
+    assert len(workers) == 2
+    status = coach.ended("far")
+    assert status["state"] == "Succeeded" and status["loss"] <= 0.4
+    conditions = {one["type"]: one["status"] for one in status["conditions"]}
+    assert conditions["Complete"] == "True" and conditions["Failed"] == "False"
+    sent = [bytes_sent(nodes, node) - before[node] for node in sorted(workers)]
+    assert all(amount > 30e6 for amount in sent), "each step, gradients and weights cross between nodes"
+    assert coach.paid("far") == 0
+
+
+def test_a_deleted_worker_costs_an_attempt(coach: Coach, cluster: ExistingCluster) -> None:
+    coach.apply(job("hurt"))
+    coach.training("hurt")
+    cluster.kubectl("delete", "pod", "hurt-worker-0", "--grace-period=0", "--force")
+    status = coach.ended("hurt")
+    assert status["state"] == "Succeeded"
+    assert coach.paid("hurt") >= 1
+
+
+def test_a_lost_node_costs_an_attempt(coach: Coach, cluster: ExistingCluster) -> None:
+    nodes = ours(cluster)
+    handlers = {
+        pod["spec"]["nodeName"]
+        for pod in cluster.get("pods", "-l", "app.kubernetes.io/name=coach")["items"]
+        if "nodeName" in pod["spec"]
+    }
+    free = sorted(set(nodes.nodes) - handlers)[0]
+    others = sorted(set(nodes.nodes) - {free})
+    cluster.kubectl("cordon", *others)
+    coach.apply(job("stranded"))
+    coach.training("stranded")
+    assert set(coach.pods("stranded").values()) == {free}
+    cluster.kubectl("uncordon", *others)
+    nodes.kill_node(free)
+    try:
+        status = coach.ended("stranded")
+    finally:
+        nodes.start_node(free)
+        cluster.kubectl("wait", "--for=condition=Ready", f"node/{free}", "--timeout=90s")
+    assert status["state"] == "Succeeded"
+    assert coach.paid("stranded") >= 1
+
+
+def test_a_killed_handler_is_followed_by_another_that_goes_on(coach: Coach, cluster: ExistingCluster) -> None:
+    coach.apply(job("orphan"))
+    coach.training("orphan", epochs=2)
+    cluster.kubectl(
+        "delete", "pod", "-l", "app.kubernetes.io/component=handler", "--grace-period=0", "--force"
+    )
+    status = coach.ended("orphan")
+    assert status["state"] == "Succeeded"
+    coach.paid("orphan")
+    epochs = coach.ask("show", "orphan")["epochs"]
+    assert [one["epoch"] for one in epochs] == list(range(1, len(epochs) + 1)), (
+        "none was lost, none is there twice"
+    )
+
+
+def test_a_job_without_budget_ends(coach: Coach) -> None:
+    coach.apply(job("poor", target={"loss": 0.01}, budget={"amount": 0.0006, "currency": "USD"}))
+    status = coach.ended("poor")
+    assert status["state"] == "BudgetExhausted"
+    (failed,) = [one for one in status["conditions"] if one["type"] == "Failed"]
+    assert failed["status"] == "True" and failed["reason"] == "BudgetSpent"
+    coach.paid("poor")
+
+
+def test_of_two_jobs_where_one_has_room_the_other_waits_and_says_why(coach: Coach) -> None:
+    three = {"workers": {"min": 3, "max": 3}, "resources": LARGE}
+    coach.apply(job("first", **three))
+    coach.training("first")
+    coach.apply(job("second", **three))
+    waits = coach.until("second", lambda status: status.get("reason") == "WaitingCapacity", "waiting")
+    assert "worker" in waits["message"] and waits["state"] == "Waiting"
+    assert "WaitingCapacity" in json.dumps(coach.ask("why", "second"))
+    assert coach.ended("first")["state"] == coach.ended("second")["state"] == "Succeeded"
+    coach.paid("second")

@@ -1,0 +1,375 @@
+"""The TrainingJob's CRD in a real API server: it takes and refuses what `coach validate` does, in the same words."""
+
+from __future__ import annotations
+
+import copy
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from coach.core.errors import UserError
+from coach.core.spec.job import TrainingJob
+from coach.jobfiles.load import read_jobs
+from coach.jobfiles.resource_status import Condition, Metric, TrainerStatus, TrainingJobStatus
+from coach.jobfiles.schema import CHART_FILE, branches, tree
+from tests.core.spec.test_job import REFUSED
+from tests.docs.pages import ROOT
+from tests.jobfiles.test_load import GOOD, ONE_MISTAKE
+from tests.packaging.api_server import ApiServer, Client, served
+
+pytestmark = pytest.mark.processes
+
+JOBS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingjobs"
+Document = dict[str, Any]
+
+
+@pytest.fixture(scope="module")
+def admin(cluster: ApiServer) -> Client:
+    served(cluster.admin, yaml.safe_load((ROOT / CHART_FILE).read_text()))
+    return cluster.admin
+
+
+def refusal(admin: Client, document: Document) -> str:
+    """What the API server says against a new object, asked as `kubectl apply` asks; "" where it takes it."""
+    answer = admin.http.post(JOBS, json=document, params={"dryRun": "All", "fieldValidation": "Strict"})
+    if answer.status_code == 201:
+        return ""
+    assert answer.status_code in (400, 422), answer.text
+    return str(answer.json()["message"])
+
+
+def good(**changes: Any) -> Document:
+    document: Document = yaml.safe_load(GOOD)
+    document["spec"].update(changes)
+    return document
+
+
+@pytest.mark.parametrize("path", sorted((ROOT / "jobs").rglob("*.yaml")), ids=lambda path: path.stem)
+def test_every_job_file_of_ours_is_taken_and_means_the_same(admin: Client, path: Any) -> None:
+    for document in yaml.safe_load_all(path.read_text()):
+        answer = admin.http.post(JOBS, json=document, params={"dryRun": "All", "fieldValidation": "Strict"})
+        assert answer.status_code == 201, answer.text
+        stored = {key: answer.json()[key] for key in ("apiVersion", "kind", "spec")}
+        [ours] = read_jobs(json.dumps(document))
+        assert TrainingJob.from_json({**stored, "metadata": document["metadata"]}) == ours
+        assert stored["spec"] == ours.to_json()["spec"], "the server fills in the same defaults"
+
+
+#: What the rules of a CRD cannot see: an optimizer's further arguments, what they are for MXNet, and whether an own
+#: price book has the budget's currency. The controller refuses them, in the words of `coach validate`.
+UNSEEN = re.compile(r"optimizer\.(?!learningRate)|optimizer said twice|currency of the price book")
+#: What YAML 1.1, as kubectl reads it, takes for something else, or what no YAML reader gives out.
+OTHER_YAML = (
+    "seed: yes",
+    "suspend: yes",
+    "seed: 0777",
+    "seed: 2",
+    "<<",
+    "!!",
+    "*",
+    "? ",
+    "\\u",
+    "\\e",
+    ".inf",
+    "1e-1",
+    "maxEpochs:",
+)
+
+
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [case for case in ONE_MISTAKE if not any(other in case[0] for other in OTHER_YAML)],
+    ids=lambda text: text.strip()[:60],
+)
+def test_a_mistake_of_a_job_file_is_refused_at_its_field(admin: Client, lines: str, message: str) -> None:
+    said = refusal(admin, yaml.safe_load(GOOD + lines))
+    field = message.partition(" ")[2].partition(":")[0]
+    if UNSEEN.search(message):
+        assert said == ""
+    elif "no such field" in message:
+        assert f'unknown field "{field}"' in said
+    else:
+        assert field in said
+
+
+@pytest.mark.parametrize(
+    ("spec", "where", "why"), REFUSED, ids=[f"{where}-{why}" for _, where, why in REFUSED]
+)
+def test_what_the_type_refuses_the_api_server_refuses(
+    admin: Client, spec: Document, where: str, why: str
+) -> None:
+    document = good(**spec)
+    document["spec"] = {key: value for key, value in document["spec"].items() if value is not None}
+    try:
+        said = refusal(admin, document)
+    except ValueError:  # not a number of JSON: no request can hold it
+        return
+    assert (said == "") == bool(UNSEEN.search(f"{where} {why}")), said
+
+
+BETWEEN_FIELDS: list[tuple[Document, str]] = [
+    ({"workers": {"min": 3, "max": 2}}, "spec.workers.min"),
+    ({"servers": {"min": 5}}, "spec.servers.min"),
+    ({"batchSize": 2}, "spec.workers.max"),
+    ({"target": {}}, "spec.target"),
+    ({"target": {"loss": 1, "accuracy": 0.5}}, "spec.target.accuracy"),
+    ({"data": {"format": "idx"}}, "spec.data.uri"),
+    ({"data": {"format": "digits8x8", "uri": "x"}}, "spec.data.uri"),
+    ({"policy": {"name": "static", "workers": 2}}, "spec.policy.servers"),
+    ({"policy": {"servers": 2}}, "spec.policy.servers"),
+    ({"policy": {"name": "static", "workers": 5, "servers": 1}}, "spec.policy.workers"),
+    ({"policy": {"name": "static", "workers": 1, "servers": 5}}, "spec.policy.servers"),
+    ({"miniEpoch": {"minSeconds": 50}}, "spec.miniEpoch.minSeconds"),
+    ({"budget": {}}, "spec.budget"),
+    ({"budget": {"amount": 1}}, "spec.budget.currency"),
+    ({"budget": {"currency": "USD"}}, "spec.budget.amount"),
+    ({"budget": {"unlimited": True, "amount": 1}}, "spec.budget"),
+    ({"budget": {"unlimited": True, "currency": "USD"}}, "spec.budget"),
+    ({"model": {"file": "ftp://host/x"}}, "spec.model.file"),
+    ({"checkpoint": {"uri": "gs://"}}, "spec.checkpoint.uri"),
+    ({"resources": {"worker": {"cpu": "0m", "memory": "1Gi"}}}, "spec.resources.worker.cpu"),
+    ({"resources": {"server": {"cpu": 1, "memory": "15Mi"}}}, "spec.resources.server.memory"),
+]
+
+
+@pytest.mark.parametrize(
+    ("changes", "field"), BETWEEN_FIELDS, ids=[str(changes) for changes, _ in BETWEEN_FIELDS]
+)
+def test_rules_between_fields_are_told_in_the_words_of_coach_validate(
+    admin: Client, changes: Document, field: str
+) -> None:
+    document = good(**changes)
+    with pytest.raises(UserError) as ours:
+        read_jobs(json.dumps(document))
+    [problem] = ours.value.problems  # type: ignore[attr-defined]
+    said = refusal(admin, document)
+    assert problem.field == field
+    assert f"{field}: Invalid value: " in said
+    assert said.endswith(f"{problem.problem} - {problem.right}")
+
+
+def leaves(node: Document, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Document]]:
+    """Every field of a job that is not a mapping."""
+    part, _ = branches(node)
+    if part is None:
+        yield at, node
+    else:
+        for key, inner in part["properties"].items():
+            yield from leaves(inner, (*at, key))
+
+
+DAY, MI, TI = 86400, 1 << 20, 1 << 40
+BOUNDARIES: dict[str, list[Any]] = {
+    "duration": [
+        -1,
+        0,
+        1,
+        365 * DAY,
+        365 * DAY + 1,
+        "0s",
+        "1ms",
+        "365d",
+        "8760h1ms",
+        "1.5h",
+        "",
+        "1 h",
+        "1w",
+    ],
+    "cpu": [-1, 0, 1, 1024, 1025, "0m", "1m", "1024", "1024.001", "1025000m", "0.5", "1.0001", "x", ""],
+    "memory": [
+        -1,
+        0,
+        16 * MI,
+        16 * MI - 1,
+        64 * TI,
+        64 * TI + 1,
+        "16Mi",
+        "15Mi",
+        "64Ti",
+        "65Ti",
+        "1e9",
+        "1.5Gi",
+        "",
+    ],
+}
+
+
+def values(node: Document) -> Iterator[Any]:
+    """Values on both sides of every bound of a field, and of wrong types."""
+    yield from BOUNDARIES.get(node.get("format", ""), [])
+    step = 1 if node.get("type") == "integer" else 1e-9
+    for bound in ("minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"):
+        if bound in node:
+            whole = int(node[bound]) if step == 1 else node[bound]
+            yield from (whole - step, whole, whole + step)
+    if "enum" in node or "const" in node:
+        yield from [*node.get("enum", []), node.get("const", "")]
+    yield from (
+        "x" * node.get("maxLength", 40),
+        "x" * (node.get("maxLength", 40) + 1),
+        "Usd",
+        "USD",
+        "a b",
+        "f" * 64,
+    )
+    yield from (True, "true", [], {}, 0.5)
+
+
+LEAVES = [(at, node) for at, node in leaves(tree()["properties"]["spec"]) if at[0] not in ("prices",)]
+
+
+@pytest.mark.parametrize(("at", "node"), LEAVES, ids=[".".join(at) for at, _ in LEAVES])
+def test_at_every_bound_of_every_field_both_decide_alike(
+    admin: Client, at: tuple[str, ...], node: Document
+) -> None:
+    for value in values(node):
+        document = good(**copy.deepcopy(AROUND.get(at[0], {})))
+        place = document["spec"]
+        for key in at[:-1]:
+            place = place.setdefault(key, {})
+        place[at[-1]] = value
+        try:
+            read_jobs(json.dumps(document))
+            ours = ""
+        except UserError as error:
+            ours = str(error)
+        if "MXNet has no such optimizer" in ours:  # a name that only MXNet knows to be wrong
+            ours = ""
+        theirs = refusal(admin, document)
+        assert bool(ours) == bool(theirs), f"{value!r}: {ours!r} against {theirs!r}"
+
+
+#: What else a field needs to be right.
+RESOURCES = {role: {"cpu": 1, "memory": "1Gi"} for role in ("scheduler", "server", "worker")}
+AROUND: dict[str, Document] = {
+    "optimizer": {"optimizer": {"learningRate": 0.1}},
+    "resources": {"resources": RESOURCES},
+    "data": {"data": {"format": "custom"}},
+    "target": {"target": {}},
+    "policy": {
+        "policy": {"name": "static", "workers": 1, "servers": 1},
+        **{"workers": {"max": 1024}, "servers": {"max": 1024}, "batchSize": 1024},
+    },
+    "workers": {"batchSize": 10**6},
+}
+
+
+def test_what_the_rules_cannot_see_is_known(admin: Client) -> None:
+    prices = {"name": "ours", "currency": "EUR", "vcpuSecond": 0, "gibSecond": 0, "invocation": 0}
+    usd = {"amount": 1, "currency": "USD"}
+    for changes in ({"prices": prices, "budget": usd}, {"optimizer": {"learningRate": 0.1, "no_such": 1}}):
+        assert refusal(admin, good(**changes)) == ""
+        with pytest.raises(UserError):
+            read_jobs(yaml.safe_dump(good(**changes)))
+    for wrong in ("free", {**prices, "name": "flat"}, {"name": "ours"}, 5, []):
+        assert "spec.prices" in refusal(admin, good(prices=wrong))
+
+
+def test_the_old_word_for_unlimited_is_for_files_only(admin: Client) -> None:
+    assert "spec.budget" in refusal(admin, good(budget="none"))
+
+
+@pytest.fixture
+def job(admin: Client) -> Iterator[Document]:
+    document = good(budget={"amount": 5, "currency": "USD"}, optimizer={"learningRate": 0.1, "momentum": 0.9})
+    document["metadata"]["namespace"] = "default"
+    assert admin.apply(document).status_code == 201
+    yield document
+    admin.http.delete(f"{JOBS}/a")
+
+
+MAY = "cannot change - only budget, suspend and priority may; delete the job and create it again"
+CHANGES: list[tuple[Document, str]] = [
+    ({"budget": {"amount": 6, "currency": "USD"}}, ""),
+    ({"suspend": True}, ""),
+    ({"priority": 7}, ""),
+    (
+        {"budget": {"amount": 4, "currency": "USD"}},
+        "spec.budget.amount: Invalid value: less than before, which was 5",
+    ),
+    ({"budget": {"amount": 6, "currency": "EUR"}}, "another currency than before, which was USD"),
+    ({"budget": {"unlimited": True}}, "cannot become unlimited, or limited"),
+    ({"seed": 1}, f"spec.seed: Invalid value: 1: {MAY}"),
+    ({"model": {"file": "other.py"}}, f"spec.model: Invalid value: {MAY}"),
+    ({"optimizer": {"learningRate": 0.1, "momentum": 0.8}}, f"spec.optimizer: Invalid value: {MAY}"),
+    ({"optimizer": None}, f"spec.optimizer: Invalid value: {MAY}"),
+    ({"timeLimit": "1h"}, f"spec.timeLimit: Invalid value: {MAY}"),
+    ({"workers": {"max": 3}}, f"spec.workers: Invalid value: {MAY}"),
+    ({"prices": "flat"}, f"prices: {MAY}"),
+]
+
+
+@pytest.mark.parametrize(("changes", "message"), CHANGES, ids=[str(changes) for changes, _ in CHANGES])
+def test_only_budget_suspend_and_priority_may_change(
+    admin: Client, job: Document, changes: Document, message: str
+) -> None:
+    spec = {key: value for key, value in {**job["spec"], **changes}.items() if value is not None}
+    answer = admin.apply({**job, "spec": spec}, dry_run=True)
+    assert (answer.status_code == 200) == (message == ""), answer.text
+    assert message in answer.json().get("message", "")
+
+
+def test_every_field_that_may_not_change_says_so(admin: Client, job: Document) -> None:
+    stored = admin.get(f"{JOBS}/a")["spec"]
+    words = admin.get("/apis/apiextensions.k8s.io/v1/customresourcedefinitions/trainingjobs.coach.dev")
+    spec = words["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"]["spec"]
+    told = {
+        key for key, node in spec["properties"].items() if MAY in str(node.get("x-kubernetes-validations"))
+    }
+    whole = str(spec["x-kubernetes-validations"])
+    assert spec["properties"].keys() - told - {"budget", "suspend", "priority"} == {"prices"}
+    assert f"prices: {MAY}" in whole and stored["prices"] == "cloud-functions"
+
+
+def test_the_status_is_shown_in_columns_and_does_not_count_as_a_change(admin: Client, job: Document) -> None:
+    now = "2026-11-24T12:00:00Z"
+    trainer = TrainerStatus(progress_percentage=37, metrics=[Metric(name="loss", value="0.5")])
+    condition = Condition(
+        type="PodsReady", status="True", last_transition_time=now, reason="Ready", message="x"
+    )
+    status = TrainingJobStatus(
+        observed_generation=1, state="Training", progress="37%", loss=0.5, target="loss 0.35", workers=2, servers=1,
+        spent="0.0012 USD", budget="5 USD", eta=now, trainer_status=trainer, conditions=[condition],
+    )  # fmt: skip
+    body = {"status": status.model_dump(mode="json", by_alias=True, exclude_none=True)}
+    merge = {"content-type": "application/merge-patch+json"}
+    answer = admin.http.patch(
+        f"{JOBS}/a/status", json=body, headers=merge, params={"fieldValidation": "Strict"}
+    )
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["status"] == body["status"] and answer.json()["metadata"]["generation"] == 1
+    table = admin.http.get(
+        f"{JOBS}/a", headers={"accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    ).json()
+    names = [column["name"] for column in table["columnDefinitions"]]
+    shown = dict(zip(names, table["rows"][0]["cells"], strict=True))
+    assert shown.pop("Age")
+    assert shown == {
+        "Name": "a", "State": "Training", "Progress": "37%", "Loss": 0.5, "Target": "loss 0.35", "Workers": 2,
+        "Servers": 1, "Spent": "0.0012 USD", "Budget": "5 USD", "ETA": now,
+    }  # fmt: skip
+    wrong = admin.http.patch(f"{JOBS}/a/status", json={"status": {"state": "Happy"}}, headers=merge)
+    assert wrong.status_code == 422 and "status.state" in wrong.text
+    assert (
+        admin.apply({**job, "spec": {**job["spec"], "suspend": True}}).json()["metadata"]["generation"] == 2
+    )
+
+
+def test_kubectl_explains_every_field(admin: Client) -> None:
+    schemas = admin.get("/openapi/v3/apis/coach.dev/v1alpha1")["components"]["schemas"]
+    spec = schemas["dev.coach.v1alpha1.TrainingJob"]["properties"]["spec"]["properties"]
+    assert (
+        spec["budget"]["properties"]["amount"]["description"] == "The most that may be spent, in `currency`."
+    )
+    assert all(field["description"] for field in spec.values())
+
+
+def test_a_name_is_bounded_as_in_a_file(admin: Client) -> None:
+    for name, right in (("a" * 40, True), ("a" * 41, False), ("a.b", False)):
+        document = good()
+        document["metadata"]["name"] = name
+        assert (refusal(admin, document) == "") is right

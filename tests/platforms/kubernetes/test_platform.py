@@ -1,0 +1,296 @@
+"""The platform on a real API server, without a kubelet: the test binds pods and reports their status, as one would."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
+from coach.core.errors import PermanentError
+from coach.core.jobs.reasons import Reason
+from coach.core.spec.job import TrainingJob
+from coach.platforms.base import Cluster, GangSize, PodError
+from coach.platforms.kubernetes import platform as module
+from coach.platforms.kubernetes.platform import KubernetesPlatform
+from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api.client import Api
+from tests.core.lifecycle.faulty_cluster import spec
+from tests.docs.pages import ROOT
+from tests.packaging.api_server import ApiServer, api_server, served
+
+pytestmark = pytest.mark.processes
+
+PODS = "/api/v1/namespaces/default/pods"
+GANGS = "/apis/coach.dev/v1alpha1/namespaces/default/gangs"
+WORKER = PodId("job", Role.WORKER, 0)
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with api_server(tmp_path_factory.mktemp("api-server")) as started:
+        served(started.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
+        for name in ("n1", "n2"):
+            started.admin.create("/api/v1/nodes", {"metadata": {"name": name}})
+        yield started
+
+
+class Kubelets:
+    """What a scheduler and two kubelets do, one request at a time, off the event loop."""
+
+    def __init__(self, server: ApiServer) -> None:
+        self.http = server.admin.http
+
+    async def _ask(self, method: str, path: str, body: Any = None, kind: str = "merge-patch+json") -> Any:
+        headers = {"content-type": f"application/{kind if method == 'PATCH' else 'json'}"}
+        answer = await asyncio.to_thread(self.http.request, method, path, json=body, headers=headers)
+        assert answer.status_code < 300 or answer.status_code == 404, answer.text
+        return answer.json()
+
+    async def node(self, name: str, ready: str = "True", **spec: Any) -> None:
+        status = {
+            "allocatable": {"cpu": "4", "memory": "8Gi"},
+            "conditions": [{"type": "Ready", "status": ready, "message": "so it is"}],
+        }
+        await self._ask("PATCH", f"/api/v1/nodes/{name}/status", {"status": status})
+        await self._ask("PATCH", f"/api/v1/nodes/{name}", {"spec": {"unschedulable": None, **spec}})
+
+    async def there(self, name: str, path: str = PODS) -> dict[str, Any]:
+        async with asyncio.timeout(10):
+            while True:
+                found: dict[str, Any] = await self._ask("GET", f"{path}/{name}")
+                if found.get("kind") != "Status":
+                    return found
+                await asyncio.sleep(0.02)
+
+    async def gone(self, name: str, path: str = PODS) -> None:
+        async with asyncio.timeout(10):
+            while (await self._ask("GET", f"{path}/{name}")).get("kind") != "Status":
+                await asyncio.sleep(0.02)
+
+    async def bind(self, name: str, node: str) -> None:
+        await self.there(name)
+        target = {"apiVersion": "v1", "kind": "Node", "name": node}
+        await self._ask("POST", f"{PODS}/{name}/binding", {"metadata": {"name": name}, "target": target})
+
+    async def status(self, name: str, **status: Any) -> None:
+        await self.there(name)
+        await self._ask("PATCH", f"{PODS}/{name}/status", {"status": status})
+
+    async def run(self, name: str, node: str, address: str) -> None:
+        await self.bind(name, node)
+        ready = [{"type": "Ready", "status": "True"}]
+        await self.status(name, phase="Running", podIP=address, podIPs=[{"ip": address}], conditions=ready)
+
+
+class Heard:
+    """What the platform reported."""
+
+    def __init__(self) -> None:
+        self.lost: list[tuple[PodId, Reason, str]] = []
+        self.pending: list[tuple[PodId, Reason, str]] = []
+        self.clusters: list[Cluster] = []
+
+    def pod_lost(self, pod: PodId, reason: Reason, message: str) -> None:
+        self.lost.append((pod, reason, message))
+
+    def pod_pending(self, pod: PodId, reason: Reason, message: str) -> None:
+        self.pending.append((pod, reason, message))
+
+    def nodes_changed(self, cluster: Cluster) -> None:
+        self.clusters.append(cluster)
+
+    async def until(self, done: Callable[[], Any]) -> None:
+        async with asyncio.timeout(10):
+            while not done():
+                await asyncio.sleep(0.02)
+
+
+def training_job(**changes: Any) -> TrainingJob:
+    return TrainingJob.from_json(spec("job", **changes))
+
+
+def pod_of(job: TrainingJob, pod: PodId = WORKER) -> Pod:
+    return Pod(pod, "", job.spec.resources.of(pod.role))
+
+
+SIZE = GangSize("job", Allocation(1, 1), Allocation(2, 1))
+
+
+@pytest.fixture
+def run(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[Callable[[KubernetesPlatform, Kubelets, Heard], Awaitable[None]]], None]:
+    monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
+    monkeypatch.setattr(module, "FORCE_SECONDS", 0.3)  # no kubelet consents here
+
+    def started(body: Callable[[KubernetesPlatform, Kubelets, Heard], Awaitable[None]]) -> None:
+        async def main() -> None:
+            cluster, heard = Kubelets(server), Heard()
+            for name in ("n1", "n2"):
+                await cluster.node(name)
+            platform = KubernetesPlatform(
+                Api.connect, Settings("coach-functions:9", handler="h"), lambda: 0.0
+            )
+            nodes = (Node("n1", Resources(4.0, 8.0)), Node("n2", Resources(4.0, 8.0)))
+            assert await platform.open(heard) == Cluster(nodes)
+            try:
+                await asyncio.wait_for(body(platform, cluster, heard), 60)
+            finally:
+                await platform.close()
+            assert server.admin.get(PODS)["items"] == server.admin.get(GANGS)["items"] == []
+
+        asyncio.run(main())
+
+    return started
+
+
+@contextlib.asynccontextmanager
+async def deployed(
+    platform: KubernetesPlatform, cluster: Kubelets, job: TrainingJob, address: str = "10.1.1.7"
+) -> AsyncIterator[None]:
+    """A worker that runs on n1."""
+    await platform.gang(SIZE, job)
+    starting = asyncio.create_task(platform.deploy(pod_of(job), job))
+    await cluster.run(WORKER.name, "n1", address)
+    assert await starting == (f"{address}:8080", "n1")
+    yield
+
+
+def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
+    run: Any, tmp_path: Path
+) -> None:
+    model = tmp_path / "net.py"
+    model.write_text("def net(): ...\n")
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job(model={"file": f"file://{model}"})
+        async with deployed(platform, cluster, job):
+            gang = await cluster.there("job", GANGS)
+            counts = {role["name"]: (role["required"], role["desired"]) for role in gang["spec"]["roles"]}
+            assert counts == {"scheduler": (1, 1), "server": (1, 1), "worker": (1, 2)}
+            made = await cluster.there(WORKER.name)
+            assert made["spec"]["schedulerName"] == "coach"
+            assert made["metadata"]["ownerReferences"][0]["uid"] == gang["metadata"]["uid"]
+            assert made["metadata"]["labels"]["coach.dev/role"] == "worker"
+            (container,) = made["spec"]["containers"]
+            assert (
+                container["image"] == "coach-functions:9" and container["imagePullPolicy"] == "IfNotPresent"
+            )
+            assert container["securityContext"]["readOnlyRootFilesystem"]
+            assert made["spec"]["securityContext"]["runAsNonRoot"]
+            assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/tmp", str(model)}
+            await platform.release([WORKER, PodId("job", Role.WORKER, 7)])
+            await cluster.gone(WORKER.name)
+            await platform.forget("job")
+            await cluster.gone("job", GANGS)
+            assert not heard.lost and not heard.pending
+
+    run(body)
+
+
+def test_what_a_pod_waits_for_is_reported_in_the_words_of_scheduler_and_kubelet(run: Any) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job(startTimeout=1)
+        await platform.gang(SIZE, job)
+        starting = asyncio.create_task(platform.deploy(pod_of(job), job))
+        condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+        words = "WaitingCapacity: needs 1 worker x 1 cpu"
+        await cluster.status(WORKER.name, conditions=[{**condition, "message": words}])
+        await heard.until(lambda: heard.pending)
+        await asyncio.sleep(1.5)
+        assert not starting.done(), "without a node it waits as long as it takes"
+        await cluster.bind(WORKER.name, "n2")
+        waiting = {"reason": "ImagePullBackOff", "message": "no such image"}
+        container = {"name": "function", "image": "x", "state": {"waiting": waiting}}
+        await cluster.status(
+            WORKER.name,
+            conditions=[{"type": "PodScheduled", "status": "True"}],
+            containerStatuses=[{**container, "imageID": "", "ready": False, "restartCount": 0}],
+        )
+        with pytest.raises(
+            PodError, match=r"did not start in 1 s: ImagePullBackOff: x: no such image"
+        ) as failed:
+            await starting
+        assert failed.value.reason is Reason.START_TIMED_OUT
+        assert [(reason, message) for _, reason, message in heard.pending] == [
+            (Reason.WAITING_CAPACITY, "needs 1 worker x 1 cpu"),
+            (Reason.IMAGE_UNAVAILABLE, "ImagePullBackOff: x: no such image"),
+        ]
+
+    run(body)
+
+
+def test_a_pod_that_ends_is_lost_with_its_reason_and_leaves_room_for_the_next_of_its_name(run: Any) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job()
+        async with deployed(platform, cluster, job):
+            terminated = {"exitCode": 137, "reason": "OOMKilled"}
+            container = {"name": "function", "image": "x", "state": {"terminated": terminated}}
+            await cluster.status(
+                WORKER.name,
+                phase="Failed",
+                containerStatuses=[{**container, "imageID": "", "ready": False, "restartCount": 0}],
+            )
+            await heard.until(lambda: heard.lost)
+            assert heard.lost[0][:2] == (WORKER, Reason.OUT_OF_MEMORY)
+        async with deployed(platform, cluster, job, "10.1.1.8"):
+            await cluster._ask("DELETE", f"{PODS}/{WORKER.name}")
+            await heard.until(lambda: len(heard.lost) == 2)
+            assert heard.lost[1][1] is Reason.FUNCTION_LOST and "deleted" in heard.lost[1][2]
+
+    run(body)
+
+
+def test_nodes_that_are_cordoned_or_stop_reporting_reach_the_handler(run: Any) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        async with deployed(platform, cluster, training_job()):
+            await cluster.node("n2", unschedulable=True)
+            await heard.until(lambda: heard.clusters and heard.clusters[-1].unavailable == ("n2",))
+            assert not heard.lost
+            await cluster.node("n1", "Unknown")
+            await heard.until(lambda: heard.lost)
+            assert heard.clusters[-1].unavailable == ("n1", "n2")
+            assert heard.lost[0][0] == WORKER and "node n1" in heard.lost[0][2]
+
+    run(body)
+
+
+def test_a_handler_deletes_what_the_one_before_it_left_and_nothing_else(
+    run: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    body = {"spec": {"containers": [{"name": "a", "image": "a"}]}}
+    for name, handler in (("mine", "h"), ("other", "i")):
+        labels = {"coach.dev/handler": handler, "coach.dev/job": "j", "coach.dev/role": "worker"}
+        server.admin.create(PODS, {"metadata": {"name": name, "labels": labels}, **body})
+
+    async def look(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        await cluster.gone("mine")
+        await cluster.there("other")
+        await cluster._ask("DELETE", f"{PODS}/other")
+
+    run(look)
+
+
+def test_a_pod_that_the_cluster_refuses_fails_with_its_words(run: Any) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job()
+        bad = Pod(PodId("j" * 300, Role.WORKER, 0), "", job.spec.resources.of(Role.WORKER))
+        with pytest.raises(PodError, match=r"was refused: .*must be no more than") as refused:
+            await platform.deploy(bad, job)
+        assert refused.value.reason is Reason.POD_REFUSED
+
+    run(body)
+
+
+def test_a_cluster_without_coach_is_said_to_be_so(server: ApiServer, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
+    monkeypatch.setattr(module, "COACH", "/apis/nobody.dev/v1")
+    platform = KubernetesPlatform(Api.connect, Settings("x"), lambda: 0.0)
+    with pytest.raises(PermanentError, match="has no Gang resource: install Coach there first"):
+        asyncio.run(platform.open(Heard()))
