@@ -19,7 +19,7 @@ def test_parameters_are_part_of_the_name(spec: str) -> None:
     assert policy(spec).name == spec
 
 
-def test_defaults_are_not_spelled_and_all_parameters_are_told() -> None:
+def test_defaults_are_not_spelled_and_all_parameters_are_listed() -> None:
     assert policy("tetris:weight=1.0,cadence=60").name == "tetris:cadence=60"
     assert form("tetris", TetrisPolicy) == "tetris or tetris:weight=1,cadence=none"
     assert spelled("t", TetrisPolicy(weight=0.5, cadence=3.0)) == "t:weight=0.5,cadence=3"

@@ -42,7 +42,7 @@ from coach.handler.state.journal import Journal, fold
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.base import Cluster
 from coach.plugins import policy
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec
 
 JOBS, EPOCHS = 1_000, 100
 COMMAND = "python -m benchmarks.service.handler_memory"
@@ -57,7 +57,7 @@ def life(epochs: int = EPOCHS) -> list[Any]:
     """The records of one job of so many epochs."""
     world = World.of(nodes(1, 8.0))
     file = spec("job", maxEpochs=epochs, target={"loss": 1e-4})
-    world.submit(file, Truth(loss=lambda epochs_trained: 1 / (0.4 * epochs_trained + 0.5)))
+    world.submit(file, FaultyDynamics(loss=lambda epochs_trained: 1 / (0.4 * epochs_trained + 0.5)))
     world.run()
     return [record for record in world.history if record.job]
 

@@ -85,8 +85,8 @@ def simulated(count: int) -> list[dict[str, Any]]:
         for file in life.files:
             file["spec"].pop("timeLimit", None)  # it cuts epochs, too, by the user's choice
         rng = random.Random(number)
-        for name, dynamics in life.truths.items():
-            life.truths[name] = replace(
+        for name, dynamics in life.dynamics.items():
+            life.dynamics[name] = replace(
                 dynamics,
                 speed=_jittered(dynamics.speed, rng),
                 fault=lambda order: None,

@@ -61,7 +61,7 @@ def marked(variable_name: str, value: str) -> list[str]:
 
 
 def listening(addresses: Iterable[str]) -> list[str]:
-    """host:port of TCP sockets that somebody still listens on, on these addresses."""
+    """host:port of TCP sockets that still listen on these addresses."""
     wanted = {_hex(address): address for address in addresses}
     found = []
     for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:

@@ -1,4 +1,4 @@
-"""Lives whose victim is the handler itself: `coach run` in a process of its own, killed or stopped, and run again."""
+"""Runs whose victim is the handler itself: `coach run` in a process of its own, killed or stopped, and run again."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from tests.chaos.processes import gone, marked
 from tests.chaos.stage import PATIENCE, Outcome, faults, job_file
 
 ROOT = Path(__file__).resolve().parents[2]
-#: Seconds that a stopped handler stands still: longer than an epoch, shorter than what it has paid for.
+#: Seconds that a handler is stopped: longer than an epoch, shorter than what it has paid for.
 PAUSE = 2.0
 
 

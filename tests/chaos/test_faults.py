@@ -29,7 +29,9 @@ from tests.chaos.stage import ROOMY, Stage, faults
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
 
-def lived(name: str, disturb: Callable[[Stage], None]) -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
+def run_with(
+    name: str, disturb: Callable[[Stage], None]
+) -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
     """A job on a stage of its own, its failed attempts, and the losses of an undisturbed one."""
 
     async def main() -> tuple[Job, list[ev.EpochFailed], tuple[float, ...]]:
@@ -68,8 +70,8 @@ def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it() -> None:
 
         stage.handler.observers.append(damage)
 
-    job, failed, calm = lived("cut", disturb)
-    # Where the worker dies before its order comes, nobody's peer is lost: a new group is formed at once.
+    job, failed, calm = run_with("cut", disturb)
+    # Where the worker dies before its order comes, no member loses a peer: a new group is formed at once.
     reasons = [event.reason for event in failed if event.reason is not Reason.PEER_LOST]
     assert cut and reasons == [Reason.CHECKPOINT_INVALID]
     # The failed attempts, and the fourth epoch once more.
@@ -92,7 +94,7 @@ def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job() -> None:
 
             stage.handler.observers.append(take)
 
-        job, failed, calm = lived("port", disturb)
+        job, failed, calm = run_with("port", disturb)
     assert [event.reason for event in failed] == [Reason.INTERNAL]
     assert "cannot listen" in failed[0].message and "in use" in failed[0].message
     assert not faults(job, 1, calm)
@@ -112,7 +114,7 @@ def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoin
     assert "became" in job.message and job.weights is None
 
 
-def test_a_template_that_nobody_waits_for_any_more_is_ended(tmp_path: Path) -> None:
+def test_a_template_without_waiting_wrappers_is_ended(tmp_path: Path) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training/zygote.py").write_text("import time\ntime.sleep(300)\n")
 

@@ -45,10 +45,10 @@ def test_what_a_killed_handler_left_is_swept_by_the_next_and_all_else_stays(plac
         assert holder.stdout is not None
         held = Path(holder.stdout.readline().strip())
         (held / "digits-worker-0").mkdir()
-        (place / "coach-notes").mkdir()  # somebody's own
+        (place / "coach-notes").mkdir()  # not ours
         (place / "coach-file").write_text("")
         sweep()
-        assert held.is_dir(), "its handler lives"
+        assert held.is_dir(), "its handler runs"
         os.kill(holder.pid, signal.SIGKILL)
         holder.wait()
         scratch = Scratch.make()

@@ -254,7 +254,7 @@ def test_show(
     assert_golden(f"show-{width}.txt", unestimated(out.replace(str(home.path), "HOME")))
 
 
-def test_show_tells_what_was_considered_and_why_it_was_refused(
+def test_show_lists_what_was_considered_and_why_it_was_refused(
     capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     keep(home, half_way())

@@ -1,4 +1,4 @@
-"""The commands that look at jobs, and those that steer them while nobody runs them: journals of virtual time."""
+"""The commands that read jobs, and those that change them without a handler: journals of virtual time."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from coach.report.why import why
 from coach.service.doctor import checks
 from tests.cli.conftest import ROOT, keep
 from tests.cli.test_commands import run, typed
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec
 from tests.report.recorded_jobs import BUDGET, half_way, one_job, steady_job, two_jobs
 
 pytestmark = pytest.mark.standard
@@ -55,11 +55,11 @@ def ended_how(home: StateDirectory, name: str) -> tuple[State, str]:
 # -- why --------------------------------------------------------------------------------------------------
 
 
-def test_why_tells_the_decision_the_alternatives_and_the_money(
+def test_why_shows_the_decision_the_alternatives_and_the_money(
     capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     keep(home, half_way())
-    journal = Journal.write(home.journal(1))  # somebody runs them
+    journal = Journal.write(home.journal(1))  # a handler runs them
     try:
         code, out, _ = run(capsys, "why", "digits")
     finally:
@@ -80,7 +80,7 @@ def test_why_says_what_the_money_is_kept_for(
     capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     world = World.of(nodes(4, 4.0))
-    world.submit(spec("digits", budget={"amount": 0.012, "currency": "USD"}), Truth())
+    world.submit(spec("digits", budget={"amount": 0.012, "currency": "USD"}), FaultyDynamics())
     world.run(until=lambda: world.job("digits").full_epoch_count >= 1)
     keep(home, world)
     code, out, _ = run(capsys, "why", "digits")
@@ -90,12 +90,12 @@ def test_why_says_what_the_money_is_kept_for(
     ), out
 
 
-def test_why_says_who_has_the_room_that_a_job_waits_for(
+def test_why_names_the_jobs_that_hold_the_capacity(
     capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     world = World.of(nodes(1, 1.7))
     for name in ("first", "second", "third"):
-        world.submit(spec(name, budget=BUDGET), Truth())
+        world.submit(spec(name, budget=BUDGET), FaultyDynamics())
     world.run(until=lambda: len(world.job("first").epochs) >= 2)
     keep(home, world)
     journal = Journal.write(home.journal(1))
@@ -113,7 +113,7 @@ def test_why_says_who_has_the_room_that_a_job_waits_for(
     assert any(line.startswith("its smallest gang, 1x1, requests 1.6 cores") for line in lines)
 
 
-def test_why_of_a_job_that_nobody_runs_names_the_command_that_goes_on(
+def test_why_of_a_job_without_a_handler_names_the_command_that_resumes_it(
     capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     keep(home, half_way())
@@ -126,7 +126,7 @@ def test_why_of_a_job_that_nobody_runs_names_the_command_that_goes_on(
 # -- events and logs --------------------------------------------------------------------------------------
 
 
-def test_events_are_those_that_show_tells(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
+def test_events_are_those_of_show(capsys: pytest.CaptureFixture[str], home: StateDirectory) -> None:
     keep(home, two_jobs())
     code, out, _ = run(capsys, "events", "digits", "-o", "json")
     events = json.loads(out)
@@ -174,16 +174,16 @@ def test_logs_are_shown_in_the_order_of_time(
         ("steady-server-0", "second"),
         ("steady-worker-0", "third"),
     ]
-    code, out, _ = run(capsys, "logs", "steady", "server-0", "-f")  # nobody adds anything
+    code, out, _ = run(capsys, "logs", "steady", "server-0", "-f")  # no process adds lines
     assert (code, out) == (0, "00:00:02 server-0    second\n")
     code, _, err = run(capsys, "logs", "steady", "worker-7")
     assert (code, err) == (2, "coach: steady has no log of steady-worker-7; there are: server-0, worker-0\n")
 
 
-# -- steering, while nobody runs them ---------------------------------------------------------------------
+# -- changing jobs without a handler ----------------------------------------------------------------------
 
 
-def test_a_job_that_nobody_runs_is_cancelled_in_its_journal(
+def test_a_job_without_a_handler_is_cancelled_in_its_journal(
     capsys: pytest.CaptureFixture[str], home: StateDirectory
 ) -> None:
     keep(home, half_way())
@@ -280,12 +280,12 @@ def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
     (plan,) = json.loads(out)
     assert (code, plan["unknown"], plan["refusal"]) == (0, [], "")
     assert plan["epochs_known"]
-    truth, old = Truth(), world.job("old")
+    dynamics, old = FaultyDynamics(), world.job("old")
     for row in typed(list[PlanRow], plan["rows"]):
         assert row.seconds is not None and row.seconds_low is not None and row.seconds_high is not None
         assert row.seconds_low <= row.seconds <= row.seconds_high
         if row.measured:
-            assert 1 / row.seconds == pytest.approx(truth.speed(row.workers, row.servers), rel=0.25)
+            assert 1 / row.seconds == pytest.approx(dynamics.speed(row.workers, row.servers), rel=0.25)
         assert row.job_seconds == pytest.approx(row.seconds * plan["epochs"])
     assert plan["epochs"] == pytest.approx(old.epochs_trained)
 
@@ -310,21 +310,21 @@ def test_doctor_names_what_is_amiss_and_the_next_step(
     keep(home, half_way())
     home.journal(2).write_bytes(b"no journal at all" * 100)
     monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", str(tmp_path / "none"))
-    told = found(home, port=0)
-    assert told["state folder"][0] == "ok"
-    status, said, step = told["journal.db"]
+    checks = found(home, port=0)
+    assert checks["state folder"][0] == "ok"
+    status, said, step = checks["journal.db"]
     assert (status, said.startswith("2 jobs, ")) == ("ok", True)
     assert "no handler has it" in said
     assert "coach resume digits" in step
-    assert told["journal-2.db"][0] == "failed"
-    assert told["functions"][0] == "failed"
-    assert "make setup" in told["functions"][2]
+    assert checks["journal-2.db"][0] == "failed"
+    assert checks["functions"][0] == "failed"
+    assert "make setup" in checks["functions"][2]
     code, out, _ = run(capsys, "doctor")
     assert code == 5
     assert re.search(r"^failed   functions ", out, re.M)
 
 
-def test_doctor_tells_a_python_without_mxnet(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_doctor_reports_a_python_without_mxnet(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", sys.executable)
     assert Functions.find().python == Path(sys.executable)
     status, said, step = found(home)["MXNet"]
@@ -337,9 +337,9 @@ def test_doctor_looks_at_what_only_some_need(home: StateDirectory, monkeypatch: 
     from coach.service.optional_feature import OptionalFeature
 
     monkeypatch.setenv("PATH", "/nowhere")
-    told = found(home, also=(OptionalFeature.GO, OptionalFeature.KUBERNETES))
-    assert told["Go"] == ("failed", "there is no go on the PATH", told["Go"][2])
-    assert told["kubectl"][0] == told["cluster"][0] == "failed"
+    checks = found(home, also=(OptionalFeature.GO, OptionalFeature.KUBERNETES))
+    assert checks["Go"] == ("failed", "there is no go on the PATH", checks["Go"][2])
+    assert checks["kubectl"][0] == checks["cluster"][0] == "failed"
 
 
 @pytest.mark.mxnet
@@ -395,9 +395,9 @@ def test_looking_imports_nothing_that_only_the_work_needs(
 
 
 def test_a_job_that_holds_nothing_is_not_said_to_have_been_decided_for() -> None:
-    """What it was given before it had to give way is over."""
+    """The allocation from before its preemption is over."""
     world = World.of(nodes(1, 4.0))
-    world.submit(spec("first", budget=BUDGET), Truth())
+    world.submit(spec("first", budget=BUDGET), FaultyDynamics())
     world.run(until=lambda: len(world.job("first").full_epochs) >= 1)
     job = world.job("first")
     assert any(line.startswith("Decided for ") for line in why(job, {"first": job}, nodes(1, 4.0), world.now))

@@ -106,7 +106,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path: Path) -> None:
         except TrainingError as error:
             assert error.reason == "CheckpointInvalid"
             continue
-        # Dates, rights and the like, which nobody reads.
+        # Dates, rights and the like, which are not read.
         assert (loaded.settings, loaded.position, loaded.epoch, loaded.seed) == (
             STATE.settings,
             640,
@@ -137,7 +137,7 @@ def test_pickled_arrays_are_not_loaded(tmp_path: Path) -> None:
     assert not (tmp_path / "exploded").exists()
 
 
-def test_what_is_no_checkpoint_is_told_apart_from_none(tmp_path: Path) -> None:
+def test_no_valid_checkpoint_differs_from_no_checkpoint(tmp_path: Path) -> None:
     np.savez(tmp_path / "other.npz", x=np.zeros(3))
     assert reason(tmp_path / "other.npz") == "CheckpointInvalid"
     assert reason(tmp_path / "nothing.npz") == "CheckpointMissing"

@@ -1,4 +1,4 @@
-"""What goes wrong ends plainly: a reason, a message, no process left in the group, and the function lives on."""
+"""What goes wrong ends plainly: a reason, a message, no process left in the group, and the function still works."""
 
 import os
 import signal
@@ -68,7 +68,7 @@ def test_at_the_deadline_the_children_die_without_being_asked(gang: Gang, tmp_pa
     token = slow_epoch(gang, tmp_path, 2, 1, deadline=4)
     members = [gang.functions[key] for key in gang.members(2, 1)]
     pids = [function.health()["child_pid"] for function in members]
-    eventually(lambda: not any(is_alive(pid) for pid in pids))  # nobody polls the functions meanwhile
+    eventually(lambda: not any(is_alive(pid) for pid in pids))  # without requests to the functions meanwhile
     reasons = {function.wait(token)["error"]["reason"] for function in members}
     assert "DeadlineExceeded" in reasons and reasons <= {"DeadlineExceeded", "PeerLost"}
 
@@ -224,7 +224,7 @@ def test_a_loss_that_is_not_finite_fails_the_epoch(gang: Gang, tmp_path: Path) -
     assert not Path(message["weights_out"].removeprefix("file://")).exists()
 
 
-def test_checkpoints_that_are_missing_cut_or_of_another_place_are_told_apart(
+def test_checkpoints_that_are_missing_cut_or_of_another_place_have_different_reasons(
     gang: Gang, tmp_path: Path
 ) -> None:
     first = gang.epoch(1, 1, **epoch(tmp_path))
@@ -242,7 +242,7 @@ def test_checkpoints_that_are_missing_cut_or_of_another_place_are_told_apart(
         assert error["reason"] == reason, error
 
 
-def test_data_that_is_missing_or_unreadable_is_told_apart(gang: Gang, tmp_path: Path) -> None:
+def test_missing_and_unreadable_data_have_different_reasons(gang: Gang, tmp_path: Path) -> None:
     (tmp_path / "bad.npz").write_bytes(b"PK not really")
     for data, reason in (
         ({"uri": str(tmp_path / "nowhere"), "format": "idx"}, "DataMissing"),
@@ -310,7 +310,7 @@ def test_an_unknown_epoch_is_unknown_and_bodies_are_checked(gang: Gang) -> None:
         assert status == 400 and answer["error"]["reason"] == "BadRequest"
 
 
-def test_a_function_that_nobody_asks_for_a_while_is_not_taken_for_stuck(gang: Gang, tmp_path: Path) -> None:
+def test_a_function_without_requests_for_a_while_does_not_count_as_stuck(gang: Gang, tmp_path: Path) -> None:
     server = gang.functions["server", 0]
     pid = server.health()["zygote_pid"]
     message = epoch(tmp_path)
@@ -320,7 +320,7 @@ def test_a_function_that_nobody_asks_for_a_while_is_not_taken_for_stuck(gang: Ga
     assert server.health()["zygote_pid"] == pid and is_alive(pid)
 
 
-def test_a_zygote_that_is_stopped_is_replaced_and_blames_nobody(gang: Gang, tmp_path: Path) -> None:
+def test_a_stopped_zygote_is_replaced_and_no_model_is_blamed(gang: Gang, tmp_path: Path) -> None:
     first = gang.epoch(1, 1, **epoch(tmp_path))
     pid = gang.worker.health()["zygote_pid"]
     os.kill(pid, signal.SIGSTOP)

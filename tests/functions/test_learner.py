@@ -125,10 +125,12 @@ def test_first_weights_are_those_that_computing_gives(net: str, computes: bool) 
         [PYTHON, "-c", script], cwd=FUNCTIONS, capture_output=True, text=True, check=False, timeout=100
     )
     assert done.returncode == 0, done.stderr
-    told = json.loads(done.stdout.splitlines()[-1])
+    result = json.loads(done.stdout.splitlines()[-1])
     if net != OWN_FORWARD:  # that one is never compiled, and computes all the same
-        assert (told["computed"] > 0) == computes
-    assert told["equal"] and all(told["equal"])
-    assert told["moved"] >= 2
-    assert told["totals"][0] == told["totals"][1], "the training loss depends on how often progress is told"
-    assert told["restored"] and told["evaluates"]
+        assert (result["computed"] > 0) == computes
+    assert result["equal"] and all(result["equal"])
+    assert result["moved"] >= 2
+    assert result["totals"][0] == result["totals"][1], (
+        "the training loss depends on how often progress is reported"
+    )
+    assert result["restored"] and result["evaluates"]

@@ -1,4 +1,4 @@
-"""The liveness connection tells every member of a death, and only of a death."""
+"""The liveness connection reports a death to every member, and only a death."""
 
 import socket
 import threading
@@ -34,22 +34,22 @@ def line() -> tuple[int, list, Callable]:
     return port, heard, join
 
 
-def told(heard: list, who: str, key: str) -> list:
+def received(heard: list, who: str, key: str) -> list:
     return [message for name, message in list(heard) if name == who and key in message]
 
 
-def test_a_death_is_told_to_all_others(line: tuple) -> None:
+def test_a_death_is_reported_to_all_others(line: tuple) -> None:
     _, heard, join = line
     join("scheduler")
     server, one, other = join("server"), join("worker", 0), join("worker", 1)
     for member in (one, other):
         member.tell({"formed": True})
-    eventually(lambda: told(heard, "server 0", "formed"))
-    assert not told(heard, "scheduler 0", "lost")
+    eventually(lambda: received(heard, "server 0", "formed"))
+    assert not received(heard, "scheduler 0", "lost")
     other._connection.shutdown(socket.SHUT_RDWR)  # what the kernel does for a killed process
     for who in ("scheduler 0", "server 0", "worker 0"):
-        eventually(lambda who=who: told(heard, who, "lost"))
-        assert told(heard, who, "lost")[0]["lost"] == "worker 1"
+        eventually(lambda who=who: received(heard, who, "lost"))
+        assert received(heard, who, "lost")[0]["lost"] == "worker 1"
     del server
 
 
@@ -57,10 +57,12 @@ def test_leaving_is_no_death(line: tuple) -> None:
     _, heard, join = line
     hub = join("scheduler")
     members = [join("server"), join("worker", 0), join("worker", 1)]
-    eventually(lambda: {"joined": 3, "of": 3} in told(heard, "scheduler 0", "joined"))
+    eventually(lambda: {"joined": 3, "of": 3} in received(heard, "scheduler 0", "joined"))
     members[1].leave()
     eventually(
-        lambda: all(told(heard, f"{role} {rank}", "leaving") for role, rank in (("server", 0), ("worker", 1)))
+        lambda: all(
+            received(heard, f"{role} {rank}", "leaving") for role, rank in (("server", 0), ("worker", 1))
+        )
     )
     for member in members:
         member._connection.shutdown(socket.SHUT_RDWR)
@@ -81,8 +83,8 @@ def test_strangers_are_sent_away_and_change_nothing(line: tuple) -> None:
         with socket.create_connection(("127.0.40.1", port + 1), timeout=5) as stranger:
             stranger.sendall(said)
             assert stranger.recv(10) == b""
-    eventually(lambda: told(heard, "scheduler 0", "joined"))
-    assert len(told(heard, "scheduler 0", "joined")) == 1
+    eventually(lambda: received(heard, "scheduler 0", "joined"))
+    assert len(received(heard, "scheduler 0", "joined")) == 1
     assert not [entry for entry in heard if "lost" in entry[1]]
 
 
@@ -90,10 +92,10 @@ def test_a_second_member_of_one_name_ends_the_group(line: tuple) -> None:
     _, heard, join = line
     join("scheduler")
     join("worker", 0)
-    eventually(lambda: told(heard, "scheduler 0", "joined"))
+    eventually(lambda: received(heard, "scheduler 0", "joined"))
     join("worker", 0)
-    eventually(lambda: told(heard, "scheduler 0", "lost"))
-    assert "second time" in told(heard, "scheduler 0", "lost")[0]["because"]
+    eventually(lambda: received(heard, "scheduler 0", "lost"))
+    assert "second time" in received(heard, "scheduler 0", "lost")[0]["because"]
 
 
 def test_a_member_waits_for_a_scheduler_that_starts_later(line: tuple) -> None:
@@ -103,4 +105,4 @@ def test_a_member_waits_for_a_scheduler_that_starts_later(line: tuple) -> None:
     join("scheduler")
     thread.join(5)
     assert not thread.is_alive()
-    eventually(lambda: told(heard, "scheduler 0", "joined"))
+    eventually(lambda: received(heard, "scheduler 0", "joined"))

@@ -1,4 +1,4 @@
-"""A start message is checked field by field, and all its faults are told at once."""
+"""A start message is checked field by field, and all its faults are reported at once."""
 
 import pytest
 from training import request
@@ -107,7 +107,7 @@ def test_fields_that_do_not_agree_are_explained(changes: dict, words: str) -> No
     assert words in faults(**changes)
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_all_faults_are_reported_at_once() -> None:
     message = faults(rank=-1, root="x", deadline=None, weights="w")
     assert all(name in message for name in ("rank", "root", "deadline", "weights"))
 

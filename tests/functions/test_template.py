@@ -37,7 +37,7 @@ def test_a_group_imports_nothing_that_its_zygote_could_have_imported(
     template: Template, mark: str, tmp_path: Path
 ) -> None:
     gang = Gang(1, 1, 34, COACH_ZYGOTE_TEMPLATE=str(template.path), COACH_TEST_MARK=mark)
-    told = tmp_path / "imported"
+    listing = tmp_path / "imported"
     model = f"""
         import pathlib, sys
         from mxnet import gluon
@@ -46,7 +46,7 @@ def test_a_group_imports_nothing_that_its_zygote_could_have_imported(
 
         class Telling(gluon.nn.Sequential):
             def forward(self, x):
-                pathlib.Path({str(told)!r}).write_text(" ".join(set(sys.modules) - BEFORE))
+                pathlib.Path({str(listing)!r}).write_text(" ".join(set(sys.modules) - BEFORE))
                 return super().forward(x)
 
         def net():
@@ -64,7 +64,7 @@ def test_a_group_imports_nothing_that_its_zygote_could_have_imported(
         gang.epoch(1, 1, **epoch(tmp_path, first, model=asked["model"]))
     finally:
         gang.close()
-    assert [name for name in told.read_text().split() if name.startswith(("training", "mxnet"))] == []
+    assert [name for name in listing.read_text().split() if name.startswith(("training", "mxnet"))] == []
 
 
 def test_a_function_closed_in_good_order_leaves_nothing(template: Template, mark: str) -> None:

@@ -119,8 +119,8 @@ def test_what_the_wheel_says_it_needs_is_all_that_is_locked_for_it(installed: In
 
 
 def test_before_the_first_use_doctor_says_what_will_come(installed: Installed) -> None:
-    told = json.loads(installed.coach("doctor", "-o", "json").stdout)
-    (functions,) = [check for check in told if check["name"] == "functions"]
+    checks = json.loads(installed.coach("doctor", "-o", "json").stdout)
+    (functions,) = [check for check in checks if check["name"] == "functions"]
     assert functions["status"] == "warning"
     assert "coach run" in functions["next_step"]
 

@@ -18,15 +18,15 @@ from coach.core.lifecycle.stall_timeout import (
     stall_timeouts,
 )
 from coach.platforms.gang_client import POLL_SECONDS, Progressing
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec
 
 STATIC = {"name": "static", "workers": 1, "servers": 1}
 
 
 def lived(epochs: int, **changes: object) -> World:
     world = World.of(nodes(1, 4.0))
-    truth = Truth(data_size=6400, evaluate_seconds=0.7)
-    world.submit(spec(maxEpochs=epochs + 1, policy=STATIC, target={"loss": 0.01}, **changes), truth)
+    dynamics = FaultyDynamics(data_size=6400, evaluate_seconds=0.7)
+    world.submit(spec(maxEpochs=epochs + 1, policy=STATIC, target={"loss": 0.01}, **changes), dynamics)
     world.run(until=lambda: len(world.orders()) == epochs + 1)
     return world
 
@@ -65,8 +65,8 @@ def test_later_epochs_are_expected_to_be_like_the_earlier_ones() -> None:
 
 def test_each_further_attempt_may_take_longer() -> None:
     world = World.of(nodes(1, 4.0))
-    truth = Truth(fault=lambda order: (Reason.STALLED, 0.5) if order.number == 3 else None)
-    world.submit(spec(maxEpochs=5, policy=STATIC, target={"loss": 0.01}), truth)
+    dynamics = FaultyDynamics(fault=lambda order: (Reason.STALLED, 0.5) if order.number == 3 else None)
+    world.submit(spec(maxEpochs=5, policy=STATIC, target={"loss": 0.01}), dynamics)
     world.run()
     first, second, third = (order.stall_timeouts for order in world.orders() if order.number == 3)
     assert first and second and third

@@ -1,4 +1,4 @@
-"""Golden files: what a person reads, kept beside the tests. COACH_UPDATE_GOLDEN=1 writes them anew."""
+"""Golden files: texts for people, next to the tests. COACH_UPDATE_GOLDEN=1 writes them anew."""
 
 import difflib
 import os
@@ -9,7 +9,7 @@ FOLDER = Path(__file__).parent / "expected"
 
 
 def unestimated(text: str) -> str:
-    """`text` without the digits that follow from estimates: those get better; how things are told stays the same."""
+    """`text` without the digits that follow from estimates: those get better; the wording stays the same."""
     text = re.sub(r"(learning curve: ).*", r"\1...", text)
     for estimate in (
         r"at most \S+, \S+ USD reserved",

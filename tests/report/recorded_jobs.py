@@ -1,4 +1,4 @@
-"""Jobs that lived in virtual time, for tests of what is told of them. Those made once are only to be read."""
+"""Jobs that ran in virtual time, for tests of reports. Those that are cached must not be changed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 from coach.core.jobs import actions as act
 from coach.core.jobs.reasons import Reason
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec
 
 BUDGET = {"amount": 0.05, "currency": "USD"}
 
@@ -24,7 +24,9 @@ def steady_job() -> World:
 
     world = World.of(nodes(2, 4.0))
     policy = {"name": "static", "workers": 2, "servers": 1}
-    world.submit(spec("steady", budget=BUDGET, policy=policy, target={"loss": 0.6}), Truth(fault=fault))
+    world.submit(
+        spec("steady", budget=BUDGET, policy=policy, target={"loss": 0.6}), FaultyDynamics(fault=fault)
+    )
     world.run()
     return world
 
@@ -42,7 +44,9 @@ def two_jobs() -> World:
     """Two jobs, one after its loss and one after its accuracy, that share a cluster; both have ended."""
     world = World.of(nodes(2, 4.0))
     world.submit(spec("digits", budget=BUDGET))
-    world.submit(spec("pictures", target={"accuracy": 0.9}), Truth(loss=lambda x: 1 / (0.1 * x + 0.5)))
+    world.submit(
+        spec("pictures", target={"accuracy": 0.9}), FaultyDynamics(loss=lambda x: 1 / (0.1 * x + 0.5))
+    )
     world.run()
     return world
 
@@ -58,8 +62,8 @@ def faulty_job() -> World:
         return (Reason.PEER_LOST, 0.5) if started in (3, 9) else None
 
     world = World.of(nodes(2, 4.0))
-    truth = Truth(fault=fault, loss=lambda x: 1 / (0.5 * x + 0.5) + 0.1)
-    world.submit(spec("faulty", budget={"amount": 0.01, "currency": "USD"}, target={"loss": 0.15}), truth)
+    dynamics = FaultyDynamics(fault=fault, loss=lambda x: 1 / (0.5 * x + 0.5) + 0.1)
+    world.submit(spec("faulty", budget={"amount": 0.01, "currency": "USD"}, target={"loss": 0.15}), dynamics)
     world.run()
     return world
 
@@ -68,7 +72,9 @@ def half_way(epochs: int = 8) -> World:
     """Two jobs in the middle of training."""
     world = World.of(nodes(2, 4.0))
     world.submit(spec("digits", budget=BUDGET))
-    world.submit(spec("pictures", target={"accuracy": 0.9}), Truth(loss=lambda x: 1 / (0.1 * x + 0.5)))
+    world.submit(
+        spec("pictures", target={"accuracy": 0.9}), FaultyDynamics(loss=lambda x: 1 / (0.1 * x + 0.5))
+    )
     world.run(
         until=lambda: len(world.job("digits").epochs) == epochs and world.job("digits").running is not None
     )

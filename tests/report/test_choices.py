@@ -1,4 +1,4 @@
-"""What was considered and refused is told with the reason that the decision had."""
+"""What was considered and refused is reported with the reason of the decision."""
 
 import re
 from dataclasses import replace
@@ -36,7 +36,7 @@ def test_a_job_without_a_decision_has_none() -> None:
     assert last_decision(one_job().history[:3], "digits") is None
 
 
-def test_slower_allocations_gain_nothing_and_what_was_taken_back_had_no_room() -> None:
+def test_slower_allocations_gain_nothing_and_what_was_taken_back_did_not_fit() -> None:
     decision = last_decision(half_way().history, "digits")
     assert decision is not None and decision.chosen == (3, 1)
     assert verdicts(decision.choices()) == {
@@ -44,9 +44,9 @@ def test_slower_allocations_gain_nothing_and_what_was_taken_back_had_no_room() -
         Verdict.NO_GAIN: {"1x1", "1x2", "1x3", "2x1", "2x2", "2x3"},
         Verdict.NO_ROOM: {"3x2", "3x3"},
     }
-    told = {str(one.allocation): f"{one.refusal}, {one.faster}" for one in decision.choices()}
-    assert told["3x2"].startswith("no room: no cores left, ") and told["3x2"].endswith(" % faster")
-    assert told["2x1"].startswith("no gain, ") and told["2x1"].endswith(" % slower")
+    refusals = {str(one.allocation): f"{one.refusal}, {one.faster}" for one in decision.choices()}
+    assert refusals["3x2"].startswith("no room: no cores left, ") and refusals["3x2"].endswith(" % faster")
+    assert refusals["2x1"].startswith("no gain, ") and refusals["2x1"].endswith(" % slower")
 
 
 def test_what_the_budget_does_not_cover_is_too_dear() -> None:
@@ -54,9 +54,9 @@ def test_what_the_budget_does_not_cover_is_too_dear() -> None:
     assert decision is not None
     choices = decision.choices()
     assert set(verdicts(choices)) == {Verdict.CHOSEN, Verdict.TOO_DEAR}
-    told = {str(one.allocation): f"{one.refusal}, {one.faster}" for one in choices}
-    assert told["3x3"].startswith("too dear: the money left does not cover it, ")
-    assert told["2x1"].startswith("too dear: ") and "an epoch may cost" in told["2x1"]
+    refusals = {str(one.allocation): f"{one.refusal}, {one.faster}" for one in choices}
+    assert refusals["3x3"].startswith("too dear: the money left does not cover it, ")
+    assert refusals["2x1"].startswith("too dear: ") and "an epoch may cost" in refusals["2x1"]
 
 
 def test_a_job_whose_file_leaves_no_choice_has_nothing_refused() -> None:
@@ -66,7 +66,7 @@ def test_a_job_whose_file_leaves_no_choice_has_nothing_refused() -> None:
     assert refused_words(decision.choices()) == []
 
 
-def test_refusals_are_told_a_line_for_each_reason() -> None:
+def test_refusals_have_a_line_for_each_reason() -> None:
     decision = last_decision(half_way().history, "digits")
     assert decision is not None
     slower, full = refused_words(decision.choices())
@@ -78,21 +78,21 @@ def test_the_steps_say_what_else_was_refused() -> None:
     job = half_way().job("digits")
     assert job.speed is not None
     restart = DecisionStep(StepKind.TAKEN, Allocation(3, 1), Allocation(2, 1), "restart", 1.2, "s saved")
-    told = {
+    refusals = {
         str(one.allocation): f"{one.refusal}, {one.faster}"
         for one in considered(job, Allocation(2, 1), [restart])
     }
-    assert told["3x1"].startswith("no gain: it does not pay for a restart, ")
-    told = {str(one.allocation): one.verdict for one in considered(job, Allocation(2, 1))}
-    assert told["3x1"] is Verdict.NOT_REACHED, "nothing says why not"
+    assert refusals["3x1"].startswith("no gain: it does not pay for a restart, ")
+    refusals = {str(one.allocation): one.verdict for one in considered(job, Allocation(2, 1))}
+    assert refusals["3x1"] is Verdict.NOT_REACHED, "nothing says why not"
     held = DecisionStep(StepKind.TAKEN, Allocation(2, 2), Allocation(2, 1), "held")
-    told = {
+    refusals = {
         str(one.allocation): f"{one.refusal}, {one.faster}"
         for one in considered(job, Allocation(2, 1), [held])
     }
-    assert told["2x2"].startswith("no room: other jobs hold the capacity, ")
-    assert told["3x3"].startswith("no room: other jobs hold the capacity, ")
-    assert told["3x1"].startswith("not reached"), "it has fewer servers than what there was no room for"
+    assert refusals["2x2"].startswith("no room: other jobs hold the capacity, ")
+    assert refusals["3x3"].startswith("no room: other jobs hold the capacity, ")
+    assert refusals["3x1"].startswith("not reached"), "it has fewer servers than what did not fit"
 
 
 @pytest.mark.parametrize("objective", ["cheapest", "soonest"])

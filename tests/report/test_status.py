@@ -52,7 +52,7 @@ def test_the_rows_are_plain_json() -> None:
     assert rows.validate_json(rows.dump_json(epoch_rows(job)), strict=True) == epoch_rows(job)
 
 
-def test_the_eta_holds_the_truth_between_its_bounds() -> None:
+def test_the_true_end_is_between_the_bounds_of_the_eta() -> None:
     world = half_way(8)
     job = world.job("digits")
     left = eta(job, world.now)

@@ -183,7 +183,7 @@ def test_a_model_measured_in_several_ways_is_several_models(tmp_path):
     assert speeds["m, dist_async"][4, 2] == pytest.approx(3 * speeds["m, dist_sync"][4, 2], rel=1e-4)
 
 
-def test_a_column_that_only_some_files_have_tells_models_apart_too(tmp_path):
+def test_a_column_that_only_some_files_have_separates_models_too(tmp_path):
     rows = surface((1, 2, 4), (1, 2))
     speeds_file(tmp_path / "a.csv", [f"m,{row}" for row in rows])
     header = "model,batch_size,servers,workers,worker_speed"

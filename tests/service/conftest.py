@@ -48,7 +48,7 @@ def job_text(*names: str, **changes: Any) -> str:
 
 @dataclass
 class Api:
-    """A running service with its client and its platform. Every answer is a dict, with `status` beside it."""
+    """A running service with its client and its platform. Every answer is a dict, with `status` in it."""
 
     service: Service
     platform: FakePlatform

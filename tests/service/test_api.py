@@ -74,9 +74,7 @@ def test_without_the_token_there_is_no_answer(home: StateDirectory, method: str,
     serve(home, body)
 
 
-def test_a_token_is_compared_in_a_time_that_tells_nothing_of_it(
-    home: StateDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_token_is_compared_in_constant_time(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     compare, shown = secrets.compare_digest, []
 
     def noting(one: bytes, other: bytes) -> bool:
@@ -93,7 +91,7 @@ def test_a_token_is_compared_in_a_time_that_tells_nothing_of_it(
     serve(home, body)
 
 
-def test_whether_it_lives_is_told_to_everybody(home: StateDirectory) -> None:
+def test_health_needs_no_token(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         answer = await api.http.get(f"{URL}/health", headers={"Authorization": ""})
         assert answer.status_code == 200
@@ -318,7 +316,7 @@ def test_submitting_the_file_of_a_stopped_job_again_goes_on_with_it(home: StateD
     serve(home, body, FakePlatform(epoch_seconds=0.01))
 
 
-def test_cancelled_is_for_good_until_somebody_resumes_it(home: StateDirectory) -> None:
+def test_a_cancelled_job_stays_so_until_it_is_resumed(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a", maxEpochs=1000, **ENDLESS)
         await api.until("a", lambda row: row["epoch"] >= 1)
@@ -442,7 +440,7 @@ def test_a_long_poll_is_answered_when_something_happens_and_not_before(home: Sta
     serve(home, body)
 
 
-def test_events_are_told_once_in_order(home: StateDirectory) -> None:
+def test_events_are_sent_once_in_order(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         await api.submit("a")
         seq, told, ended = 0, [], False
@@ -575,9 +573,7 @@ def test_no_log_has_the_token(home: StateDirectory, caplog: pytest.LogCaptureFix
     assert not [line for line in ours if TOKEN in line and "/jobs/" not in line]
 
 
-def test_errors_that_nobody_foresaw_are_one_line(
-    home: StateDirectory, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_unforeseen_errors_are_one_line(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     async def body(api: Api) -> None:
         monkeypatch.setattr(api.service, "rows", lambda: 1 / 0)
         transport = httpx.ASGITransport(api.http._transport.app, raise_app_exceptions=False)  # type: ignore[attr-defined]

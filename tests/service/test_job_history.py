@@ -1,4 +1,4 @@
-"""What the journal says of a job is read once, as it grows, whoever asks how often."""
+"""A job's records are read once, as the journal grows, for any number of requests."""
 
 from __future__ import annotations
 
@@ -76,14 +76,14 @@ def test_lines_come_in_pieces_and_go_on_where_the_last_one_ended(
 ) -> None:
     journal.append(world.history[-20:])
     monkeypatch.setattr(job_history, "MAX_LINES", 7)
-    kept, past, seq, told = Stories(counting), counting.past()["digits"], 0, []
+    kept, past, seq, lines = Stories(counting), counting.past()["digits"], 0, []
     while found := kept.events(past, seq):
-        told += [line for _, line in found.lines]
+        lines += [line for _, line in found.lines]
         assert len(found.lines) <= 7
         if not found.lines:
             break
         seq = found.seq
-    assert told == list(history(own(world.history, "digits"), "digits"))
+    assert lines == list(history(own(world.history, "digits"), "digits"))
     assert kept.events(past, seq).seq == seq
 
 

@@ -51,7 +51,7 @@ def test_the_document_is_that_of_the_code() -> None:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Endpoint]:
-    """A service with a job that runs and one that has ended. Nobody waits for long."""
+    """A service with a job that runs and one that has ended. Requests wait only briefly."""
     folder = tmp_path_factory.mktemp("fuzzed")
     (folder / "model.py").write_text("")
     home = StateDirectory(folder / "home")

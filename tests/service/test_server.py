@@ -43,7 +43,7 @@ class Served:
 
     def __init__(self, folder: Path, *words: str) -> None:
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
-        # A file: a pipe that nobody reads would fill up, and stop the service.
+        # A file: an unread pipe would fill up, and stop the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the service)
         self.process = subprocess.Popen(
             [sys.executable, "-m", "tests.service.fake_service", "0", *words],
@@ -212,7 +212,7 @@ def test_a_port_that_is_taken_is_one_clear_error(home: StateDirectory, tmp_path:
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "example.org"])
-def test_it_listens_elsewhere_only_with_a_token_that_somebody_chose(host: str) -> None:
+def test_it_listens_elsewhere_only_with_a_chosen_token(host: str) -> None:
     code, _, err = coach("serve", "--host", host)
     assert code == 2
     assert "give them a token of their own with --token FILE" in err
@@ -313,7 +313,7 @@ def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(
     assert rows()["job"]["reason"] == "HandlerStopped"
 
 
-def test_a_client_is_told_when_the_service_goes_away(home: StateDirectory, tmp_path: Path) -> None:
+def test_a_client_gets_an_error_when_the_service_ends(home: StateDirectory, tmp_path: Path) -> None:
     with served(tmp_path) as service, service_of(home) as client:
         client.cluster()
         service.end(signal.SIGKILL)
@@ -384,7 +384,7 @@ def test_a_suspended_job_costs_nothing_and_is_resumed(
     assert code == 2 and "does not run; continue it with: coach resume job" in err
 
 
-def test_the_mistakes_of_a_file_are_told_by_the_service_as_by_run(
+def test_the_service_reports_the_mistakes_of_a_file_as_run_does(
     home: StateDirectory, tmp_path: Path, job: Path
 ) -> None:
     other = tmp_path.parent / f"{tmp_path.name}-other"

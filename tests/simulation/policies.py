@@ -27,7 +27,7 @@ from coach.core.policies.api.react import (
 
 
 class Fifo:
-    """One node each, nobody passes the head of the queue."""
+    """One node each, no job passes the head of the queue."""
 
     wants: frozenset[type] = frozenset()
 

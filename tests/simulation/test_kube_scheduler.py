@@ -1,4 +1,4 @@
-"""Default placement: pod by pod, on the node with the most room, and nobody looks after a job's pods as a whole."""
+"""Default placement: pod by pod, on the node with the most free capacity, without regard to a job's other pods."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from coach.simulation.faults import Faults
 from coach.simulation.kube_scheduler import Default, DefaultPlacement, least_allocated, parse_placement
 from coach.simulation.reducer_simulation import Driver
 from tests.core.lifecycle.faulty_cluster import nodes, spec, usd
-from tests.simulation.test_reducer_simulation import TRUTH
+from tests.simulation.test_reducer_simulation import DYNAMICS
 
 pytestmark = pytest.mark.standard
 
@@ -97,7 +97,7 @@ def test_two_groups_hold_what_the_other_one_waits_for() -> None:
     assert queue.ask(a[0], b[0], pod("c", 0, 1)).keys() == {"a0", "b0", "c0"}
     assert queue.ask(a[1], b[1]) == {}
     assert queue.waiting == ["a1", "b1"]
-    # Nothing happens until somebody gives up.
+    # Nothing happens until a job is killed.
     assert queue.bind() == {}
     assert queue.leave(b[0], b[1]).keys() == {"a1"}
 
@@ -112,7 +112,7 @@ def test_freed_room_is_taken_by_the_longest_waiting_pod() -> None:
     assert queue.waiting == ["c0"]
 
 
-def test_a_node_that_is_away_takes_nobody_until_it_is_back() -> None:
+def test_an_unavailable_node_takes_no_pod_until_it_is_back() -> None:
     queue = Queue(4, 2)
     assert queue.ask(pod("a", 0, 2), unavailable=["n0"]) == {"a0": "n1"}
     assert queue.ask(pod("a", 1, 1), unavailable=["n0"]) == {}
@@ -181,7 +181,7 @@ def run(
     records: list[Any] = []
     driver = Driver(cluster, policy("coach"), seed=seed, default=default, journal=records.append, **more)
     for document in documents:
-        driver.submit_at(0.0, document["metadata"]["name"], document, TRUTH)
+        driver.submit_at(0.0, document["metadata"]["name"], document, DYNAMICS)
     driver.run()
     return driver, records
 
@@ -221,7 +221,7 @@ def test_two_groups_may_wait_for_one_another_for_ever_and_nothing_is_paid() -> N
     assert 0 < stuck < 12
 
 
-def test_after_the_deadlocks_timeout_somebody_is_given_up() -> None:
+def test_after_the_deadlocks_timeout_a_job_is_killed() -> None:
     stuck = [seed for seed in range(12) if run(seed, TIGHT, TWO, Default())[0].left]
     for seed in stuck:
         driver, records = run(seed, TIGHT, TWO, Default(deadlock_timeout=900.0))
@@ -246,8 +246,8 @@ def test_who_has_its_smallest_group_begins_after_the_forming_deadline() -> None:
 def test_a_job_that_can_go_on_does_not_wait_for_a_probe_without_room() -> None:
     records: list[Any] = []
     driver = Driver(nodes(1, 4.3), policy("coach"), default=Default(), journal=records.append)
-    driver.submit_at(0.0, "long", fixed("long", 2, 1), replace(TRUTH, speed=lambda w, s: 0.005))
-    driver.submit_at(1.0, "job", spec("job"), TRUTH)
+    driver.submit_at(0.0, "long", fixed("long", 2, 1), replace(DYNAMICS, speed=lambda w, s: 0.005))
+    driver.submit_at(1.0, "job", spec("job"), DYNAMICS)
     driver.run()
     assert driver.ended["job"].ended < driver.ended["long"].ended
     asked = [record for record in records if isinstance(record, act.DeployPods) and record.job == "job"]
@@ -269,16 +269,16 @@ def test_who_comes_to_its_smallest_group_after_the_deadline_begins_with_it() -> 
     late = spec("late", workers={"min": 1, "max": 2}, servers={"min": 1, "max": 1})
     records: list[Any] = []
     driver = Driver(nodes(1, 4.3), Most(), default=Default(), journal=records.append)
-    driver.submit_at(0.0, "short", fixed("short", 1, 1), TRUTH)
-    driver.submit_at(0.0, "long", fixed("long", 2, 1), replace(TRUTH, speed=lambda w, s: 0.02))
+    driver.submit_at(0.0, "short", fixed("short", 1, 1), DYNAMICS)
+    driver.submit_at(0.0, "long", fixed("long", 2, 1), replace(DYNAMICS, speed=lambda w, s: 0.02))
     known = {"known_points": (KnownSpeed(1, 1, 0.1), KnownSpeed(2, 1, 0.3)), "known_epochs": 8.0}
-    driver.submit_at(1.0, "late", late, TRUTH, **known)
+    driver.submit_at(1.0, "late", late, DYNAMICS, **known)
     driver.run()
     assert {one.state for one in driver.ended.values()} == {State.SUCCEEDED}
     wanted = [record for record in records if isinstance(record, act.SetAllocation) and record.job == "late"]
     assert wanted[0].allocation == (2, 1)
     first = next(record for record in records if isinstance(record, act.RunEpoch) and record.job == "late")
-    # Nobody left before `short` did, and only then, long after its deadline, did it have one worker.
+    # No job left before `short` did, and only then, long after its deadline, did it have one worker.
     assert 61.0 < driver.ended["short"].ended <= first.at < driver.ended["short"].ended + 2.0
     assert first.allocation == (1, 1)
     assert first.at < driver.ended["long"].ended
@@ -350,7 +350,7 @@ def test_nothing_is_over_committed_and_every_job_is_somewhere(data: st.DataObjec
     for job in jobs:
         money = draw(st.sampled_from(["none", usd(0.01), usd(1.0)]))
         document = fixed(job, 2, 1, budget=money) if draw(st.booleans()) else spec(job, budget=money)
-        driver.submit_at(draw(st.sampled_from([0.0, 20.0])), job, document, TRUTH)
+        driver.submit_at(draw(st.sampled_from([0.0, 20.0])), job, document, DYNAMICS)
     for _ in range(4000):
         if not (driver._submissions or driver.reducer.jobs) or not driver.step():
             break

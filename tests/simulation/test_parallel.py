@@ -19,7 +19,7 @@ pytestmark = pytest.mark.standard
 
 @pytest.fixture(autouse=True)
 def interruptible() -> Iterator[None]:
-    """Whoever starts the tests in the background may have it that SIGINT is ignored."""
+    """A shell that starts the tests in the background may have them ignore SIGINT."""
     before = signal.signal(signal.SIGINT, signal.default_int_handler)
     yield
     signal.signal(signal.SIGINT, before)
@@ -47,12 +47,12 @@ def asleep(x: int) -> int:
 
 
 def test_results_come_in_the_order_of_the_tasks() -> None:
-    told: list[tuple[int, int]] = []
+    reported: list[tuple[int, int]] = []
     results, stopped = gather(
-        [(double, (n,)) for n in range(5)], processes=2, done=lambda *one: told.append(one)
+        [(double, (n,)) for n in range(5)], processes=2, done=lambda *one: reported.append(one)
     )
     assert (results, stopped) == ([0, 2, 4, 6, 8], False)
-    assert sorted(told) == [(n, 2 * n) for n in range(5)]
+    assert sorted(reported) == [(n, 2 * n) for n in range(5)]
 
 
 def test_an_interrupt_keeps_what_is_done() -> None:

@@ -25,7 +25,7 @@ from tests.core.lifecycle.faulty_cluster import nodes, spec, usd
 
 pytestmark = pytest.mark.standard
 
-TRUTH = JobDynamics(
+DYNAMICS = JobDynamics(
     lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s),
     lambda x: 1 / (0.4 * x + 0.5) + 0.1,
     speed_noise=0.02,
@@ -36,7 +36,7 @@ def life(seed: int = 1, jobs: int = 2, **more: object) -> tuple[Driver, list[obj
     records: list[object] = []
     driver = Driver(nodes(2, 4), policy("coach"), seed=seed, journal=records.append, **more)  # type: ignore[arg-type]
     for number in range(jobs):
-        driver.submit_at(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
+        driver.submit_at(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), DYNAMICS)
     driver.run()
     return driver, records
 
@@ -48,7 +48,7 @@ def test_jobs_come_to_their_targets_within_their_budgets() -> None:
         assert 0 < ended.spent <= 1.0
         assert ended.overshoot == 0
         assert ended.probes > 0
-        assert TRUTH.loss(ended.epochs_trained) <= 0.3
+        assert DYNAMICS.loss(ended.epochs_trained) <= 0.3
 
 
 def test_the_same_seed_gives_the_same_journal_to_the_byte() -> None:
@@ -81,12 +81,12 @@ def test_a_function_that_dies_costs_an_attempt_and_not_the_job() -> None:
 
 
 @pytest.mark.parametrize("name", ["coach", "drf", "srtf", "kod2"])
-def test_nodes_that_are_lost_cost_attempts_and_nothing_stands_on_them(name: str) -> None:
+def test_nodes_that_are_lost_cost_attempts_and_no_pod_is_on_them(name: str) -> None:
     records: list[object] = []
     faults = Faults(2, node_lost=60.0, node_back=30.0)
     driver = Driver(nodes(3, 4), policy(name), faults=faults, journal=records.append)
     for number in range(3):
-        driver.submit_at(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
+        driver.submit_at(10.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), DYNAMICS)
     driver.run()
     assert driver.nodes_lost > 3
     assert any(isinstance(record, ev.PodLost) for record in records)
@@ -106,7 +106,7 @@ def test_a_job_waits_for_the_only_node_that_can_hold_it() -> None:
     small, large = Node("small", Resources(1.0, 64.0)), Node("large", Resources(8.0, 64.0))
     faults = Faults(4, node_lost=80.0, node_back=20.0)
     driver = Driver((small, large), policy("coach"), faults=faults, journal=records.append)
-    driver.submit_at(0.0, "job", spec(), TRUTH)
+    driver.submit_at(0.0, "job", spec(), DYNAMICS)
     driver.run()
     said = [record for record in records if isinstance(record, act.SetStatus)]
     waits = [record for record in said if record.reason is Reason.NODES_UNAVAILABLE]
@@ -121,7 +121,7 @@ def test_two_jobs_on_one_machine_slow_each_other_down() -> None:
 
 
 def test_a_job_alone_is_not_slowed_by_its_own_workers() -> None:
-    """Its truth is what it takes alone on its machine: that the machine is too small for it is in there already."""
+    """Its dynamics are those alone on its machine: they already include that the machine is too small for it."""
     free, _ = life(jobs=1)
     alone, _ = life(jobs=1, machine_cores=1.0)
     assert alone.ended["job-0"].ended == free.ended["job-0"].ended
@@ -129,9 +129,9 @@ def test_a_job_alone_is_not_slowed_by_its_own_workers() -> None:
 
 def test_functions_train_whole_steps() -> None:
     records: list[object] = []
-    truth = replace(TRUTH, data_size=1000, batch_size=64)
+    dynamics = replace(DYNAMICS, data_size=1000, batch_size=64)
     driver = Driver(nodes(2, 4), policy("coach"), journal=records.append)
-    driver.submit_at(0.0, "job", spec(), truth)
+    driver.submit_at(0.0, "job", spec(), dynamics)
     driver.run()
     orders = {record.token: record for record in records if isinstance(record, act.RunEpoch)}
     done = [record for record in records if isinstance(record, ev.EpochFinished)]
@@ -150,7 +150,7 @@ def test_a_journal_fed_to_the_reducer_again_gives_the_same_actions() -> None:
 
 
 def test_an_epoch_that_needs_more_than_its_deadline_is_stopped_there() -> None:
-    slow = JobDynamics(lambda w, s: 1e-6, TRUTH.loss)
+    slow = JobDynamics(lambda w, s: 1e-6, DYNAMICS.loss)
     driver = Driver((Node("n", Resources(8.0, 64.0)),), policy("coach"))
     driver.submit_at(0.0, "job", spec(budget=usd(0.001)), slow)
     driver.run()
@@ -162,7 +162,7 @@ def test_an_epoch_that_needs_more_than_its_deadline_is_stopped_there() -> None:
 def test_the_baselines_run_in_the_reducer_too(name: str) -> None:
     driver = Driver(nodes(2, 4), policy(name))
     for number in range(3):
-        driver.submit_at(5.0 * number, f"job-{number}", spec(f"job-{number}"), TRUTH)
+        driver.submit_at(5.0 * number, f"job-{number}", spec(f"job-{number}"), DYNAMICS)
     driver.run()
     assert {ended.state for ended in driver.ended.values()} == {State.SUCCEEDED}
 
@@ -195,7 +195,7 @@ def test_with_room_for_all_a_job_is_decided_alone_and_nothing_else_changes(count
             nodes(count, 4), rule, seed=3, faults=Faults(3, function_lost=400.0), journal=records.append
         )
         for number in range(4):
-            driver.submit_at(30.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), TRUTH)
+            driver.submit_at(30.0 * number, f"job-{number}", spec(f"job-{number}", budget=usd(1.0)), DYNAMICS)
         driver.run()
         journals.append([encode(record) for record in records])  # type: ignore[arg-type]
     assert journals[0] == journals[1]

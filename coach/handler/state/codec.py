@@ -36,7 +36,9 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 def encode(record: Record) -> str:
     """The record's fields as JSON; its type is kept beside it."""
-    return _adapter(type(record).__name__).dump_json(record).decode()
+    # A decision has many steps, most without most numbers; what a step lacks is None again when it is read.
+    without_none = type(record) is SetAllocation
+    return _adapter(type(record).__name__).dump_json(record, exclude_none=without_none).decode()
 
 
 def decode(name: str, body: str) -> Record:

@@ -147,7 +147,7 @@ def test_the_table_of_ps() -> None:
     assert_golden("ps.txt", capture.get())
 
 
-def test_rows_of_real_lives_can_be_shown_too() -> None:
+def test_rows_of_simulated_jobs_can_be_shown_too() -> None:
     for world in (half_way(2), two_jobs()):
         rows = [job_row(job, world.now) for job in world.reducer.jobs.values()]
         lines = screen(rows, {}, [], HINT, (80, 24)).plain.split("\n")

@@ -85,7 +85,7 @@ def test_a_deadlock_is_given_up_after_its_timeout(capsys: pytest.CaptureFixture[
     assert (row["placement"], row["killed"], row["finished"], row["money"]) == (placement, 2, 0, 0)
 
 
-def test_the_figure_is_where_it_says_and_only_beside_a_table(
+def test_the_figure_is_where_it_says_and_only_with_a_table(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     trace = ("--trace", str((TRACES / "own.csv").absolute()), "--nodes", "2x8x32x2", "--policy", "fifo")
@@ -225,7 +225,7 @@ def test_a_scenario_compares_its_runs_with_the_paper(tmp_path: Path, monkeypatch
     ]  # fmt: skip
 
 
-def test_an_unknown_experiment_is_told_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
+def test_an_unknown_experiment_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:
     assert invoke(["experiment", "nothing"]) == 2
     assert "there is no experiment 'nothing'" in capsys.readouterr().err
 

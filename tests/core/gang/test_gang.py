@@ -285,7 +285,7 @@ def crowded(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Gang]:
 
 @given(crowded())
 @settings(max_examples=300, deadline=None)
-def test_a_small_gang_has_the_fewest_pods_beside_another_job_and_then_the_fewest_nodes(
+def test_a_small_gang_has_the_fewest_pods_on_shared_nodes_and_then_the_fewest_nodes(
     world: tuple[list[Node], list[Pod], Gang],
 ) -> None:
     nodes, bound, gang = world
@@ -335,7 +335,7 @@ def test_gangs_start_whole_or_not_at_all_and_no_node_is_over_committed(
 
 @given(clusters(), st.data())
 @settings(max_examples=100, deadline=None)
-def test_the_order_in_which_things_are_told_does_not_matter(
+def test_the_order_of_the_input_does_not_matter(
     world: tuple[list[Node], list[Pod | ForeignPod]], data: st.DataObject
 ) -> None:
     nodes, bound = world
@@ -366,7 +366,7 @@ def test_easy_backfill_never_delays_the_head_when_predictions_hold(
     head = min(heads, key=lambda gang: gang.key)
 
     def start(outcomes: dict[str, GangPlan | Pending]) -> float | None:
-        """When the head fits, if every job ends as predicted and nobody else starts."""
+        """When the head fits, if every job ends as predicted and no other job starts."""
         after, until = list(bound), dict(ends)
         for gang in queue:
             plan = outcomes[gang.job]
@@ -412,7 +412,7 @@ def test_a_verdict_on_a_gang_too_large_to_search_is_not_called_final() -> None:
     assert "no placement found" in outcome.message
 
 
-def test_what_one_node_lacks_is_not_taken_from_another_ones_room():
+def test_what_one_node_lacks_is_not_taken_from_another_node():
     # 3 + 2 and 2 + 2 fit, but no greedy finds it; the third node is over-committed by a pod that is not ours.
     nodes = [Node("five", Resources(5, 9)), Node("four", Resources(4, 9)), Node("full", Resources(1, 9))]
     sizes = {Role.SCHEDULER: 3, Role.SERVER: 2, Role.WORKER: 2}

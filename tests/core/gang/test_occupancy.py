@@ -13,7 +13,7 @@ SHAPES = [Resources(0.1, 0.3), Resources(1.7, 2.0, 1.0), Resources(0.7, 1.1)]
 
 def pods(dice: random.Random, job: str) -> list[Pod]:
     return [
-        # One of five stands on a node that is gone.
+        # One of five is on a node that is gone.
         Pod(PodId(job, Role.WORKER, n), f"node-{dice.randrange(5)}", dice.choice(SHAPES))
         for n in range(dice.randrange(5))
     ]
@@ -38,7 +38,7 @@ def test_a_snapshot_is_that_of_all_pods_after_any_changes() -> None:
             assert ours.holds(each) == counted.holds(each)
 
 
-def test_who_leaves_pods_gives_their_room_back() -> None:
+def test_pods_that_are_not_kept_are_freed() -> None:
     dice = random.Random(2)
     for _ in range(200):
         mine, others = pods(dice, "mine"), pods(dice, "other")

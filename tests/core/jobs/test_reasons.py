@@ -61,7 +61,7 @@ def test_every_state_has_an_exit_code_and_only_ends_have_one_of_their_own() -> N
 
 
 @pytest.mark.parametrize("reason", list(Reason))
-def test_a_job_that_ends_or_stands_for_a_reason_has_an_exit_code(reason: Reason) -> None:
+def test_a_job_that_ends_or_stops_for_a_reason_has_an_exit_code(reason: Reason) -> None:
     """A job that is given up for the reason of an attempt has failed (`coach.core.jobs.job`)."""
     state = REASON_INFO[reason].state or State.FAILED
     assert EXIT_CODE[state] in (0, 1, 3, 4, 130)
@@ -70,12 +70,12 @@ def test_a_job_that_ends_or_stands_for_a_reason_has_an_exit_code(reason: Reason)
 
 def test_every_reason_of_a_function_is_a_reason_of_coach_and_is_documented() -> None:
     tree = ast.parse((ROOT / "functions/training/errors.py").read_text())
-    (told,) = (
+    (mapping,) = (
         node
         for node in tree.body
         if isinstance(node, ast.AnnAssign | ast.Assign) and "REASONS" in ast.dump(node)
     )
-    reasons = {node.value for node in ast.walk(told) if isinstance(node, ast.Constant)}
+    reasons = {node.value for node in ast.walk(mapping) if isinstance(node, ast.Constant)}
     assert len(reasons) > 10
     assert {Reason(reason) for reason in reasons} <= set(ATTEMPTS)
     page = (ROOT / "docs/reference/functions.md").read_text()

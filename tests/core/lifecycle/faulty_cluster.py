@@ -1,4 +1,4 @@
-"""The simulated driver in a worse world: pods that do not start, epochs that fail, users who change their minds.
+"""The simulated driver with faults: pods that do not start, epochs that fail, users who change their minds.
 
 It keeps its own books - what was really held and for how long - and after every event it holds the reducer to them
 and to what really exists (`check`), to its journal (`shadow`) and to the clock.
@@ -55,7 +55,7 @@ MAX_AT_ONCE = 500
 
 @cache
 def _fitted(speeds: tuple[Any, ...], curve: tuple[Any, ...], metric: Any) -> tuple[Any, Any]:
-    """Tests live the same beginnings again and again."""
+    """Cached: many tests begin alike."""
     return fit_models(speeds, curve, metric)
 
 
@@ -74,8 +74,8 @@ def nodes(count: int, cpu: float, memory: float = 64.0) -> tuple[Node, ...]:
 
 
 @dataclass(frozen=True)
-class Truth(JobDynamics):
-    """How a job really behaves, and what goes wrong with it."""
+class FaultyDynamics(JobDynamics):
+    """The true dynamics of a job, with its faults."""
 
     speed: Callable[[int, int], float] = lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s)
     loss: Callable[[float], float] = lambda x: 1 / (0.4 * x + 0.5) + 0.1
@@ -92,16 +92,16 @@ class Truth(JobDynamics):
 
 
 class World(Driver):
-    """Jobs are submitted, stopped and resumed at any instant, and stay to be looked at when they have ended."""
+    """Jobs are submitted, stopped and resumed at any instant, and remain readable after their ends."""
 
-    truths: dict[str, Truth]  # type: ignore[assignment]
+    dynamics: dict[str, FaultyDynamics]  # type: ignore[assignment]
 
     def __init__(self, cluster: tuple[Node, ...], policy: Any = None, *, shadow: bool = False) -> None:
         """`shadow`: keep the journal too, as it would be read again: each record through JSON, folded as it comes."""
         policy = policy or CoachPolicy()
         self.history: list[Any] = []
         #: Pods that went with their node, of which the reducer does not know yet.
-        self.untold: set[PodId] = set()
+        self.unreported: set[PodId] = set()
         #: What each job's pods and calls really cost so far, in currency units; and the part that lies after its lease.
         self.cost, self.unleased, self.longest_unleased = Counter[str](), Counter[str](), Counter[str]()
         self.calls: Counter[str] = Counter()
@@ -128,9 +128,11 @@ class World(Driver):
 
     # -- what users and fate do ---------------------------------------------------------------------------
 
-    def submit(self, content: dict[str, Any], truth: Truth | None = None, **more: Any) -> list[act.Action]:
+    def submit(
+        self, content: dict[str, Any], dynamics: FaultyDynamics | None = None, **more: Any
+    ) -> list[act.Action]:
         name = content["metadata"]["name"]
-        self.dynamics.setdefault(name, truth or Truth())
+        self.dynamics.setdefault(name, dynamics or FaultyDynamics())
         return self.send(ev.JobSubmitted(self.now, name, content, "file:///checkpoints", **more))
 
     def cancel(self, name: str = "job") -> list[act.Action]:
@@ -149,7 +151,7 @@ class World(Driver):
             self.send(lost)
 
     def dies(self, pod: PodId, reason: Reason = Reason.FUNCTION_LOST) -> ev.Event | None:
-        """What is told of that; its epoch fails by itself a moment later, if nobody stops it before."""
+        """The event of it; its epoch fails by itself a moment later, unless it is stopped before."""
         real = self.pods.get(pod)
         if real is None or real.leaving:
             return None
@@ -161,10 +163,10 @@ class World(Driver):
         """These nodes are unavailable, and no others, until `back` seconds from now; their pods are gone."""
         lost = self._empty(names)
         self._break_off(set(lost))
-        self.untold.update(lost)
+        self.unreported.update(lost)
         self.send(ev.NodesChanged(self.now, names))
         for pod in lost:
-            self.untold.remove(pod)
+            self.unreported.remove(pod)
             self.send(ev.PodLost(self.now, pod.job, pod, Reason.FUNCTION_LOST, "its node is unavailable"))
         if back is not None:
             self.at(self.now + back, lambda: ev.NodesChanged(self.now, ()))
@@ -224,7 +226,7 @@ class World(Driver):
         return going
 
     def run(self, most: int = 20_000, until: Callable[[], bool] | None = None) -> None:
-        """Until nothing is to come, or `until` holds. Fails where the jobs never come to rest, or rest too early."""
+        """Run until no event is left, or `until` holds. Fails where the jobs never come to rest, or rest too early."""
         for _ in range(most):
             if until and until():
                 return
@@ -311,15 +313,15 @@ class World(Driver):
             self.fail(order, fault[1] * epoch.whole, fault[0])
 
     def _report(self, epoch: Running) -> EpochReport:
-        truth = self.dynamics[epoch.order.job]
+        dynamics = self.dynamics[epoch.order.job]
         return EpochReport(
             samples=epoch.samples,
-            data_size=truth.data_size,
+            data_size=dynamics.data_size,
             loss=epoch.loss if epoch.order.evaluate else None,
             accuracy=max(0.0, 1 - epoch.loss / 3) if epoch.order.evaluate else None,
             weights=epoch.order.weights_out,
             train_seconds=epoch.train,
-            evaluate_seconds=truth.evaluate_seconds if epoch.order.evaluate else 0.0,
+            evaluate_seconds=dynamics.evaluate_seconds if epoch.order.evaluate else 0.0,
         )
 
     def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:
@@ -343,14 +345,14 @@ class World(Driver):
                 used[held.pod.node] = used[held.pod.node] + held.pod.requests
         for node in self.reducer.nodes.all:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed: {used[node.name]}"
-        # For a job whose models are being fitted, or that backs off, room may be kept before it holds any.
+        # For a job whose models are being fitted, or that backs off, capacity may be kept before it holds any.
         live = [job for job in self.reducer.jobs.values() if not job.ended and job.reason not in RESUMABLE]
         waiting = [job.name for job in live if job.phase is Phase.IDLE]
         assert not waiting or self.pods or len(waiting) < len(live) or self.reducer.nodes.unavailable, (
-            f"{waiting} wait for room that nobody holds, or will"
+            f"{waiting} wait for capacity that no job holds, or will"
         )
         known = {pod: held for job in self.reducer.jobs.values() for pod, held in job.pods.items()}
-        real = set(self.pods) | self.untold
+        real = set(self.pods) | self.unreported
         # What was lost while it was being released is heard of when all of them are.
         lost = {pod for pod, held in known.items() if held.releasing} - real
         assert known.keys() - lost == real, "Coach knows of every pod there is, and of no other"
@@ -389,7 +391,7 @@ class World(Driver):
         assert all(job.charges.get(token, 0) == cost for token, cost in epochs.items())
 
     def check_rest(self) -> None:
-        """What holds once nothing is to come: all jobs have ended or were stopped, and nothing is held."""
+        """What holds once no event is left: all jobs have ended or were stopped, and nothing is held."""
         for job in self.reducer.jobs.values():
             stopped = job.suspend and job.phase is Phase.PAUSED and job.reason in RESUMABLE
             assert job.ended or stopped, (
@@ -406,9 +408,9 @@ class World(Driver):
         least = self.cost[job.name] - self.unleased[job.name] + calls
         paid = to_amount(job.ledger.spent)
         assert paid >= least * (1 - 1e-9) - 1e-9, f"paid {paid}, held {least}"
-        truth = self.dynamics[job.name]
+        dynamics = self.dynamics[job.name]
         # A shrinking gang waits for one release before it begins again or is released itself.
-        slack = truth.fit_seconds + max(0.0, 2 * truth.release_seconds - LEASE_SECONDS) + 1e-6
+        slack = dynamics.fit_seconds + max(0.0, 2 * dynamics.release_seconds - LEASE_SECONDS) + 1e-6
         assert self.longest_unleased[job.name] <= slack, "no gang outlives its lease"
 
     def check_fold(self) -> None:

@@ -1,6 +1,6 @@
-"""Random lives of jobs: random clusters, prices, speeds, curves, and everything that can go wrong, at any instant.
+"""Random histories of jobs: random clusters, prices, speeds, curves, and everything that can go wrong, at any instant.
 
-    python -m tests.core.lifecycle.random_histories 10000 1      # 10,000 lives drawn from seed 1; one table
+    python -m tests.core.lifecycle.random_histories 10000 1      # 10,000 histories drawn from seed 1; one table
 
 The same drawing serves hypothesis (`tests/core/lifecycle/test_random_histories.py`), which shrinks what fails: a
 `Draws` draws the simple things at its low numbers.
@@ -22,12 +22,12 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import REASON_INFO, Reason, Retry
 from coach.core.money import PRICE_BOOKS
-from tests.core.lifecycle.faulty_cluster import Truth, World, spec
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, spec
 
 #: What the functions can say of an epoch, and a platform of a pod.
 EPOCH_FAULTS = tuple(reason for reason, meaning in REASON_INFO.items() if meaning.state is None)
 POD_FAULTS = (Reason.FUNCTION_LOST, Reason.OUT_OF_MEMORY, Reason.INTERNAL)
-#: Events after which something happens from outside: most lives are shorter than this.
+#: Events after which something happens from outside: most histories are shorter than this.
 LATEST = 120
 
 
@@ -67,7 +67,7 @@ class Life:
 
     cluster: tuple[Node, ...]
     files: list[dict[str, Any]]
-    truths: dict[str, Truth]
+    dynamics: dict[str, FaultyDynamics]
     more: dict[str, dict[str, Any]]
     blows: list[Fault]
     submissions: dict[str, int] = field(default_factory=dict)  #: job -> after how many events it comes
@@ -86,10 +86,10 @@ def draw(dice: Draws) -> Life:
     names = ["a", "b", "c", "d"][: dice.pick(1, 1, 2, 2, 3, 4)]
     life = Life(cluster, [], {}, {}, [])
     for name in names:
-        truth = _truth(dice)
-        life.truths[name] = truth
-        life.files.append(spec(name, **_file(dice, truth)))
-        life.more[name] = _known(dice, truth)
+        dynamics = _truth(dice)
+        life.dynamics[name] = dynamics
+        life.files.append(spec(name, **_file(dice, dynamics)))
+        life.more[name] = _known(dice, dynamics)
         life.submissions[name] = dice.pick(0, 0, 0, dice.whole(0, 40))
     for _ in range(dice.pick(0, 1, 1, 2, 3, 6)):
         kind = dice.pick(
@@ -99,7 +99,7 @@ def draw(dice: Draws) -> Life:
     return life
 
 
-def _truth(dice: Draws) -> Truth:
+def _truth(dice: Draws) -> FaultyDynamics:
     at_one = 1 / scaled(dice, 5.0, 5000.0)
     gain = dice.pick(0.9, 0.5, 1.0, 0.0, -0.3)
     crowd, noise = dice.pick(0.0, 0.2, 0.6), dice.pick(0.0, 0.0, 0.05, 0.4)
@@ -114,7 +114,7 @@ def _truth(dice: Draws) -> Truth:
     def loss(x: float) -> float:
         return float(1 / (slope * x + 0.5) + end + ripple * random.Random(f"{seed} {x}").gauss(0, 1))
 
-    truth = Truth(
+    dynamics = FaultyDynamics(
         speed,
         lambda x: max(1e-3, loss(x)),
         evaluate_seconds=dice.pick(0.2, 0.0, 30.0),
@@ -144,10 +144,10 @@ def _truth(dice: Draws) -> Truth:
     def pod(of: PodId, number: int) -> float | Reason | None:
         return None if stuck and of.name.endswith(stuck) else slow.get(number, usual)
 
-    return replace(truth, fault=fault, pod=pod)
+    return replace(dynamics, fault=fault, pod=pod)
 
 
-def _file(dice: Draws, truth: Truth) -> dict[str, Any]:
+def _file(dice: Draws, dynamics: FaultyDynamics) -> dict[str, Any]:
     changes: dict[str, Any] = {}
     prices = dice.pick("cloud-functions", "flat", "calls", "free", "dear")
     if prices in PRICE_BOOKS:
@@ -165,7 +165,7 @@ def _file(dice: Draws, truth: Truth) -> dict[str, Any]:
         }
         second = rate * 1.7 + call * 6
     if second and dice.pick(True, True, True, False):
-        epoch = second * (1 / truth.speed(1, 1) + truth.new_group_seconds + truth.evaluate_seconds)
+        epoch = second * (1 / dynamics.speed(1, 1) + dynamics.new_group_seconds + dynamics.evaluate_seconds)
         changes["budget"] = {"amount": max(1e-6, epoch * scaled(dice, 0.01, 300.0)), "currency": "USD"}
     for role in ("workers", "servers"):
         least = dice.pick(1, 1, 1, 2)
@@ -191,11 +191,11 @@ def _file(dice: Draws, truth: Truth) -> dict[str, Any]:
     return changes
 
 
-def _known(dice: Draws, truth: Truth) -> dict[str, Any]:
+def _known(dice: Draws, dynamics: FaultyDynamics) -> dict[str, Any]:
     if dice.pick(True, True, True, False):
         return {}
     points = ((1, 1), (2, 1), (2, 2), (3, 3))[: dice.whole(1, 4)]
-    known = {"known_points": tuple(KnownSpeed(w, s, truth.speed(w, s)) for w, s in points)}
+    known = {"known_points": tuple(KnownSpeed(w, s, dynamics.speed(w, s)) for w, s in points)}
     return {**known, "known_epochs": dice.pick(None, 3.0, 40.0)}
 
 
@@ -209,7 +209,7 @@ def play(life: Life, *, shadow: bool = True) -> World:
         while waiting and life.submissions[waiting[0]["metadata"]["name"]] <= events:
             file = waiting.pop(0)
             name = file["metadata"]["name"]
-            world.submit(file, life.truths[name], **life.more[name])
+            world.submit(file, life.dynamics[name], **life.more[name])
         while blows and blows[0].after <= events:
             _strike(world, blows.pop(0))
         going = world.step()
@@ -245,7 +245,7 @@ def _strike(world: World, blow: Fault) -> None:
         case "lose" if job.pods:
             world.lose(sorted(job.pods)[blow.number % len(job.pods)])
         case "again":
-            told = (
+            answers = (
                 ev.EpochFinished,
                 ev.EpochFailed,
                 ev.PodReady,
@@ -253,11 +253,11 @@ def _strike(world: World, blow: Fault) -> None:
                 ev.TimerFired,
                 ev.JobSubmitted,
             )
-            # A pod's second answer can only come while it lives.
+            # A pod's second answer can only come while it exists.
             past = [
                 event
                 for event in world.history
-                if isinstance(event, told)
+                if isinstance(event, answers)
                 and not (isinstance(event, ev.PodReady) and (r := world.pods.get(event.pod)) and not r.ready)
             ]
             if past:
@@ -276,12 +276,12 @@ def _strike(world: World, blow: Fault) -> None:
                 world.fail(order, 0.0, EPOCH_FAULTS[blow.number % len(EPOCH_FAULTS)])
 
 
-def main(lives: int, seed: int) -> int:
-    """Live `lives` lives; a table of how they ended. Returns the number of lives that broke a rule."""
+def main(count: int, seed: int) -> int:
+    """Run `count` histories; a table of how they ended. Returns the number of histories that broke a rule."""
     began = time.monotonic()
     states, counts, faults = Counter[str](), Counter[str](), Counter[str]()
     broken: list[tuple[int, str]] = []
-    for number in range(lives):
+    for number in range(count):
         life = draw(SeededDraws(f"{seed} {number}"))
         try:
             world = play(life, shadow=False)
@@ -299,7 +299,7 @@ def main(lives: int, seed: int) -> int:
                 counts["overshoots"] += job.ledger.spent > job.ledger.budget
         faults.update(blow.kind for blow in life.blows)
     seconds = time.monotonic() - began
-    print(f"{lives} lives from seed {seed} in {seconds:.0f} s ({seconds / lives * 1000:.0f} ms each)\n")
+    print(f"{count} histories from seed {seed} in {seconds:.0f} s ({seconds / count * 1000:.0f} ms each)\n")
     rows = [
         *counts.items(),
         ("broken rules", len(broken)),

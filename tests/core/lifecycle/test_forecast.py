@@ -153,7 +153,7 @@ PROBES = (((1, 1), 0.05), ((1, 2), 0.05), ((2, 1), 0.02), ((2, 2), 0.09))
 SMALL = {"workers": {"min": 1, "max": 2}, "servers": {"min": 1, "max": 2}}
 
 
-def lived(
+def trained_job(
     *epochs: tuple[tuple[int, int], float], probes: Any = PROBES, more: Any = None, **changes: Any
 ) -> Job:
     """A job of limits 2x2 after its four first probes and whole `epochs`, with the speeds fitted to them."""
@@ -167,15 +167,15 @@ def lived(
 
 
 def test_a_point_that_one_slow_minute_made_look_bad_is_measured_again() -> None:
-    assert points_left(lived(), lambda _: True)[0] == (2, 1)
+    assert points_left(trained_job(), lambda _: True)[0] == (2, 1)
 
 
 def _with_all_probing_done() -> Job:
-    return add(lived(), kind=EpochKind.PROBE, fraction=1.2, seconds=1.2 / 0.08)
+    return add(trained_job(), kind=EpochKind.PROBE, fraction=1.2, seconds=1.2 / 0.08)
 
 
 def _never_came() -> Job:
-    job = lived()
+    job = trained_job()
     job.missed = (Allocation(2, 1),)
     return job
 
@@ -183,18 +183,20 @@ def _never_came() -> Job:
 @pytest.mark.parametrize(
     ("job", "fits"),
     [
-        pytest.param(lived(((2, 1), 0.02)), (2, 1), id="it was measured twice"),
+        pytest.param(trained_job(((2, 1), 0.02)), (2, 1), id="it was measured twice"),
         pytest.param(
-            lived(probes=[*PROBES[:2], ((2, 1), 0.085), PROBES[3]]), (2, 1), id="it looks as it should"
+            trained_job(probes=[*PROBES[:2], ((2, 1), 0.085), PROBES[3]]), (2, 1), id="it looks as it should"
         ),
-        pytest.param(lived(), (9, 9), id="the cluster cannot hold it"),
+        pytest.param(trained_job(), (9, 9), id="the cluster cannot hold it"),
         pytest.param(_with_all_probing_done(), (2, 1), id="probes trained their tenth"),
-        pytest.param(lived(maxEpochs=1), (2, 1), id="too few epochs are left to gain from it"),
+        pytest.param(trained_job(maxEpochs=1), (2, 1), id="too few epochs are left to gain from it"),
         pytest.param(_never_came(), (2, 1), id="its gang never came"),
         pytest.param(
-            lived(more={"known_points": (KnownSpeed(9, 9, 0.02),)}), (9, 9), id="beyond the job's limits"
+            trained_job(more={"known_points": (KnownSpeed(9, 9, 0.02),)}),
+            (9, 9),
+            id="beyond the job's limits",
         ),
-        pytest.param(lived(budget=usd(25 * 20.0), prices=PRICES), (2, 1), id="beyond the epoch budget"),
+        pytest.param(trained_job(budget=usd(25 * 20.0), prices=PRICES), (2, 1), id="beyond the epoch budget"),
     ],
 )
 def test_what_cannot_pay_for_itself_is_not_measured_again(job: Job, fits: tuple[int, int]) -> None:
@@ -225,10 +227,10 @@ def test_of_a_wider_grid_what_may_well_be_fastest_is_measured_after_the_corners(
 
 def test_after_the_first_probe_only_what_may_pay_for_itself_is_measured() -> None:
     one = [((1, 1), 0.05)]
-    assert points_left(lived(probes=one), lambda _: True)[0] == (2, 2), "it may be fastest by most"
-    assert points_left(lived(probes=one, maxEpochs=1), lambda _: True) == []
+    assert points_left(trained_job(probes=one), lambda _: True)[0] == (2, 2), "it may be fastest by most"
+    assert points_left(trained_job(probes=one, maxEpochs=1), lambda _: True) == []
     helps = [*one, ((2, 2), 0.09), ((2, 1), 0.089)]
-    assert points_left(lived(probes=helps), lambda _: True) == [], "1x2 has one worker too few"
+    assert points_left(trained_job(probes=helps), lambda _: True) == [], "1x2 has one worker too few"
 
 
 def computing_job(computing: float, *probes: tuple[tuple[int, int], float]) -> Job:
@@ -258,7 +260,7 @@ def test_what_a_worker_computes_no_server_takes_from_it(
     assert sorted(found) == sorted(measured_next)
 
 
-def test_a_worker_that_computes_all_the_time_has_workers_measured_beside_it_alone() -> None:
+def test_for_a_worker_that_computes_all_the_time_only_more_workers_are_measured() -> None:
     wait, compute = (points_left(computing_job(of, ((1, 1), 0.05)), lambda _: True) for of in (0.5, 1.0))
     assert sorted(wait) == [(1, 2), (2, 1), (2, 2)]
     assert sorted(compute) == [(2, 1), (2, 2)]
@@ -283,14 +285,14 @@ def test_a_server_that_was_slow_once_is_not_asked_again_for_more_than_it_can_bri
 
 def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
     tight = {"budget": usd(20 * 32.0 * 1.5), "prices": PRICES}  # an epoch at 1x1 costs 32
-    assert points_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True)
+    assert points_left(trained_job(probes=[((1, 1), 0.05)], **tight), lambda _: True)
     dear = [((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)]
-    assert points_left(lived(probes=dear, **tight), lambda _: True) == [(2, 1)], "as fast, and cheaper"
+    assert points_left(trained_job(probes=dear, **tight), lambda _: True) == [(2, 1)], "as fast, and cheaper"
     tight["budget"] = usd(20 * 32.0 * 1.02)
-    assert forecast.epoch_budget(lived(probes=[((1, 1), 0.05)], **tight)) is not None
-    assert points_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True) == [], "too dear"
+    assert forecast.epoch_budget(trained_job(probes=[((1, 1), 0.05)], **tight)) is not None
+    assert points_left(trained_job(probes=[((1, 1), 0.05)], **tight), lambda _: True) == [], "too dear"
     tight["budget"] = usd(20 * 32.0 * 0.9)
-    assert points_left(lived(probes=[((1, 1), 0.05)], **tight), lambda _: True), (
+    assert points_left(trained_job(probes=[((1, 1), 0.05)], **tight), lambda _: True), (
         "only something cheaper can come to the end"
     )
 
@@ -298,7 +300,7 @@ def test_with_little_money_what_may_be_cheaper_is_measured() -> None:
 def test_a_job_that_is_to_be_cheap_measures_what_may_cost_less() -> None:
     soonest, cheapest = (
         probing.probes_left(
-            lived(probes=[((1, 1), 0.05)], objective=objective, prices=PRICES), lambda _: True
+            trained_job(probes=[((1, 1), 0.05)], objective=objective, prices=PRICES), lambda _: True
         )
         for objective in ("soonest", "cheapest")
     )
@@ -307,7 +309,7 @@ def test_a_job_that_is_to_be_cheap_measures_what_may_cost_less() -> None:
     assert all(probe.saves > probe.takes for probe in [*soonest, *cheapest])
     step = probing.Probe(Allocation(2, 1), 1234.5, 1.2345, "s").recorded(0.05)
     assert step.text("a") == "probe 2x1: expected to save 1,234 s, takes 1.23 s; at most 5.0% of the data"
-    late = lived(probes=[((1, 1), 0.05)], objective="cheapest", prices=PRICES, timeLimit=120)
+    late = trained_job(probes=[((1, 1), 0.05)], objective="cheapest", prices=PRICES, timeLimit=120)
     assert {probe.unit for probe in probing.probes_left(late, lambda _: True)} == {"s"}, "it has to hurry"
 
 
@@ -545,7 +547,7 @@ def test_a_time_limit_shortens_the_deadline_but_not_below_what_is_predicted() ->
 
 def test_other_allocations_than_the_smallest_can_be_cheaper_and_wide_limits_are_looked_at_in_part() -> None:
     job = add(job_of(budget=usd(1.0), prices=PRICES))
-    # Twice the workers are thrice as fast: the smallest may need 36 for an epoch, two workers 24.
+    # Twice the workers are three times as fast: the smallest may need 36 for an epoch, two workers 24.
     measured(job, *[SpeedPoint(1, 1, 0.05)] * 3, *[SpeedPoint(2, 1, 0.15)] * 3)
     job.ledger.budget = to_money(25.0)
     assert not forecast.affordable(job, job.minimum)
@@ -589,7 +591,7 @@ def test_the_epoch_budget_is_an_even_share_of_what_is_left() -> None:
 @pytest.mark.parametrize("times", [0.9, 1.5, 2.5, 3.5, 5.0])
 def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: float) -> None:
     budget = {"budget": usd(20 * 32.0 * times), "prices": PRICES}  # an epoch at 1x1 costs 32
-    job = lived(probes=[((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)], **budget)
+    job = trained_job(probes=[((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)], **budget)
     left, remaining = to_amount(job.ledger.left or 0), forecast.remaining_epochs(job)
     cheapest = min(forecast.predicted_cost(job, point) for point in forecast.allocations(job))
     share, kept = left / remaining.expected, (forecast.epochs_to_provide_for(job) - 1) * cheapest
@@ -601,7 +603,7 @@ def test_the_epoch_budget_leaves_enough_for_the_epochs_that_may_remain(times: fl
 def test_the_epoch_budget_leaves_what_changing_there_and_back_costs() -> None:
     probes = [((1, 1), 0.05), ((1, 2), 0.0501), ((2, 2), 0.07)]
     budget = {"budget": usd(54 * 32.0), "prices": PRICES}
-    job = lived(((1, 1), 0.05), ((1, 1), 0.05), probes=probes, **budget)
+    job = trained_job(((1, 1), 0.05), ((1, 1), 0.05), probes=probes, **budget)
     job.group = "g"
     slow, fast, other = (Allocation(*at) for at in ((1, 1), (2, 2), (1, 2)))
     second = {at: job.spec.resources.total(at).cpu for at in (slow, fast, other)}
@@ -614,7 +616,7 @@ def test_the_epoch_budget_leaves_what_changing_there_and_back_costs() -> None:
         assert budget is not None
         return allowed - budget
 
-    assert changes(slow) == 0, "it stands, and costs least"
+    assert changes(slow) == 0, "it is formed, and costs least"
     assert changes(fast) == pytest.approx(restart * (second[fast] + second[slow]))
     add(job, at=(2, 2), seconds=1 / 0.07, group="h")
     job.group, job.ledger.spent = "h", to_money(3 * 32.0)
@@ -632,7 +634,7 @@ def test_what_costs_as_much_as_the_cheapest_may_be_taken_while_the_expected_epoc
     times: float, speed: float, within: bool
 ) -> None:
     budget = {"budget": usd(20 * 32.0 * times), "prices": PRICES}
-    job = lived(probes=[((1, 1), 0.05), ((2, 1), speed)], **budget)
+    job = trained_job(probes=[((1, 1), 0.05), ((2, 1), speed)], **budget)
     cost, each = forecast.predicted_cost(job, Allocation(2, 1)), forecast.cheapest_epoch(job)
     allowed, strictly = forecast.epoch_budget(job, Allocation(2, 1)), forecast.epoch_budget(job)
     assert allowed is not None and strictly is not None
@@ -772,7 +774,7 @@ def test_the_time_limit_counts_the_time_that_a_gang_was_held(ran: float, over: b
     assert (found is not None and found[0] is Reason.TIME_LIMIT) == over
 
 
-def test_the_epoch_limit_counts_full_epochs_and_tells_the_best() -> None:
+def test_the_epoch_limit_counts_full_epochs_and_names_the_best() -> None:
     job = job_of(maxEpochs=2)
     add(mini(job, (1, 1)), loss=0.5)
     assert stopping_rules.stop_decision(job) is None

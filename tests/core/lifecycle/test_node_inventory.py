@@ -8,7 +8,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs.job import Phase
 from coach.core.jobs.reasons import Reason, State
 from coach.report.why import why
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec, usd
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 
 STATIC = {"name": "static", "workers": 1, "servers": 1}
 
@@ -81,7 +81,7 @@ def test_what_no_node_can_hold_is_refused_also_while_some_are_away() -> None:
 
 def test_a_job_whose_money_covers_only_what_nodes_that_are_away_can_hold_is_not_over() -> None:
     """With two workers an epoch is eight times as fast as with one, and so cheaper."""
-    fast = Truth(speed=lambda w, s: 0.05 if w == 1 else 0.4)
+    fast = FaultyDynamics(speed=lambda w, s: 0.05 if w == 1 else 0.4)
     world = World.of((Node("small", Resources(2.0, 64.0)), Node("large", Resources(8.0, 64.0))))
     world.lose_nodes("large", back=200.0)
     file = spec(workers={"min": 1, "max": 2}, servers={"min": 1, "max": 1}, budget=usd(0.0007))

@@ -20,7 +20,7 @@ pytestmark = pytest.mark.standard
 
 ROOT = Path(__file__).parents[3]
 
-#: Prints a digest of everything that was said in some lives.
+#: Prints a digest of all records of some histories.
 DIGEST = """
 import hashlib
 from tests.core.lifecycle.random_histories import SeededDraws, draw, play
@@ -45,19 +45,19 @@ class DrawnDice:
 
 
 @st.composite
-def lives(draw_from: Any) -> Life:
+def histories(draw_from: Any) -> Life:
     return draw(DrawnDice(draw_from))
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
-@given(lives())
+@given(histories())
 def test_every_job_ends_and_no_rule_is_broken_on_the_way(life: Life) -> None:
     """Never overspent, no partial gang, no node over-committed, nothing twice, nothing lost, and fold == state."""
     world = play(life, shadow=True)
-    assert {job.name for job in world.reducer.jobs.values()} == set(life.truths)
+    assert {job.name for job in world.reducer.jobs.values()} == set(life.dynamics)
 
 
-def test_sixty_lives_from_a_seed_break_no_rule(capsys: Any) -> None:
+def test_sixty_histories_from_a_seed_break_no_rule(capsys: Any) -> None:
     assert main(60, 20) == 0
     table = capsys.readouterr().out
     assert "| overshoots | 0 |" in table and "| broken rules | 0 |" in table

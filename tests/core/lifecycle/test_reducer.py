@@ -18,15 +18,15 @@ from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, affordable
 from coach.core.lifecycle.probing import SMALLEST_PROBE
 from coach.core.money import Charge, to_amount, to_money
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec, usd
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 
 ROOMY = nodes(4, 4.0)
 
 
-def lived(truth: Truth | None = None, cluster: Any = ROOMY, **changes: Any) -> World:
+def ended_world(dynamics: FaultyDynamics | None = None, cluster: Any = ROOMY, **changes: Any) -> World:
     """A job's whole life."""
     world = World.of(cluster)
-    world.submit(spec(**changes), truth)
+    world.submit(spec(**changes), dynamics)
     world.run()
     world.check_fold()
     return world
@@ -44,8 +44,10 @@ def slower(workers: int, servers: int) -> float:
 
 
 def test_a_job_measures_its_speed_first_and_its_probes_train_the_model() -> None:
-    truth = Truth(speed=lambda w, s: 0.02 * w / (1 + 0.1 * w / s), loss=lambda x: 0.1 + 1 / (0.02 * x + 0.5))
-    world = lived(truth, maxEpochs=21)
+    dynamics = FaultyDynamics(
+        speed=lambda w, s: 0.02 * w / (1 + 0.1 * w / s), loss=lambda x: 0.1 + 1 / (0.02 * x + 0.5)
+    )
+    world = ended_world(dynamics, maxEpochs=21)
     job = world.job()
     probes = allocations(job, EpochKind.PROBE)
     assert probes[:2] == ["1x1", "3x3"], "the second is the one that may be fastest by most"
@@ -64,7 +66,7 @@ def test_every_probe_at_the_smallest_allocation_takes_20_to_40_seconds_or_its_sh
     epoch_seconds: float,
 ) -> None:
     world = World.of(ROOMY)
-    world.submit(spec(maxEpochs=21), Truth(speed=lambda w, s: 1 / epoch_seconds, data_size=10**7))
+    world.submit(spec(maxEpochs=21), FaultyDynamics(speed=lambda w, s: 1 / epoch_seconds, data_size=10**7))
     world.run(until=lambda: len(world.job().epochs) == 5)
     minis = [epoch for epoch in world.job().epochs if epoch.kind is EpochKind.PROBE]
     for epoch in minis:
@@ -75,10 +77,12 @@ def test_every_probe_at_the_smallest_allocation_takes_20_to_40_seconds_or_its_sh
 
 
 def test_points_known_from_earlier_jobs_are_used_from_the_first_epoch_on_instead_of_probes() -> None:
-    truth = Truth()
+    dynamics = FaultyDynamics()
     world = World.of(ROOMY)
-    points = tuple(KnownSpeed(w, s, truth.speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3)))
-    world.submit(spec(), truth, known_points=points, known_epochs=15.0)
+    points = tuple(
+        KnownSpeed(w, s, dynamics.speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))
+    )
+    world.submit(spec(), dynamics, known_points=points, known_epochs=15.0)
     assert isinstance(world.history[-1], act.FitModels)
     world.run()
     job = world.job()
@@ -89,7 +93,7 @@ def test_points_known_from_earlier_jobs_are_used_from_the_first_epoch_on_instead
 
 
 def test_a_job_with_a_static_allocation_measures_nothing_else() -> None:
-    world = lived(policy={"name": "static", "workers": 2, "servers": 1})
+    world = ended_world(policy={"name": "static", "workers": 2, "servers": 1})
     assert {str(epoch.allocation) for epoch in world.job().epochs} == {"2x1"}
     assert allocations(world.job(), EpochKind.PROBE) == []
 
@@ -109,7 +113,7 @@ def test_a_job_with_a_static_allocation_measures_nothing_else() -> None:
 def test_no_epoch_is_taken_to_hang_only_because_nothing_is_known_of_its_length(
     changes: dict[str, Any], epoch_seconds: float, most: int
 ) -> None:
-    world = lived(Truth(speed=lambda w, s: w**0.8 / epoch_seconds), maxEpochs=most, **changes)
+    world = ended_world(FaultyDynamics(speed=lambda w, s: w**0.8 / epoch_seconds), maxEpochs=most, **changes)
     assert world.job().reason is Reason.EPOCH_LIMIT
     assert len(world.taken(ev.EpochFailed)) <= (epoch_seconds == 50_000.0), (
         "a day's epoch may need a second attempt"
@@ -117,7 +121,7 @@ def test_no_epoch_is_taken_to_hang_only_because_nothing_is_known_of_its_length(
 
 
 def test_only_points_that_the_cluster_can_hold_are_measured() -> None:
-    world = lived(cluster=nodes(1, 2.7))
+    world = ended_world(cluster=nodes(1, 2.7))
     probes = set(allocations(world.job(), EpochKind.PROBE))
     assert len(probes) >= 2
     assert not probes & {"2x2", "2x3", "3x2", "3x3"}
@@ -133,7 +137,7 @@ def test_a_probe_is_measured_though_its_room_is_free_only_when_the_last_one_is_g
 
 
 def test_where_more_workers_are_slower_the_job_trains_with_few() -> None:
-    job = lived(Truth(speed=slower)).job()
+    job = ended_world(FaultyDynamics(speed=slower)).job()
     assert {epoch.allocation.workers for epoch in job.full_epochs} == {1}
 
 
@@ -148,7 +152,9 @@ def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
 
     limits = {"workers": {"min": 1, "max": 2}, "servers": {"min": 1, "max": 2}}
     bounds = {"minSeconds": 1, "maxSeconds": 3}
-    world.submit(spec(miniEpoch=bounds, **limits), Truth(speed, loss=lambda x: 0.1 + 1 / (0.3 * x + 0.5)))
+    world.submit(
+        spec(miniEpoch=bounds, **limits), FaultyDynamics(speed, loss=lambda x: 0.1 + 1 / (0.3 * x + 0.5))
+    )
     world.run()
     job = world.job()
     first, *rest = (epoch.allocation for epoch in job.full_epochs)
@@ -167,10 +173,10 @@ def test_one_slow_minute_does_not_lock_a_job_into_a_slower_allocation() -> None:
 BUDGETS = [0.00001, 0.0001, 0.0003, 0.0007, 0.0015, 0.003, 0.005, 0.009, 1.0]
 
 
-@pytest.mark.parametrize("speed", [Truth().speed, slower], ids=["faster", "slower"])
+@pytest.mark.parametrize("speed", [FaultyDynamics().speed, slower], ids=["faster", "slower"])
 @pytest.mark.parametrize("amount", BUDGETS)
 def test_whatever_the_budget_it_is_never_overspent_and_the_job_ends(amount: float, speed: Any) -> None:
-    job = lived(Truth(speed=speed), budget=usd(amount)).job()
+    job = ended_world(FaultyDynamics(speed=speed), budget=usd(amount)).job()
     assert job.state in (State.SUCCEEDED, State.BUDGET_EXHAUSTED)
     assert job.ledger.spent <= to_money(amount)
     if job.state is State.BUDGET_EXHAUSTED:
@@ -182,7 +188,7 @@ def test_whatever_the_budget_it_is_never_overspent_and_the_job_ends(amount: floa
 def test_money_is_reserved_before_every_epoch_for_all_that_may_happen_until_the_functions_stop_themselves() -> (
     None
 ):
-    world = lived(budget=usd(0.006))
+    world = ended_world(budget=usd(0.006))
     job = world.job()
     book = job.spec.price_book
     orders = world.orders()
@@ -194,8 +200,8 @@ def test_money_is_reserved_before_every_epoch_for_all_that_may_happen_until_the_
         assert worst <= order.reservation <= worst * 1.001 + 2000
 
 
-def test_the_message_of_an_exhausted_budget_tells_what_is_left_and_what_it_would_take() -> None:
-    job = lived(budget=usd(0.003)).job()
+def test_the_message_of_an_exhausted_budget_has_what_is_left_and_what_it_would_take() -> None:
+    job = ended_world(budget=usd(0.003)).job()
     said = re.fullmatch(
         r"([\d.]+) USD left, the next epoch at 1x1 may take [\d.]+ s and cost ([\d.]+)", job.message
     )
@@ -206,7 +212,7 @@ def test_the_message_of_an_exhausted_budget_tells_what_is_left_and_what_it_would
 
 
 def test_a_budget_too_small_for_one_epoch_is_said_before_anything_is_started_or_spent() -> None:
-    world = lived(budget=usd(0.00002))
+    world = ended_world(budget=usd(0.00002))
     job = world.job()
     assert (job.state, job.ledger.spent, job.epochs) == (State.BUDGET_EXHAUSTED, 0, [])
     assert not world.taken(act.DeployPods)
@@ -214,14 +220,16 @@ def test_a_budget_too_small_for_one_epoch_is_said_before_anything_is_started_or_
 
 def test_an_epoch_that_uses_up_the_budget_is_stopped_there() -> None:
     """The eleventh epoch takes ten times as long as every one before it."""
-    speed = Truth().speed
+    speed = FaultyDynamics().speed
 
     def slow(w: int, s: int) -> float:
         epochs = len(world.job().epochs) if "job" in world.reducer.jobs else 0
         return speed(w, s) / (1 if epochs < 10 else 10)
 
     world = World.of(ROOMY)
-    world.submit(spec(budget=usd(0.0061), policy={"name": "static", "workers": 1, "servers": 1}), Truth(slow))
+    world.submit(
+        spec(budget=usd(0.0061), policy={"name": "static", "workers": 1, "servers": 1}), FaultyDynamics(slow)
+    )
     world.run()
     job = world.job()
     last = world.orders()[-1]
@@ -232,7 +240,9 @@ def test_an_epoch_that_uses_up_the_budget_is_stopped_there() -> None:
 
 
 def test_every_second_that_a_gang_is_held_is_charged_to_the_attempt_it_belongs_to() -> None:
-    world = lived(Truth(new_group_seconds=2.0, same_group_seconds=2.0, release_seconds=0.3), maxEpochs=4)
+    world = ended_world(
+        FaultyDynamics(new_group_seconds=2.0, same_group_seconds=2.0, release_seconds=0.3), maxEpochs=4
+    )
     job = world.job()
     settled = world.taken(act.Settle)
     assert {settle.charge for settle in settled} == {Charge.EPOCH, Charge.RELEASE}
@@ -248,32 +258,32 @@ def test_every_second_that_a_gang_is_held_is_charged_to_the_attempt_it_belongs_t
 
 
 def test_a_job_succeeds_when_its_target_held_three_real_epochs_in_a_row() -> None:
-    job = lived().job()
+    job = ended_world().job()
     values = [epoch.report.loss <= 0.3 for epoch in job.full_epochs]
     assert values[-3:] == [True] * 3 and sum(values) == 3
     assert job.state is State.SUCCEEDED and "3 times in a row" in job.message
 
 
 def test_mini_epochs_do_not_count_for_the_target() -> None:
-    job = lived(Truth(loss=lambda x: 0.1)).job()
+    job = ended_world(FaultyDynamics(loss=lambda x: 0.1)).job()
     assert len(job.full_epochs) == 3 and len(job.epochs) > 3
     assert job.epochs[-1].kind is EpochKind.FULL
 
 
 def test_a_target_below_the_curve_is_called_unreachable_after_the_fits_say_so_again_and_again() -> None:
-    job = lived(Truth(loss=lambda x: 0.5 + 1 / (2 * x + 1) ** 2), target={"loss": 0.3}).job()
+    job = ended_world(FaultyDynamics(loss=lambda x: 0.5 + 1 / (2 * x + 1) ** 2), target={"loss": 0.3}).job()
     assert job.state is State.TARGET_UNREACHABLE
     assert 8 <= len(job.full_epochs) < 60
     assert "levels off at 0.5" in job.message
 
 
 def test_a_target_above_the_curve_is_never_called_unreachable() -> None:
-    job = lived(Truth(loss=lambda x: 0.25 + 1 / (1 + 0.3 * x))).job()
+    job = ended_world(FaultyDynamics(loss=lambda x: 0.25 + 1 / (1 + 0.3 * x))).job()
     assert job.state is State.SUCCEEDED
 
 
 def test_the_epoch_limit_counts_full_epochs() -> None:
-    job = lived(maxEpochs=4).job()
+    job = ended_world(maxEpochs=4).job()
     assert (job.reason, len(job.full_epochs)) == (Reason.EPOCH_LIMIT, 4)
 
 
@@ -291,9 +301,9 @@ def test_the_time_limit_counts_the_time_a_gang_was_held_and_not_the_time_it_wait
 
 
 def test_a_hang_in_the_last_seconds_of_the_time_limit_is_ended_by_it() -> None:
-    truth = Truth(speed=lambda w, s: 0.1 if len(world.job().epochs) < 3 else 1e-6)
+    dynamics = FaultyDynamics(speed=lambda w, s: 0.1 if len(world.job().epochs) < 3 else 1e-6)
     world = World.of(ROOMY)
-    world.submit(spec(timeLimit="60s", policy={"name": "static", "workers": 1, "servers": 1}), truth)
+    world.submit(spec(timeLimit="60s", policy={"name": "static", "workers": 1, "servers": 1}), dynamics)
     world.run()
     assert world.job().reason is Reason.TIME_LIMIT and world.job().run_seconds < 75
 
@@ -310,14 +320,14 @@ def test_a_job_no_node_can_ever_hold_is_refused_at_once_with_the_numbers() -> No
 
 
 def test_a_group_stays_formed_as_long_as_its_members_do() -> None:
-    world = lived(maxEpochs=6)
+    world = ended_world(maxEpochs=6)
     for before, after in pairwise(world.orders()):
         assert (before.group == after.group) == (before.pods == after.pods)
     assert len({order.group for order in world.orders()}) == world.job().groups
 
 
 def test_pods_are_started_and_ended_only_by_what_changes() -> None:
-    world = lived(maxEpochs=6)
+    world = ended_world(maxEpochs=6)
     held: set[str] = set()
     for record in world.history:
         if isinstance(record, act.ReleasePods):
@@ -336,7 +346,7 @@ def test_pods_are_started_and_ended_only_by_what_changes() -> None:
 
 
 def test_models_are_fitted_after_every_epoch_and_the_next_step_waits_for_them() -> None:
-    world = lived(maxEpochs=3)
+    world = ended_world(maxEpochs=3)
     fits = world.taken(act.FitModels)
     assert [fit.token for fit in fits] == [f"job.fit{n + 1}" for n in range(len(world.job().epochs))]
     assert world.job().fitted == len(world.job().epochs)
@@ -354,7 +364,7 @@ def test_a_fit_that_knows_nothing_leaves_the_models_and_the_job_goes_on() -> Non
 
 
 def test_every_decision_is_in_the_journal_with_its_reason() -> None:
-    world = lived(maxEpochs=8, budget=usd(0.02))
+    world = ended_world(maxEpochs=8, budget=usd(0.02))
     decisions = world.taken(act.SetAllocation)
     assert len(decisions) >= len(world.orders())
     assert all(decision.why for decision in decisions if decision.kind is EpochKind.PROBE)

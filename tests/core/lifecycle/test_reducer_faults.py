@@ -18,21 +18,21 @@ from coach.core.lifecycle.forecast import MAX_FAILURES
 from coach.core.lifecycle.reducer import BACKOFF, CHECKPOINT_LOST, START_DEADLINE
 from coach.core.money import Charge
 from coach.plugins import policy
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec, usd
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 
 ROOMY = nodes(4, 4.0)
 STATIC = {"name": "static", "workers": 2, "servers": 1}
 ALONE = {"workers": {"min": 1, "max": 1}, "servers": {"min": 1, "max": 1}}
 
 
-def failing(*tokens: str, reason: Reason = Reason.PEER_LOST) -> Truth:
+def failing(*tokens: str, reason: Reason = Reason.PEER_LOST) -> FaultyDynamics:
     """These attempts fail half-way."""
-    return Truth(fault=lambda order: (reason, 0.5) if order.token in tokens else None)
+    return FaultyDynamics(fault=lambda order: (reason, 0.5) if order.token in tokens else None)
 
 
-def start(truth: Truth | None = None, **changes: Any) -> World:
+def start(dynamics: FaultyDynamics | None = None, **changes: Any) -> World:
     world = World.of(ROOMY)
-    world.submit(spec(**{"maxEpochs": 4, **changes}), truth)
+    world.submit(spec(**{"maxEpochs": 4, **changes}), dynamics)
     return world
 
 
@@ -157,8 +157,10 @@ def test_failures_that_use_up_the_budget_end_in_its_exhaustion() -> None:
 
 def test_an_epoch_that_hangs_is_stopped_at_its_deadline_and_runs_again() -> None:
     world = start(policy=STATIC, maxEpochs=6)
-    speed = Truth().speed
-    world.dynamics["job"] = Truth(lambda w, s: speed(w, s) / (1000 if len(world.orders()) == 4 else 1))
+    speed = FaultyDynamics().speed
+    world.dynamics["job"] = FaultyDynamics(
+        lambda w, s: speed(w, s) / (1000 if len(world.orders()) == 4 else 1)
+    )
     world.run()
     failed = world.taken(ev.EpochFailed)
     assert [event.reason for event in failed] == [Reason.DEADLINE_EXCEEDED]
@@ -193,13 +195,15 @@ def test_a_pod_that_dies_is_replaced_and_at_most_one_epoch_runs_again(phase: Pha
 
 
 def test_a_pod_that_dies_in_the_first_start_of_its_gang_is_started_again() -> None:
-    world = start(Truth(pod=lambda pod, number: Reason.FUNCTION_LOST if number == 2 else 0.5))
+    world = start(FaultyDynamics(pod=lambda pod, number: Reason.FUNCTION_LOST if number == 2 else 0.5))
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT and not world.taken(ev.EpochFailed)
 
 
 def test_a_pod_that_cannot_start_ends_the_job_after_three_attempts() -> None:
-    world = start(Truth(pod=lambda pod, number: Reason.FUNCTION_LOST if pod.role is Role.SERVER else 0.5))
+    world = start(
+        FaultyDynamics(pod=lambda pod, number: Reason.FUNCTION_LOST if pod.role is Role.SERVER else 0.5)
+    )
     world.run()
     job = world.job()
     assert (job.state, job.reason, job.attempts) == (State.FAILED, Reason.FUNCTION_LOST, 0)
@@ -207,7 +211,9 @@ def test_a_pod_that_cannot_start_ends_the_job_after_three_attempts() -> None:
 
 
 def test_a_pod_that_needs_more_memory_than_it_asked_for_ends_the_job_at_once() -> None:
-    world = start(Truth(pod=lambda pod, number: Reason.OUT_OF_MEMORY if pod.role is Role.WORKER else 0.5))
+    world = start(
+        FaultyDynamics(pod=lambda pod, number: Reason.OUT_OF_MEMORY if pod.role is Role.WORKER else 0.5)
+    )
     world.run()
     assert (world.job().state, world.job().reason) == (State.FAILED, Reason.OUT_OF_MEMORY)
 
@@ -223,11 +229,11 @@ def test_pods_that_die_together_are_one_failure() -> None:
 
 
 def test_a_pod_that_dies_while_it_is_released_is_no_failure() -> None:
-    world = start(Truth(release_seconds=3.0))
+    world = start(FaultyDynamics(release_seconds=3.0))
     world.run(until=lambda: any(held.releasing for held in world.job().pods.values()))
     leaving = next(pod for pod, held in world.job().pods.items() if held.releasing)
     actions = world.send(ev.PodLost(world.now, "job", leaving, Reason.FUNCTION_LOST, "exit code 1"))
-    assert not actions and leaving in world.job().pods, "until it is told to be released"
+    assert not actions and leaving in world.job().pods, "until its release is ordered"
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT and world.job().attempts == len(world.job().epochs)
 
@@ -235,8 +241,8 @@ def test_a_pod_that_dies_while_it_is_released_is_no_failure() -> None:
 # -- the start deadline -----------------------------------------------------------------------------------
 
 
-def never(name: str) -> Truth:
-    return Truth(pod=lambda pod, number: None if pod.name == name else 0.5)
+def never(name: str) -> FaultyDynamics:
+    return FaultyDynamics(pod=lambda pod, number: None if pod.name == name else 0.5)
 
 
 @pytest.mark.parametrize("missing", ["job-worker-1", "job-server-1"])
@@ -256,7 +262,9 @@ def test_at_the_deadline_an_epoch_starts_with_what_is_there_if_the_needed_are(mi
 
 def test_pods_with_gaps_in_their_numbers_make_a_gang_too() -> None:
     world = World.of(ROOMY)
-    points = tuple(KnownSpeed(w, s, Truth().speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3)))
+    points = tuple(
+        KnownSpeed(w, s, FaultyDynamics().speed(w, s)) for w, s in ((1, 1), (1, 2), (2, 1), (2, 2), (3, 3))
+    )
     world.submit(spec(maxEpochs=3), never("job-worker-1"), known_points=points)
     world.run(until=lambda: any("job-worker-2" in {pod.name for pod in o.pods} for o in world.orders()))
     order = world.orders()[-1]
@@ -278,7 +286,7 @@ def test_a_probe_whose_gang_does_not_come_is_left_out() -> None:
 
 
 def test_where_the_needed_are_not_there_everything_is_given_back_and_tried_again() -> None:
-    world = start(Truth(pod=lambda pod, number: None if number == 2 else 0.5))
+    world = start(FaultyDynamics(pod=lambda pod, number: None if number == 2 else 0.5))
     world.run(until=lambda: world.job().reason is Reason.BACKING_OFF)
     assert world.now == pytest.approx(1_000_000 + START_DEADLINE)
     assert all(held.releasing for held in world.job().pods.values())
@@ -300,7 +308,7 @@ def test_a_needed_pod_that_never_starts_ends_the_job_after_three_deadlines() -> 
 def test_the_deadline_counts_from_the_last_start_of_pods() -> None:
     """A pod that is lost after 50 s, and its successor, that takes 30 s: no deadline passes."""
     fates: dict[int, float | Reason] = {1: 55.0, 2: 1.0, 3: 1.0, 4: 30.0}
-    world = start(Truth(pod=lambda pod, number: fates.get(number, 0.5)))
+    world = start(FaultyDynamics(pod=lambda pod, number: fates.get(number, 0.5)))
     world.at(world.now + 50.0, lambda: world.dies(PodId("job", Role.WORKER, 0)))
     world.run(until=lambda: bool(world.orders()))
     assert world.now == pytest.approx(1_000_080, abs=1)
@@ -315,7 +323,7 @@ def test_what_is_paid_for_waits_for_more_pods_no_longer_than_its_lease() -> None
     world.run()
 
 
-# -- answers that come late, twice, or for nobody -----------------------------------------------------------
+# -- answers that come late, twice, or for no job -----------------------------------------------------------
 
 
 def test_an_answer_to_an_attempt_that_was_given_up_changes_nothing() -> None:
@@ -332,7 +340,7 @@ def test_an_answer_to_an_attempt_that_was_given_up_changes_nothing() -> None:
 
 
 def test_a_stopped_epoch_that_finished_first_counts() -> None:
-    world = start(Truth(stop_seconds=100.0))
+    world = start(FaultyDynamics(stop_seconds=100.0))
     world.run(until=lambda: world.job().running is not None)
     world.suspend(now=True)
     world.run()
@@ -394,11 +402,11 @@ def test_a_cancel_in_the_same_instant_as_a_failure_is_a_cancel() -> None:
 def test_a_gang_whose_money_ran_out_as_it_waited_waits_for_the_room_of_a_cheaper_one() -> None:
     """With two workers an epoch is eight times as fast, and so cheaper; another job holds the second one's room."""
     world = World.of(nodes(2, 1.7), policy("static:1x1"), shadow=True)
-    world.submit(spec("b", maxEpochs=50, **ALONE), Truth(speed=lambda w, s: 0.1))
+    world.submit(spec("b", maxEpochs=50, **ALONE), FaultyDynamics(speed=lambda w, s: 0.1))
     world.run(until=lambda: bool(world.orders("b")))
-    truth = Truth(speed=lambda w, s: 0.05 if w == 1 else 0.4, pod=lambda pod, number: 5.0)
+    dynamics = FaultyDynamics(speed=lambda w, s: 0.05 if w == 1 else 0.4, pod=lambda pod, number: 5.0)
     file = spec("a", **{**ALONE, "workers": {"min": 1, "max": 2}}, budget=usd(0.00145), maxEpochs=5)
-    world.submit(file, truth, known_points=(KnownSpeed(1, 1, 0.05), KnownSpeed(2, 1, 0.4)))
+    world.submit(file, dynamics, known_points=(KnownSpeed(1, 1, 0.05), KnownSpeed(2, 1, 0.4)))
     world.run(until=lambda: bool(world.orders("a")))
     began = world.now
     world.run(until=lambda: world.now > began + 10)

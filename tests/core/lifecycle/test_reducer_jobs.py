@@ -1,4 +1,4 @@
-"""Several jobs on one cluster: no barrier between them, nobody starves, and what ends makes room."""
+"""Several jobs on one cluster: no barrier between them, no job starves, and jobs that end free their capacity."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle import stopping_rules
 from coach.core.policies.coach import CoachPolicy
 from coach.plugins import policy
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec, usd
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 
-SLOW = Truth(speed=lambda w, s: 0.01 * w)
+SLOW = FaultyDynamics(speed=lambda w, s: 0.01 * w)
 GANG = 1.6  #: cores of a 1x1 gang
 
 
@@ -31,10 +31,10 @@ def ended(job: Job) -> float:
     return job.ended_at
 
 
-def world_of(cluster: Any, *names: str, truth: Truth | None = None, **changes: Any) -> World:
+def world_of(cluster: Any, *names: str, dynamics: FaultyDynamics | None = None, **changes: Any) -> World:
     world = World.of(cluster, shadow=True)
     for name in names:
-        world.submit(spec(name, **{"maxEpochs": 4, **changes}), truth or Truth())
+        world.submit(spec(name, **{"maxEpochs": 4, **changes}), dynamics or FaultyDynamics())
     return world
 
 
@@ -47,7 +47,7 @@ def test_a_job_that_measures_does_not_hold_up_another() -> None:
     assert slow is not None and slow.kind is EpochKind.PROBE, "it is still at its probes"
 
 
-def test_a_job_that_comes_late_starts_beside_those_that_train() -> None:
+def test_a_job_that_comes_late_starts_while_others_train() -> None:
     world = world_of(nodes(2, 4.0), "a", maxEpochs=10)
     world.run(until=lambda: len(world.job("a").epochs) == 8)
     world.submit(spec("b", maxEpochs=2))
@@ -59,7 +59,7 @@ def test_a_job_that_comes_late_starts_beside_those_that_train() -> None:
 
 
 @pytest.mark.parametrize("cores", [GANG, 2 * GANG, 2.7])
-def test_jobs_that_find_no_room_wait_with_the_reason_and_then_run(cores: float) -> None:
+def test_jobs_that_do_not_fit_wait_with_the_reason_and_then_run(cores: float) -> None:
     world = world_of(nodes(1, cores), "a", "b", "c", target={"loss": 1.0})
     waiting = world.job("c")
     assert waiting.state is State.WAITING and waiting.reason is Reason.WAITING_CAPACITY
@@ -169,12 +169,12 @@ def test_jobs_share_the_cluster_while_there_are_several_and_one_has_it_alone_the
     world.run()
     short, long = world.job("short"), world.job("long")
     assert {short.state, long.state} == {State.SUCCEEDED}
-    beside = [sum(e.allocation) for e in long.full_epochs if e.ended_at < ended(short)]
+    while_short = [sum(e.allocation) for e in long.full_epochs if e.ended_at < ended(short)]
     alone = [sum(e.allocation) for e in long.full_epochs if e.started_at > ended(short)]
-    assert beside and alone and max(alone) > max(beside)
+    assert while_short and alone and max(alone) > max(while_short)
 
 
-def test_no_job_waits_while_its_smallest_gang_has_room_and_nobody_uses_it() -> None:
+def test_no_job_waits_while_its_smallest_gang_fits() -> None:
     world = world_of(nodes(2, 2.0), "a", "b", "c", "d", maxEpochs=2)
     while world.step():
         live = [job for job in world.reducer.jobs.values() if not job.ended]
@@ -191,7 +191,7 @@ def test_no_job_waits_while_its_smallest_gang_has_room_and_nobody_uses_it() -> N
 def test_many_jobs_all_get_their_turn(count: int) -> None:
     world = World.of(nodes(2, 4.0))
     for number in range(count):
-        world.submit(spec(f"j{number:02}", maxEpochs=1, priority=number % 2), Truth(fit_seconds=0.0))
+        world.submit(spec(f"j{number:02}", maxEpochs=1, priority=number % 2), FaultyDynamics(fit_seconds=0.0))
     world.run()
     jobs = world.reducer.jobs.values()
     assert all(job.reason is Reason.EPOCH_LIMIT for job in jobs)
@@ -209,7 +209,7 @@ def test_money_of_one_job_is_nothing_to_another() -> None:
 
 
 def test_a_broken_job_is_nothing_to_another() -> None:
-    broken = Truth(fault=lambda order: (Reason.PEER_LOST, 0.3))
+    broken = FaultyDynamics(fault=lambda order: (Reason.PEER_LOST, 0.3))
     world = World.of(nodes(1, 2 * GANG), shadow=True)
     world.submit(spec("broken"), broken)
     world.submit(spec("sound", target={"loss": 0.6}))
@@ -221,7 +221,7 @@ def test_a_broken_job_is_nothing_to_another() -> None:
     "name", ["coach", "coach:cheapest", "coach:mean-completion", "static:2x2", "static:9x9"]
 )
 def test_under_every_policy_every_job_ends(name: str) -> None:
-    """Also where the policy would have a job wait for what never comes: nobody else uses the cluster then."""
+    """Also where the policy would have a job wait for ever: no other job uses the cluster then."""
     world = World.of(nodes(2, 2.0), policy(name), shadow=True)
     world.submit(spec("a", maxEpochs=3, timeLimit="1h"))
     world.submit(spec("b", maxEpochs=3, budget=usd(0.01)))
@@ -232,7 +232,7 @@ def test_under_every_policy_every_job_ends(name: str) -> None:
 
 
 class Stingy:
-    """A policy that gives nobody anything."""
+    """A policy that gives no job anything."""
 
     name = "stingy"
     cadence = None

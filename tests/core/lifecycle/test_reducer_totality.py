@@ -17,14 +17,14 @@ from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle.reducer import Reducer
 from coach.handler.state.codec import decode, encode
-from tests.core.lifecycle.faulty_cluster import Truth, World, check_job, nodes, spec, usd
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, check_job, nodes, spec, usd
 
 pytestmark = pytest.mark.standard
 
 
-def lone(truth: Truth | None = None) -> World:
+def lone(dynamics: FaultyDynamics | None = None) -> World:
     world = World.of(nodes(3, 2.0))
-    world.submit(spec(budget=usd(0.5), target={"loss": 0.7}), truth)
+    world.submit(spec(budget=usd(0.5), target={"loss": 0.7}), dynamics)
     return world
 
 
@@ -53,7 +53,7 @@ def growing() -> World:
 def shrinking() -> World:
     """Pods that are too many are being released before the next epoch."""
     return until(
-        lone(Truth(release_seconds=3.0)),
+        lone(FaultyDynamics(release_seconds=3.0)),
         lambda job: job.phase is Phase.DEPLOYING and any(held.releasing for held in job.pods.values()),
     )
 
@@ -75,7 +75,7 @@ def first_fit() -> World:
 
 
 def backing_off() -> World:
-    fault = Truth(fault=lambda order: (Reason.PEER_LOST, 0.5) if order.token == "job.2" else None)
+    fault = FaultyDynamics(fault=lambda order: (Reason.PEER_LOST, 0.5) if order.token == "job.2" else None)
     return until(lone(fault), lambda job: job.reason is Reason.BACKING_OFF)
 
 
@@ -209,7 +209,7 @@ def check_curve(job: Job) -> None:
     """Every epoch began where the one before it ended."""
     samples = itertools.accumulate(epoch.report.samples for epoch in job.epochs)
     for epoch, seen in zip(job.epochs, samples, strict=True):
-        assert epoch.report.loss in {Truth().loss(seen / 10_000), None}
+        assert epoch.report.loss in {FaultyDynamics().loss(seen / 10_000), None}
     assert all(epoch.report.loss is not None for epoch in job.full_epochs)
 
 

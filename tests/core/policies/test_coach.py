@@ -174,7 +174,7 @@ TOGETHER = [
         {"a": "2x1", "b": "2x1"},
     ),
     ("no jobs, no allocations", [], cluster(5.0), {}),
-    ("no nodes, nobody runs", [Job("a", LINEAR)], ClusterView(()), {"a": "-"}),
+    ("no nodes, no job runs", [Job("a", LINEAR)], ClusterView(()), {"a": "-"}),
 ]
 
 
@@ -271,7 +271,7 @@ def test_jobs_in_the_middle_of_an_epoch(
     assert decided(COACH, jobs, nodes) == expected
 
 
-def test_the_log_tells_what_was_added_and_what_was_taken_back_by_what() -> None:
+def test_the_steps_have_what_was_added_and_what_was_taken_back_by_what() -> None:
     jobs = [Job("a", LINEAR, maximum=many(3)), Job("b", LINEAR, 1.0, maximum=many(3))]
     steps = COACH.allocate(jobs, cluster(6.0)).steps
     assert [(s.job, str(s.before), str(s.after), s.reason) for s in steps] == [
@@ -447,7 +447,7 @@ def test_taking_back_the_least_utility_is_within_ten_percent_of_the_best_of_all(
         assert seconds <= 1.1 * least_seconds
 
 
-def test_nobody_waits_for_ever_behind_smaller_jobs() -> None:
+def test_no_job_waits_for_ever_behind_smaller_jobs() -> None:
     """A large job that small ones passed gets its room as these come to their boundaries."""
     large = Job("large", LINEAR, 0.0, minimum=Allocation(4, 2))
     small = [Job(f"s{i}", LINEAR, 1.0 + i, current=Allocation(1, 1), busy=True) for i in range(4)]

@@ -1,4 +1,4 @@
-"""The policy that docs/how-to/write-a-policy.md shows works as it stands there."""
+"""The policy that docs/how-to/write-a-policy.md shows works as it is written there."""
 
 from __future__ import annotations
 

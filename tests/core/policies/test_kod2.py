@@ -1,4 +1,4 @@
-"""KOD2: the weights, every branch of its three algorithms as a table, and whole lives of jobs in the engine."""
+"""KOD2: the weights, every branch of its three algorithms as a table, and whole runs of jobs in the engine."""
 
 from __future__ import annotations
 
@@ -290,8 +290,8 @@ def test_an_equal_weight_suffices_but_takes_nothing_from_who_came_earlier() -> (
 ):  # line 5; algorithm 2, line 5
     run = Run([tfjob(0.0, 90.0, (1, 4)), tfjob(1.0, 90.0, (1, 4))], 5.5)
     assert run.did(1.0) == []
-    beside = Run([tfjob(0.0, 90.0, (1, 2)), tfjob(1.0, 90.0, (1, 2))], 5.5)
-    assert beside.did(1.0)[0] == "Start(job=1, plan=((0, 1, 1),))"
+    later = Run([tfjob(0.0, 90.0, (1, 2)), tfjob(1.0, 90.0, (1, 2))], 5.5)
+    assert later.did(1.0)[0] == "Start(job=1, plan=((0, 1, 1),))"
 
 
 def test_a_lighter_job_takes_nothing_but_starts_where_it_fits() -> None:  # lines 18-26

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from coach.core.jobs.reasons import State
 from coach.core.money import to_amount
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec, usd
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 
 
 def life(objective: str, **changes: object) -> tuple[float, float]:
     """Seconds and money of a job that more workers speed up less and less."""
     world = World.of(nodes(4, 4.0))
-    slower = Truth(speed=lambda w, s: 0.1 * w / (1 + 0.6 * (w - 1)))
+    slower = FaultyDynamics(speed=lambda w, s: 0.1 * w / (1 + 0.6 * (w - 1)))
     world.submit(spec(objective=objective, budget=usd(100.0), **changes), slower)
     world.run()
     job = world.job()

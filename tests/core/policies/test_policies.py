@@ -65,10 +65,10 @@ def test_any_other_text_is_the_user_s_mistake_and_the_message_says_what_would_be
 
 
 STATIC = [
-    ("everybody gets the same", [Job("a"), Job("b", created=1.0)], cluster(8.0), {"a": "2x2", "b": "2x2"}),
+    ("every job gets the same", [Job("a"), Job("b", created=1.0)], cluster(8.0), {"a": "2x2", "b": "2x2"}),
     ("who comes later waits", [Job("a", created=1.0), Job("b")], cluster(7.0), {"a": "-", "b": "2x2"}),
     (
-        "nobody passes, however small",
+        "no job passes, however small",
         [Job("a"), Job("b", created=1.0), Job("c", created=2.0, maximum=Allocation(1, 1))],
         cluster(6.0),
         {"a": "2x2", "b": "-", "c": "-"},
@@ -93,13 +93,13 @@ STATIC = [
     ),
     ("a probe gets what it asks for", [Job("a", fixed=Allocation(1, 2))], cluster(9.0), {"a": "1x2"}),
     (
-        "until a probe ends it holds what it has, and nobody else starts there",
+        "until a probe ends it holds what it has, and no other job starts there",
         [Job("a", current=Allocation(4, 3), busy=True), Job("b", created=1.0)],
         cluster(10.0),
         {"a": "2x2", "b": "-"},
     ),
     (
-        "a job that no empty cluster holds stands in nobody's way",
+        "a job that no empty cluster holds blocks no other",
         [Job("a", minimum=Allocation(4, 4)), Job("b", created=1.0)],
         cluster(6.0),
         {"a": "-", "b": "2x2"},
@@ -126,7 +126,7 @@ shares = st.integers(0, 8).map(lambda n: n / 4)
 
 @st.composite
 def jobs_and_nodes(draw: st.DrawFn) -> tuple[list[Job], ClusterView]:
-    """Jobs in any state. What the busy ones hold fits on the nodes, as it stands there."""
+    """Jobs in any state. What the busy ones hold fits on the nodes."""
     jobs = []
     for i in range(draw(st.integers(0, 5))):
         least = Allocation(draw(st.integers(1, 2)), draw(st.integers(1, 2)))
@@ -209,7 +209,7 @@ def test_every_job_is_answered_within_its_limits_and_all_fit_on_the_nodes(
     for job in jobs:
         given_ = decision.allocations[job.id]
         if given_ is None:
-            assert decision.why(job.id), "who waits is told why"
+            assert decision.why(job.id), "a job that waits has a reason"
         elif job.fixed is not None:
             assert given_ == job.fixed
         else:
@@ -217,22 +217,24 @@ def test_every_job_is_answered_within_its_limits_and_all_fit_on_the_nodes(
             assert job.minimum.servers <= given_.servers <= job.maximum.servers
             assert job.affordable(given_)
 
-    def stands(jobs: list[Job]) -> bool:
+    def is_placed(jobs: list[Job]) -> bool:
         """Whether what these jobs hold is on the nodes already; what is generated here need not fit together."""
         return placeable(pods(jobs, {job.id: job.current for job in jobs}), nodes)
 
-    if stands([job for job in jobs if job.busy or (job.fixed is not None and job.fixed == job.current)]):
+    if is_placed([job for job in jobs if job.busy or (job.fixed is not None and job.fixed == job.current)]):
         assert sum_fits(pods(jobs, decision.allocations), nodes)
     busy = [job for job in jobs if job.busy]
-    if stands(busy):
+    if is_placed(busy):
         held = {job.id: job.current for job in busy}
-        assert sum_fits(pods(jobs, {**decision.allocations, **held}), nodes), "beside what busy jobs hold"
+        assert sum_fits(pods(jobs, {**decision.allocations, **held}), nodes), (
+            "in addition to what busy jobs hold"
+        )
 
 
 @pytest.mark.parametrize("name", NAMES)
 @given(world=jobs_and_nodes(), data=st.data())
 @settings(max_examples=30, deadline=None)
-def test_the_order_in_which_jobs_and_nodes_are_told_does_not_matter(
+def test_the_order_of_jobs_and_nodes_does_not_matter(
     name: str, world: tuple[list[Job], ClusterView], data: st.DataObject
 ) -> None:
     jobs, nodes = world

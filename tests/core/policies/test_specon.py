@@ -1,4 +1,4 @@
-"""SpeCon: every branch of its three algorithms as a table, and whole lives of jobs in the engine."""
+"""SpeCon: every branch of its three algorithms as a table, and whole runs of jobs in the engine."""
 
 from __future__ import annotations
 
@@ -149,11 +149,11 @@ REBALANCE: list[tuple[str, Marks, list[tuple[JobId, NodeId]]]] = [
     ("line 13: d_c is smallest where t_c is largest, on any worker", {0: [10, 20], 1: [None, 90], 2: []}, [(3, 2)]),
     ("lines 11-16: each idle worker gets one", {0: [1, 2, 3, 4], 1: [5, 6], 2: [], 3: []}, [(5, 2), (3, 3)]),
     ("line 13: who is not migrated has no d_c", {0: [None, None], 1: [None], 2: []}, []),
-    ("line 14: nobody is taken twice", {0: [None, 9], 1: [None, None], 2: [], 3: []}, [(1, 2)]),
+    ("line 14: no job is taken twice", {0: [None, 9], 1: [None, None], 2: [], 3: []}, [(1, 2)]),
     ("choice 8: bf is 1 where there are fewer containers than workers", {0: [10, 20], 1: [], 2: []}, [(1, 1)]),
     ("choice 8: who is alone stays", {0: [10], 1: []}, []),
     ("an idle worker gets one at a time, however large bf is", {0: [1, 2, 3, 4, 5], 1: []}, [(4, 1)]),
-    ("lines 19-22: bf - 1 is room for nobody", {0: [1, 2, 3], 1: [4, 5, 6], 2: [7, 8]}, []),
+    ("lines 19-22: bf - 1 leaves no worker", {0: [1, 2, 3], 1: [4, 5, 6], 2: [7, 8]}, []),
     ("lines 19-29: less than bf - 1", {0: [1, 2, 3, 4], 1: [5, 6, 7, 8], 2: [9]}, [(3, 2)]),
     ("line 27: T fills up", {0: [1, 2, 3, 4, 5], 1: [6, 7, 8, 9, 10], 2: [11, 12]}, [(4, 2)]),
     ("lines 23-27: each worker outside T in turn", {0: list(range(1, 8)), 1: list(range(8, 15)), 2: [20]},
@@ -179,7 +179,7 @@ def test_algorithm_3(what: str, marks: Marks, moves: list[tuple[JobId, NodeId]])
     assert [(container.job, node) for container, node in rebalance(workers)] == moves, what
 
 
-def test_algorithm_3_moves_nobody_twice() -> None:
+def test_algorithm_3_moves_no_job_twice() -> None:
     once = Container(1, 0, migrated=True, marked=9.0, rebalanced=True)
     workers = {0: [Container(0, 0, migrated=True, marked=5.0), once, Container(2, 0)], 1: []}
     assert [(c.job, node) for c, node in rebalance(workers)] == [(0, 1)]
@@ -199,7 +199,9 @@ def container(arrival: float, work: float, growing: float, **more: object) -> Wo
     return Work(arrival, work, np.zeros(3), loss=falls_until(growing), **more)  # type: ignore[arg-type]
 
 
-def lived(policy: object, works: list[Work], cluster: Cluster = SHARED, **more: object) -> tuple[Engine, str]:
+def simulated(
+    policy: object, works: list[Work], cluster: Cluster = SHARED, **more: object
+) -> tuple[Engine, str]:
     lines: list[str] = []
     engine = Engine(cluster, works, policy, log=lines.append, **more)  # type: ignore[arg-type]
     engine.run()
@@ -207,7 +209,7 @@ def lived(policy: object, works: list[Work], cluster: Cluster = SHARED, **more: 
 
 
 def test_round_robin_starts_container_k_on_worker_k_minus_1_mod_w_and_never_moves_it() -> None:
-    engine, log = lived(RoundRobin(), [container(at, 500.0, 10.0) for at in range(7)])
+    engine, log = simulated(RoundRobin(), [container(at, 500.0, 10.0) for at in range(7)])
     starts = [line.split("> ")[1] for line in log.splitlines() if "> " in line]
     assert starts == [f"Start(job={job}, plan=(({job % 3}, 1, 0),))" for job in range(7)]
     assert engine.record.column("migrations").sum() == 0
@@ -221,13 +223,13 @@ def test_a_slow_job_makes_room_once() -> None:
         container(3.0, 600.0, 1000.0),  # worker 0
         container(4.0, 50.0, 1000.0),
         container(5.0, 50.0, 1000.0),
-        container(6.0, 600.0, 1000.0),  # worker 0: two progress beside the converged one
+        container(6.0, 600.0, 1000.0),  # worker 0: two progress next to the converged one
     ]
-    engine, _ = lived(SpeCon(), works)
+    engine, _ = simulated(SpeCon(), works)
     moved = engine.record.column("migrations")
     assert moved[0] == 1
     assert moved.sum() == 1
-    still, _ = lived(RoundRobin(), works)
+    still, _ = simulated(RoundRobin(), works)
     ours, theirs = engine.record.column("finished"), still.record.column("finished")
     assert ours.mean() < theirs.mean()
 
@@ -236,7 +238,7 @@ def test_a_pause_is_paid_for_the_move() -> None:
     def ends(seconds: float) -> float:
         works = [container(0.0, 600.0, 20.0, migration_seconds=seconds)]
         works += [container(float(at), 600.0 if at % 3 == 0 else 20.0, 1000.0) for at in range(1, 7)]
-        engine, _ = lived(SpeCon(), works)
+        engine, _ = simulated(SpeCon(), works)
         assert engine.record.column("migrations")[0] == 1
         return float(engine.record.column("finished")[0])
 
@@ -249,19 +251,19 @@ def test_the_threshold_is_a_part_of_the_first_loss() -> None:
             Work(at, 300.0, np.zeros(3), loss=lambda done, at=at: scale * math.exp(-(5 + at) * done / 300.0))  # type: ignore[misc]
             for at in range(12)
         ]
-        return lived(SpeCon(), works)[0].record.column("finished").tolist()  # type: ignore[no-any-return]
+        return simulated(SpeCon(), works)[0].record.column("finished").tolist()  # type: ignore[no-any-return]
 
     assert moves(1.0) == moves(1000.0)
 
 
 def test_a_job_without_a_loss_never_moves() -> None:
     works = [Work(float(at), 300.0, np.zeros(3)) for at in range(9)]
-    assert lived(SpeCon(), works)[0].record.column("migrations").sum() == 0
+    assert simulated(SpeCon(), works)[0].record.column("migrations").sum() == 0
 
 
 def test_the_same_jobs_give_the_same_log() -> None:
     works = [container(7.0 * at, 200.0 + 13 * at, 20.0 + 9 * at, loss_noise=0.003) for at in range(20)]
-    assert lived(SpeCon(), works, seed=3)[1] == lived(SpeCon(), works, seed=3)[1]
+    assert simulated(SpeCon(), works, seed=3)[1] == simulated(SpeCon(), works, seed=3)[1]
 
 
 @pytest.mark.parametrize("policy", [RoundRobin, SpeCon])
@@ -271,7 +273,7 @@ def test_on_reserved_nodes_jobs_wait_for_room_in_order_and_all_end(policy: type)
     works = [
         Work(5.0 * at, 200.0, one, one, minimum=pod, maximum=pod, loss=falls_until(20.0)) for at in range(9)
     ]
-    engine, log = lived(policy(), works, cluster)
+    engine, log = simulated(policy(), works, cluster)
     assert np.isfinite(engine.record.column("finished")).all()
     starts = [line.split("job=")[1].split(",")[0] for line in log.splitlines() if "Start(" in line]
     assert starts == [str(job) for job in range(9)]
@@ -281,7 +283,7 @@ def test_on_reserved_nodes_jobs_wait_for_room_in_order_and_all_end(policy: type)
 def test_a_job_larger_than_any_node_is_spread(policy: type) -> None:
     one, gang = np.array([1.0, 1.0, 0.0]), Allocation(5, 1)
     works = [Work(0.0, 500.0, one, one, minimum=gang, maximum=gang, loss=falls_until(20.0))]
-    engine, log = lived(policy(), works, Cluster.uniform(3, cpu=4, memory=8))
+    engine, log = simulated(policy(), works, Cluster.uniform(3, cpu=4, memory=8))
     assert "Start(job=0, plan=((0, 3, 1), (1, 2, 0)))" in log
     assert np.isfinite(engine.record.column("finished")).all()
 
@@ -289,7 +291,7 @@ def test_a_job_larger_than_any_node_is_spread(policy: type) -> None:
 @pytest.mark.parametrize("policy", [RoundRobin, SpeCon])
 def test_jobs_outlive_lost_nodes(policy: type) -> None:
     works = [container(20.0 * at, 300.0, 30.0, checkpoint=10.0) for at in range(20)]
-    engine, _ = lived(
+    engine, _ = simulated(
         policy(), works, faults=Faults(1, node_lost=400.0, node_back=60.0, function_lost=4000.0)
     )
     assert engine.record.nodes_lost > 3

@@ -291,7 +291,7 @@ paths = st.sampled_from(
 
 @given(paths, anything)
 @settings(deadline=None)
-def test_whatever_stands_in_a_field_the_answer_is_a_job_or_a_list_of_mistakes(path, value):
+def test_any_value_of_a_field_gives_a_job_or_a_list_of_mistakes(path, value):
     document = copy.deepcopy(SMALLEST)
     place = document
     for key in path[:-1]:

@@ -28,7 +28,7 @@ from coach.handler.state import snapshots
 from coach.handler.state.epoch_archive import EpochArchive
 from coach.handler.state.journal import Journal, fold
 from coach.handler.state.journal_file import HANDLING
-from tests.core.lifecycle.faulty_cluster import Truth, World, check_job, nodes, spec
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, check_job, nodes, spec
 from tests.core.lifecycle.random_histories import SeededDraws, draw, play
 from tests.handler.fake_platform import FakePlatform
 from tests.handler.test_handler import handle, job_of
@@ -116,7 +116,7 @@ def test_what_happens_after_a_snapshot_counts(path: Path) -> None:
     journal.append(world.history)
     journal.save_snapshots(world.reducer.jobs["a"])
     known = len(world.history)
-    world.dynamics["a"] = Truth(loss=lambda x: 0.001)
+    world.dynamics["a"] = FaultyDynamics(loss=lambda x: 0.001)
     world.resume("a")
     world.restart()
     world.run()

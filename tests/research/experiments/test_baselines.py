@@ -124,16 +124,16 @@ def test_all_policies_run_on_the_common_workload() -> None:
     assert means == sorted(means)
 
 
-def test_job_files_live_their_whole_lives_under_fifo_and_fitgpp_too() -> None:
+def test_job_files_run_to_their_ends_under_fifo_and_fitgpp_too() -> None:
     """They could react to events; on job files they probe, fit and pay as under every allocation policy."""
     (spec,) = (one.spec for one in load_jobs([Path("jobs/a.yaml")]))
     document = spec.to_json()
     document["metadata"]["name"] = "trial"
     document["spec"]["class"] = "trial-and-error"
     specs = (spec, TrainingJob.from_json(document))
-    truths = tuple(assumed(one, find_speed("resnet-50"), 5.0, 40.0) for one in specs)
+    dynamics = tuple(assumed(one, find_speed("resnet-50"), 5.0, 40.0) for one in specs)
     nodes = (Node("n", Resources(0.5, 128)),)  # one job's 1x1, not two
-    question = Question(specs, truths, (0.0, 60.0), nodes)
+    question = Question(specs, dynamics, (0.0, 60.0), nodes)
     ended = {}
     for name in ("fifo", "fitgpp"):
         result = answer(question, name, 1)

@@ -1,4 +1,4 @@
-"""The thesis's job files become ours, with all they say; what is no thesis file is told like any mistake."""
+"""The thesis's job files become ours, with all they say; what is no thesis file is reported like any mistake."""
 
 import json
 from pathlib import Path
@@ -144,7 +144,7 @@ WRONG = [
 
 
 @pytest.mark.parametrize(("job", "errors", "message"), WRONG, ids=[message for *_, message in WRONG])
-def test_a_mistake_in_a_thesis_file_is_told_with_its_place(write, job, errors, message):
+def test_a_mistake_in_a_thesis_file_is_reported_with_its_place(write, job, errors, message):
     with pytest.raises(JobFileError) as caught:
         convert(write(job, errors))
     assert len(caught.value.problems) == 1
@@ -187,6 +187,6 @@ def test_the_24_configurations_are_table_1_and_can_run_in_one_go():
         assert loaded.spec.metadata.labels[job_files.SCHEDULER_LABEL] == scheduler
 
 
-def test_the_command_writes_where_it_is_told(tmp_path):
+def test_the_command_writes_into_the_given_folder(tmp_path):
     job_files.main([str(FILES), str(tmp_path / "out")])
     assert len(list((tmp_path / "out").iterdir())) == 24

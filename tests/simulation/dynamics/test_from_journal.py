@@ -18,7 +18,7 @@ from tests.core.lifecycle.faulty_cluster import nodes, spec
 
 pytestmark = pytest.mark.standard
 
-TRUTH = JobDynamics(
+DYNAMICS = JobDynamics(
     lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1) + 0.1 * w / s),
     lambda x: 1 / (0.4 * x + 0.5) + 0.1,
     pod_seconds=0.7,
@@ -29,20 +29,20 @@ TRUTH = JobDynamics(
 )
 
 
-def lived(truth: JobDynamics, seed: int, most: int = 3) -> tuple[float, list[object]]:
+def simulated(dynamics: JobDynamics, seed: int, most: int = 3) -> tuple[float, list[object]]:
     records: list[object] = []
     driver = Driver(nodes(2, 4), policy("coach"), seed=seed, journal=records.append)
     limits = {"min": 1, "max": most}
-    driver.submit_at(0.0, "job", spec(workers=limits, servers=limits), truth)
+    driver.submit_at(0.0, "job", spec(workers=limits, servers=limits), dynamics)
     driver.run()
     return driver.ended["job"].ended, records
 
 
-def test_a_journal_gives_back_the_truth_behind_it() -> None:
-    learned = learn([runs_of(lived(TRUTH, seed)[1])["job"] for seed in (1, 2, 3)])
+def test_the_dynamics_behind_a_journal_are_learned_from_it() -> None:
+    learned = learn([runs_of(simulated(DYNAMICS, seed)[1])["job"] for seed in (1, 2, 3)])
     for at in (Allocation(1, 1), Allocation(2, 2), Allocation(3, 3)):
-        assert learned.speed(*at) == pytest.approx(TRUTH.speed(*at), rel=0.1)
-    assert learned.loss(5.0) == pytest.approx(TRUTH.loss(5.0), rel=0.02)
+        assert learned.speed(*at) == pytest.approx(DYNAMICS.speed(*at), rel=0.1)
+    assert learned.loss(5.0) == pytest.approx(DYNAMICS.loss(5.0), rel=0.02)
     assert learned.pod_seconds == pytest.approx(0.7)
     assert learned.new_group_seconds == pytest.approx(1.1, rel=0.02)
     assert learned.same_group_seconds == pytest.approx(0.2, rel=0.02)
@@ -50,15 +50,15 @@ def test_a_journal_gives_back_the_truth_behind_it() -> None:
 
 
 def test_a_run_is_predicted_from_the_journals_of_others() -> None:
-    took, _ = lived(TRUTH, 4)
-    learned = learn([runs_of(lived(TRUTH, seed)[1])["job"] for seed in (1, 2, 3)])
-    predicted, _ = lived(learned, 0)
+    took, _ = simulated(DYNAMICS, 4)
+    learned = learn([runs_of(simulated(DYNAMICS, seed)[1])["job"] for seed in (1, 2, 3)])
+    predicted, _ = simulated(learned, 0)
     assert predicted == pytest.approx(took, rel=0.05)
 
 
 def test_evaluation_is_learned_by_the_workers_who_share_it() -> None:
-    truth = replace(TRUTH, evaluate_seconds=lambda w, s: 6.0 / w)
-    run = runs_of(lived(truth, 1)[1])["job"]
+    dynamics = replace(DYNAMICS, evaluate_seconds=lambda w, s: 6.0 / w)
+    run = runs_of(simulated(dynamics, 1)[1])["job"]
     learned = learn([run])
     evaluated = {epoch.allocation.workers for epoch in run.job.evaluated_epochs}
     assert len(evaluated) > 1
@@ -69,7 +69,7 @@ def test_evaluation_is_learned_by_the_workers_who_share_it() -> None:
 
 #: No server makes it faster: its workers compute nearly all the time.
 BOUND = replace(
-    TRUTH,
+    DYNAMICS,
     speed=lambda w, s: 0.1 * w**0.7,
     loss=lambda x: 1 / (0.2 * x + 0.5) + 0.1,
     speed_noise=0.02,
@@ -78,7 +78,7 @@ BOUND = replace(
 
 
 def test_what_a_worker_computes_is_reported_and_learned_as_it_is() -> None:
-    run = runs_of(lived(BOUND, 1)[1])["job"]
+    run = runs_of(simulated(BOUND, 1)[1])["job"]
     for epoch in run.job.epochs:
         assert epoch.computing_seconds == pytest.approx(9.5 / epoch.allocation.workers)
     learned = learn([run])
@@ -87,17 +87,17 @@ def test_what_a_worker_computes_is_reported_and_learned_as_it_is() -> None:
 
 
 def test_what_a_worker_computes_is_not_reported_where_it_is_not_known() -> None:
-    run = runs_of(lived(TRUTH, 1)[1])["job"]
+    run = runs_of(simulated(DYNAMICS, 1)[1])["job"]
     assert {epoch.report.thread_seconds for epoch in run.job.epochs} == {0.0}
     assert learn([run]).computing(2, 1) == 0.0
 
 
 def test_a_job_that_computes_all_the_time_tries_no_second_server_in_virtual_time_either() -> None:
-    learned = learn([runs_of(lived(BOUND, 5, 2)[1])["job"]])
+    learned = learn([runs_of(simulated(BOUND, 5, 2)[1])["job"]])
 
-    def with_a_server_more(truth: JobDynamics) -> list[int]:
-        """Seeds whose run measured a second server beside one worker."""
-        runs = {seed: runs_of(lived(truth, seed, 2)[1])["job"] for seed in range(4)}
+    def with_a_server_more(dynamics: JobDynamics) -> list[int]:
+        """Seeds whose run measured a second server with one worker."""
+        runs = {seed: runs_of(simulated(dynamics, seed, 2)[1])["job"] for seed in range(4)}
         return [
             seed
             for seed, run in runs.items()
@@ -136,7 +136,7 @@ def test_a_real_run_is_as_long_in_virtual_time_with_what_it_took_itself(recorded
 
 
 #: Its worker computes on one and a half cores.
-BUSY = replace(TRUTH, speed_noise=0.0, worker_cores=1.5)
+BUSY = replace(DYNAMICS, speed_noise=0.0, worker_cores=1.5)
 LEAST = {"min": 1, "max": 1}
 
 
@@ -153,15 +153,15 @@ def crowded(*names: str) -> dict[str, Run]:
 def test_what_jobs_took_from_each_other_is_taken_out_again() -> None:
     both, by_itself = crowded("a", "b"), crowded("a")
     assert learn([both["a"]]).speed(1, 1) < 0.7 * BUSY.speed(1, 1)
-    truth = learn([by_itself["a"]])
-    for run in alone(both, {"a": truth, "b": truth}).values():
+    dynamics = learn([by_itself["a"]])
+    for run in alone(both, {"a": dynamics, "b": dynamics}).values():
         assert learn([run]).speed(1, 1) == pytest.approx(BUSY.speed(1, 1), rel=0.03)
-    unchanged = learn([alone(by_itself, {"a": truth})["a"]])
-    assert unchanged.speed(1, 1) == pytest.approx(truth.speed(1, 1))
+    unchanged = learn([alone(by_itself, {"a": dynamics})["a"]])
+    assert unchanged.speed(1, 1) == pytest.approx(dynamics.speed(1, 1))
 
 
 def test_what_others_took_is_longer_on_a_slower_machine() -> None:
-    records = lived(replace(TRUTH, speed_noise=0.0), 1)[1]
+    records = simulated(replace(DYNAMICS, speed_noise=0.0), 1)[1]
     one, other = (Recorded(name, records, runs_of(records), mark) for name, mark in (("a", 1.2), ("b", 1.0)))
     as_it_was, paced = (predict(one, [other], paced=paced)["job"] for paced in (False, True))
     assert as_it_was == pytest.approx(one.seconds["job"], rel=0.01)
@@ -169,7 +169,7 @@ def test_what_others_took_is_longer_on_a_slower_machine() -> None:
 
 
 def test_runs_of_another_job_of_that_name_say_nothing() -> None:
-    records = lived(TRUTH, 1)[1]
+    records = simulated(DYNAMICS, 1)[1]
     longer = [
         replace(one, spec=spec(maxEpochs=77)) if isinstance(one, JobSubmitted) else one for one in records
     ]

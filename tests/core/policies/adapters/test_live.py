@@ -1,4 +1,4 @@
-"""Policies that decide on nodes, asked by the reducer: whole lives, nodes chosen, moves, preemptions and kills."""
+"""Policies that choose nodes, called by the reducer: whole runs, nodes chosen, moves, preemptions and kills."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from coach.core.policies.api.react import (
     first,
 )
 from coach.plugins import policy
-from tests.core.lifecycle.faulty_cluster import Truth, World, nodes, spec, usd
+from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 
 NAMES = ["round-robin", "specon", "specon:crowd=0", "kod2", "tf-operator", "tf-operator:deadlock_timeout=60"]
 
@@ -77,13 +77,13 @@ class Scripted:
         yield from self.then(event, view)
 
 
-def lived(
+def simulated(
     then: Callable[[Event, View], Iterator[Action]], *names: str, cores: float = 4.0
 ) -> tuple[World, Scripted]:
     scripted = Scripted(then)
     world = World.of(nodes(2, cores), Live(scripted, "scripted"), shadow=True)
     for name in names or ("a",):
-        world.submit(spec(name, maxEpochs=6), Truth())
+        world.submit(spec(name, maxEpochs=6), FaultyDynamics())
     world.run()
     return world, scripted
 
@@ -105,7 +105,7 @@ def test_a_job_trains_on_the_nodes_that_the_policy_names_and_moves_when_it_says(
         if isinstance(event, Boundary) and view.jobs[event.job].migrations == 0 and event.epoch >= 3:
             yield Migrate(event.job, ((1, 1, 1),))
 
-    world, scripted = lived(then)
+    world, scripted = simulated(then)
     stood = placed(world)
     assert stood[0] == {"node-0"} and stood[-1] == {"node-1"}
     assert all(len(nodes) == 1 for nodes in stood)
@@ -118,7 +118,7 @@ def test_a_resized_job_has_the_new_counts_at_its_next_epoch() -> None:
         if isinstance(event, Boundary) and view.jobs[event.job].workers == 1:
             yield Resize(event.job, ((0, 2, 1), (1, 1, 0)))
 
-    world, _ = lived(then)
+    world, _ = simulated(then)
     orders = [order for order in world.orders("a") if order.kind is EpochKind.FULL]
     assert orders[-1].allocation == Allocation(3, 1)
     assert placed(world)[-1] == {"node-0", "node-1"}
@@ -132,7 +132,7 @@ def test_a_preempted_job_gives_all_back_is_drained_and_starts_again() -> None:
         if isinstance(event, Drained):
             yield Start(event.job, ((1, 1, 1),))
 
-    world, scripted = lived(then, "a", "b")
+    world, scripted = simulated(then, "a", "b")
     assert [event.job for event in scripted.seen if isinstance(event, Drained)] == [0]
     assert placed(world)[-1] == {"node-1"}
     assert all(job.reason is Reason.EPOCH_LIMIT for job in world.reducer.jobs.values())
@@ -143,11 +143,11 @@ def test_a_killed_job_comes_anew_and_its_user_s_job_still_ends_well() -> None:
         if isinstance(event, Boundary) and event.job == 0:
             yield Kill(0)
 
-    world, scripted = lived(then, "a", "b")
-    told = [event for event in scripted.seen if isinstance(event, Finished | Arrived)]
-    killed = next(event for event in told if isinstance(event, Finished) and event.killed)
+    world, scripted = simulated(then, "a", "b")
+    events = [event for event in scripted.seen if isinstance(event, Finished | Arrived)]
+    killed = next(event for event in events if isinstance(event, Finished) and event.killed)
     assert killed.job == 0
-    assert Arrived(2) in told[told.index(killed) :]
+    assert Arrived(2) in events[events.index(killed) :]
     assert world.job("a").reason is Reason.EPOCH_LIMIT
 
 
@@ -160,7 +160,7 @@ def test_ticks_come_at_the_first_question_after_their_time() -> None:
         if isinstance(event, Tick):
             asked.append(view.now - event.at)
 
-    lived(then)
+    simulated(then)
     assert len(asked) == 1
     assert asked[0] >= 0.0
 
@@ -176,7 +176,7 @@ def test_the_policy_sees_what_was_trained_and_the_loss() -> None:
             assert job.remaining().low <= job.remaining().high
         yield from ()
 
-    lived(then)
+    simulated(then)
     assert [done for done, _ in seen] == sorted(done for done, _ in seen)
     losses = [loss for _, loss in seen]
     assert all(not math.isnan(loss) for loss in losses)

@@ -78,7 +78,7 @@ def test_every_allocation_policy_finishes_all_jobs_and_never_over_commits(name: 
 
 @dataclass
 class Slotted:
-    """Two workers and two servers for everybody, every ten seconds; notes when it was asked."""
+    """Two workers and two servers for every job, every ten seconds; notes when it was called."""
 
     name: str = "slotted"
     cadence: float | None = 10.0
@@ -98,7 +98,7 @@ def test_a_policy_with_a_cadence_is_asked_at_its_slots_alone() -> None:
     assert policy.asked == [1, 1]
 
 
-def test_with_room_for_all_a_policy_that_says_so_is_asked_for_the_moving_jobs_alone() -> None:
+def test_where_all_jobs_fit_a_separable_policy_sees_the_moving_jobs_alone() -> None:
     works = [work(0.7 * number, 3.0 + number % 3) for number in range(8)]
 
     def times(nodes: int, separable: bool) -> tuple[list[float], int]:

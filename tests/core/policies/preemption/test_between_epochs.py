@@ -1,4 +1,4 @@
-"""FitGpp, LRTP and RAND for jobs that live: who gives way at the end of its epoch, who waits, who grows."""
+"""FitGpp, LRTP and RAND for live jobs: which are preempted at the end of an epoch, which wait, which grow."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def te(name: str, current: Allocation | None = None, **more: object) -> Job:
 
 TABLE: list[tuple[str, list[Job], ClusterView, dict[str, str]]] = [
     (
-        "with room nobody gives way",
+        "where all jobs fit none is preempted",
         [be("a", TWO), te("t", created=1.0)],
         cluster(8),
         {"a": "2x2", "t": "2x2"},
@@ -36,7 +36,7 @@ TABLE: list[tuple[str, list[Job], ClusterView, dict[str, str]]] = [
         {"a": "2x2", "t": "1x1"},
     ),
     (
-        "a job between epochs gives way at once",
+        "a job between epochs is preempted at once",
         [be("a", TWO), te("t", created=1.0)],
         cluster(4),
         {"a": "-", "t": "2x2"},
@@ -65,7 +65,7 @@ TABLE: list[tuple[str, list[Job], ClusterView, dict[str, str]]] = [
         cluster(6),
         {"a": "-", "t": "-", "b": "-"},
     ),
-    ("a trial gives way to nobody", [te("a", TWO), te("t", created=1.0)], cluster(4), {"a": "2x2", "t": "-"}),
+    ("a trial is not preempted", [te("a", TWO), te("t", created=1.0)], cluster(4), {"a": "2x2", "t": "-"}),
     ("nor does a higher priority", [be("a", TWO, priority=1), te("t")], cluster(4), {"a": "2x2", "t": "-"}),
     ("trials come first", [be("a"), te("t", created=1.0)], cluster(3), {"a": "-", "t": "1x1"}),
     ("trials grow first", [be("a", ONE), te("t", created=1.0)], cluster(6), {"a": "1x1", "t": "2x2"}),
@@ -107,7 +107,7 @@ def test_rand_keeps_to_the_lots_it_drew() -> None:
     assert decided(chosen, list(reversed(jobs)), cluster(12)) == first
 
 
-def test_nobody_gives_way_more_than_p_times() -> None:
+def test_no_job_is_preempted_more_than_p_times() -> None:
     chosen = policy("fitgpp:P=1")
     trial = te("t", created=1.0, maximum=ONE)
     decision = chosen.allocate([be("a", ONE, busy=True), trial], cluster(2))
@@ -121,7 +121,7 @@ def test_nobody_gives_way_more_than_p_times() -> None:
     assert decided(policy("fitgpp:P=2"), again, cluster(2)) == {"a": "-", "u": "1x1"}
 
 
-def test_who_was_told_to_go_may_stay_when_the_trial_is_gone() -> None:
+def test_a_preempted_job_may_stay_when_the_trial_is_gone() -> None:
     chosen = policy("fitgpp")
     decided(chosen, [be("a", ONE, busy=True), te("t", created=1.0, maximum=ONE)], cluster(2))
     assert decided(chosen, [be("a", ONE)], cluster(2)) == {"a": "1x1"}

@@ -1,4 +1,4 @@
-"""What happens under FitGpp, LRTP and RAND, told by the engine: who starts, who gives way, who waits for whom."""
+"""FitGpp, LRTP and RAND in the engine: which jobs start, are preempted and wait."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def te(at: float, work: float, cpu: float, **more: Any) -> Work:
     return Work(at, work, np.array([cpu, 0.0, 0.0]), kind=TRIAL, **more)
 
 
-def told(works: Sequence[Work], nodes: Sequence[float], spec: str = "fitgpp") -> list[str]:
+def log_of(works: Sequence[Work], nodes: Sequence[float], spec: str = "fitgpp") -> list[str]:
     """The actions, as `time job word`: `2 j1 start 0` is on node 0."""
     lines: list[str] = []
     cluster = Cluster(np.array([[cpu, 0.0, 0.0] for cpu in nodes]))
@@ -43,7 +43,12 @@ def told(works: Sequence[Work], nodes: Sequence[float], spec: str = "fitgpp") ->
 
 
 STORIES: list[tuple[str, list[Work], list[float], list[str]]] = [
-    ("with room nobody gives way", [be(0, 9, 4), te(1, 3, 4)], [8], ["0 j0 start 0", "1 j1 start 0"]),
+    (
+        "where all jobs fit none is preempted",
+        [be(0, 9, 4), te(1, 3, 4)],
+        [8],
+        ["0 j0 start 0", "1 j1 start 0"],
+    ),
     (
         "the victim's room is there after its grace period, and it goes on as soon as there is room again",
         [be(0, 9, 4), te(1, 3, 4)],
@@ -64,7 +69,7 @@ STORIES: list[tuple[str, list[Work], list[float], list[str]]] = [
         ["0 j0 start 0", "1 j0 preempt", "3 j1 start 0", "6 j0 start 0", "6 j2 start 0"],
     ),
     (
-        "what is free beside a promise is not kept",
+        "what is free in addition to a promise is not kept",
         [be(0, 9, 3), te(1, 3, 4), be(1.5, 9, 1)],
         [5],
         ["0 j0 start 0", "1 j0 preempt", "1.5 j2 start 0", "3 j1 start 0", "6 j0 start 0"],
@@ -76,7 +81,7 @@ STORIES: list[tuple[str, list[Work], list[float], list[str]]] = [
         ["0 j0 start 0", "0 j1 start 0", "1 j0 preempt", "2 j2 start 0", "6 j0 start 0"],
     ),
     (
-        "nobody is preempted more than P times: the trial waits, and nobody starts before it",
+        "no job is preempted more than P times: the trial waits, and no job starts before it",
         [be(0, 9, 4), te(1, 1, 4), te(5, 1, 4), be(6, 1, 1)],
         [4, 0.5],
         ["0 j0 start 0", "1 j0 preempt", "3 j1 start 0", "4 j0 start 0", "12 j2 start 0", "13 j3 start 0"],
@@ -142,20 +147,20 @@ STORIES: list[tuple[str, list[Work], list[float], list[str]]] = [
     ("works", "nodes", "expected"), [pytest.param(*row[1:], id=row[0]) for row in STORIES]
 )
 def test_fitgpp(works: list[Work], nodes: list[float], expected: list[str]) -> None:
-    assert told(works, nodes) == expected
+    assert log_of(works, nodes) == expected
 
 
 def test_lrtp_takes_the_longest() -> None:
     works = [be(0, 9, 4), be(0, 20, 4), te(1, 3, 4)]
-    assert told(works, [4, 4], "lrtp")[2:] == ["1 j1 preempt", "3 j2 start 1", "6 j1 start 1"]
-    assert told(works, [4, 4], "fitgpp")[2:4] == ["1 j0 preempt", "3 j2 start 0"]
+    assert log_of(works, [4, 4], "lrtp")[2:] == ["1 j1 preempt", "3 j2 start 1", "6 j1 start 1"]
+    assert log_of(works, [4, 4], "fitgpp")[2:4] == ["1 j0 preempt", "3 j2 start 0"]
 
 
 def test_lrtp_preempts_cluster_wide_until_a_node_has_room() -> None:
     works = [be(0, 30, 3), be(0, 20, 2), be(0, 10, 2), te(1, 3, 4)]
     nodes = [3, 4]
     without, trimmed = (
-        [line for line in told(works, nodes, f"lrtp:trim={word}") if "preempt" in line]
+        [line for line in log_of(works, nodes, f"lrtp:trim={word}") if "preempt" in line]
         for word in ("no", "yes")
     )
     assert without == ["1 j0 preempt", "1 j1 preempt", "1 j2 preempt"]
@@ -184,9 +189,9 @@ def gang(at: float, kind: str, workers: int, servers: int, work: float = 9.0) ->
 
 
 @pytest.mark.parametrize("spec", ["fitgpp", "lrtp", "rand"])
-def test_gangs_give_way_to_gangs(spec: str) -> None:
+def test_gangs_are_preempted_by_gangs(spec: str) -> None:
     works = [gang(0, "best-effort", 3, 1), gang(1, TRIAL, 2, 1, 3.0), be(1.5, 2, 2)]
-    assert told(works, [2, 2], spec) == [
+    assert log_of(works, [2, 2], spec) == [
         "0 j0 start 0",
         "1 j0 preempt",
         "3 j1 start 0",
@@ -197,7 +202,7 @@ def test_gangs_give_way_to_gangs(spec: str) -> None:
 
 def test_fitgpp_prefers_the_gang_that_makes_room_by_itself() -> None:
     works = [gang(0, "best-effort", 1, 1), gang(0, "best-effort", 3, 1), gang(1, TRIAL, 3, 1, 3.0)]
-    assert told(works, [2, 4])[2:] == ["1 j1 preempt", "3 j2 start 1", "6 j1 start 1"]
+    assert log_of(works, [2, 4])[2:] == ["1 j1 preempt", "3 j2 start 1", "6 j1 start 1"]
 
 
 class Killing:
@@ -261,7 +266,7 @@ def test_whatever_happens_all_jobs_end_and_nothing_is_kept(spec: str, seed: int)
 
 def test_fifo_event_by_event() -> None:
     works = [be(0, 9, 3), be(1, 5, 4), be(2, 5, 1)]
-    assert told(works, [4], "fifo") == ["0 j0 start 0", "9 j1 start 0", "14 j2 start 0"]
+    assert log_of(works, [4], "fifo") == ["0 j0 start 0", "9 j1 start 0", "14 j2 start 0"]
 
 
 def test_fifo_gives_the_last_one_served_what_is_left_and_the_rest_later() -> None:
@@ -271,7 +276,7 @@ def test_fifo_gives_the_last_one_served_what_is_left_and_the_rest_later() -> Non
             at, work, core, core, minimum=Allocation(1, 1), maximum=Allocation(2, 2), speed=lambda plan: 1.0
         )
 
-    assert told([elastic(0, 5), elastic(1, 9), elastic(2, 9)], [6], "fifo") == [
+    assert log_of([elastic(0, 5), elastic(1, 9), elastic(2, 9)], [6], "fifo") == [
         "0 j0 start 0",
         "1 j1 start 0",
         "5 j1 resize 0",

@@ -1,4 +1,4 @@
-"""Who gives way: the conformance cases that the kube-scheduler plugin runs too, and the same choice by whole arrays."""
+"""Victims: the conformance cases that the kube-scheduler plugin runs too, and the same choice by arrays."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def test_without_putting_back_all_chosen_go() -> None:
     assert [job.job for job in chosen] == ["elsewhere", "in-the-way", "too"]
 
 
-def test_scores_of_nobody_are_none() -> None:
+def test_no_jobs_have_no_scores() -> None:
     assert scores(np.zeros(0), np.zeros(0), 4.0).tolist() == []
 
 

@@ -38,7 +38,7 @@ ALONE = [
         "1x1",
     ),
     (
-        "a gain that is noise beside what pods bring on average is not worth a pod",
+        "a gain that is noise compared with a pod's average contribution is not worth a pod",
         SOONEST,
         Job("a", table((1.0, 1.02), (1.024, 1.03)), maximum=Allocation(2, 2)),
         "1x1",
@@ -223,7 +223,7 @@ def test_on_any_table_of_speeds_the_climb_ends_inside_the_limits_and_never_below
     assert climb.level(job, found) >= climb.level(job, job.minimum)
 
 
-def test_epochs_that_nobody_can_predict_do_not_stop_the_climb() -> None:
+def test_unknown_epochs_do_not_stop_the_climb() -> None:
     for remaining in (None, Epochs(1.0, float("inf"), float("inf"))):
         job = Job("a", COMPUTE_BOUND, remaining_epochs=remaining, deadline=10.0)
         assert SOONEST(job)[0] == Allocation(4, 1)

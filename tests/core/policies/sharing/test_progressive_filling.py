@@ -26,7 +26,7 @@ NARROW = roles(Resources(1, 1), Resources(1, 1))
 TABLE: dict[str, list[tuple[str, list[Job], ClusterView, dict[str, str]]]] = {
     "fifo": [
         (
-            "everybody in turn gets all it asks for",
+            "every job in turn gets its maximum",
             [Job("a", created=1.0), Job("b")],
             cluster(16),
             {"a": "4x4", "b": "4x4"},
@@ -44,13 +44,13 @@ TABLE: dict[str, list[tuple[str, list[Job], ClusterView, dict[str, str]]]] = {
             {"a": "4x4", "b": "2x2"},
         ),
         (
-            "nobody passes who got less",
+            "no job passes one that got less",
             [Job("a"), Job("b", created=1.0), Job("c", created=2.0)],
             cluster(15),
             {"a": "4x4", "b": "3x3", "c": "-"},
         ),
         (
-            "nobody passes who got nothing",
+            "no job passes one that got nothing",
             [Job("a"), Job("b", minimum=Allocation(2, 2), created=1.0), Job("c", created=2.0)],
             cluster(10),
             {"a": "4x4", "b": "-", "c": "-"},
@@ -68,19 +68,19 @@ TABLE: dict[str, list[tuple[str, list[Job], ClusterView, dict[str, str]]]] = {
             {"a": "-", "b": "4x4"},
         ),
         (
-            "who can never run stands in nobody's way",
+            "a job that can never run blocks no other",
             [Job("a", minimum=Allocation(4, 4)), Job("b", created=1.0, maximum=ONE)],
             cluster(6),
             {"a": "-", "b": "1x1"},
         ),
         (
-            "who cannot pay stands in nobody's way",
+            "a job that cannot pay blocks no other",
             [Job("a", money=1.0), Job("b", created=1.0)],
             cluster(8),
             {"a": "-", "b": "4x4"},
         ),
         (
-            "where pods do not fit in pieces nobody passes either",
+            "where pods do not fit on the nodes no job passes either",
             [
                 Job("a", maximum=ONE, requests=roles(Resources(3, 1), Resources(1, 1))),
                 Job("b", created=1.0, maximum=ONE, requests=roles(Resources(3, 1), Resources(3, 1))),
@@ -107,7 +107,7 @@ TABLE: dict[str, list[tuple[str, list[Job], ClusterView, dict[str, str]]]] = {
             {"a": "4x4", "b": "-"},
         ),
         (
-            "a longer one that runs gives way",
+            "a longer one that runs is preempted",
             [
                 Job("a", current=ONE, remaining_epochs=lasting(20)),
                 Job("b", created=1.0, remaining_epochs=lasting(5)),
@@ -168,7 +168,7 @@ TABLE: dict[str, list[tuple[str, list[Job], ClusterView, dict[str, str]]]] = {
             {"a": "4x1"},
         ),
         (
-            "everybody's minimum first",
+            "every job's minimum first",
             [Job("a"), Job("b", created=1.0), Job("c", created=2.0)],
             cluster(6),
             {"a": "1x1", "b": "1x1", "c": "1x1"},
@@ -265,7 +265,7 @@ TABLE: dict[str, list[tuple[str, list[Job], ClusterView, dict[str, str]]]] = {
             {"a": "1x1", "b": "4x1"},
         ),
         (
-            "everybody's minimum first",
+            "every job's minimum first",
             [Job("a", remaining_epochs=lasting(1000)), Job("b", created=1.0)],
             cluster(4),
             {"a": "1x1", "b": "1x1"},
@@ -287,7 +287,7 @@ def test_who_gets_what(name: str, jobs: list[Job], nodes: ClusterView, expected:
 
 
 @pytest.mark.parametrize("name", TABLE)
-def test_everybody_is_told_why(name: str) -> None:
+def test_every_job_has_a_reason(name: str) -> None:
     running = Job("a", created=1.0, remaining_epochs=lasting(1))
     waiting = Job("b", created=2.0, minimum=Allocation(3, 3))
     poor, huge = Job("c", money=1.0), Job("d", minimum=Allocation(9, 9), maximum=Allocation(9, 9))
@@ -305,7 +305,7 @@ def test_everybody_is_told_why(name: str) -> None:
     assert str(decision.why("a")[0]).startswith("job a nothing -> ")
 
 
-def test_the_others_have_what_somebody_could_not_use_in_pieces() -> None:
+def test_the_others_get_what_does_not_fit_one_job_on_the_nodes() -> None:
     """The sum has room for a's second worker, no node has; b's third then fits."""
     wide = Job("a", maximum=Allocation(2, 1), requests=roles(Resources(4, 1), Resources(0, 0)))
     small = Job("b", created=1.0, maximum=Allocation(4, 1), requests=roles(Resources(2, 1), Resources(0, 0)))
