@@ -55,7 +55,7 @@ PACKAGES = [
 ]
 APPLETS = (
     *("sh", "ls", "cat", "ps", "sleep", "env", "mkdir", "rm", "cp", "mv", "ln", "nc", "id", "kill"),
-    *("grep", "head", "tail", "df", "du", "hostname", "ip", "top", "touch"),
+    *("grep", "head", "tail", "df", "du", "hostname", "ip", "tar", "top", "touch"),
 )
 
 

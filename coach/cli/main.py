@@ -124,8 +124,9 @@ def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
     """Run one command; its exit code. Every error ends here."""
     try:
         options, rest = remote.split(arguments)
-        if options:
+        if options and not {"-h", "--help"} & set(rest):
             return remote.invoke(options, rest)
+        arguments = rest or arguments
         code = typer.main.get_command(app).main(list(arguments), prog_name="coach", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except typer.Abort:

@@ -49,10 +49,6 @@ def invoke(options: dict[str, str], arguments: Sequence[str]) -> int:
             f"coach --context {command or '(no command)'}: these commands work on a cluster's jobs: {known}; "
             "`coach run` and `coach serve` have --context themselves"
         )
-    if any(word in ("-h", "--help") for word in arguments):
-        from coach.cli.main import invoke as local
-
-        return local(arguments)
     return asyncio.run(_on_cluster(options, list(arguments)))
 
 

@@ -233,7 +233,7 @@ def release(cluster: ApiServer) -> Iterator[Release]:
 
 @with_helm
 def test_installing_tells_the_next_command(release: Release) -> None:
-    assert "kubectl -n train apply -f jobs/lenet-digits.yaml" in release.notes
+    assert "kubectl -n train apply -f deploy/lenet-digits.yaml" in release.notes
     assert "WARNING" not in release.notes
     document = next(yaml.safe_load_all((ROOT / "jobs/lenet-digits.yaml").read_text()))
     document["metadata"]["namespace"] = "train"

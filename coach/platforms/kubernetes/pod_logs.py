@@ -38,12 +38,18 @@ class PodLogs:
 
     async def _follow(self, pod: PodId) -> None:
         log = FunctionLog(self._folder(pod.job) / f"{pod.name}.log", pod.name)
+        try:
+            await self._copy(pod, log)
+        finally:
+            log.close()
+
+    async def _copy(self, pod: PodId, log: FunctionLog) -> None:
         path = f"{CORE}/namespaces/{self._api.namespace}/pods/{pod.name}/log"
         since: dict[str, int] = {}
         while True:
             try:
                 async for line in self._api.text(path, follow="true", **since):
-                    await asyncio.to_thread(log.write_line, line.decode(errors="replace"))
+                    log.write_line(line.decode(errors="replace"))
                 return
             except ApiError as error:
                 if error.status in (400, 403, 404):  # the pod has gone, or this handler may not read logs

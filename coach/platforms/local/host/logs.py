@@ -56,6 +56,11 @@ class FunctionLog:
         self._file = os.fdopen(opened, "a", encoding="utf-8")
         self._size = self._path.stat().st_size
 
+    def close(self) -> None:
+        """Close the file."""
+        if self._file is not None:
+            self._file.close()
+
     def write_line(self, line: str) -> None:
         """Add a line that is an entry already."""
         if self._path is None:
