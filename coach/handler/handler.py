@@ -94,8 +94,6 @@ class Handler:
         self._loop = asyncio.create_task(self._run(importing), name="handler")
         left_at = self._journal.left_at
         gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
-        if gone_by is not None and math.isinf(gone_by):
-            gone_by = None
         self._send(ev.HandlerStarted(self.now(), cluster.nodes, gone_by, unavailable=cluster.unavailable))
         self._start(self._heartbeat())
         self._start(self._catch_up())

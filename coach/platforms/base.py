@@ -94,7 +94,7 @@ class PlatformEvents(Protocol):
 class Platform(Protocol):
     """Every coroutine may be cancelled; cancelling run_epoch stops its group."""
 
-    #: Seconds that functions may live on after their handler died; infinite: until the next handler ends them.
+    #: Seconds that functions may live on after their handler died.
     linger_seconds: float
     #: Whether the platform chooses the nodes of pods: then a pod to deploy names none, and waits until it fits.
     places_pods: bool

@@ -31,6 +31,8 @@ VOLUME = "/var/lib/coach"
 CHECKPOINTS, DATA = "checkpoints", "data"
 #: The user of all images.
 USER = 65532
+#: Seconds without a request after which a function ends by itself: its handler died, and no other has come.
+IDLE_SECONDS = 90.0
 #: Seconds that a function has to end. It keeps nothing that is worth more.
 GRACE_SECONDS = 1
 
@@ -163,7 +165,7 @@ def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
         "name": "function",
         "image": job.spec.image or settings.image,
         "imagePullPolicy": settings.pull_policy,
-        "args": [of.id.role.value],
+        "args": [of.id.role.value, "--idle-seconds", f"{IDLE_SECONDS:g}"],
         "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
         "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
         "resources": _requests(of.requests),

@@ -10,8 +10,9 @@ import asyncio
 import contextlib
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx
 
@@ -54,8 +55,7 @@ class KubernetesPlatform:
     places_pods = True
     #: On the volume that all pods see.
     checkpoints: str | None = f"file://{manifests.VOLUME}/{manifests.CHECKPOINTS}"
-    #: A pod notices nothing of its handler's death: the next handler deletes it when it starts.
-    linger_seconds = float("inf")
+    linger_seconds = manifests.IDLE_SECONDS + manifests.GRACE_SECONDS
 
     def __init__(
         self,
@@ -110,6 +110,7 @@ class KubernetesPlatform:
         )
         if self._api.inside:
             await warm_up.prepare(self._http)
+        self._keep(self._keep_alive())
         self._cluster = self._nodes_now()
         return self._cluster
 
@@ -256,9 +257,24 @@ class KubernetesPlatform:
         """A pod that was ready is so no longer: report it, and delete what is left of it."""
         self._ready.discard(pod)
         self._events.pod_lost(pod, reason, message)
-        task = asyncio.create_task(self._delete(pod.name, force=True))
+        self._keep(self._delete(pod.name, force=True))
+
+    def _keep(self, work: Coroutine[Any, Any, None]) -> None:
+        """Run in the background until this is closed."""
+        task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+    async def _keep_alive(self) -> None:
+        """Let every function know that its handler is there; those that train are asked all the time."""
+        while True:
+            await asyncio.sleep(manifests.IDLE_SECONDS / 4)
+            asked = [found for pod in self._ready if (found := self._pods.objects.get(pod.name))]
+            await asyncio.gather(*(self._greet(pods.address(found)) for found in asked))
+
+    async def _greet(self, address: str) -> None:
+        with contextlib.suppress(httpx.HTTPError):
+            await self._http.post(f"http://{address}:{manifests.FUNCTION_PORT}/", json={"op": "health"})
 
     # -- requests ---------------------------------------------------------------------------------------
 

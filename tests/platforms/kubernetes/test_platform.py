@@ -239,6 +239,7 @@ def test_a_pod_that_ends_is_lost_with_its_reason_and_leaves_room_for_the_next_of
             )
             await heard.until(lambda: heard.lost)
             assert heard.lost[0][:2] == (WORKER, Reason.OUT_OF_MEMORY)
+            await cluster.gone(WORKER.name)
         async with deployed(platform, cluster, job, "10.1.1.8"):
             await cluster._ask("DELETE", f"{PODS}/{WORKER.name}")
             await heard.until(lambda: len(heard.lost) == 2)

@@ -9,6 +9,7 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -44,7 +45,7 @@ def functions(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def pod(functions: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def pod(functions: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """The process, and the addresses of the function and of its health."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("", 0))
@@ -53,7 +54,7 @@ def pod(functions: Path) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     ports = ["--port", str(port), "--health-port", str(health_port)]
     (functions.parent / "tmp").mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "coach.platforms.local.host.pod", "worker", *ports],
+        [sys.executable, "-m", "coach.platforms.local.host.pod", "worker", *ports, *options],
         env={
             **os.environ,
             "COACH_FUNCTIONS": str(functions),
@@ -114,3 +115,12 @@ def test_a_folder_without_functions_is_one_line_of_error(tmp_path: Path) -> None
     assert ended.returncode == 1
     assert len(ended.stderr.splitlines()) == 1
     assert str(tmp_path / "worker/function.yaml") in ended.stderr
+
+
+def test_without_requests_it_ends_by_itself(functions: Path) -> None:
+    with pod(functions, "--idle-seconds", "1.5") as (process, address, _):
+        wait_for(lambda: status(address, "/") == 200, 30)
+        for _ in range(4):  # requests keep it
+            time.sleep(0.7)
+            assert status(address, "/") == 200
+        assert process.wait(10) == 0

@@ -30,6 +30,8 @@ from coach.platforms.local.host.process import WrapperNotStarted
 if TYPE_CHECKING:
     import uvicorn
 
+    from coach.platforms.local.host.app import Application
+
 EXIT_CONFIG = 1  # as the real processor: a file, a value or the functions' Python cannot be used
 EXIT_WRAPPER_DIED = 2  # as Go's panic ends the real one: a wrapper ended, or could not load its function
 EXIT_ADDRESS = 69  # EX_UNAVAILABLE: an address is in use or not of this machine
@@ -73,7 +75,8 @@ def main(argv: list[str] | None = None) -> int:
     log = FunctionLog(args.log_file, config.name, args.log_bytes)
 
     async def run() -> int:
-        return await _Host(config, log, announce, args.parent_fd, bare).run(function, health)
+        made = _Host(config, log, announce, args.parent_fd, bare, args.idle_seconds)
+        return await made.run(function, health)
 
     return asyncio.run(run())
 
@@ -123,6 +126,12 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument(
         "--log-file", type=Path, help="write the function's log here instead of standard output"
+    )
+    parser.add_argument(
+        "--idle-seconds",
+        type=float,
+        metavar="S",
+        help="end when no request came for so long: nobody is there any more",
     )
     parser.add_argument(
         "--log-bytes", type=int, default=4 * 1024 * 1024, help="size at which the log file is rotated"
@@ -186,14 +195,16 @@ class _Announcer:
 class _Host:
     """One function from start to end."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0917
         self,
         config: configuration.HostConfig,
         log: FunctionLog,
         announce: _Announcer,
         parent_fd: int | None,
         bare: BareWrapper | None,
+        idle_seconds: float | None,
     ) -> None:
+        self._idle_seconds = idle_seconds
         self._config, self._log, self._announce, self._parent_fd = config, log, announce, parent_fd
         self._pool = Pool(config, log, bare)
 
@@ -223,6 +234,9 @@ class _Host:
         self._log.write("info", "ready", more={"address": address})
         self._announce.ready([worker.process.pid for worker in self._pool.workers if worker.process])
         waiting: list[asyncio.Future[Any]] = [loop.create_task(stop.wait()), self._pool.lost]
+        if self._idle_seconds is not None:
+            servers.application.last_request = time.monotonic()
+            waiting.append(loop.create_task(self._idle(servers.application, self._idle_seconds)))
         await asyncio.wait(waiting, return_when=asyncio.FIRST_COMPLETED)
         if self._pool.lost.done():
             self._end(EXIT_WRAPPER_DIED, self._pool.lost.result())
@@ -230,6 +244,12 @@ class _Host:
         if not await servers.stop(timeout=1.0):
             os._exit(0)  # a call whose process was killed gets no answer: its connection is cut
         return 0
+
+    async def _idle(self, application: "Application", seconds: float) -> None:
+        """Return when no request has come for so long."""
+        while (left := application.last_request + seconds - time.monotonic()) > 0:
+            await asyncio.sleep(left)
+        self._log.write("warn", f"no request for {seconds:g} s: its handler is gone; ending")
 
     def _end(self, code: int, message: str) -> NoReturn:
         """End at once, as a panic ends Nuclio's processor: connections are cut, nothing is left running."""

@@ -63,6 +63,8 @@ class Application:
 
     def __init__(self, config: HostConfig, pool: Pool) -> None:
         self._config, self._pool = config, pool
+        #: When the last request came, on the monotonic clock.
+        self.last_request = time.monotonic()
 
     async def health(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request on the health address."""
@@ -70,6 +72,7 @@ class Application:
 
     async def function(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request on the function's address."""
+        self.last_request = time.monotonic()
         if scope["path"].startswith("/__internal/health"):
             await Reply(200 if self._pool.ready else 503).send(send)
             return

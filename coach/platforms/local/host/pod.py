@@ -2,7 +2,7 @@
 
 Serves the function on port 8080 and its health (/live, /ready) on 8082 of every address. Its log goes to standard
 output, its files to a folder of their own in the place for temporary files. SIGTERM ends it at once while the function
-starts, later as soon as the event in hand is done.
+starts, later as soon as the event in hand is done. With --idle-seconds it ends without its handler, too.
 """
 
 import argparse
@@ -37,7 +37,8 @@ def main(argv: list[str] | None = None) -> int:
             return host.EXIT_CONFIG
         os.environ.update(environment)
         os.chdir(run_dir)
-        return host.main(list(CONFIG_ARGUMENTS))
+        idle = ["--idle-seconds", str(args.idle_seconds)] if args.idle_seconds else []
+        return host.main([*CONFIG_ARGUMENTS, *idle])
 
 
 def _leave_init_behind() -> None:
@@ -70,6 +71,9 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     )
     parser.add_argument("--port", type=int, default=8080, help="of the function")
     parser.add_argument("--health-port", type=int, default=8082, help="of /live and /ready")
+    parser.add_argument(
+        "--idle-seconds", type=float, help="end when no request came for so long; default: never"
+    )
     return parser.parse_args(argv)
 
 
