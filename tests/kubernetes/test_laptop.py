@@ -1,0 +1,77 @@
+"""A user outside the cluster: `coach run --platform kubernetes`, and `coach --context NAME` for the cluster's jobs."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import yaml
+
+from tests.kubernetes.cluster import ROOT
+from tests.kubernetes.installed import Coach, job
+
+
+def coach_command(coach: Coach, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """`coach` on this machine, with the cluster's kubeconfig."""
+    environment = {**os.environ, "KUBECONFIG": str(coach.cluster.kubeconfig), "COACH_HOME": str(home)}
+    return subprocess.run(
+        [sys.executable, "-m", "coach.cli.main", *arguments],
+        cwd=ROOT,
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    """A job file with a model of this machine, and the digits of the cluster's volume."""
+    model = tmp_path / "own_lenet.py"
+    model.write_text((ROOT / "functions/models/lenet.py").read_text())
+    document = job("laptop", model={"file": "own_lenet.py"})
+    document["spec"]["data"]["uri"] = "/var/lib/coach/data/mnist-digits"
+    path = tmp_path / "job.yaml"
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+def test_a_handler_outside_trains_a_model_of_its_own_in_pods(
+    coach: Coach, file: Path, tmp_path: Path
+) -> None:
+    ran = coach_command(coach, tmp_path / "home", "run", "--platform", "kubernetes", str(file), "-o", "json")
+    assert ran.returncode == 0, ran.stderr
+    shown = json.loads(coach_command(coach, tmp_path / "home", "show", "laptop", "-o", "json").stdout)
+    assert shown["state"] == "Succeeded" and shown["spent"] <= shown["budget"]
+    assert shown["spent"] == pytest.approx(sum(epoch["cost"] for epoch in shown["epochs"]), rel=0.2)
+    assert "ready" in coach_command(coach, tmp_path / "home", "logs", "laptop").stdout
+    coach.nothing_left("laptop")
+
+
+def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
+    coach: Coach, file: Path, tmp_path: Path
+) -> None:
+    def remote(*arguments: str) -> str:
+        context = ("--context", coach.cluster.kubectl("config", "current-context").strip())
+        done = coach_command(coach, tmp_path / "home", *context, *arguments)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    assert "applied" in remote("submit", str(file))
+    coach.training("laptop")
+    assert "laptop" in remote("ps")
+    assert "Decided" in remote("why", "laptop")
+    assert "worker-0" in remote("logs", "laptop")
+    remote("suspend", "laptop")
+    coach.until("laptop", lambda status: status.get("reason") == "Suspended", "suspended")
+    coach.nothing_left("laptop")
+    remote("resume", "laptop")
+    assert coach.ended("laptop")["state"] == "Succeeded"
+    assert json.loads(remote("show", "laptop", "-o", "json"))["state"] == "Succeeded"
+    failed = coach_command(coach, tmp_path / "home", "--context", "nowhere", "ps")
+    assert failed.returncode == 2 and "no such context" in failed.stderr
