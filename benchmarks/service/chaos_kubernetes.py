@@ -100,7 +100,7 @@ class Stage:
             "lost": "",
         }
         try:
-            self.coach.apply(job(life.name, target={"loss": 1.0, "epochsInARow": 8}, **SIZES[life.size]))
+            self.coach.apply(job(life.name, target={"loss": 1.0, "epochsInARow": 5}, **SIZES[life.size]))
             if life.what is not What.NOTHING:
                 time.sleep(life.share * usual)
                 row["after"] = round(time.monotonic() - began, 1)

@@ -63,7 +63,7 @@ def job(name: str, **spec: Any) -> dict[str, Any]:
                 "worker": {"cpu": "200m", "memory": "1Gi"},
             },
             "batchSize": 128,
-            "optimizer": {"name": "sgd", "learningRate": 0.025},
+            "optimizer": {"name": "sgd", "learningRate": 0.05},
             "seed": 1,
             **spec,
         },

@@ -13,7 +13,7 @@ from tests.kubernetes.installed import Coach, job, only, ours
 pytestmark = pytest.mark.full
 
 #: Reached some epochs after the loss itself: there is time for something to happen.
-LONGER = {"loss": 1.0, "epochsInARow": 8}
+LONGER = {"loss": 1.0, "epochsInARow": 5}
 
 
 def went_well(coach: Coach, name: str) -> int:
