@@ -3,11 +3,13 @@
 # make test        what must pass before anything lands, in 8 minutes on 2 cores; the same cases in every run
 # make test-quick  the inner loop: about a minute
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
-# make test-kubernetes  pods on a cluster of three nodes on this machine (needs root and Go), or on yours by KUBECONFIG
+# make test-kubernetes  pods on a cluster of three nodes on this machine (needs root and Go), or on yours by KUBECONFIG;
+#                  ALL=1: everything that may happen to them, as in make all-tests
 # make images      .cache/images/coach-{handler,functions,scheduler}.tar, with docker or without (scripts/images.py)
 # make all-tests   every test there is, in 100 minutes on 2 cores: goes on where it was stopped; results/all-tests.md
 # make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
+# make chaos-kubernetes  N=20 SEED=1: faults at random instants on the cluster; results/kubernetes/chaos.md adds up
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
@@ -16,7 +18,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-quick test-logic test-processes test-commands test-root test-kubernetes images test-go test-go-race all-tests soak chaos fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup data demo test test-quick test-logic test-processes test-commands test-root kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -102,11 +104,13 @@ test-root: setup data
 test-quick test-logic test-processes test-commands test-root test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
-test-kubernetes: setup data
+kubernetes: setup data helm
 	@.venv/bin/python -m tests.kubernetes.cluster check
 	@$(MAKE) --no-print-directory -s -C scheduler-plugins controlplane
 	@[ -n "$${KUBECONFIG:-}" ] || .venv/bin/python scripts/images.py --with debian
-	@$(PYTEST) -q tests/kubernetes -m kubernetes
+
+test-kubernetes: kubernetes
+	@$(PYTEST) -q tests/kubernetes -m 'kubernetes$(if $(ALL),, and not full)'
 
 images: setup
 	@.venv/bin/python scripts/images.py
@@ -144,6 +148,10 @@ N := 100
 SEED := 1
 chaos: setup
 	@.venv/bin/python -m benchmarks.service.chaos $(N) $(SEED)
+
+chaos-kubernetes: N := 20
+chaos-kubernetes: kubernetes
+	@.venv/bin/python -m benchmarks.service.chaos_kubernetes $(N) $(SEED)
 
 SECONDS := 60
 fuzz: setup

@@ -46,11 +46,19 @@ def parts() -> dict[str, list[str]]:
     """Each part's command: a folder of tests, in all tiers, or a target of the Makefile."""
     pytest = [".venv/bin/python", "-m", "pytest", "-q", "-m", "not root and not kubernetes"]
     folders = sorted(path for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py")))
+    folders.remove(ROOT / "tests/kubernetes")
     found = {
         "tests": [*pytest, *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("test_*.py"))]
     }
     found |= {f"tests/{path.name}": [*pytest, f"tests/{path.name}"] for path in folders}
-    for target in ("test-root", "test-go", "test-go-race", "check", "fuzz SECONDS=300"):
+    for target in (
+        "test-root",
+        "test-kubernetes ALL=1",
+        "test-go",
+        "test-go-race",
+        "check",
+        "fuzz SECONDS=300",
+    ):
         found[f"make {target}"] = ["make", "--no-print-directory", *target.split()]
     return found
 

@@ -10,6 +10,7 @@ import pytest
 
 from scripts import images
 from tests.kubernetes.cluster import Cluster, ExistingCluster, Unready, existing
+from tests.kubernetes.installed import Coach
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -32,3 +33,18 @@ def cluster() -> Iterator[ExistingCluster]:
             yield started
     except Unready as error:
         pytest.exit(f"test-kubernetes: {error}", returncode=1)
+
+
+@pytest.fixture(scope="module")
+def coach(cluster: ExistingCluster) -> Iterator[Coach]:
+    """Coach, installed by its chart; nothing of it is left afterwards."""
+    installed = Coach(cluster)
+    installed.install()
+    yield installed
+    installed.uninstall()
+    left = cluster.get(
+        "pods,deployments,services,configmaps,secrets,serviceaccounts,pvc",
+        "-l",
+        "app.kubernetes.io/instance=coach",
+    )
+    assert left["items"] == []

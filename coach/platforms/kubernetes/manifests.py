@@ -39,6 +39,8 @@ GRACE_SECONDS = 1
 
 def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> Object:
     """The pod of one function of a job. It names a node only where the policy has chosen one."""
+    # Without a controller, `kubectl drain` and cluster autoscalers take it for a pod that nobody makes again.
+    owners = [one | {"controller": True} for one in owners]
     spec: dict[str, Any] = {
         "schedulerName": settings.scheduler,
         "restartPolicy": "Never",  # a function that has ended is lost: its group is stopped, and another one made

@@ -1,0 +1,216 @@
+"""What else may happen to a job, to its pods, and to the parts of the cluster itself. `make all-tests` runs these."""
+
+from __future__ import annotations
+
+import json
+import time
+
+import pytest
+
+from tests.kubernetes.cluster import ExistingCluster
+from tests.kubernetes.installed import Coach, job, only, ours
+
+pytestmark = pytest.mark.full
+
+#: Reached some epochs after the loss itself: there is time for something to happen.
+LONGER = {"loss": 1.0, "epochsInARow": 5}
+
+
+def went_well(coach: Coach, name: str) -> int:
+    """The job reaches its target, with every epoch once, and all that it cost is in its ledger; its failed attempts."""
+    status = coach.ended(name)
+    assert status["state"] == "Succeeded", (status, coach.log())
+    epochs = [one["epoch"] for one in coach.ask("show", name)["epochs"]]
+    assert epochs == list(range(1, len(epochs) + 1)), "none was lost, none is there twice"
+    return coach.paid(name)
+
+
+def kill_in_pod(cluster: ExistingCluster, pod: str) -> None:
+    """SIGKILL to a child of the container's first process."""
+    program = """
+import os
+for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal()):
+    with open(f"/proc/{pid}/stat") as file:
+        parent = int(file.read().rpartition(")")[2].split()[1])
+    if parent == 1 and pid != os.getpid():
+        os.kill(pid, 9)
+        print(pid)
+        break
+"""
+    assert cluster.kubectl("exec", pod, "--", "python3", "-c", program).strip()
+
+
+def test_a_drained_node_is_left_and_the_job_goes_on_elsewhere(coach: Coach, cluster: ExistingCluster) -> None:
+    free = coach.free_node()
+    with only(cluster, free):
+        coach.apply(job("drained", target=LONGER))
+        coach.training("drained")
+    assert set(coach.pods("drained").values()) == {free}
+    try:
+        cluster.kubectl("drain", free, "--delete-emptydir-data", "--timeout=60s")
+        assert free not in coach.pods("drained").values()
+        coach.until("drained", lambda status: status.get("state") == "Training", "training again")
+        assert free not in coach.pods("drained").values()
+        assert went_well(coach, "drained") >= 1
+    finally:
+        cluster.kubectl("uncordon", free)
+
+
+def test_a_kubelet_that_stops_for_a_moment_costs_nothing(coach: Coach, cluster: ExistingCluster) -> None:
+    nodes = ours(cluster)
+    coach.apply(job("moment", target=LONGER))
+    epochs = coach.training("moment")["epochs"]
+    for node in set(coach.pods("moment").values()):
+        nodes.stop_kubelet(node)
+    try:
+        coach.until("moment", lambda status: status.get("epochs", 0) > epochs, "one epoch further")
+    finally:
+        for node in nodes.nodes:
+            nodes.start_kubelet(node)
+    assert went_well(coach, "moment") == 0
+
+
+def test_a_node_whose_kubelet_stays_away_is_left(coach: Coach, cluster: ExistingCluster) -> None:
+    nodes = ours(cluster)
+    free = coach.free_node()
+    with only(cluster, free):
+        coach.apply(job("silent", target={"loss": 1.0, "epochsInARow": 30}))
+        coach.training("silent")
+    nodes.stop_kubelet(free)
+    try:
+        cluster.kubectl("wait", "--for=condition=Ready=Unknown", f"node/{free}", "--timeout=60s")
+        coach.until("silent", lambda status: status.get("state") != "Training", "noticed")
+        coach.training("silent")
+        assert free not in coach.pods("silent").values()
+        assert went_well(coach, "silent") >= 1
+    finally:
+        nodes.start_kubelet(free)
+        cluster.kubectl("wait", "--for=condition=Ready", f"node/{free}", "--timeout=90s")
+    # What went on there when nobody could end it has ended, too.
+    deadline = time.monotonic() + 60
+    while "coach-functions" in nodes.nodes[free].ctr("containers", "ls"):
+        assert time.monotonic() < deadline, nodes.nodes[free].ctr("containers", "ls")
+        time.sleep(1)
+
+
+def test_a_function_process_that_is_killed_costs_an_attempt(coach: Coach, cluster: ExistingCluster) -> None:
+    coach.apply(job("bitten", target=LONGER))
+    coach.training("bitten")
+    kill_in_pod(cluster, "bitten-worker-0")
+    assert went_well(coach, "bitten") >= 1
+
+
+def test_a_function_container_that_is_killed_costs_an_attempt(coach: Coach, cluster: ExistingCluster) -> None:
+    nodes = ours(cluster)
+    coach.apply(job("shot", target=LONGER))
+    coach.training("shot")
+    pod = cluster.get("pod", "shot-server-0")
+    container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
+    nodes.nodes[pod["spec"]["nodeName"]].ctr("tasks", "kill", "--signal", "SIGKILL", container)
+    assert went_well(coach, "shot") >= 1
+    events = json.dumps(coach.ask("events", "shot"))
+    assert "SIGKILL" in events or "does not answer" in events, "it says what happened"
+
+
+def test_a_job_waits_for_a_scheduler_that_was_killed(coach: Coach, cluster: ExistingCluster) -> None:
+    selector = ("-l", "app.kubernetes.io/component=scheduler")
+    cluster.kubectl("delete", "pod", *selector, "--grace-period=0", "--force")
+    coach.apply(job("patient"))
+    assert went_well(coach, "patient") == 0
+    assert cluster.get("pods", *selector)["items"]
+
+
+@pytest.mark.parametrize("part", ["kube-apiserver", "kube-controller-manager"])
+def test_a_part_of_the_control_plane_that_restarts_costs_nothing(
+    coach: Coach, cluster: ExistingCluster, part: str
+) -> None:
+    plane = ours(cluster)
+    name = part.replace("kube-", "without-")
+    coach.apply(job(name, target=LONGER))
+    epochs = coach.training(name)["epochs"]
+    plane.restart(part)
+    coach.until(name, lambda status: status.get("epochs", 0) > epochs, "one epoch further")
+    assert went_well(coach, name) == 0
+
+
+def test_a_job_that_fits_no_node_fails_at_once_with_numbers(coach: Coach) -> None:
+    huge = {"worker": {"cpu": "64", "memory": "1Gi"}}
+    coach.apply(job("huge", resources=huge))
+    began = time.monotonic()
+    status = coach.ended("huge")
+    assert time.monotonic() - began < 10
+    assert (status["state"], status["reason"]) == ("Failed", "NeverFits")
+    assert "64" in status["message"] and "largest node" in status["message"]
+    assert coach.paid("huge") == 0
+
+
+def test_an_image_that_cannot_be_pulled_is_named_and_ends_the_job_after_its_start_timeout(
+    coach: Coach,
+) -> None:
+    image = "127.0.0.1:9/nowhere:1"
+    coach.apply(job("blank", image=image, startTimeout="5s"))
+    began = time.monotonic()
+    status = coach.until("blank", lambda status: status.get("reason") == "ImageUnavailable", "told")
+    assert time.monotonic() - began < 15
+    assert image in status["message"] and "connection refused" in status["message"]
+    assert status["state"] == "Waiting"
+    why = json.dumps(coach.ask("why", "blank"))
+    assert "ImageUnavailable" in why and "connection refused" in why
+    status = coach.ended("blank")
+    assert (status["state"], status["reason"]) == ("Failed", "StartTimedOut")
+    assert image in status["message"]
+    coach.paid("blank")
+
+
+def test_kubectl_edit_raises_the_budget_of_a_job_that_runs_and_of_one_that_has_spent_it(
+    coach: Coach, cluster: ExistingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    coach.apply(job("rich", budget={"amount": 0.1, "currency": "USD"}))
+    coach.training("rich")
+    monkeypatch.setenv("KUBE_EDITOR", "sed -i s/amount:.*/amount:\\ 0.2/")
+    cluster.kubectl("edit", "trainingjob", "rich")
+    coach.until("rich", lambda status: status.get("budget", "").startswith("0.2 "), "given more")
+    assert went_well(coach, "rich") == 0
+    coach.apply(job("broke", budget={"amount": 0.0004, "currency": "USD"}))
+    assert coach.ended("broke")["state"] == "BudgetExhausted"
+    monkeypatch.setenv("KUBE_EDITOR", "sed -i s/amount:.*/amount:\\ 0.5/")
+    cluster.kubectl("edit", "trainingjob", "broke")
+    coach.until("broke", lambda status: status.get("state") != "BudgetExhausted", "going on")
+    went_well(coach, "broke")
+
+
+def test_suspend_releases_the_pods_and_false_lets_the_job_go_on(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    def suspend(value: bool) -> None:
+        patch = json.dumps({"spec": {"suspend": value}})
+        cluster.kubectl("patch", "trainingjob", "resting", "--type", "merge", "-p", patch)
+
+    coach.apply(job("resting", target=LONGER))
+    coach.training("resting")
+    suspend(True)
+    status = coach.until("resting", lambda status: status.get("reason") == "Suspended", "suspended")
+    coach.nothing_left("resting")
+    conditions = {one["type"]: one["status"] for one in status["conditions"]}
+    assert status["state"] == "Waiting" and conditions["Suspended"] == "True"
+    epochs = status["epochs"]
+    suspend(False)
+    coach.training("resting", epochs + 1)
+    assert went_well(coach, "resting") == 0
+
+
+def test_a_job_that_is_deleted_ends_and_is_paid(coach: Coach, cluster: ExistingCluster) -> None:
+    coach.apply(job("unwanted", target={"loss": 0.01}))
+    coach.training("unwanted")
+    cluster.kubectl("delete", "trainingjob", "unwanted", "--timeout=30s")
+    coach.nothing_left("unwanted")
+    coach.paid("unwanted")
+    assert coach.ask("show", "unwanted")["state"] == "Cancelled"
+
+
+def test_an_upgrade_of_the_handler_lets_its_jobs_go_on(coach: Coach) -> None:
+    coach.apply(job("upgraded", target=LONGER))
+    epochs = coach.training("upgraded", epochs=2)["epochs"]
+    coach.upgrade("handler.resources.requests.memory=520Mi")
+    assert went_well(coach, "upgraded") == 0
+    assert len(coach.ask("show", "upgraded")["epochs"]) > epochs
