@@ -35,7 +35,7 @@ def cluster() -> Iterator[ExistingCluster]:
         pytest.exit(f"test-kubernetes: {error}", returncode=1)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def coach(cluster: ExistingCluster) -> Iterator[Coach]:
     """Coach, installed by its chart; nothing of it is left afterwards."""
     installed = Coach(cluster)

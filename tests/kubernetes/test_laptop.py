@@ -65,7 +65,7 @@ def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
     assert "applied" in remote("submit", str(file))
     coach.training("laptop")
     assert "laptop" in remote("ps")
-    assert "Decided" in remote("why", "laptop")
+    assert "laptop is Training" in remote("why", "laptop")
     assert "worker-0" in remote("logs", "laptop")
     remote("suspend", "laptop")
     coach.until("laptop", lambda status: status.get("reason") == "Suspended", "suspended")
