@@ -1,4 +1,4 @@
-"""The handler's clock: wall time that never goes back, whatever is done to the system's clock meanwhile."""
+"""The handler's clock: wall time that never goes back, even if the system's clock is set back."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import time
 class Clock:
     """Seconds since 1970, read once from the system and carried on by the monotonic clock.
 
-    `not_before` is the last time a journal knows: a clock that was set back in between starts from there.
+    `not_before` is the time of the journal's last record: if the system's clock was set back, this one starts there.
     """
 
     def __init__(self, not_before: float = 0.0) -> None:

@@ -1,9 +1,9 @@
-"""Where the service of a state folder is found, and the token that its callers show.
+"""The address of a state folder's service, and the token that its clients send.
 
 $COACH_HOME
-  service.lock   locked by the service for as long as it lives, so a killed one is known to be gone
-  service.json   its address; written once it answers, and read by every command that wants it
-  token          what callers must show; only its owner may read it
+  service.lock   locked by the service while it runs, so the lock of a killed one is free
+  service.json   its address; written once it answers, read by every command that calls it
+  token          what clients must send; only its owner may read it
 """
 
 from __future__ import annotations
@@ -23,17 +23,17 @@ from coach.core.errors import PermanentError, UserError
 from coach.handler.private_files import open_lock, opener
 from coach.handler.state.state_directory import StateDirectory
 
-#: What the paths of the HTTP API begin with.
+#: Prefix of the HTTP API's paths.
 API = "/api/v1"
-#: Characters of a token that a user brings, at least.
+#: Minimum characters of a token.
 SHORTEST_TOKEN = 20
-#: More than any token has.
+#: Bytes read of a token file; no token is longer.
 _LONGEST_FILE = 4096
 
 
 @dataclass(frozen=True, slots=True)
 class Endpoint:
-    """A service that runs: where it answers, which process it is, and the token to show (a file)."""
+    """A running service: its URL, its process id and the file with its token."""
 
     url: str
     pid: int
@@ -52,7 +52,7 @@ class ServiceRunsError(UserError):
 
 @contextlib.contextmanager
 def claimed(home: StateDirectory) -> Iterator[None]:
-    """Be the one service of a state folder. Raises ServiceRunsError where there is one already."""
+    """Be the only service of a state folder. Raises ServiceRunsError where one runs already."""
     file = home.path / "service.lock"
     with open_lock(file) as lock:
         for pause in (0.05, 0.2, None):
@@ -60,7 +60,7 @@ def claimed(home: StateDirectory) -> Iterator[None]:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
             except OSError:
-                # Whoever looks whether there is a service holds the lock for a moment.
+                # `find` holds the lock for a moment.
                 if pause is None:
                     raise ServiceRunsError(_taken(home)) from None
                 time.sleep(pause)
@@ -91,12 +91,12 @@ def publish(home: StateDirectory, endpoint: Endpoint) -> None:
 
 
 def withdraw(home: StateDirectory) -> None:
-    """Let nobody find it any more."""
+    """Hide the service from other commands."""
     _file(home).unlink(missing_ok=True)
 
 
 def find(home: StateDirectory) -> Endpoint | None:
-    """The service of a state folder; None where none runs, or it does not answer yet."""
+    """The service of a state folder; None if none runs, or it does not answer yet."""
     try:
         with (home.path / "service.lock").open("r") as lock, contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)

@@ -1,8 +1,8 @@
 """The handler: the live driver of the reducer.
 
 One task reads events from one queue; it lets the reducer react, journals event and actions in one transaction, and
-then starts a task for each action. Those tasks only do I/O, and each ends in an event with its action's token, also
-when it fails. Nothing else changes a job.
+then starts a task for each action. Those tasks only do I/O. Each ends in an event with its action's token, even if it
+fails. Nothing else changes a job.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Plat
 
 log = logging.getLogger(__name__)
 
-#: Seconds between two signs of life in the journal: how exactly the end of a killed handler's functions is known.
+#: Seconds between two heartbeats in the journal: the precision of the time at which a killed handler's functions end.
 BEAT_SECONDS = 1.0
 
 #: Called after each event with it and the actions that followed, all journalled.
@@ -88,7 +88,7 @@ class Handler:
 
     async def __aenter__(self) -> Handler:
         self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
-        # Beside the platform, for which a core is free then; nobody decides before both are there.
+        # While the platform opens, which leaves a core free. The first decision waits for both.
         importing = asyncio.create_task(asyncio.to_thread(warm_up.for_fits))
         cluster = await self._platform.open(self)
         self._loop = asyncio.create_task(self._run(importing), name="handler")
@@ -106,7 +106,7 @@ class Handler:
         await asyncio.gather(self._loop, *self._tasks, return_exceptions=True)
         await self._platform.close()
 
-    # -- what users ask for -----------------------------------------------------------------------------
+    # -- requests of users -----------------------------------------------------------------------------
 
     def submit(
         self,
@@ -140,7 +140,7 @@ class Handler:
             self._send(ev.SuspendRequested(self.now(), name, now, by_user))
 
     async def wait(self, until: Callable[[], bool]) -> None:
-        """Return once `until` holds; it is asked after every event. Raises what ended the handler."""
+        """Return once `until` is true; it is called after every event. Raises the error that ended the handler."""
         while not until():
             self._changed.clear()
             changed = asyncio.create_task(self._changed.wait())
@@ -174,7 +174,7 @@ class Handler:
             self._changed.set()
 
     def _remember(self, reactions: Sequence[tuple[ev.Event, Sequence[act.Action]]]) -> None:
-        """Keep the jobs that have changed much, or have ended or stopped, so that the next start is fast."""
+        """Save snapshots of jobs that have changed much, or have ended or stopped, so that the next start is fast."""
         changed = {record.job for event, actions in reactions for record in (event, *actions)}
         stopped = {event.job for event, actions in reactions if self._has_stopped(event, actions)}
         kept = [
@@ -194,13 +194,13 @@ class Handler:
             log.exception("something of %s stays behind on the platform", name)
 
     def _has_stopped(self, event: ev.Event, actions: Sequence[act.Action]) -> bool:
-        """Whether its job has just ended, or stopped with all given back."""
+        """Whether its job has just ended, or stopped with all pods released."""
         job = self.jobs.get(event.job)
-        told = bool(actions) or isinstance(event, ev.PodsReleased)
-        return told and job is not None and over(job) and (job.ended or bool(job.epochs))
+        relevant = bool(actions) or isinstance(event, ev.PodsReleased)
+        return relevant and job is not None and over(job) and (job.ended or bool(job.epochs))
 
     async def _catch_up(self) -> None:
-        """Keep jobs whose records another version of Coach wrote, or a handler that was killed, one at a time."""
+        """Save missing snapshots one by one: another version of Coach wrote the records, or the handler was killed."""
         for job in list(self.jobs.values()):
             if self._journal.snapshot_due(job.name):
                 self._journal.save_snapshots(job)
@@ -246,7 +246,7 @@ class Handler:
 
     # -- actions to I/O to events -----------------------------------------------------------------------
 
-    # An error that nobody foresaw is the job's, not the handler's: it is logged, and answered like any failure.
+    # An unexpected error fails the job's action, not the handler: it is logged and becomes an event like any failure.
 
     async def _gang(self, action: act.DeployPods) -> None:
         job = self.jobs[action.job]
@@ -272,7 +272,7 @@ class Handler:
                 del self._deploying[pod.id]
 
     async def _release(self, action: act.ReleasePods) -> None:
-        """A pod that still starts does so no longer: no answer of its comes after that of its release."""
+        """End pods. The deployment of a pod that still starts is cancelled first, so that no event of it follows."""
         starting = [task for pod in action.pods if (task := self._deploying.pop(pod, None))]
         for task in starting:
             task.cancel()
@@ -328,7 +328,7 @@ class Handler:
             self.progress.pop(action.job, None)
 
     async def _stop_epoch(self, action: act.StopEpoch) -> None:
-        """What cannot be stopped ends at its deadline."""
+        """Stop an epoch. One that cannot be stopped ends at its deadline."""
         try:
             await self._platform.stop_epoch(action.token, action.reason)
         except Exception:
@@ -360,7 +360,7 @@ def _words(error: Exception) -> str:
 
 
 def _wrong(report: EpochReport) -> tuple[Reason, str] | None:
-    """Why a report cannot be used: it goes into the journal, and models are fitted to it."""
+    """Why a report cannot be used; None if it can. It goes into the journal, and models are fitted to it."""
     if not math.isfinite(report.loss or 0.0) or not math.isfinite(report.accuracy or 0.0):
         return (
             Reason.LOSS_NOT_FINITE,

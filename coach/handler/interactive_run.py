@@ -1,4 +1,4 @@
-"""What every run in the foreground does, wherever its jobs run: it shows them, and signals stop it in steps."""
+"""A run in the foreground, in this process or by a service: it shows its jobs, and signals stop it in steps."""
 
 from __future__ import annotations
 
@@ -21,25 +21,25 @@ log = logging.getLogger(__name__)
 
 #: Exit code of a run that was interrupted.
 INTERRUPTED = 130
-#: What a run of several jobs ends with: the first of these that any of them has. Interrupted comes first, because
-#: then the rest is not known yet; a failure, which wants a look, before ends that the job file itself foresaw.
+#: The exit code of a run of several jobs is the first of these that any job has. Interrupted comes first, because
+#: the other ends are not known then. A failure comes before ends that the job file sets, such as the budget.
 EXIT_CODES_BY_WEIGHT = (INTERRUPTED, 1, 4, 3, 0)
 
 
 class RunObserver(Protocol):
-    """Whoever shows a run. OSError from any of these (the terminal is gone) stops the run cleanly."""
+    """Shows a run. An OSError from any method (the terminal is gone) stops the run cleanly."""
 
     def said(self, text: str) -> None:
-        """Something worth a line, which is in no journal."""
+        """Show a line that is in no journal."""
 
     def happened(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         """An event and the actions that followed were journalled; the run's `jobs` show them."""
 
     async def watch(self, run: Foreground) -> None:
-        """Runs beside the jobs, from their start until it is cancelled at the end."""
+        """Runs concurrently with the jobs, from their start until it is cancelled at the end."""
 
     def close(self) -> None:
-        """Give the terminal back; called once at the end, and before an end that waits for nothing."""
+        """Restore the terminal; called once at the end, and before an immediate exit."""
 
 
 class Foreground(ABC):
@@ -63,7 +63,7 @@ class Foreground(ABC):
 
     @abstractmethod
     def now(self) -> float:
-        """Seconds since 1970 on the clock that the jobs' times are of."""
+        """Seconds since 1970 on the clock of the jobs' times."""
 
     @abstractmethod
     def run(self) -> int:
@@ -71,15 +71,15 @@ class Foreground(ABC):
 
     @abstractmethod
     def _can_suspend(self) -> bool:
-        """Whether whoever runs the jobs knows of them yet."""
+        """Whether the jobs were submitted, so that they can be suspended."""
 
     @abstractmethod
     def _suspend(self, names: Sequence[str], *, now: bool) -> None:
-        """Ask for an end of these jobs: at once, or at the checkpoint of the running epoch."""
+        """Suspend these jobs: at once, or at the checkpoint of the running epoch."""
 
     @property
     def stops(self) -> int:
-        """How urgently it was asked to stop: 0 not at all, 1 to 3 as in `stop`."""
+        """The level of the last `stop`; 0 if there was none."""
         return self._stops
 
     def stop(self, level: int) -> None:
@@ -97,12 +97,12 @@ class Foreground(ABC):
         self._suspend([name for name, job in self.jobs.items() if not over(job)], now=level == 2)
 
     def output_lost(self) -> None:
-        """Nobody sees what is shown any more: show nothing, and stop cleanly."""
+        """The terminal is gone: show nothing any more, and stop cleanly."""
         self._muted = True
         self.stop(1)
 
     def _run(self, main: Callable[[], Coroutine[Any, Any, None]]) -> int:
-        """`main` to its end, or to the third signal; the exit code."""
+        """Run `main` to its end, or to the third signal; returns the exit code."""
         try:
             asyncio.run(main())
         except asyncio.CancelledError:
@@ -120,7 +120,7 @@ class Foreground(ABC):
 
     @contextlib.asynccontextmanager
     async def _watched(self) -> AsyncIterator[None]:
-        """The watcher runs beside what is inside."""
+        """The watcher runs concurrently with the block."""
         watching = asyncio.create_task(self._watch())
         try:
             yield
@@ -134,7 +134,7 @@ class Foreground(ABC):
         except OSError:
             self.output_lost()
         except Exception as error:
-            log.error("what shows the jobs failed, the jobs go on: %r", error)
+            log.error("the display of the jobs failed, the jobs go on: %r", error)
 
     def _say(self, text: str) -> None:
         self._show(lambda: self._watcher.said(text))
@@ -148,11 +148,11 @@ class Foreground(ABC):
 
 
 def exit_code(jobs: Iterable[Job]) -> int:
-    """What a command about `jobs` ends with: see EXIT_CODES_BY_WEIGHT."""
+    """The exit code of a command about `jobs`: see EXIT_CODES_BY_WEIGHT."""
     codes = {EXIT_CODE[job.state] for job in jobs}
     return next((code for code in EXIT_CODES_BY_WEIGHT if code in codes), 0)
 
 
 def over(job: Job) -> bool:
-    """Whether nothing more happens to it by itself, and all it held is given back and paid."""
+    """Whether the job has ended or is suspended, with all its pods released and paid."""
     return job.ended or (job.suspend and job.phase is Phase.PAUSED and not job.pods)

@@ -1,4 +1,4 @@
-"""What can be done to a job while no handler has its journal."""
+"""Changes to a job while no handler has its journal."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from coach.plugins import policy
 
 
 class NullPlatform:
-    """A platform without nodes: every job stands still, and nothing is asked of it."""
+    """A platform without nodes: no job can run on it."""
 
-    #: As long as the local platform's functions, which are all there ever were.
+    #: As on the local platform: the jobs' functions ran there.
     linger_seconds = 0.5
     places_pods = False
     checkpoints: str | None = None

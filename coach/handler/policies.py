@@ -1,4 +1,4 @@
-"""`--policy` of the commands: what it makes of the jobs."""
+"""The commands' option `--policy`, applied to the jobs."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[AllocationPo
 def with_policy(text: str, specs: Sequence[TrainingJob], running: AllocationPolicy) -> list[TrainingJob]:
     """The jobs as `text` says, for a handler that shares its cluster out by the policy `running`.
 
-    Raises UserError for another policy than that one: a static allocation is the job's own affair, others are not.
+    Raises UserError for another policy than that one. A static allocation is allowed: it concerns its job only.
     """
     chosen, changed = chosen_policy(text, specs)
     if text and not text.startswith("static") and chosen.name != running.name:

@@ -1,4 +1,4 @@
-"""What earlier jobs measured, for those that are like them."""
+"""Measurements of earlier jobs, reused for similar jobs."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from coach.handler.state.state_directory import StoredJob
 def known_points(
     past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]
 ) -> tuple[KnownSpeed, ...]:
-    """The median speeds that earlier jobs like `spec` measured on these very nodes, and the least part of computing.
+    """The median speeds that earlier jobs like `spec` measured on the same nodes, and the minimum part of computing.
 
-    Alike are jobs with the same model (by hash), data, batch size, mode and resources: what an epoch's work is.
+    Similar jobs have the same model (by hash), data, batch size, mode and resources: these set an epoch's work.
     """
     epochs: dict[Allocation, list[Epoch]] = {}
-    for one in alike(past, spec, nodes):
-        for epoch in one.job.epochs:
+    for stored in alike(past, spec, nodes):
+        for epoch in stored.job.epochs:
             epochs.setdefault(epoch.allocation, []).append(epoch)
     return tuple(
         KnownSpeed(
-            *at,
-            statistics.median(epoch.epochs_per_second for epoch in there),
-            min((epoch.computing_part for epoch in there if epoch.computing_part > 0.0), default=0.0),
+            *allocation,
+            statistics.median(epoch.epochs_per_second for epoch in measured),
+            min((epoch.computing_part for epoch in measured if epoch.computing_part > 0.0), default=0.0),
         )
-        for at, there in sorted(epochs.items())
+        for allocation, measured in sorted(epochs.items())
     )
 
 
 def alike(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterator[StoredJob]:
-    """Earlier jobs like `spec` that ran epochs on these very nodes, and on no others."""
+    """Earlier jobs like `spec` that ran epochs on the same nodes only."""
     for one in past:
         if (
             one.job.epochs
@@ -48,9 +48,9 @@ def alike(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...])
 
 
 def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
-    """Median passes over the data of earlier jobs like `spec` that reached the same target; None: there is none.
+    """Median passes over the data of earlier jobs like `spec` that reached the same target; None if there is none.
 
-    How fast a job learns also depends on its optimizer, but neither on its resources nor on the nodes.
+    The convergence depends on the optimizer too, but neither on resources nor on nodes.
     """
     epochs_trained = [
         one.job.epochs_trained
@@ -64,10 +64,17 @@ def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
 
 
 def _work(spec: TrainingJob) -> tuple[Any, ...]:
-    of = spec.spec
-    return of.model.sha256, of.data, of.batch_size, of.mode, of.resources
+    fields = spec.spec
+    return fields.model.sha256, fields.data, fields.batch_size, fields.mode, fields.resources
 
 
 def _learning(spec: TrainingJob) -> tuple[Any, ...]:
-    of = spec.spec
-    return of.model.sha256, of.data, of.batch_size, of.mode, of.target, of.optimizer
+    fields = spec.spec
+    return (
+        fields.model.sha256,
+        fields.data,
+        fields.batch_size,
+        fields.mode,
+        fields.target,
+        fields.optimizer,
+    )

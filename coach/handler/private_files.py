@@ -1,4 +1,4 @@
-"""The state folder is its owner's alone: folders of mode 0700, files of mode 0600, whatever the umask is."""
+"""Only its owner may use the state folder: folders have mode 0700, files 0600, whatever the umask is."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ from coach.core.errors import PermanentError
 
 FOLDER_MODE = 0o700
 FILE_MODE = 0o600
-#: Coach's own things in a state folder. Nothing else there is touched: it may be the user's home folder.
+#: Coach's own files in a state folder. No other file is changed: the folder may be the user's home.
 _OWN = ("journal*", "lock", "service.*", "token", "jobs", "jobs/**/*")
 
 
 def opener(path: str, flags: int) -> int:
-    """For `open`: a new file is its owner's alone."""
+    """For `open`: only its owner may use a new file."""
     return os.open(path, flags, FILE_MODE)
 
 
@@ -26,13 +26,13 @@ def open_lock(path: Path) -> IO[str]:
 
 
 def make_folder(path: Path) -> None:
-    """Make a folder, and those above it that are missing, for their owner alone. Raises OSError."""
+    """Make a folder, and those above it that are missing, for their owner only. Raises OSError."""
     for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
         folder.mkdir(FOLDER_MODE, exist_ok=True)
 
 
 def refuse_shared(folder: Path) -> None:
-    """Raises PermanentError for a folder that is another user's, or that others may write in."""
+    """Raises PermanentError for a folder that belongs to another user, or that others may write in."""
     try:
         found = folder.stat()
     except OSError:
@@ -51,11 +51,11 @@ def refuse_shared(folder: Path) -> None:
 
 
 def tighten(folder: Path) -> None:
-    """Take away what others may do in a state folder that an earlier Coach made. Raises PermanentError as above."""
+    """Remove other users' rights in a state folder that an earlier Coach made. Raises PermanentError as above."""
     refuse_shared(folder)
     if not folder.exists() or not folder.stat().st_mode & 0o077:
         return
     for path in (path for pattern in _OWN for path in folder.glob(pattern)):
         if not path.is_symlink():
             path.chmod(FOLDER_MODE if path.is_dir() else FILE_MODE)
-    folder.chmod(FOLDER_MODE)  # last: it says that the others are done
+    folder.chmod(FOLDER_MODE)  # last: its mode shows that all files are done

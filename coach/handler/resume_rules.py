@@ -1,4 +1,4 @@
-"""When a job can be gone on with."""
+"""When a job can be resumed."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from coach.core.money import Money
 
 
 class NotNowError(UserError):
-    """It cannot be done to this job as it stands."""
+    """The request is not possible in the job's current state."""
 
 
-#: Ends that a resumed job would come to again at once.
+#: Reasons for which a resumed job would end again at once.
 _FINAL = {
     Reason.TARGET_REACHED: "there is nothing left to do",
     Reason.TIME_LIMIT: "give it a new name and another spec.timeLimit, and submit it",
@@ -21,9 +21,9 @@ _FINAL = {
 
 
 def refuse_resume(job: Job, added: Money, *, orphan: bool = False) -> None:
-    """Raises NotNowError where resuming the job, with `added` nano-units, makes no sense; with what would.
+    """Raises NotNowError, with what to do instead, if the job cannot be resumed with `added` nano-units.
 
-    `orphan`: it lives, but no handler has its journal.
+    `orphan`: it has not ended, but no handler has its journal.
     """
     if added and job.ledger.budget is None:
         raise NotNowError(f"{job.name} has no budget, so none can be added; resume it without --add-budget")

@@ -1,8 +1,8 @@
 """One handler in the foreground: what `coach run` does, without showing anything.
 
-It chooses names and a journal, goes on with what was left in the middle, submits the rest, and waits until every job
-has ended or was suspended. Signals stop it in three steps: at the checkpoint of the running epochs, at once, and
-without waiting for anything. All but the last leave a settled journal; after each of them the jobs can be resumed.
+It chooses names and a journal, resumes interrupted jobs, submits the others, and waits until every job has ended or
+was suspended. Signals stop it in three steps: at the checkpoint of the running epochs, at once, and
+without waiting for anything. After all but the last, every pod is released. After each, the jobs can be resumed.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ MakePlatform = Callable[[StateDirectory, Callable[[], float]], Platform]
 
 
 class Session(Foreground):
-    """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has them as they ended.
+    """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has their final state.
 
-    `resumed` names jobs that go on as they are, with `added_budget` nano-units more each.
+    `resumed` names jobs that go on as they are, each with `added_budget` more nano-units.
     """
 
     def __init__(
@@ -78,7 +78,7 @@ class Session(Foreground):
         return self.handler.now() if self.handler else Clock().now()
 
     def run(self) -> int:
-        """Until all jobs have ended or are suspended. Raises CoachError where it cannot start or go on.
+        """Run until all jobs have ended or are suspended. Raises CoachError if it cannot start or go on.
 
         ServiceRunsError: a service has the state folder, and the jobs should go there.
         """
@@ -120,7 +120,7 @@ class Session(Foreground):
             await self.handler.wait(lambda: all(over(job) for job in self.jobs.values()))
 
     def _start_jobs(self, handler: Handler, past: dict[str, StoredJob]) -> None:
-        """Submit the new ones with what is known of their like, and go on with the others."""
+        """Submit the new jobs with the measurements of similar ones, and resume the others."""
         for one in self.chosen:
             if one.past is None:
                 self._pending.add(one.name)
@@ -153,15 +153,15 @@ class Session(Foreground):
 def checkpoints_uri(home: StateDirectory, spec: TrainingJob, shared: str | None) -> str:
     """URI of the folder for a job's checkpoints: its own, also where several job files name one folder.
 
-    `shared`: where they go by default, if not into the state folder.
+    `shared`: the default folder, if it is not the state folder.
     """
     uri = spec.spec.checkpoint.uri or shared
-    # Nothing in our file URIs is escaped: fsspec reads them as they stand.
+    # File URIs are not escaped: fsspec does not decode them.
     return f"{uri.rstrip('/')}/{spec.name}" if uri else f"file://{home.checkpoints(spec.name)}"
 
 
 def _common_journal(chosen: Sequence[Chosen]) -> Path | None:
-    """The journal of the jobs that go on; None: any."""
+    """The journal of the resumed jobs; None if any will do."""
     journals = {one.past.journal: one.name for one in chosen if one.past}
     if len(journals) > 1:
         first, second, *_ = journals.values()
@@ -173,7 +173,7 @@ def _common_journal(chosen: Sequence[Chosen]) -> Path | None:
 
 
 def suspend_orphans(journal: Journal) -> None:
-    """Jobs whose handler died without a word count as suspended, so that only those asked for go on.
+    """Jobs whose handler was killed count as suspended, so that only the requested ones go on.
 
     Their users did not stop them: a service that starts goes on with them.
     """

@@ -1,4 +1,4 @@
-"""What is imported only when it is needed elsewhere, and in a handler before anything waits for it."""
+"""Imports that a handler makes early, before a decision waits for them; elsewhere they are made on first use."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ FOR_FITS = ("scipy.optimize", "scipy.special")
 
 
 def for_fits() -> None:
-    """Import what fits and decisions after the first epoch need, in whichever thread.
+    """Import what fits and decisions after the first epoch need, in any thread.
 
-    Who else imports SciPy meanwhile has to begin with the same module, as `numerics` does: of two threads that import
-    modules which import each other, each may see half of one.
+    Other threads that import SciPy meanwhile must begin with the same module, as `numerics` does: of two threads that
+    import modules which import each other, each may see a partly imported one.
     """
     for name in FOR_FITS:
         importlib.import_module(name)

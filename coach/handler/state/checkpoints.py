@@ -1,4 +1,4 @@
-"""Keeping the folder of a job's checkpoints small: the last one, and the one it grew from."""
+"""Deletes a job's old checkpoints: the last one and its predecessor are kept."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ log = logging.getLogger(__name__)
 def sweep(folder: str, *keep: str | None) -> None:
     """Delete a job's older checkpoints in `folder` (a URI). What cannot be deleted stays.
 
-    Checkpoints are called `<job>.<attempt>.ckpt`; the last to `keep` says which job, and how old is older. What other
-    jobs have there stays, and so does what a later epoch has written meanwhile. What a worker had begun to write when
-    it was killed goes too.
+    Checkpoints are called `<job>.<attempt>.ckpt`; the one of the last attempt in `keep` names the job, and earlier
+    attempts are older. Other jobs' files stay, as do checkpoints of later epochs. Unfinished files of killed workers
+    are deleted too.
     """
     names = {uri.rpartition("/")[2] for uri in keep if uri}
     job, last = max(map(_parts, names), key=lambda parts: parts[1])
@@ -22,19 +22,19 @@ def sweep(folder: str, *keep: str | None) -> None:
         files, path = fsspec.core.url_to_fs(folder)
         for file in files.ls(path, detail=False):
             name = str(file).rpartition("/")[2]
-            of, attempt = _parts(name.removeprefix(".").removesuffix(".part") if _begun(name) else name)
-            if of == job and 0 <= attempt < last and name not in names:
+            owner, attempt = _parts(name.removeprefix(".").removesuffix(".part") if _begun(name) else name)
+            if owner == job and 0 <= attempt < last and name not in names:
                 files.rm_file(file)
     except Exception as error:  # each file system has errors of its own
         log.warning("old checkpoints in %s stay: %s", folder, error)
 
 
 def _begun(name: str) -> bool:
-    """Whether it is a file that is renamed when it is whole (`functions/training/storage.py`)."""
+    """Whether it is a file that is renamed when it is complete (`functions/training/storage.py`)."""
     return name.startswith(".") and name.endswith(".part")
 
 
 def _parts(name: str) -> tuple[str, int]:
-    """Job and attempt of a checkpoint's name; attempt -1 where it is none."""
+    """Job and attempt of a checkpoint's name; attempt -1 if it is not a checkpoint's."""
     job, _, attempt = name.removesuffix(".ckpt").rpartition(".")
     return (job, int(attempt)) if name.endswith(".ckpt") and attempt.isdecimal() else (name, -1)

@@ -35,8 +35,8 @@ def _adapter(name: str) -> TypeAdapter[Any]:
 
 
 def encode(record: Record) -> str:
-    """The record's fields as JSON; its type is kept beside it."""
-    # A decision has many steps, most without most numbers; what a step lacks is None again when it is read.
+    """The record's fields as JSON; its type is stored separately."""
+    # A decision has many steps, most without most numbers; a missing number is read as None.
     without_none = type(record) is SetAllocation
     return _adapter(type(record).__name__).dump_json(record, exclude_none=without_none).decode()
 

@@ -1,4 +1,4 @@
-"""The epochs of a job, which are most of it: the older ones packed, and unpacked while somebody looks at them."""
+"""The epochs of a job, most of its memory: the older ones are compressed, and unpacked when they are read."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from pydantic import TypeAdapter
 
 from coach.core.jobs.epoch import Epoch
 
-#: So many unpacked epochs, of all jobs together, are kept for whoever looks next: some 1 kB each.
+#: Maximum unpacked epochs, of all jobs together, kept for the next read: about 1 kB each.
 UNPACKED = 10_000
 
 _EPOCHS: TypeAdapter[list[Epoch]] = TypeAdapter(list[Epoch])
 
 
 class EpochArchive(list[Epoch]):
-    """Behaves as the list of all epochs; its own items are the last ones, those before them are `packed`.
+    """Behaves as the list of all epochs; its own items are the last ones, the earlier ones are `packed`.
 
-    `packed` is any number of zlib streams, one after the other, each of a JSON array; `count` epochs are in it. They
-    are read-only: whoever changes one changes a copy. The last epoch is never packed, as it may still be charged.
+    `packed` is a sequence of zlib streams, each of a JSON array, with `count` epochs in all. They are read-only: a
+    change to one changes a copy. The last epoch is never packed, as it may still be charged.
     """
 
     def __init__(self, last: Iterable[Epoch] = (), packed: bytes = b"", count: int = 0) -> None:
@@ -35,7 +35,7 @@ class EpochArchive(list[Epoch]):
 
     @classmethod
     def of(cls, epochs: list[Epoch]) -> EpochArchive:
-        """The same epochs; itself where it is one."""
+        """The same epochs; `epochs` itself if it is an archive."""
         return epochs if isinstance(epochs, cls) else cls(epochs)
 
     @property
@@ -44,7 +44,7 @@ class EpochArchive(list[Epoch]):
         return list(super().__iter__())
 
     def pack(self) -> None:
-        """Pack all but the last. What was packed before is not touched, so that this takes as long as what is new."""
+        """Pack all but the last. The time depends on the new epochs only: those packed before are not touched."""
         new = self.last[:-1]
         if not new:
             return
@@ -70,7 +70,7 @@ class EpochArchive(list[Epoch]):
         return found
 
     def _unpack(self) -> None:
-        """From here on a list as any other."""
+        """Become a plain list."""
         before = self._before()
         self.packed, self.count_packed, self._unpacked = b"", 0, None
         super().__setitem__(slice(0, 0), before)
@@ -95,7 +95,7 @@ class EpochArchive(list[Epoch]):
             return list(self)[index]
         before = self.count_packed
         if 0 <= index < before:
-            known = self._unpacked  # loops over indices need not be noted each time
+            known = self._unpacked  # a loop over indices does not mark them as read each time
             return (self._before() if known is None else known)[index]
         if index >= 0:
             return super().__getitem__(index - before)
@@ -104,7 +104,7 @@ class EpochArchive(list[Epoch]):
         return super().__getitem__(index)
 
     def __radd__(self, other: list[Epoch]) -> list[Epoch]:
-        # Without it a list would look into our memory, and not ask us.
+        # Without it list.__add__ would copy our own items only, and miss the packed ones.
         return [*other, *self]
 
     def __reduce__(self) -> Any:
@@ -112,7 +112,7 @@ class EpochArchive(list[Epoch]):
 
 
 class _Lately:
-    """Whose epochs are kept unpacked: those looked at last."""
+    """The archives whose epochs are kept unpacked: those read last."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -162,7 +162,7 @@ for _name in ("__eq__", "__ne__", "__lt__", "__le__", "__gt__", "__ge__", "__add
     setattr(EpochArchive, _name, _as_list(_name))
 for _name in ("__contains__", "__repr__", "copy", "count", "index"):
     setattr(EpochArchive, _name, _as_list(_name))
-#: `append` and `extend` are the list's own: what is new comes last.
+#: `append` and `extend` are the list's own: new epochs come last.
 for _name in (
     "__setitem__",
     "__delitem__",

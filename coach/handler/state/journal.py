@@ -1,8 +1,8 @@
 """The journal: every record, in order, in one SQLite file. A job's state is the fold of its records.
 
-One handler writes; anybody may read at any time (WAL). Two things keep a second writer out: a lock on a file beside
-the journal, which goes with the process, and a fencing token, checked in every transaction, for file systems where
-locks mean nothing.
+One handler writes; any process may read at any time (WAL). Two things keep a second writer out: a lock on a file next
+to the journal, which the kernel releases when the process ends, and a fencing token, checked in every transaction, for
+file systems where locks have no effect.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from coach.handler.state.snapshots import dump, load, shape
 
 log = logging.getLogger(__name__)
 
-#: All names, without looking at every record.
+#: All names, without reading every record.
 _NAMES = """
 WITH RECURSIVE names (job) AS (
     SELECT min(job) FROM records
@@ -48,30 +48,30 @@ WITH RECURSIVE names (job) AS (
 SELECT job FROM names WHERE job > ''
 """
 
-_REMEMBER = """
+_SAVE_SNAPSHOT = """
 INSERT OR REPLACE INTO snapshots (job, born, seq, shape, body, count, epochs)
 SELECT ?1, (SELECT min(seq) FROM records WHERE job = ?1), (SELECT max(seq) FROM records), ?2, ?3, ?4, ?5
 """
 
-#: What a record takes, about, where nobody counted.
+#: Estimated bytes of a record, where they were not counted.
 RECORD_BYTES = 512
-#: Among so many records at the end is the one with the latest time: they are written nearly in its order.
+#: The record with the latest time is among so many last ones: records are written nearly in the order of time.
 LAST_RECORDS = 1_000
-#: A job's first snapshot comes after so many bytes of records: some epochs.
+#: A job's first snapshot is made after so many bytes of records: a few epochs.
 MIN_BYTES = 8 * 1024
 
 
 class Journal:
-    """An open journal. `Journal.write(path)` for the one handler, `Journal.read(path)` for anybody else."""
+    """An open journal. `Journal.write(path)` for the one handler, `Journal.read(path)` for all others."""
 
     def __init__(self, path: Path, connection: sqlite3.Connection, lock: IO[str] | None, token: int) -> None:
-        #: Last sign of life of the handler before this one, seconds since 1970; None where there was none.
+        #: Last heartbeat of the handler before this one, seconds since 1970; None where there was none.
         self.left_at: float | None = None
         self.path = path
         self._connection = connection
         self._lock = lock
         self._token = token
-        #: Of the jobs asked about: bytes of records that their snapshots do not know, and bytes of these.
+        #: By job: bytes of records later than its snapshot, and bytes of the snapshot.
         self._unknown: dict[str, tuple[int, int]] = {}
         self._last_of_version_1 = last_of_version_1(connection)
 
@@ -79,8 +79,8 @@ class Journal:
     def write(cls, path: Path) -> Journal:
         """Open for writing, creating it where needed.
 
-        Raises JournalBusyError where another handler has it, PermanentError where it is of a later version or no
-        journal at all.
+        Raises JournalBusyError if another handler has it, PermanentError if it is of a later version or not a
+        journal.
         """
         make_folder(path.parent)
         file = path.with_suffix(".lock")
@@ -117,7 +117,7 @@ class Journal:
         return cls(path, connection, None, 0)
 
     def beat(self, at: float) -> None:
-        """Give a sign of life, for the handler that comes after this one; `at` is on the clock of its records."""
+        """Write a heartbeat, for the next handler; `at` is on the clock of its records."""
         if self._lock:
             os.utime(self._lock.fileno(), (at, at))
 
@@ -154,9 +154,9 @@ class Journal:
                 self._connection.execute("ROLLBACK")
 
     def snapshot_due(self, job: str) -> bool:
-        """Whether a job's records since its last snapshot take as much room as that: time for the next.
+        """Whether a job's records since its last snapshot take as many bytes as the snapshot: time for the next.
 
-        So all its snapshots together take no more than its records, and what is to be folded stays short, however
+        So all its snapshots together take no more bytes than its records, and few records are left to fold, however
         many epochs it has.
         """
         if job not in self._unknown:
@@ -169,16 +169,16 @@ class Journal:
         return unknown >= max(known, MIN_BYTES)
 
     def save_snapshots(self, *jobs: Job) -> None:
-        """Keep jobs as they are after the last record, in one transaction: what was before need not be folded again.
+        """Save jobs as of the last record, in one transaction: earlier records need not be folded again.
 
-        They may be lost with the machine, unlike records. Raises PermanentError where another handler has taken the
-        journal over.
+        Snapshots may be lost if the machine fails, unlike records. Raises PermanentError where another handler has
+        taken the journal over.
         """
         try:
             rows = [(job.name, shape(), *dump(job)) for job in jobs]
             self._connection.execute("PRAGMA synchronous=NORMAL")
             with self._transaction():
-                self._connection.executemany(_REMEMBER, rows)
+                self._connection.executemany(_SAVE_SNAPSHOT, rows)
         except (sqlite3.Error, ValueError) as error:
             names = ", ".join(job.name for job in jobs)
             log.warning("%s: %s: not remembered, starting will take longer: %s", self.path, names, error)
@@ -203,7 +203,7 @@ class Journal:
         marks = ", ".join("?" * (len(jobs) + 1))
         query = f"SELECT seq, type, body FROM records WHERE job IN ({marks}) AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
         for seq, name, body in self._connection.execute(query, ("", *jobs, after, most)):
-            yield seq, *self._in_today_s_words(seq, name, body)
+            yield seq, *self._in_current_words(seq, name, body)
 
     def records_of(self, job: str, after: int = 0) -> Iterator[tuple[int, Record]]:
         """(seq, record) of one job and of its handlers. Raises PermanentError at one that cannot be read."""
@@ -212,12 +212,12 @@ class Journal:
 
     def _decoded(self, seq: int, name: str, body: str) -> Record:
         try:
-            return decode(*self._in_today_s_words(seq, name, body))
+            return decode(*self._in_current_words(seq, name, body))
         except (KeyError, ValueError) as error:
             what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
             raise PermanentError(f"{self.path}: {what}") from error
 
-    def _in_today_s_words(self, seq: int, name: str, body: str) -> tuple[str, str]:
+    def _in_current_words(self, seq: int, name: str, body: str) -> tuple[str, str]:
         if seq <= self._last_of_version_1:
             name, body = upgraded(name, body)
         return name, with_budget(name, body)
@@ -228,7 +228,7 @@ class Journal:
         return seq or 0
 
     def jobs(self) -> dict[str, Job]:
-        """All jobs, as their records make them, in the order of their submission."""
+        """All jobs, folded from their records, in the order of their submission."""
         starts = list(self.records(""))
         found: list[tuple[int, Job]] = []
         snapshots = self._snapshots()
@@ -248,7 +248,7 @@ class Journal:
         return {job.name: job for _, job in sorted(found, key=itemgetter(0))}
 
     def _snapshots(self) -> dict[str, tuple[int, int, Job]]:
-        """Of each remembered job: the record it was born in, the last one it knows, and the job itself."""
+        """By job with a snapshot: its first record, the last record in the snapshot, and the job."""
         found = {}
         query = "SELECT job, born, seq, body, count, epochs FROM snapshots WHERE shape = ?"
         with contextlib.suppress(sqlite3.OperationalError):  # a journal that no handler has opened since
@@ -264,7 +264,7 @@ class Journal:
             yield self._decoded(*row)
 
     def nodes(self) -> tuple[Node, ...]:
-        """The nodes that are there, of the handler that started last; none for an empty journal."""
+        """The available nodes of the handler that started last; none for an empty journal."""
         query = "SELECT seq, type, body FROM records WHERE job = '' AND type = ? ORDER BY seq DESC LIMIT 1"
         row = self._connection.execute(query, (HandlerStarted.__name__,)).fetchone()
         started = row and self._decoded(*row)
@@ -296,14 +296,14 @@ class Journal:
             return False
 
     def close(self) -> None:
-        """Close the file and give the lock back."""
+        """Close the file and release the lock."""
         self._connection.close()
         if self._lock:
             self._lock.close()
 
 
 def fold(records: Iterable[Record]) -> dict[str, Job]:
-    """Jobs by name, from records in order. Records of no job concern every live one."""
+    """Jobs by name, from records in order. Records of no job concern every job before them."""
     found: dict[str, Job] = {}
     for record in records:
         if isinstance(record, JobSubmitted):

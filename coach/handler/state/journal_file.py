@@ -1,4 +1,4 @@
-"""A journal's file: its tables, the lock against a second handler, and a fencing token where locks mean nothing."""
+"""A journal's file: its tables, the lock against a second handler, and a fencing token where locks have no effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import IO
 
 from coach.core.errors import PermanentError, UserError
 
-#: Version 2 has other words for some records: `coach.handler.state.schema_1` reads those of version 1.
+#: Version 2 has other names for some records: `coach.handler.state.schema_1` reads those of version 1.
 SCHEMA_VERSION = 2
 
 _SCHEMA = """
@@ -37,7 +37,7 @@ CREATE TABLE IF NOT EXISTS snapshots (
 """
 
 #: Records that say which handler had which job when; few, so they have an index of their own.
-#: The last two are words of version 1.
+#: The last two are names of version 1.
 HANDLING = (
     "type IN ('HandlerStarted', 'JobSubmitted', 'ResumeRequested', 'SuspendRequested', "
     "'ResumeAsked', 'InterruptAsked')"
@@ -49,7 +49,7 @@ class JournalBusyError(UserError):
 
 
 def lock_file(path: Path, lock: IO[str]) -> None:
-    """Lock the file for the one handler. Whoever looks whether there is one holds it for a moment: try twice."""
+    """Lock the file for the one handler. `Journal.held` of another process holds it for a moment: try again."""
     for pause in (0.1, 0.2, None):
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -85,7 +85,7 @@ def acquire_fence(path: Path, connection: sqlite3.Connection) -> int:
 
 
 def check_version(path: Path, connection: sqlite3.Connection) -> None:
-    """Raises PermanentError for what is no journal, or one of a later Coach."""
+    """Raises PermanentError for a file that is no journal, or of a later Coach."""
     try:
         row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
     except sqlite3.Error as error:
@@ -97,7 +97,7 @@ def check_version(path: Path, connection: sqlite3.Connection) -> None:
 
 
 def last_of_version_1(connection: sqlite3.Connection) -> int:
-    """Number of the last record in the words of version 1; 0 where there is none."""
+    """Number of the last record of version 1; 0 if there is none."""
     meta = dict(connection.execute("SELECT key, value FROM meta"))
     if meta.get("version") == 1:
         return int(connection.execute("SELECT max(seq) FROM records").fetchone()[0] or 0)

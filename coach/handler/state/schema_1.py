@@ -1,6 +1,6 @@
-"""Reads records of journals of version 1, which had other words for some types, fields and values.
+"""Reads records of journals of version 1, which had other names for some types, fields and values.
 
-Journals of version 2 from before `budget: {unlimited: true}` have the word `none` as well.
+Journals of version 2 from before `budget: {unlimited: true}` have `budget: none`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ VALUES = {
 
 
 def upgraded(name: str, body: str) -> tuple[str, str]:
-    """Type and body (JSON) of a record in today's words. Raises ValueError for what is no JSON object."""
+    """Type and body (JSON) of a record in the names of version 2. Raises ValueError if it is no JSON object."""
     fields = json.loads(body)
     if not isinstance(fields, dict):
         raise ValueError(f"{name} is no JSON object")
@@ -37,7 +37,7 @@ def upgraded(name: str, body: str) -> tuple[str, str]:
 
 
 def with_budget(name: str, body: str) -> str:
-    """The body (JSON) of a record, its budget in today's shape."""
+    """The body (JSON) of a record, its budget in the current form."""
     if name != "JobSubmitted" or '"none"' not in body:
         return body
     fields = json.loads(body)

@@ -1,8 +1,7 @@
-"""A job as it is now, living or not, as JSON: so that a journal need not be folded from its first record again.
+"""A job's state as JSON, so that a journal need not be folded from its first record again.
 
-A snapshot has a job's epochs apart, packed (`coach.handler.state.epoch_archive`), but for the last. It is a shortcut
-and never the
-truth: one that this version of Coach cannot read is passed over, and the job is the fold of its records as ever.
+A snapshot has a job's epochs, except the last, packed and stored separately (`coach.handler.state.epoch_archive`). It
+is a cache: one that this version of Coach cannot read is ignored, and the job is folded from all its records.
 """
 
 from __future__ import annotations
@@ -22,8 +21,8 @@ from coach.core.jobs.job import Held, Job
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.epoch_archive import EpochArchive
 
-#: Fields that are kept in another way: as plain JSON, made again where somebody looks at them, or without what is
-#: said twice. Of the epochs only those that are not packed.
+#: Fields stored in another form: as plain JSON, rebuilt on first use, or without duplicates. Epochs: those that are
+#: not packed.
 _OTHERWISE: dict[str, Any] = {
     "pods": tuple[Held, ...],
     "epochs": list[Epoch],
@@ -35,7 +34,7 @@ _OTHERWISE: dict[str, Any] = {
 
 
 def dump(job: Job) -> tuple[str, int, bytes]:
-    """The job, how many of its epochs are packed, and these. Packs all that can be, in the job itself too."""
+    """The job, how many of its epochs are packed, and the packed epochs. Packs them in the job itself too."""
     job.epochs = epochs = EpochArchive.of(job.epochs)
     epochs.pack()
     values = {name: getattr(job, name) for name in _types()}
@@ -49,7 +48,7 @@ def dump(job: Job) -> tuple[str, int, bytes]:
 
 
 def load(body: str, count: int, packed: bytes) -> Job:
-    """The job that `dump` wrote. Raises ValueError for what is none."""
+    """The job that `dump` wrote. Raises ValueError if it is none."""
     mirror = _adapter().validate_json(body)
     values = {name: getattr(mirror, name) for name in _types()}
     values["job_file"] = TrainingJob.from_json(mirror.job_file)
@@ -59,7 +58,7 @@ def load(body: str, count: int, packed: bytes) -> Job:
     values["curve"] = None if mirror.curve is None else FittedCurve(*mirror.curve)
     values["full_epoch_curves"] = curves = tuple(FittedCurve(*curve) for curve in mirror.full_epoch_curves)
     if curves and curves[-1] == values["curve"]:
-        values["curve"] = curves[-1]  # one and the same, as it was
+        values["curve"] = curves[-1]  # the same object, as before
     return Job(**values)
 
 

@@ -8,7 +8,7 @@
 
 Only its owner may read it (coach.handler.private_files): folders have the mode 0700, files 0600.
 
-A job's name is its own in the whole folder, so that every command finds it by its name alone.
+A job's name is unique in the folder, so that every command finds a job by its name.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ LONGEST_NAME = 40
 class StoredJob:
     """A job of some journal. `held`: a handler has that journal now. `nodes`: every cluster it ran epochs on.
 
-    `asked_at`: when the handler started that it was last submitted to or resumed by. `stopped`: its user stopped it.
+    `asked_at`: start of the handler that it was last submitted to or resumed by. `stopped`: its user stopped it.
     """
 
     job: Job
@@ -56,13 +56,13 @@ class StoredJob:
 
     @property
     def orphan(self) -> bool:
-        """It lives, but no handler does."""
+        """It has not ended, but no handler has its journal."""
         return not self.held and not self.job.ended
 
 
 @dataclass(slots=True)
 class _Handlers:
-    """Which handlers and clusters jobs had."""
+    """The handlers and clusters of jobs."""
 
     starts: list[ev.HandlerStarted] = field(default_factory=list)
     asked_at: dict[str, float] = field(default_factory=dict)
@@ -86,7 +86,7 @@ class _Handlers:
         if job.started_at is None:
             return frozenset()
         first, last = self._before(job.started_at), self._before(job.ended_at or float("inf"))
-        # Mostly one handler had it all the time; else it depends on when its epochs were.
+        # Usually one handler had it all the time; otherwise the times of its epochs decide.
         before = {first} if first == last else {self._before(epoch.started_at) for epoch in job.epochs}
         return frozenset(self.starts[number - 1].nodes for number in before if number)
 
@@ -118,7 +118,7 @@ class StateDirectory:
         return self.path / "jobs" / name / "logs"
 
     def handler_id(self) -> str:
-        """What tells this folder's handlers from others on the same cluster; made where there is none."""
+        """Id of this folder's handlers, among others on the same cluster; made if there is none."""
         make_folder(self.path)
         file = self.path / "handler-id"
         with contextlib.suppress(FileExistsError), open(file, "x", opener=opener, encoding="ascii") as out:
@@ -193,7 +193,7 @@ class StateDirectory:
 
     @contextlib.contextmanager
     def planning(self, busy: Callable[[], None] = lambda: None) -> Iterator[None]:
-        """Keep other handlers from choosing names and journals meanwhile; `busy` is called when one does so now.
+        """Keep other handlers from choosing names and journals; `busy` is called if one is doing so.
 
         Raises PermanentError for a folder that cannot be used.
         """
@@ -226,7 +226,7 @@ class StateDirectory:
 
 
 def unknown_job(name: str, known: Iterable[str]) -> UserError:
-    """What to say of a name that no job has: the nearest ones."""
+    """The error for a name that no job has, with the most similar names."""
     known = list(known)
     near = difflib.get_close_matches(name, known, n=3, cutoff=0.5)
     near += [other for other in known if other.startswith(name) and other not in near][: 3 - len(near)]
@@ -239,7 +239,7 @@ def unknown_job(name: str, known: Iterable[str]) -> UserError:
 
 @dataclass(frozen=True, slots=True)
 class Chosen:
-    """What becomes of a job file: the `past` job goes on, or a new one starts; `said`: why under another name."""
+    """The job of a job file: the `past` one goes on, or a new one starts; `said`: why it has another name."""
 
     spec: TrainingJob
     past: StoredJob | None = None
@@ -247,15 +247,15 @@ class Chosen:
 
     @property
     def name(self) -> str:
-        """What the job is called."""
+        """The job's name."""
         return self.spec.name
 
 
 def choose(spec: TrainingJob, past: dict[str, StoredJob], taken: Iterable[str] = ()) -> Chosen:
-    """Go on with the job of this file that was left in the middle, or find the new one a free name.
+    """Resume the interrupted job of this file, or choose a free name for a new one.
 
-    The family of a name is `name`, `name-2`, `name-3`...; its members are looked at from the youngest. One that has
-    not ended, has no handler and has the same specification goes on. `taken` are names given away in this call.
+    The family of a name is `name`, `name-2`, `name-3`...; the youngest member comes first. One that has not
+    ended, has no handler and has the same specification goes on. `taken` are names that this call has used.
     """
     family = [spec.name, *(_numbered(spec.name, number) for number in range(2, len(past) + 3))]
     known = [past[name] for name in family if name in past]
