@@ -34,7 +34,7 @@ def file(tmp_path: Path) -> Path:
     """A job file with a model of this machine, and the digits of the cluster's volume."""
     model = tmp_path / "own_lenet.py"
     model.write_text((ROOT / "functions/models/lenet.py").read_text())
-    document = job("laptop", model={"file": "own_lenet.py"})
+    document = job("laptop", model={"file": "own_lenet.py"}, target={"loss": 0.3, "epochsInARow": 1})
     document["spec"]["data"]["uri"] = "/var/lib/coach/data/mnist-digits"
     path = tmp_path / "job.yaml"
     path.write_text(yaml.safe_dump(document))
