@@ -83,6 +83,6 @@ def test_of_two_jobs_where_one_has_room_the_other_waits_and_says_why(coach: Coac
     coach.apply(job("second", **three))
     waits = coach.until("second", lambda status: status.get("reason") == "WaitingCapacity", "waiting")
     assert "worker" in waits["message"] and waits["state"] == "Waiting"
-    assert "WaitingCapacity" in json.dumps(coach.ask("why", "second"))
+    assert "waits for capacity in the cluster" in json.dumps(coach.ask("why", "second"))
     assert coach.ended("first")["state"] == coach.ended("second")["state"] == "Succeeded"
     coach.paid("second")
