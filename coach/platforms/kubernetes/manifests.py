@@ -135,15 +135,6 @@ def model(job: str, path: Path, settings: Settings, owners: list[Object]) -> Obj
     }
 
 
-def pod_id(found: Object) -> PodId | None:
-    """The function that a pod is, by its labels; None for a pod that is none of ours."""
-    labels = found["metadata"].get("labels", {})
-    try:
-        return PodId(labels[JOB], Role(labels[ROLE]), int(labels[INDEX]))
-    except (KeyError, ValueError):
-        return None
-
-
 def _labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
     return {
         **MANAGED_BY,

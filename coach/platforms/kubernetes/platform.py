@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from coach.core.cluster import Pod, PodId
-from coach.core.errors import CoachError, PermanentError
+from coach.core.errors import CoachError, PermanentError, TemporaryError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds until a pod is deleted without its kubelet's consent: on a node that is lost there is nobody to give it.
 FORCE_SECONDS = 15.0
+#: Seconds before a request is repeated that the API server did not take.
+RETRY_SECONDS = 1.0
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
 
@@ -333,17 +335,28 @@ class KubernetesPlatform:
 
     async def _delete(self, name: str, *, force: bool = False) -> None:
         """Delete a pod; returns when it is gone."""
-        path = f"{self._pods_path}/{name}"
-        try:
-            if not force:
-                await self._api.delete(path)
+        if not force:
+            await self._ask_to_delete(name)
+            try:
                 async with asyncio.timeout(FORCE_SECONDS):
                     await self._pods.until(lambda: name not in self._pods.objects)
                     return
-        except TimeoutError:
-            log.warning("%s did not end in %.0f s; deleting it by force", name, FORCE_SECONDS)
-        await self._api.delete(path, gracePeriodSeconds=0)
+            except TimeoutError:
+                log.warning("%s did not end in %.0f s; deleting it by force", name, FORCE_SECONDS)
+        await self._ask_to_delete(name, gracePeriodSeconds=0)
         await self._pods.until(lambda: name not in self._pods.objects)
+
+    async def _ask_to_delete(self, name: str, **query: int) -> None:
+        """Send the request, again and again while the API server restarts. Raises ApiError where it is refused."""
+        while True:
+            try:
+                await self._api.delete(f"{self._pods_path}/{name}", **query)
+                return
+            except TemporaryError as error:
+                if isinstance(error, ApiError) and error.status < 500 and error.status != 429:
+                    raise
+                log.info("%s is not deleted yet: %s", name, error)
+                await asyncio.sleep(RETRY_SECONDS)
 
     async def _sweep(self) -> None:
         """Delete all pods and gangs of this handler."""

@@ -26,11 +26,6 @@ _SCHEDULER = frozenset(
 _KILLED = 137
 
 
-def name(pod: Object) -> str:
-    """Its name."""
-    return str(pod["metadata"]["name"])
-
-
 def node(pod: Object) -> str:
     """The node that it is bound to; empty before that."""
     return str(pod.get("spec", {}).get("nodeName") or "")
