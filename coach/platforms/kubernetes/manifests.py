@@ -6,12 +6,12 @@ import base64
 from pathlib import Path
 from typing import Any
 
-from coach.core.cluster import Pod, PodId, Resources, Role
+from coach.core.cluster import Pod, PodId, Role
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import GangSize
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import Object
-from coach.platforms.kubernetes_api.nodes import GPU
+from coach.platforms.kubernetes_api.pods import requests
 
 #: Labels by which the scheduler knows the members of a gang (`docs/reference/scheduler.md`).
 JOB, ROLE, INDEX = "coach.dev/job", "coach.dev/role", "coach.dev/index"
@@ -161,7 +161,7 @@ def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
         "args": [of.id.role.value, "--idle-seconds", f"{IDLE_SECONDS:g}"],
         "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
         "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
-        "resources": _requests(of.requests),
+        "resources": requests(of.requests),
         "readinessProbe": {"httpGet": {"path": "/ready", "port": HEALTH_PORT}, "periodSeconds": 1},
         "securityContext": {
             "allowPrivilegeEscalation": False,
@@ -171,14 +171,6 @@ def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
         "terminationMessagePolicy": "FallbackToLogsOnError",
         "volumeMounts": mounts,
     }
-
-
-def _requests(amount: Resources) -> Object:
-    memory = f"{round(amount.memory * 1024)}Mi"
-    limits = {"memory": memory}
-    if amount.gpu:
-        limits[GPU] = f"{amount.gpu:g}"
-    return {"requests": {"cpu": f"{round(amount.cpu * 1000)}m", "memory": memory}, "limits": limits}
 
 
 def _on(node: str) -> Object:

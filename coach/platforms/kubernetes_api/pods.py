@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from coach.core.cluster import Resources
 from coach.core.jobs.reasons import Reason
 from coach.platforms.kubernetes_api.client import Object
+from coach.platforms.kubernetes_api.nodes import GPU
 
 #: Why a container waits for longer than it should. The kubelet tries again; what is amiss may still be mended.
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable"})
@@ -24,6 +26,15 @@ _SCHEDULER = frozenset(
 )
 #: Exit code of a process that the kernel killed with SIGKILL.
 _KILLED = 137
+
+
+def requests(amount: Resources) -> Object:
+    """The `resources` of a container that requests so much; of memory and devices it gets no more."""
+    memory = f"{round(amount.memory * 1024)}Mi"
+    limits = {"memory": memory}
+    if amount.gpu:
+        limits[GPU] = f"{amount.gpu:g}"
+    return {"requests": {"cpu": f"{round(amount.cpu * 1000)}m", "memory": memory}, "limits": limits}
 
 
 def node(pod: Object) -> str:

@@ -13,9 +13,10 @@ from typing import Any
 
 import yaml
 
-from coach.core.cluster import Allocation, Resources, Role
+from coach.core.cluster import Allocation, Role
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
+from coach.platforms.kubernetes_api.pods import requests
 
 PROJECT = "coach"
 DEFAULT_IMAGE = "coach-functions:0.1.0"
@@ -82,7 +83,7 @@ def functions(job: TrainingJob, folder: Path, namespace: str, image: str | None)
             | {
                 "image": job.spec.image or image or DEFAULT_IMAGE,
                 "replicas": 0,
-                "resources": _requests(job.spec.resources.of(role)),
+                "resources": requests(job.spec.resources.of(role)),
                 "waitReadinessTimeoutBeforeFailure": True,
             },
             "status": {"state": "waitingForResourceConfiguration"},
@@ -95,15 +96,6 @@ def _members(allocation: Allocation) -> Iterator[tuple[Role, int]]:
         yield Role.SERVER, index
     for index in range(allocation.workers):
         yield Role.WORKER, index
-
-
-def _requests(amount: Resources) -> dict[str, Any]:
-    memory = f"{round(amount.memory * 1024)}Mi"
-    requests = {"cpu": f"{round(amount.cpu * 1000)}m", "memory": memory}
-    limits = {"memory": memory}
-    if amount.gpu:
-        limits["nvidia.com/gpu"] = f"{amount.gpu:g}"
-    return {"requests": requests, "limits": limits}
 
 
 def _read(path: Path) -> dict[str, Any]:

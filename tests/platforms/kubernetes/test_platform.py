@@ -12,14 +12,14 @@ import pytest
 import yaml
 
 from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
-from coach.core.errors import PermanentError
+from coach.core.errors import PermanentError, TemporaryError
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import Cluster, GangSize, PodError
 from coach.platforms.kubernetes import platform as module
 from coach.platforms.kubernetes.platform import KubernetesPlatform
 from coach.platforms.kubernetes.settings import Settings
-from coach.platforms.kubernetes_api.client import Api
+from coach.platforms.kubernetes_api.client import Api, ApiError
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.docs.pages import ROOT
 from tests.packaging.api_server import ApiServer, api_server, served
@@ -285,6 +285,26 @@ def test_a_pod_that_the_cluster_refuses_fails_with_its_words(run: Any) -> None:
         with pytest.raises(PodError, match=r"was refused: .*must be no more than") as refused:
             await platform.deploy(bad, job)
         assert refused.value.reason is Reason.POD_REFUSED
+
+    run(body)
+
+
+def test_a_release_outlasts_a_restart_of_the_api_server(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        async with deployed(platform, cluster, training_job()):
+            delete, failures = platform._api.delete, [TemporaryError("refused"), ApiError(503, "", "not yet")]
+
+            async def failing(path: str, **query: Any) -> None:
+                if failures:
+                    raise failures.pop()
+                await delete(path, **query)
+
+            monkeypatch.setattr(platform._api, "delete", failing)
+            await platform.release([WORKER])
+            await cluster.gone(WORKER.name)
+            assert not failures and not heard.lost
 
     run(body)
 
