@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 from coach.core.cluster import Node, Resources
 from coach.core.spec import quantities
-from coach.platforms.kubernetes_api.client import Object
+
+if TYPE_CHECKING:
+    from coach.platforms.kubernetes_api.client import Object
 
 #: The extended resource that NVIDIA's device plugin gives.
 GPU = "nvidia.com/gpu"

@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from coach.core.cluster import Resources
 from coach.core.jobs.reasons import Reason
-from coach.platforms.kubernetes_api.client import Object
 from coach.platforms.kubernetes_api.nodes import GPU
+
+if TYPE_CHECKING:
+    from coach.platforms.kubernetes_api.client import Object
 
 #: Why a container waits for longer than it should. The kubelet tries again; what is amiss may still be mended.
 _IMAGE = frozenset({"ErrImagePull", "ImagePullBackOff", "ErrImageNeverPull", "RegistryUnavailable"})
