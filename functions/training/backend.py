@@ -1,21 +1,31 @@
-"""The interface of a training framework. MXNet, in training/mxnet, is the first; nothing else here names it."""
+"""The interface of a training framework; training/mxnet and training/pytorch implement it, nothing else here names one.
 
+COACH_FRAMEWORK says which one this process is for: only that one is imported.
+"""
+
+import functools
+import importlib
+import os
 from collections.abc import Iterable
 from types import ModuleType
-from typing import Protocol
+from typing import Any, BinaryIO, Protocol
 
-import numpy as np
-
+from training.data.dataset import Samples
+from training.liveness import Hub, Member
 from training.request import StartRequest
+
+#: The environment variable that names the framework of a function.
+VARIABLE = "COACH_FRAMEWORK"
+FRAMEWORKS = ("mxnet", "pytorch")
 
 
 class Learner(Protocol):
     """One worker's copy of the model: its weights, its gradients, its optimizer."""
 
-    def step(self, x: np.ndarray, y: np.ndarray, seed: int) -> None:
-        """Forward and backward on this worker's share of one batch; gradients are summed over the share's samples.
+    def step(self, batch: Any, count: int, seed: int) -> None:
+        """Forward and backward on `count` samples, this worker's share of one batch.
 
-        Random layers depend on `seed` alone. Returns before the step is computed.
+        Random layers depend on `seed` alone. May return before the step is computed.
         """
 
     def update(self, batch_size: int) -> None:
@@ -27,21 +37,24 @@ class Learner(Protocol):
     def take_loss(self) -> tuple[float, int]:
         """Sum of the sample losses, and samples, of the steps since the last call. Waits for them."""
 
-    def evaluate(self, batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
-        """Sum of the sample losses, and right answers, over these batches. NaN right answers: not a classifier."""
+    def evaluate(self, batches: Iterable[tuple[Any, int]]) -> tuple[float, float]:
+        """Sum of the sample losses, and right answers, over batches with their numbers of samples.
 
-    def arrays(self) -> dict[str, np.ndarray]:
-        """Weights, and optimizer state, by name."""
+        NaN right answers: not a classifier.
+        """
+
+    def arrays(self) -> dict[str, Any]:
+        """The framework's own arrays of the weights by name, and of the optimizer's state where they have names."""
 
     def settings(self) -> dict:
-        """The rest of the optimizer's state: counts and schedule, as JSON."""
+        """The rest of the optimizer's state, such as counts and schedule."""
 
-    def restore(self, arrays: dict[str, np.ndarray], settings: dict | None) -> None:
+    def restore(self, arrays: dict[str, Any], settings: dict | None) -> None:
         """Undo arrays() and settings(); without settings only the weights are taken. Raises CheckpointInvalid."""
 
 
 class Group(Protocol):
-    """One member's side of a parameter-server group: form, step, leave, and the weights in and out."""
+    """One member's side of a group: form, step, leave, and the weights in and out."""
 
     def form(self) -> None:
         """Join; returns when all members are there."""
@@ -67,38 +80,44 @@ class Group(Protocol):
         """Leave in good order, so that servers and scheduler end as well."""
 
 
-def warm_up() -> None:
-    """Import the framework and our modules that use it, so that no child has to import them.
+class Framework(Protocol):
+    """The module `backend` of a framework's package."""
 
-    Starts no thread and runs no operation, so that the process can still be forked.
-    """
-    import training.mxnet.learner
-    import training.mxnet.pslite  # noqa: F401
+    def warm_up(self) -> None:
+        """Import the framework and our modules that use it, so that no child has to import them.
+
+        Starts no thread and runs no operation, so that the process can still be forked.
+        """
+
+    def limit_threads(self, threads: int) -> None:
+        """Set the number of threads for operations of this process."""
+
+    def require(self, model: ModuleType, uri: str, net: str) -> None:
+        """Raise TrainingError ModelInvalid where a model file lacks what the framework needs of it."""
+
+    def samples(self, made: Any, model: ModuleType, split: str) -> Samples:
+        """What the model file's data(split) returned, as samples. Raises TrainingError DataInvalid."""
+
+    def make_group(self, request: StartRequest, liveness: Hub | Member) -> Group:
+        """The member that a start message describes, not yet in its group."""
+
+    def make_learner(self, request: StartRequest, model: ModuleType, sample: Any) -> Learner:
+        """The user's model with initial weights from the job's seed. `sample` is a batch of one, for its shape."""
+
+    def failure(self, error: Exception) -> tuple[str, str] | None:
+        """The reason and message behind an exception of the framework; None when it is not one."""
+
+    def write_checkpoint(self, file: BinaryIO, state: Any) -> None:
+        """Write a training.checkpoint.Checkpoint."""
+
+    def read_checkpoint(self, file: BinaryIO) -> Any:
+        """The inverse of write_checkpoint. Raises ValueError and what a broken file makes the framework raise."""
 
 
-def limit_threads(threads: int) -> None:
-    """Set the number of threads for operations of this process."""
-    from training.mxnet import limit_threads as limit
-
-    limit(threads)
-
-
-def make_group(request: StartRequest) -> Group:
-    """The member that a start message describes, not yet in its group."""
-    from training.mxnet.pslite import PsLiteGroup
-
-    return PsLiteGroup(request)
-
-
-def make_learner(request: StartRequest, model: ModuleType, sample: np.ndarray) -> Learner:
-    """The user's model with initial weights from the job's seed. `sample` is one input, for its shape."""
-    from training.mxnet.learner import MxnetLearner
-
-    return MxnetLearner(request, model, sample)
-
-
-def failure(error: Exception) -> tuple[str, str] | None:
-    """The reason and message behind an exception of the framework; None when it is not one."""
-    from training.mxnet import failure as of_mxnet
-
-    return of_mxnet(error)
+@functools.cache
+def current() -> Framework:
+    """The framework of this process."""
+    name = os.environ.get(VARIABLE, FRAMEWORKS[0])
+    if name not in FRAMEWORKS:
+        raise SystemExit(f"{VARIABLE} is {name}; it must be one of {', '.join(FRAMEWORKS)}")
+    return importlib.import_module(f"training.{name}.backend")  # type: ignore[return-value]

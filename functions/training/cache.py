@@ -12,14 +12,14 @@ class Cache:
     """The last model file and the last data set."""
 
     def __init__(self) -> None:
-        self._model: tuple[tuple[str, str], ModuleType] | None = None
+        self._model: tuple[tuple[str, str, str], ModuleType] | None = None
         self._data: tuple[tuple, DataSet] | None = None
 
-    def model(self, uri: str, sha256: str | None) -> ModuleType:
+    def model(self, uri: str, sha256: str | None, net: str) -> ModuleType:
         """The module of a user's model file, run again only when its content changed."""
         source, digest = model_file.read(uri, sha256)
-        if self._model is None or self._model[0] != (uri, digest):
-            self._model = ((uri, digest), model_file.run(uri, source, digest))
+        if self._model is None or self._model[0] != (uri, digest, net):
+            self._model = ((uri, digest, net), model_file.run(uri, source, digest, net))
         return self._model[1]
 
     def data(self, spec: dict) -> DataSet | None:

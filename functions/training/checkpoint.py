@@ -1,18 +1,19 @@
 """A checkpoint: one file with weights, optimizer state and the place in the stream of samples.
 
-It is a NumPy archive (.npz: a zip of .npy arrays) with one more member, `meta.json`. Nothing in it is executed when it
-is read: no pickle. `numpy.load(path)["weights/0.weight"]` reads a weight without any of Coach.
+Each framework has a format of its own, which its users can read without Coach; nothing in it is executed when it is
+read. `write` and `read` are MXNet's: a NumPy archive (.npz: a zip of .npy arrays) with one more member, `meta.json`.
+`numpy.load(path)["weights/0.weight"]` reads a weight. For PyTorch see training.pytorch.checkpoint.
 """
 
 import io
 import json
 import zipfile
 from dataclasses import dataclass
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import numpy as np
 
-from training import storage
+from training import backend, storage
 from training.errors import TrainingError
 
 FORMAT = "coach-checkpoint"
@@ -25,7 +26,7 @@ ARRAY = ".npy"
 class Checkpoint:
     """The state of a job after an epoch. `position` is in samples since the job's start."""
 
-    arrays: dict[str, np.ndarray]
+    arrays: dict[str, Any]
     settings: dict
     position: int
     epoch: str
@@ -35,15 +36,15 @@ class Checkpoint:
 def save(uri: str, state: Checkpoint) -> None:
     """Write it at `uri`, whole or not at all. Raises TrainingError StorageFailed."""
     with storage.writing(uri) as file:
-        write(file, state)
+        backend.current().write_checkpoint(file, state)
 
 
 def load(uri: str) -> Checkpoint:
     """Read and verify. Raises TrainingError CheckpointMissing, CheckpointInvalid or StorageFailed."""
     with storage.reading(uri, missing="CheckpointMissing") as file:
         try:
-            return read(file)
-        except Exception as error:  # whatever a broken archive makes zipfile and NumPy raise
+            return backend.current().read_checkpoint(file)
+        except Exception as error:  # whatever a broken archive makes its readers raise
             size = file.seek(0, io.SEEK_END)
             raise TrainingError("CheckpointInvalid", f"{uri} ({size} bytes): {error}") from error
 

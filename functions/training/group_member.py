@@ -1,4 +1,4 @@
-"""One member of one parameter-server group, in a process forked from the zygote. Its end is the group's end.
+"""One member of one group, in a process forked from the zygote. Its end is the group's end.
 
 The main thread trains or serves; a second one listens to the liveness connection. Whatever ends this process, the
 wrapper sees the end of file on its socket, the group sees it on the liveness connection, and the zygote knows how it
@@ -27,13 +27,13 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         if request.memory is not None:
             linux.limit_memory(request.memory)
         linux.keep_freed_memory()
-        backend.limit_threads(request.threads)
+        backend.current().limit_threads(request.threads)
         reporter.state("forming")
         if request.role == "scheduler":
             liveness = Hub(request, _Listener(reporter, request).heard)
         else:
             liveness = Member(request, _Listener(reporter, request).heard)
-        group = backend.make_group(request)
+        group = backend.current().make_group(request, liveness)
         if request.role == "worker":
             worker = Worker(
                 request, loaded, group=group, liveness=liveness, reporter=reporter, wrapper=wrapper
@@ -79,7 +79,7 @@ def as_training_error(error: BaseException) -> TrainingError:
         return error
     if isinstance(error, MemoryError):
         return TrainingError("OutOfMemory", f"no memory: {error}".rstrip(": "))
-    if isinstance(error, Exception) and (known := backend.failure(error)) is not None:
+    if isinstance(error, Exception) and (known := backend.current().failure(error)) is not None:
         return TrainingError(*known)
     traceback.print_exception(error)
     return TrainingError("Internal", f"{type(error).__name__}: {error}")

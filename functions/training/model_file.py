@@ -1,13 +1,11 @@
-"""Loading a user's model file: an ordinary Python file that defines net() and loss(), and needs no Coach import."""
+"""Loading a user's model file: an ordinary Python file with a network and its loss, without any import of Coach."""
 
 import sys
 import traceback
 from types import ModuleType
 
-from training import storage
+from training import backend, storage
 from training.errors import TrainingError
-
-REQUIRED = ("net", "loss")
 
 
 def read(uri: str, sha256: str | None) -> tuple[bytes, str]:
@@ -19,10 +17,10 @@ def read(uri: str, sha256: str | None) -> tuple[bytes, str]:
     return source, digest
 
 
-def run(uri: str, source: bytes, digest: str) -> ModuleType:
-    """The module that running the file makes.
+def run(uri: str, source: bytes, digest: str, net: str = "net") -> ModuleType:
+    """The module that running the file makes; `net` is the name of what makes the network.
 
-    Raises TrainingError ModelInvalid when it cannot be run or lacks a function.
+    Raises TrainingError ModelInvalid when it cannot be run or lacks what the framework needs.
     """
     module = ModuleType(f"model_{digest[:12]}")
     module.__file__ = uri
@@ -35,9 +33,7 @@ def run(uri: str, source: bytes, digest: str) -> ModuleType:
         raise TrainingError(
             "ModelInvalid", f"{uri} called exit({error.code!r}) while being loaded"
         ) from error
-    for name in REQUIRED:
-        if not callable(getattr(module, name, None)):
-            raise TrainingError("ModelInvalid", f"{uri} defines no function {name}()")
+    backend.current().require(module, uri, net)
     return module
 
 

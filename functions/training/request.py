@@ -67,6 +67,11 @@ class StartRequest:
         return host, int(port)
 
     @property
+    def net(self) -> str:
+        """The name of the function or class in the model file that makes the network."""
+        return self.model.get("net") or "net"
+
+    @property
     def name(self) -> str:
         """How messages call this member: `worker 1`."""
         return f"{self.role} {self.rank}"
@@ -162,11 +167,11 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "role": _one_of(*ROLES),
     "rank": _whole(0),
     "workers": _whole(1, 4096),
-    "servers": _whole(1, 4096),
+    "servers": _whole(0, 4096),
     "root": _address,
     "host": _text,
     "deadline": _positive,
-    "model": _or_null(_object(uri=_text, sha256=_or_null(_hexadecimal))),
+    "model": _or_null(_object(uri=_text, sha256=_or_null(_hexadecimal), net=_or_null(_text))),
     "data": _or_null(
         _object(
             uri=_or_null(_text),

@@ -8,13 +8,13 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from training import backend, checkpoint, ipc, linux, model_file
 from training.backend import Group, Learner
-from training.data.dataset import DataSet, Split, Stream, checked, share
+from training.data.dataset import DataSet, Stream, share
 from training.errors import TrainingError
 from training.liveness import Hub, Member
 from training.reporter import Loaded, Reporter
@@ -205,8 +205,8 @@ class Worker:
         if self._dataset is None:
             self._dataset = self._loaded.dataset or self._own_data()
             self._stream = Stream(len(self._dataset.train), request.seed)
-        sample, _ = self._dataset.train.rows(slice(0, 1))
-        self._learner = backend.make_learner(request, self._loaded.model, sample)
+        sample = self._dataset.train.rows(slice(0, 1))
+        self._learner = backend.current().make_learner(request, self._loaded.model, sample)
         if request.weights_in is not None:
             state = checkpoint.load(request.weights_in)
             resumed = request.position > 0
@@ -231,8 +231,8 @@ class Worker:
         arguments = [spec.get("uri")] if len(inspect.signature(reader).parameters) > 1 else []
         for name in ("train", "test"):
             try:
-                x, y = reader(name, *arguments)
-                splits.append(checked(Split(np.asarray(x), np.asarray(y)), name))
+                made = reader(name, *arguments)
+                splits.append(backend.current().samples(made, self._loaded.model, name))
             except TrainingError:
                 raise
             except FileNotFoundError as error:
@@ -253,8 +253,8 @@ class Worker:
         threads = linux.threads_cpu_seconds()
         while trained < total:
             rows = self._stream.rows(request.position + trained, batch)[mine]
-            x, y = self._dataset.train.rows(rows)
-            learner.step(x, y, self._step_seed(request.position + trained))
+            samples = self._dataset.train.rows(rows)
+            learner.step(samples, len(rows), self._step_seed(request.position + trained))
             self._group.step(learner, batch)
             trained += batch
             is_first = first and trained == batch
@@ -316,11 +316,12 @@ class Worker:
             raise TrainingError("LossNotFinite", f"the test loss is {loss}")
         return loss, (None if math.isnan(right) else right)
 
-    def _with_progress(self, starts: range, stop: int) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        """The batches to evaluate; reports progress in between."""
+    def _with_progress(self, starts: range, stop: int) -> Iterator[tuple[Any, int]]:
+        """The batches to evaluate, and how many samples each has; reports progress in between."""
         split, reported = self._dataset.test, time.perf_counter()
         for start in starts:
             if time.perf_counter() - reported >= PROGRESS_SECONDS:
                 reported = time.perf_counter()
                 self._reporter.progress(**self._progress, evaluated=start - starts.start)
-            yield split.rows(slice(start, min(start + EVALUATION_BATCH, stop)))
+            end = min(start + EVALUATION_BATCH, stop)
+            yield split.rows(slice(start, end)), end - start

@@ -183,6 +183,7 @@ class Zygote:
             self._cache.model,
             request.model["uri"],
             request.model.get("sha256"),
+            request.net,
         )
         dataset = bounded("data", float("inf"), self._cache.data, request.data)
         return model, dataset
@@ -224,7 +225,7 @@ class Zygote:
 
 def _import_framework() -> float:
     began = time.perf_counter()
-    backend.warm_up()
+    backend.current().warm_up()
     return time.perf_counter() - began
 
 

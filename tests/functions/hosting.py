@@ -14,6 +14,13 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = ROOT / "functions"
 PYTHON = os.environ.get("COACH_FUNCTIONS_PYTHON", str(ROOT / ".venv-functions" / "bin" / "python"))
+PYTORCH_PYTHON = os.environ.get("COACH_PYTORCH_PYTHON", str(ROOT / ".venv-pytorch" / "bin" / "python"))
+
+
+def python_of(environment: dict[str, str]) -> str:
+    """The Python of the framework that this environment names."""
+    return PYTORCH_PYTHON if environment.get("COACH_FRAMEWORK") == "pytorch" else PYTHON
+
 
 HOST = """
 import importlib.util, json, os, sys
@@ -40,7 +47,7 @@ class HostedFunction:
     def __init__(self, role: str, address: str, **environment: str) -> None:
         self.role, self.address = role, address
         self.process = subprocess.Popen(
-            [PYTHON, "-c", HOST, str(FUNCTIONS / role / "handler.py")],
+            [python_of(environment), "-c", HOST, str(FUNCTIONS / role / "handler.py")],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             env={**os.environ, **environment},
@@ -122,7 +129,7 @@ class Template:
     def __init__(self, path: Path, **environment: str) -> None:
         self.path = path
         self.process = subprocess.Popen(
-            [PYTHON, "-m", "training.zygote", "--listen", str(path), "--parent", str(os.getpid())],
+            [python_of(environment), "-m", "training.zygote", "--listen", str(path), "--parent", str(os.getpid())],
             cwd=FUNCTIONS,
             env={**os.environ, **environment},
             stdin=subprocess.DEVNULL,

@@ -1,10 +1,23 @@
 """A data set in memory, and the endless stream of samples that training takes its batches from."""
 
 from dataclasses import dataclass
+from typing import Any, Protocol
 
 import numpy as np
 
 from training.errors import TrainingError
+
+
+class Samples(Protocol):
+    """One split of a data set: any of its samples as one batch."""
+
+    def __len__(self) -> int: ...
+
+    def rows(self, index: np.ndarray | slice) -> Any:
+        """These samples as a batch that the framework's learner takes."""
+
+    def first(self, size: int) -> "Samples":
+        """Its first `size` samples only."""
 
 
 @dataclass(frozen=True)
@@ -23,25 +36,29 @@ class Split:
         return len(self.y)
 
     def rows(self, index: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
-        """These samples as float32, scaled, and their labels as float32 (what gluon's losses take)."""
+        """These samples as float32, scaled, and their labels as they were stored."""
         x = self.x[index].astype(np.float32)
         if self.scale != 1.0:
             x *= np.float32(self.scale)
-        return x, self.y[index].astype(np.float32)
+        return x, self.y[index]
+
+    def first(self, size: int) -> "Split":
+        """Its first `size` samples only."""
+        return Split(self.x[:size], self.y[:size], self.scale)
 
 
 @dataclass(frozen=True)
 class DataSet:
     """What a job trains on, and what its loss and accuracy are measured on."""
 
-    train: Split
-    test: Split
+    train: Samples
+    test: Samples
 
     def first(self, size: int | None) -> "DataSet":
         """The same data with only the first `size` training samples."""
         if size is None or size >= len(self.train):
             return self
-        return DataSet(Split(self.train.x[:size], self.train.y[:size], self.train.scale), self.test)
+        return DataSet(self.train.first(size), self.test)
 
 
 def checked(split: Split, name: str) -> Split:

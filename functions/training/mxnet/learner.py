@@ -29,15 +29,17 @@ def _no_loss() -> mx.nd.NDArray:
 class MxnetLearner:
     """See training.backend.Learner."""
 
-    def __init__(self, request: StartRequest, model: ModuleType, sample: np.ndarray) -> None:
+    def __init__(
+        self, request: StartRequest, model: ModuleType, sample: tuple[np.ndarray, np.ndarray]
+    ) -> None:
         self._uri = request.model["uri"]
         mx.random.seed(request.seed)
         np.random.seed(request.seed)
         random.seed(request.seed)
         with self._users_code():
-            self._net = model.net()
+            self._net = getattr(model, request.net)()
             self._loss = model.loss()
-            self._initialize(sample, restored=request.weights_in is not None)
+            self._initialize(sample[0], restored=request.weights_in is not None)
         #: Structural names ("0.weight"): gluon's own carry a counter that differs from process to process.
         self._parameters = dict(sorted(self._net._collect_params_with_prefix().items()))
         trained = {name: each for name, each in self._parameters.items() if each.grad_req != "null"}
@@ -129,8 +131,9 @@ class MxnetLearner:
         """What layers measure rather than learn: batch normalisation's running mean and variance."""
         return [each.data() for each in self._parameters.values() if each.grad_req == "null"]
 
-    def step(self, x: np.ndarray, y: np.ndarray, seed: int) -> None:
+    def step(self, batch: tuple[np.ndarray, np.ndarray], count: int, seed: int) -> None:
         """See training.backend.Learner."""
+        x, y = batch
         mx.random.seed(seed)
         np.random.seed(seed)
         samples, labels = mx.nd.array(x), mx.nd.array(y)
@@ -144,7 +147,7 @@ class MxnetLearner:
         losses.backward()
         loss = losses.sum()
         self._loss_sum = self._loss_sum + loss.astype("float64")
-        self._counted += len(y)
+        self._counted += count
         self._running.append(loss)
         if len(self._running) > RUN_AHEAD:
             self._running.popleft().wait_to_read()
@@ -163,11 +166,11 @@ class MxnetLearner:
         self._loss_sum, self._counted = _no_loss(), 0
         return loss, count
 
-    def evaluate(self, batches: Iterable[tuple[np.ndarray, np.ndarray]]) -> tuple[float, float]:
+    def evaluate(self, batches: Iterable[tuple[tuple[np.ndarray, np.ndarray], int]]) -> tuple[float, float]:
         """See training.backend.Learner."""
         loss = right = 0.0
         with self._copied_weights(), self._users_code():
-            for x, y in batches:
+            for (x, y), _ in batches:
                 output = self._net(mx.nd.array(x))
                 losses = self._loss(output, mx.nd.array(y))
                 loss += float(losses.reshape((len(y), -1)).mean(axis=1).sum().asscalar())

@@ -1,0 +1,47 @@
+"""MXNet as a framework: see training.backend.Framework."""
+
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+
+from training.checkpoint import read as read_checkpoint
+from training.checkpoint import write as write_checkpoint
+from training.data.dataset import Split, checked
+from training.errors import TrainingError
+from training.mxnet import failure, limit_threads
+from training.mxnet.learner import MxnetLearner
+from training.mxnet.pslite import PsLiteGroup
+
+__all__ = [
+    "failure",
+    "limit_threads",
+    "make_group",
+    "make_learner",
+    "read_checkpoint",
+    "require",
+    "samples",
+    "warm_up",
+    "write_checkpoint",
+]
+
+make_group = PsLiteGroup
+make_learner = MxnetLearner
+
+
+def warm_up() -> None:
+    """All is imported with this module."""
+
+
+def require(model: ModuleType, uri: str, net: str) -> None:
+    """See training.backend.Framework."""
+    for name in (net, "loss"):
+        if not callable(getattr(model, name, None)):
+            raise TrainingError("ModelInvalid", f"{uri} defines no function {name}()")
+
+
+def samples(made: Any, model: ModuleType, split: str) -> Split:
+    """See training.backend.Framework."""
+    del model
+    x, y = made
+    return checked(Split(np.asarray(x), np.asarray(y)), split)

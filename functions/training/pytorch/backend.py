@@ -1,0 +1,77 @@
+"""PyTorch as a framework: see training.backend.Framework."""
+
+import importlib
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed
+import torch.utils.data
+
+from training.data.dataset import Samples, Split, checked
+from training.errors import TrainingError
+from training.pytorch.all_reduce import AllReduceGroup
+from training.pytorch.checkpoint import read_checkpoint, write_checkpoint
+from training.pytorch.dataset import DatasetSamples
+from training.pytorch.errors import failure
+from training.pytorch.learner import TorchLearner
+
+__all__ = [
+    "failure",
+    "limit_threads",
+    "make_group",
+    "make_learner",
+    "read_checkpoint",
+    "require",
+    "samples",
+    "warm_up",
+    "write_checkpoint",
+]
+
+make_group = AllReduceGroup
+make_learner = TorchLearner
+limit_threads = torch.set_num_threads
+
+
+def warm_up() -> None:
+    """See training.backend.Framework."""
+    if int(torch.__version__.partition(".")[0]) >= 2:
+        # The first optimizer imports it: 4 s of computing that each child would pay.
+        importlib.import_module("torch._dynamo")
+
+
+def require(model: ModuleType, uri: str, net: str) -> None:
+    """See training.backend.Framework."""
+    if not callable(getattr(model, net, None)):
+        classes = [
+            name
+            for name, each in vars(model).items()
+            if isinstance(each, type) and issubclass(each, torch.nn.Module) and each.__module__ == model.__name__
+        ]
+        file = uri.rpartition("/")[2]
+        found = ", ".join(f"{file}:{name}" for name in classes)
+        hint = f"; it has {found}" if found else ""
+        raise TrainingError("ModelInvalid", f"{uri} defines no function or class {net}{hint}")
+
+
+def samples(made: Any, model: ModuleType, split: str) -> Samples:
+    """See training.backend.Framework: a map-style Dataset, or samples and labels as arrays or tensors."""
+    if isinstance(made, torch.utils.data.IterableDataset):
+        message = f"data({split!r}) is an IterableDataset; a map-style Dataset (__len__, __getitem__) can be resumed"
+        raise TrainingError("DataInvalid", message)
+    if isinstance(made, torch.utils.data.DataLoader):
+        message = f"data({split!r}) is a DataLoader; return its dataset, and define collate(samples) for its collate_fn"
+        raise TrainingError("DataInvalid", message)
+    if isinstance(made, tuple | list) and len(made) == 2 and all(_is_array(each) for each in made):
+        return checked(Split(np.asarray(made[0]), np.asarray(made[1])), split)
+    if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
+        kind = type(made).__name__
+        raise TrainingError("DataInvalid", f"data({split!r}) is a {kind}, no Dataset and no (samples, labels)")
+    if len(made) == 0:
+        raise TrainingError("DataInvalid", f"the {split} split has no samples")
+    return DatasetSamples(made, getattr(model, "collate", None) or torch.utils.data.default_collate)
+
+
+def _is_array(value: Any) -> bool:
+    return isinstance(value, np.ndarray | torch.Tensor)

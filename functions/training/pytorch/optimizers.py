@@ -1,0 +1,97 @@
+"""PyTorch optimizers and learning-rate schedules from a start message or the model file."""
+
+import copy
+import inspect
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from training import model_file
+from training.errors import TrainingError
+
+Optimizer = torch.optim.Optimizer
+
+#: When neither the job nor the model file names one.
+DEFAULT = {"name": "SGD", "learning_rate": 0.01}
+
+
+def create(spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str) -> tuple[Optimizer, Any]:
+    """The optimizer and its schedule (None without one), which is stepped after every training step.
+
+    The job's, else the model file's optimizer(net) or optimizer(parameters) with its schedule(optimizer), else plain
+    SGD. `spec` is {"name", "learning_rate", "schedule": {"name", ...} or nothing, **PyTorch's arguments}. Raises
+    TrainingError BadRequest or ModelInvalid.
+    """
+    own = getattr(model, "optimizer", None)
+    if spec is None and callable(own):
+        try:
+            optimizer = _of_model_file(own, net)
+            own_schedule = getattr(model, "schedule", None)
+            return optimizer, own_schedule(optimizer) if callable(own_schedule) else None
+        except Exception as error:
+            raise model_file.invalid(uri, error) from error
+    try:
+        return _from_spec(spec or DEFAULT, net)
+    except Exception as error:
+        raise TrainingError("BadRequest", f"optimizer {spec}: {error}") from error
+
+
+def _of_model_file(own: Any, net: torch.nn.Module) -> Optimizer:
+    """Its one parameter is the net, or the net's parameters where it is named so."""
+    names = list(inspect.signature(own).parameters)
+    made = own(net.parameters() if names and names[0].startswith("param") else net)
+    if not isinstance(made, Optimizer):
+        raise TypeError(f"optimizer() returned {type(made).__name__}, no torch.optim.Optimizer")
+    return made
+
+
+def _from_spec(spec: dict, net: torch.nn.Module) -> tuple[Optimizer, Any]:
+    arguments = {key: value for key, value in spec.items() if key not in ("name", "learning_rate", "schedule")}
+    kinds = {name.lower(): each for name, each in vars(torch.optim).items() if isinstance(each, type)}
+    kind = kinds.get(spec["name"].lower())
+    if kind is None or not issubclass(kind, Optimizer):
+        raise ValueError(f"torch.optim has no {spec['name']}")
+    trained = [each for each in net.parameters() if each.requires_grad]
+    made = kind(trained, lr=spec["learning_rate"], **{key: _plain(value) for key, value in arguments.items()})
+    schedule = spec.get("schedule")
+    if not schedule:
+        return made, None
+    rest = {key: value for key, value in schedule.items() if key != "name"}
+    return made, getattr(torch.optim.lr_scheduler, schedule["name"])(made, **rest)
+
+
+def _plain(value: Any) -> Any:
+    return tuple(value) if isinstance(value, list) else value
+
+
+def state(optimizer: Optimizer, schedule: Any) -> dict:
+    """Both state_dicts, copied: training may go on while they are written."""
+    plain = None if schedule is None else _without_objects(schedule.state_dict())
+    return {"optimizer_state_dict": copy.deepcopy(optimizer.state_dict()), "scheduler_state_dict": plain}
+
+
+def restore(optimizer: Optimizer, schedule: Any, saved: dict) -> None:
+    """Undo `state`. Raises TrainingError CheckpointInvalid when it belongs to another optimizer."""
+    try:
+        # load_state_dict takes any state that has as many parameters: one of another optimizer shows at the next step.
+        groups = saved["optimizer_state_dict"]["param_groups"]
+        if [set(each) for each in groups] != [set(each) for each in optimizer.state_dict()["param_groups"]]:
+            raise ValueError("its settings are of another optimizer")
+        optimizer.load_state_dict(saved["optimizer_state_dict"])
+    except (ValueError, KeyError, TypeError) as error:
+        message = f"the checkpoint does not fit {type(optimizer).__name__}: {error}"
+        raise TrainingError("CheckpointInvalid", message) from error
+    if schedule is not None and saved["scheduler_state_dict"] is not None:
+        schedule.load_state_dict({**schedule.state_dict(), **saved["scheduler_state_dict"]})
+
+
+def _without_objects(values: dict) -> dict:
+    """What torch.load(weights_only=True) reads; functions, such as a LambdaLR's, come from the job again."""
+    return {
+        key: value
+        for key, value in values.items()
+        if value is None
+        or isinstance(value, bool | int | float | str)
+        or (isinstance(value, list) and all(isinstance(each, bool | int | float | str) for each in value))
+    }
