@@ -320,7 +320,7 @@ class Stage:
     def process(self, name: str, blow: Fault) -> int | None:
         """The process of a job that a blow is meant for, where it is there now."""
         if blow.victim is Victim.TEMPLATE:
-            return self.platform._template._process.pid
+            return self.platform.runtimes[Framework.MXNET].template._process.pid
         pods = [pod for pod in self.handler.jobs[name].pods if pod.role.value == blow.role]
         if not pods:
             return None
@@ -356,7 +356,7 @@ class Stage:
     def _wake_template(self) -> None:
         """A stopped template would make every later life start slowly: it has been seen that this one did not mind."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.platform._template._process.pid, signal.SIGCONT)
+            os.kill(self.platform.runtimes[Framework.MXNET].template._process.pid, signal.SIGCONT)
 
 
 def _cwd(pid: int) -> str:
