@@ -31,6 +31,7 @@ def address(request: StartRequest) -> tuple[str, int]:
 
 
 def watch_for_silence(connection: socket.socket) -> None:
+    """Have the kernel end the connection when the other machine is gone."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2)

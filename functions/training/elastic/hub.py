@@ -130,10 +130,11 @@ class Hub:
     def _heard(self, connection: socket.socket, message: dict) -> None:
         name = self._members[connection]
         if "membership" in message:
+            pause = message.pop("pause", None)
             decoded = decode(message)
             self._obey(self._coordinator.hear(name, decoded))
             if isinstance(decoded, Entered):
-                self._entered(name, decoded, message.get("pause"))
+                self._entered(name, decoded, pause)
         elif "put" in message:
             self._values[message["put"]] = message["value"]
             self._broadcast({"put": message["put"], "value": message["value"]})

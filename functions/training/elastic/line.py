@@ -1,4 +1,4 @@
-"""A worker's side of an elastic group: its connection to the scheduler, and the views that it forms in the background."""
+"""A worker's side of an elastic group: its connection to the scheduler, and views formed in the background."""
 
 import contextlib
 import json
@@ -13,7 +13,7 @@ from training.errors import TrainingError
 from training.liveness import address, take_lines, watch_for_silence
 from training.membership import member as machine
 from training.membership.member import Command, Member
-from training.membership.messages import Close, End, Form, Tell, View, encode, decode
+from training.membership.messages import Close, End, Form, Tell, View, decode, encode
 from training.request import StartRequest
 
 #: How long a worker waits in an exchange before it says so: then the scheduler asks the others for a sign of life.
@@ -24,6 +24,14 @@ RELEASE_SECONDS = 8.0
 
 class Closed(Exception):
     """The view is formed no more."""
+
+
+class Left(Exception):
+    """This worker is not in the group any more, as was asked for."""
+
+
+class Replaced(Exception):
+    """The group went on without this worker, which now has its state: what it was doing is void."""
 
 
 class Transport(Protocol):
@@ -223,6 +231,11 @@ class Line:
         views = (self.member.view, self.member.next, self.member.offered)
         return any(view is not None and view.number == number for view in views)
 
+    def went_over(self, old: View) -> None:
+        """All agreed to leave that view after this exchange. It is let go of later: that takes tens of milliseconds."""
+        self._broken_at = time.monotonic()
+        self.retired.append(self.groups.pop(old.number, None))
+
     def take_pause(self) -> float | None:
         """Seconds since the last view broke, once."""
         since, self._broken_at = self._broken_at, None
@@ -234,8 +247,9 @@ class Line:
         """See Member.rests."""
         with self.changed:
             self.do(self.member.rests(idle))
-            if idle:
-                self.retired.clear()
+            retired, self.retired = self.retired, ([] if idle else self.retired)
+        if idle:
+            retired.clear()
 
     def leave(self) -> None:
         """The group ends in good order."""

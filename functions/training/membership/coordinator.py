@@ -56,7 +56,7 @@ class Coordinator:
         self._token = token
         #: Ranks of the workers that belong to the group.
         self.wanted = set(range(workers))
-        self._resized = False
+        self._knows_wanted = False
         #: The newest view that members are in.
         self.current: View | None = None
         #: The planned one after it.
@@ -125,7 +125,7 @@ class Coordinator:
 
     def resize(self, workers: set[int]) -> list[Command]:
         """These workers belong to the group from now on."""
-        self.wanted, self._resized = set(workers), True
+        self.wanted, self._knows_wanted = set(workers), True
         return self._settle()
 
     def timed_out(self, key: tuple) -> list[Command]:
@@ -160,6 +160,8 @@ class Coordinator:
 
     def _welcome(self, member: str, hello: Hello) -> None:
         self._number = max(self._number, hello.seen)
+        if member in self._members:
+            self._remove(member)  # it connects again, before its lost connection was noticed
         if member in self._gone:
             self._commands.append(Send(member, Out(_WENT_ON)))
             return
@@ -334,7 +336,7 @@ class Coordinator:
         members = sorted((each for each in self._members if worker_of(each) in self.wanted), key=worker_of)
         if not members or {worker_of(each) for each in members} != self.wanted:
             return
-        self.current = self._issue(members, members, planned=False)
+        self.current, self._knows_wanted = self._issue(members, members, planned=False), True
         self._holders, self.entered = {members[0]}, set()
         self._send(self.current, members)
 
@@ -347,7 +349,7 @@ class Coordinator:
         reports, self._reports = self._reports, {}
         for member in [each for each in reports if each not in newest.members]:
             self._expel(member)
-        if not self._resized:
+        if not self._knows_wanted:
             self.wanted = {worker_of(each) for each in newest.members}
         self.current = newest
         self._holders = {

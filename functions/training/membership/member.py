@@ -61,7 +61,7 @@ class Member:
         #: The planned view that comes next, and whether this member is ready for it.
         self.next: View | None = None
         self._next_ready = False
-        #: The view that it offered in the exchange under way: what the sums agree on, even if another was ordered since.
+        #: The view that it offers in the exchange under way: what the sums agree on, even if another was ordered since.
         self.offered: View | None = None
         #: Exchanges completed.
         self.clock: int | None = None
@@ -186,9 +186,9 @@ class Member:
 
     # -- exchanging -------------------------------------------------------------------------------------------------
 
-    def offer(self) -> tuple[float, float]:
-        """Two elements of this member's part of the next exchange."""
-        self.offered = self.next if self.next is not None and self._next_ready else None
+    def offer(self, *, may_change: bool = True) -> tuple[float, float]:
+        """Two elements of this member's part of the next exchange. All members allow a change after it, or none does."""
+        self.offered = self.next if may_change and self.next is not None and self._next_ready else None
         distance = 0 if self.offered is None else self.offered.number - self.view.number
         return float(distance), float(distance**2)
 

@@ -80,8 +80,9 @@ class Connected:
 class GlooTransport:
     """See training.elastic.line.Transport."""
 
-    def __init__(self, host: str) -> None:
+    def __init__(self, host: str, scheduler: tuple[str, int]) -> None:
         self._host = host
+        self._scheduler = (scheduler[0], scheduler[1] + 1)
         #: Addresses of members, this one's too: other sockets of the process are the user's.
         self._hosts = {host}
         self._lock = threading.Lock()
@@ -122,7 +123,7 @@ class GlooTransport:
                 with socket.socket(fileno=os.dup(int(entry.name))) as end:
                     if end.family not in (socket.AF_INET, socket.AF_INET6) or end.type != socket.SOCK_STREAM:
                         continue
-                    local, peer = end.getsockname()[0], end.getpeername()[0]
-                if local == self._host and peer in self._hosts:
+                    local, peer = end.getsockname()[0], end.getpeername()
+                if local == self._host and peer[0] in self._hosts and peer[:2] != self._scheduler:
                     found.append((inode, int(entry.name)))
         return found
