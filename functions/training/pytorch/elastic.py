@@ -132,6 +132,7 @@ class ElasticGroup:
             self._last = tensors
         with line.changed:
             line.do(member.settled(view.number, taken), pause=line.take_pause())
+            line.entered = view.number
         return tensors if isinstance(taken, Take) and not taken.whole else None
 
     def _state(self) -> tuple[dict, list[torch.Tensor]]:

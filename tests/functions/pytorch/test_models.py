@@ -166,7 +166,11 @@ def test_a_dataset_with_its_collate_function_and_metrics(gang: Gang, tmp_path: P
         (("nn.CrossEntropyLoss()", "nn.CrossEntropyLoss(reduction='sum')"), "ModelInvalid", "take 'mean'"),
         (("loss = nn.CrossEntropyLoss()", ""), "ModelInvalid", "define loss(net, batch)"),
         (("nn.Linear(32, 10)", "nn.Linear(31, 10)"), "ModelInvalid", "shapes cannot be multiplied"),
-        (("return nn.Sequential", "return 5\n    nn.Sequential"), "ModelInvalid", "net made int, no torch.nn.Module"),
+        (
+            ("return nn.Sequential", "return 5\n    nn.Sequential"),
+            "ModelInvalid",
+            "net made int, no torch.nn.Module",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_model_file_is_said(
