@@ -175,7 +175,9 @@ class Hub:
 
     def _entered(self, entered: Entered, pause: float | None) -> None:
         view = entered.view
-        change = self._changes.setdefault(view.number, {"view": view.number, "pause_ms": 0.0, "step": entered.clock})
+        change = self._changes.setdefault(
+            view.number, {"view": view.number, "pause_ms": 0.0, "step": entered.clock}
+        )
         change["workers"] = [worker_of(each) for each in view.members]
         if pause is not None:
             change["pause_ms"] = max(change["pause_ms"], round(1000 * pause, 1))
@@ -188,6 +190,8 @@ class Hub:
         now = (view.number, self._coordinator.entered >= set(view.members))
         if now != self._reported and now[1]:
             self._reporter.state("training")
+            if view.number in self._changes:
+                self._changes[view.number].setdefault("at", time.time())
             self._report()
             kept = tuple(f"{each.prefix}/" for each in (view, self._coordinator.pending) if each is not None)
             self._values = {key: value for key, value in self._values.items() if key.startswith(kept)}

@@ -242,7 +242,11 @@ class ElasticWorker(Worker):
             measured = [each.clone() for each in learner.buffers]
 
             def compute(
-                rank: int, members: int, rows: Any = rows, measured: list = measured, deadline: float | None = deadline
+                rank: int,
+                members: int,
+                rows: Any = rows,
+                measured: list = measured,
+                deadline: float | None = deadline,
             ) -> tuple[bool, list[float]]:
                 for buffer, before in zip(learner.buffers, measured, strict=True):
                     buffer.copy_(before)  # a step that is repeated measures once

@@ -135,10 +135,12 @@ class Coordinator:
         match key:
             case ("forming", number):
                 for view in (self.pending, self.current):
-                    if view is not None and view.number == number and not self._formed >= set(view.members):
-                        if view is self.pending or not self.entered:
-                            self._suspect(set(view.members) - self._formed)
-                            self._fail(view)
+                    late = (
+                        view is not None and view.number == number and not self._formed >= set(view.members)
+                    )
+                    if late and (view is self.pending or not self.entered):
+                        self._suspect(set(view.members) - self._formed)
+                        self._fail(view)
             case ("retry", pause) if pause == self._pauses:
                 self._paused = False
             case ("force", number) if self.current is not None and self.current.number == number:
@@ -269,7 +271,9 @@ class Coordinator:
         self.current, self._holders, self.entered = view, heirs & set(self._members), set()
         if self.pending is not None and self.pending.number <= view.number:
             self.pending = None
-        if any(each not in self._members or self._members[each].broken >= view.number for each in view.members):
+        if any(
+            each not in self._members or self._members[each].broken >= view.number for each in view.members
+        ):
             self._force()
 
     def _not_formed(self, member: str, number: int) -> None:

@@ -51,7 +51,7 @@ class Clock(NamedTuple):
 
 
 class Member:
-    """One member. Its caller's main thread exchanges, another one may call order(), formed() and so on: under a lock."""
+    """One member. One thread exchanges, others may call hear(), formed() and so on: under a lock."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -136,7 +136,9 @@ class Member:
         """And the one that it offers."""
         offered, self.offered = self.offered, None
         dropped = self._drop()
-        return [*dropped, Close(offered)] if offered is not None and Close(offered) not in dropped else dropped
+        return (
+            [*dropped, Close(offered)] if offered is not None and Close(offered) not in dropped else dropped
+        )
 
     def _leave(self) -> list[Command]:
         self.state = OUT
@@ -201,7 +203,7 @@ class Member:
     # -- exchanging -------------------------------------------------------------------------------------------------
 
     def offer(self, *, may_change: bool = True) -> tuple[float, float]:
-        """Two elements of this member's part of the next exchange. All members allow a change after it, or none does."""
+        """Two elements of its part of the next exchange. All members allow a change after that, or none does."""
         self.offered = self.next if may_change and self.next is not None and self._next_ready else None
         distance = 0 if self.offered is None else self.offered.number - self.view.number
         return float(distance), float(distance**2)

@@ -1,4 +1,4 @@
-"""Exchanges of an elastic group's workers over gloo: whatever happens to the group, each is completed once or not at all."""
+"""Exchanges of an elastic group's workers over gloo: each is completed once, whatever happens to the group."""
 
 import json
 from collections.abc import Callable

@@ -3,14 +3,14 @@
 import os
 import signal
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.functions.hosting import Gang, HostedFunction, eventually
-from tests.functions.pytorch.test_training import MLP, epoch
+from tests.functions.hosting import ROOT, Gang, HostedFunction, eventually
+from tests.functions.pytorch.test_training import MLP, epoch, in_torch
 
 pytestmark = pytest.mark.pytorch
 
@@ -221,6 +221,19 @@ def test_a_worker_leaves_within_an_epoch(group: Elastic, tmp_path: Path, undistu
     assert group.pids(0) == [pid] and not group.view()["lost"]
 
 
+def test_a_worker_that_left_comes_back_within_the_same_epoch(
+    group: Elastic, tmp_path: Path, undisturbed: dict
+) -> None:
+    group.start([0, 1], slow(tmp_path))
+    group.until_trained(0)
+    group.resize(0)
+    group.left(1)
+    group.join(1)
+    group.resize(0, 1)
+    group.until_members(0, 1)
+    assert_as_undisturbed(group.done(0, 1), undisturbed)
+
+
 def test_two_changes_at_once(group: Elastic, tmp_path: Path, undisturbed: dict) -> None:
     """One worker joins while another is killed."""
     group.start([0, 1], slow(tmp_path))
@@ -290,13 +303,10 @@ def test_workers_train_on_without_a_scheduler_and_the_next_one_takes_over(
     assert group.scheduler.wait(group.message["epoch"])["error"]["reason"] == "PeerLost"
     trained = group.status(group.worker(0))["progress"]["samples"]
     group.until_trained(0, trained + 160)
-    token = group.message["epoch"]
-    group.message["epoch"] = f"{token}-again"
     group._start("scheduler", 0, 2)
     view = group.until_members(0, 1)
     os.kill(pids[1], signal.SIGKILL)
     group.until_members(0)
-    group.message["epoch"] = token
     assert_as_undisturbed(group.done(0), undisturbed)
     assert group.pids(0) == [pids[0]] and view["members"] == [0, 1]
 
@@ -317,3 +327,61 @@ def test_sizes_change_between_epochs_without_a_new_process(
     for report in reports:
         assert report["loss"] == pytest.approx(undisturbed["loss"], rel=1e-4)
         assert report["position"] == SAMPLES
+
+
+def replayed(tmp_path: Path, report: dict, views: list[tuple[int, int]]) -> bool:
+    """Whether the checkpoint has the bits of one plain process that adds the same shares in the order of ranks.
+
+    `views`: from which step how many workers trained.
+    """
+    return in_torch(f"""
+        import json, sys, torch
+        sys.path.insert(0, {str(ROOT / "functions")!r})
+        from training.data import formats
+        from training.data.dataset import Stream, share
+        namespace = {{"__file__": {str(tmp_path / "model.py")!r}}}
+        exec(open({str(tmp_path / "model.py")!r}).read(), namespace)
+        torch.set_num_threads(1)
+        torch.manual_seed(3)
+        net, loss, views = namespace["net"](), namespace["loss"], {views!r}
+        data = formats.load({str(ROOT / ".data/mnist-digits")!r}, "digits-json", None, 1440)
+        stream, optimizer = Stream(1440, 3), torch.optim.SGD(net.parameters(), lr=0.02, momentum=0.9)
+        for step in range({report["samples"]} // 32):
+            workers = [count for first, count in views if first <= step][-1]
+            total = None
+            for rank in range(workers):
+                rows = stream.rows(32 * step, 32)[share(32, rank, workers)]
+                x, y = data.train.rows(rows)
+                optimizer.zero_grad()
+                part = loss(net(torch.from_numpy(x)), torch.from_numpy(y).long())
+                (part if len(rows) == 32 else part * (len(rows) / 32)).backward()
+                mine = [each.grad.clone() for each in net.parameters()]
+                total = mine if total is None else [old.add_(new) for old, new in zip(total, mine)]
+            for parameter, gradient in zip(net.parameters(), total):
+                parameter.grad = gradient
+            optimizer.step()
+        saved = torch.load({report["weights_uri"].removeprefix("file://")!r}, weights_only=True)["model_state_dict"]
+        print(json.dumps(all(torch.equal(saved[name], value) for name, value in net.state_dict().items())))
+    """)
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+def test_a_deterministic_group_has_the_bits_of_one_process_that_replays_its_shares(
+    group: Elastic, tmp_path: Path, workers: int
+) -> None:
+    message = slow(tmp_path, samples=SAMPLES // 4, deterministic=True, elastic=False)
+    report = group.gang.epoch(workers, 0, **message)
+    assert replayed(tmp_path, report, [(0, workers)])
+
+
+def test_after_a_kill_every_step_was_applied_once_to_the_last_bit(group: Elastic, tmp_path: Path) -> None:
+    """The survivors' weights are those of a replay that knows only when the group changed: no step twice, none lost."""
+    group.start([0, 1, 2], slow(tmp_path, samples=SAMPLES // 4, deterministic=True))
+    group.until_trained(0)
+    os.kill(group.pids(1)[0], signal.SIGKILL)
+    group.until_members(0, 2)
+    (report, _) = group.done(0, 2)
+    changes = group.view()["changes"]
+    assert [change["workers"] for change in changes] == [[0, 1, 2], [0, 2]]
+    assert 0 < changes[1]["step"] < SAMPLES // 4 // 32
+    assert replayed(tmp_path, report, [(0, 3), (changes[1]["step"], 2)])
