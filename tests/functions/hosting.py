@@ -19,7 +19,6 @@ FUNCTIONS = ROOT / "functions"
 PYTHON = os.environ.get("COACH_FUNCTIONS_PYTHON", str(ROOT / ".venv-functions" / "bin" / "python"))
 
 
-
 def process(arguments: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen:
     """A process of the Python of the framework that `environment` names."""
     python, packages = Path(PYTHON), None

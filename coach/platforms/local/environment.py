@@ -12,8 +12,8 @@ from coach.core.errors import PermanentError
 from coach.core.spec.training import Framework
 from coach.platforms.local import install_runtime, pytorch_runtime
 
-#: Seconds for the first import of a framework (some two, alone on the machine). One that fails says so at once, so this is
-#: for machines with twenty others at work on each core.
+#: Seconds for the first import of a framework (some two, alone on the machine). One that fails says so at once, so this
+#: is for machines with twenty others at work on each core.
 IMPORT_SECONDS = 180.0
 
 
@@ -148,7 +148,9 @@ class Functions:
         said = (await process.stdout.read()).decode(errors="replace").strip() if process.stdout else ""
         last = said.splitlines()[-1] if said else f"nothing said within {IMPORT_SECONDS:.0f} s"
         step = install_runtime.LIBGOMP if "libgomp" in last else f"try {self.remedy}"
-        raise PermanentError(f"the functions' Python ({self.python}) cannot import {NAMES[self.framework]}: {last}; {step}")
+        raise PermanentError(
+            f"the functions' Python ({self.python}) cannot import {NAMES[self.framework]}: {last}; {step}"
+        )
 
 
 class Template:

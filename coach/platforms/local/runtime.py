@@ -28,7 +28,9 @@ class Runtime:
         self._functions = functions
         self._folder = folder
         self._env = functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._socket)}
-        self.spares = Spares(min(spares, int(free_memory() / SPARE_MEMORY)), functions.python, self._env, folder)
+        self.spares = Spares(
+            min(spares, int(free_memory() / SPARE_MEMORY)), functions.python, self._env, folder
+        )
         self._filling: asyncio.Task[None] | None = None
         self.template: Template | None = None
         self._lock = asyncio.Lock()

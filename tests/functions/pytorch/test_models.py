@@ -1,4 +1,4 @@
-"""Model files as PyTorch's users have them: losses, data, optimizers and metrics of their own, without a Coach import."""
+"""Model files as PyTorch's users have them: losses, data, optimizers and metrics of their own."""
 
 import math
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.functions.pytorch.test_training import MLP, epoch, in_torch
 
 pytestmark = pytest.mark.pytorch
 
-#: As Hugging Face's models: a batch of keyword arguments, outputs with a loss of their own, a head tied to the embedding.
+#: As Hugging Face's models: a batch of keyword arguments, outputs with their own loss, a head tied to the embedding.
 LANGUAGE_MODEL = """
     from dataclasses import dataclass
 
@@ -166,7 +166,11 @@ def test_a_dataset_with_its_collate_function_and_metrics(gang: Gang, tmp_path: P
         (("nn.CrossEntropyLoss()", "nn.CrossEntropyLoss(reduction='sum')"), "ModelInvalid", "take 'mean'"),
         (("loss = nn.CrossEntropyLoss()", ""), "ModelInvalid", "define loss(net, batch)"),
         (("nn.Linear(32, 10)", "nn.Linear(31, 10)"), "ModelInvalid", "shapes cannot be multiplied"),
-        (("return nn.Sequential", "return 5\n    nn.Sequential"), "ModelInvalid", "net made int, no torch.nn.Module"),
+        (
+            ("return nn.Sequential", "return 5\n    nn.Sequential"),
+            "ModelInvalid",
+            "net made int, no torch.nn.Module",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_model_file_is_said(

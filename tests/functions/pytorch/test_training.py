@@ -53,9 +53,7 @@ SLOW = """
 """
 
 
-def epoch(
-    folder: Path, after: dict | None = None, text: str = MLP, net: str = "net", **changes: Any
-) -> dict:
+def epoch(folder: Path, after: dict | None = None, text: str = MLP, net: str = "net", **changes: Any) -> dict:
     """The next epoch's message, of a model file with this text, on 1,440 digits."""
     changes = {
         "model": {**model_file(folder / "model.py", text), "net": net},

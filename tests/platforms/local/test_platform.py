@@ -16,8 +16,8 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason, State
-from coach.core.spec.training import Framework
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.platforms.local.cluster import parse_nodes
