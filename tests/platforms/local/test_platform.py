@@ -230,10 +230,11 @@ def test_no_spare_is_started_beside_a_mini_epoch_and_some_beside_a_whole_one(tmp
         )
         await platform.open(SimpleNamespace(pod_lost=lambda *_: None))
         try:
-            filling = platform._filling
-            platform._refill(beside=not mini)
+            runtime = platform.runtimes[Framework.MXNET]
+            filling = runtime.filling
+            platform._refill(Framework.MXNET, beside=not mini)
             await asyncio.wait({filling}, timeout=60)
-            return filling.cancelled(), platform._filling is not None
+            return filling.cancelled(), runtime.filling is not None
         finally:
             await platform.close()
 
