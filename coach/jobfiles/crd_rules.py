@@ -19,7 +19,7 @@ MUTABLE = ("budget", "suspend", "priority")
 
 
 def _rule(expression: str, message: str, field: str = "", values: str = "") -> Rule:
-    """`field`: the one to blame, from where the rule stands; `values`: what stands for the message's %d, %s."""
+    """`field`: the wrong field, relative to the rule's own; `values`: CEL expressions for the message's %d and %s."""
     found = {"rule": expression, "message": message}
     if values:  # the estimated cost of `+ string(number)` would be too high
         found = {"rule": expression, "messageExpression": f"{json.dumps(message)}.format([{values}])"}
@@ -142,7 +142,6 @@ _YEAR = 365 * 86400
 def _seconds() -> str:
     parts = "self.findAll('[0-9.]+(ms|s|m|h|d)')"
     number = "double(p.find('[0-9.]+'))"
-    # CEL's own durations know no days.
     # CEL's own durations know no days.
     factor = "p.endsWith('ms') ? 0.001 : p.endsWith('s') ? 1.0 : p.endsWith('m') ? 60.0"
     factor += " : p.endsWith('h') ? 3600.0 : 86400.0"

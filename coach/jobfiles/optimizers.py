@@ -13,7 +13,7 @@ from coach.jobfiles.diagnostics import show
 
 NUMBER, FLAG, WORD = "a number", "true or false", "a word"
 
-#: Arguments of every optimizer. Those that are objects in Python, such as `lr_scheduler`, cannot stand in a job file.
+#: Arguments of every optimizer. Those that are objects in Python, such as `lr_scheduler`, cannot be in a job file.
 COMMON = {
     "begin_num_update": NUMBER,
     "clip_gradient": NUMBER,

@@ -16,7 +16,7 @@ from coach.platforms.local import install_runtime
 IMPORT_SECONDS = 180.0
 
 
-#: What a wheel carries beside coach's own modules, and where a checkout has the same.
+#: What a wheel carries in addition to coach's own modules, and where a checkout has the same.
 _BUNDLED = Path(__file__).resolve().parents[2] / "bundled"
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _REQUIREMENTS = _BUNDLED / "functions.txt"
@@ -58,7 +58,7 @@ class Functions:
 
     @classmethod
     def ready(cls, say: Callable[[str], None]) -> Functions:
-        """As `find`; where Coach is a wheel their Python is made on first use, and `say` is told so."""
+        """As `find`; where Coach is a wheel their Python is made on first use, which `say` reports."""
         if _BUNDLED.is_dir() and not os.environ.get("COACH_FUNCTIONS_PYTHON"):
             install_runtime.prepare(_REQUIREMENTS, say)
         return cls.find()
@@ -116,7 +116,7 @@ class Functions:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             pass
-        except BaseException:  # whoever wanted it is gone, and nobody would end it
+        except BaseException:  # the caller is gone, and no other code would end the process
             await template.close()
             raise
         if socket.exists():

@@ -230,7 +230,7 @@ def test_no_spare_is_started_beside_a_mini_epoch_and_some_beside_a_whole_one(tmp
         await platform.open(SimpleNamespace(pod_lost=lambda *_: None))
         try:
             filling = platform._filling
-            platform._refill(beside=not mini)
+            platform._refill(full_epoch=not mini)
             await asyncio.wait({filling}, timeout=60)
             return filling.cancelled(), platform._filling is not None
         finally:
