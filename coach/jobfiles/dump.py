@@ -22,6 +22,8 @@ _WIDEST_FLOW = 72
 def to_yaml(job: TrainingJob, comments: Comments | None = None) -> str:
     """One document, which reads again as an equal job. The comment of the path () is its first line."""
     document = job.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
+    if not job.spec.framework.has_servers:
+        document["spec"].pop("servers", None)  # the default of such a job
     inside = dict(comments or {})
     top = inside.pop((), "")
     lines = [*_comment(top, 0), *_block(document, (), inside)]
@@ -70,6 +72,8 @@ def _scalar(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_scalar, value))}]"
     text = str(value)
     bare = _PLAIN.fullmatch(text) and not text.endswith(":") and resolve(text) == text
     if bare and yaml.safe_load(text) == text:

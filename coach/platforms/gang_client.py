@@ -185,6 +185,8 @@ class GangClient:
         optimizer = None
         if spec.optimizer is not None:
             optimizer = {"name": spec.optimizer.name} | spec.optimizer.arguments
+            if (schedule := spec.optimizer.schedule) is not None:
+                optimizer["schedule"] = {"name": schedule.name} | schedule.arguments
         body: dict[str, Any] = {
             "op": "start",
             "epoch": action.token,
@@ -204,7 +206,7 @@ class GangClient:
         if member.pod.role is Role.WORKER:
             data = spec.data
             body |= {
-                "model": {"uri": spec.model.file, "sha256": spec.model.sha256},
+                "model": {"uri": spec.model.file, "sha256": spec.model.sha256, "net": spec.model.net},
                 "data": {
                     "uri": data.uri or "sklearn:digits",
                     "format": "model" if data.format == "custom" else data.format.value,

@@ -27,7 +27,7 @@ def main() -> None:
     dataset = load("sklearn:digits", "digits8x8")
     request = SimpleNamespace(model={"uri": uri}, optimizer=OPTIMIZER, seed=SEED, weights_in=None)
     sample, _ = dataset.train.rows(slice(0, 1))
-    learner = backend.make_learner(request, model, sample)
+    learner = backend.current().make_learner(request, model, sample)
     stream = Stream(len(dataset.train), SEED)
     curve = {}
     for batch in range(int(sys.argv[2])):

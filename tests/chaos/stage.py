@@ -29,6 +29,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.platforms.local.environment import Functions
@@ -326,7 +327,7 @@ class Stage:
     def process(self, name: str, fault: Fault) -> int | None:
         """The process of a job that a fault is meant for, where it is there now."""
         if fault.victim is Victim.TEMPLATE:
-            return self.platform._template._process.pid
+            return self.platform.runtimes[Framework.MXNET].template._process.pid
         pods = [pod for pod in self.handler.jobs[name].pods if pod.role.value == fault.role]
         if not pods:
             return None
@@ -362,7 +363,7 @@ class Stage:
     def _wake_template(self) -> None:
         """A stopped template would make every later run start slowly: it has been seen that this one did not mind."""
         with contextlib.suppress(ProcessLookupError):
-            os.kill(self.platform._template._process.pid, signal.SIGCONT)
+            os.kill(self.platform.runtimes[Framework.MXNET].template._process.pid, signal.SIGCONT)
 
 
 def _cwd(pid: int) -> str:

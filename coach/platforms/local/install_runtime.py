@@ -78,8 +78,8 @@ def _make(folder: Path, requirements: Path) -> Path:
     shutil.rmtree(folder, ignore_errors=True)  # what was given up half way
     python = folder / "bin" / "python"
     for command in _commands(folder, python, requirements):
-        _run(command)
-    _run([str(python), "-c", _CHECK])
+        run(command)
+    run([str(python), "-c", _CHECK])
     (folder / ".ready").touch()
     return python
 
@@ -110,7 +110,7 @@ def _find_python() -> str:
     return found
 
 
-def _run(command: Sequence[str]) -> None:
+def run(command: Sequence[str]) -> None:
     """Run one command. Raises PermanentError with what it said last, and what to do."""
     own = {
         name: value for name, value in os.environ.items() if not name.startswith(("PYTHON", "VIRTUAL_ENV"))
