@@ -157,7 +157,7 @@ test-go test-go-race check-go:
 	elif [ "$${COACH_REQUIRE_ALL:-}" = 1 ]; then echo "$@: no Go on this machine" >&2; exit 1; \
 	else echo "$@: skipped, no Go on this machine"; fi
 
-# Lives add up by seed in results/chaos; those that were lived before are not lived again.
+# Runs add up by seed in results/chaos; those that were made before are not repeated.
 N := 100
 SEED := 1
 chaos: setup

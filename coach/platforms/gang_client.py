@@ -173,8 +173,8 @@ class GangClient:
         if pending and all(getattr(e, "reason", None) in _AFTERTHOUGHTS for e in errors):
             done, _ = await asyncio.wait(pending, timeout=0.3)
             errors += [task.exception() for task in done if task.exception() is not None]
-        told = [e for e in errors if isinstance(e, MemberError) and e.reason not in _AFTERTHOUGHTS]
-        cause: BaseException = (told or errors)[0]
+        causes = [e for e in errors if isinstance(e, MemberError) and e.reason not in _AFTERTHOUGHTS]
+        cause: BaseException = (causes or errors)[0]
         return cause
 
     async def _start(self, member: Member) -> None:
@@ -265,7 +265,7 @@ class GangClient:
             error = answer.get("error") or {}
             words = error.get("message") or f"answered {response.status_code}: {response.text[:500]}"
             if response.status_code >= 500 and not error:
-                # Not the function says so, but whoever stands before it.
+                # Not the function answered, but its host or a proxy.
                 self.silent.add(member.pod)
                 raise MemberError(member, Reason.FUNCTION_LOST, words)
             raise MemberError(member, _reason(error.get("reason")), words)

@@ -43,7 +43,7 @@ from coach.platforms.kubernetes_api.watch import Collection
 
 log = logging.getLogger(__name__)
 
-#: Seconds until a pod is deleted without its kubelet's consent: on a node that is lost there is nobody to give it.
+#: Seconds until a pod is deleted without its kubelet's consent, which a lost node never gives.
 FORCE_SECONDS = 15.0
 #: Seconds before a request is repeated that the API server did not take.
 RETRY_SECONDS = 1.0

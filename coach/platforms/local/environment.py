@@ -17,7 +17,7 @@ from coach.platforms.local import install_runtime, pytorch_runtime
 IMPORT_SECONDS = 180.0
 
 
-#: What a wheel carries beside coach's own modules, and where a checkout has the same.
+#: What a wheel carries in addition to coach's own modules, and where a checkout has the same.
 _BUNDLED = Path(__file__).resolve().parents[2] / "bundled"
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _REQUIREMENTS = _BUNDLED / "functions.txt"
@@ -35,7 +35,7 @@ class NotPreparedError(PermanentError):
 class Functions:
     """The folder that has scheduler/, server/, worker/ and training/, and the Python that runs them for a framework.
 
-    `packages` are folders of Python packages that this Python needs beside its own.
+    `packages` are folders of Python packages that this Python needs in addition to its own.
     """
 
     folder: Path
@@ -139,7 +139,7 @@ class Functions:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             pass
-        except BaseException:  # whoever wanted it is gone, and nobody would end it
+        except BaseException:  # the caller is gone, and no other code would end the process
             await template.close()
             raise
         if socket.exists():

@@ -110,7 +110,7 @@ def test_without_the_right_python_it_says_which_one_and_how_to_get_it(
 ) -> None:
     monkeypatch.setattr(install_runtime, "VERSION", "3.4")
     monkeypatch.setenv("PATH", "/nowhere")
-    with pytest.raises(PermanentError, match=r"needs Python 3\.4 .* none on the PATH: install python3\.4"):
+    with pytest.raises(PermanentError, match=r"this is 3.* no python3\.4 is on the PATH: install python3\.4"):
         install_runtime.prepare(requirements, lambda _: None)
 
 

@@ -220,7 +220,7 @@ def test_spares_are_started_until_a_group_trains(tmp_path):
 
 
 @pytest.mark.parametrize(("mini", "more"), [(True, False), (False, True)])
-def test_no_spare_is_started_beside_a_mini_epoch_and_some_beside_a_whole_one(tmp_path, mini, more):
+def test_no_spare_is_started_during_a_mini_epoch_and_some_during_a_full_one(tmp_path, mini, more):
     found = Functions.find()
 
     async def main():
@@ -232,7 +232,7 @@ def test_no_spare_is_started_beside_a_mini_epoch_and_some_beside_a_whole_one(tmp
         try:
             runtime = platform.runtimes[Framework.MXNET]
             filling = runtime.filling
-            platform._refill(Framework.MXNET, beside=not mini)
+            platform._refill(Framework.MXNET, full_epoch=not mini)
             await asyncio.wait({filling}, timeout=60)
             return filling.cancelled(), runtime.filling is not None
         finally:
