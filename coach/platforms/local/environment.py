@@ -110,6 +110,8 @@ class Functions:
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "COACH_DATA_CACHE": str(install_runtime.cache_folder() / "data"),
+            # For a wrapper that starts before it knows its function.
+            **({"PYTHONPATH": os.pathsep.join(map(str, self.packages))} if self.packages else {}),
         }
 
     async def start_template(self, socket: Path) -> Template:
