@@ -40,7 +40,7 @@ def dynamics(work: float = 10.0, exchange: float = 1.0, servers: float = 0.0) ->
 
 
 @given(
-    name=st.sampled_from(sorted(set(POLICIES) - {"static"}) + ["static:2x2", "static:2", "coach:cheapest"]),
+    name=st.sampled_from([*sorted(set(POLICIES) - {"static"}), "static:2x2", "static:2", "coach:cheapest"]),
     jobs=st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.integers(0, 30)), min_size=1, max_size=3),
     work=st.floats(1.0, 60.0),
     exchange=st.floats(0.0, 20.0),
@@ -95,7 +95,9 @@ def test_a_job_without_servers_comes_to_its_target_within_its_budget() -> None:
         assert held.cpu == pytest.approx(0.1 + order.allocation.workers)
         calls = book.invocation * order.allocation.pods * (16 + 2 * order.deadline)
         seconds = order.deadline + 5
-        assert order.reservation <= to_money(book.rate(held) * seconds + calls) + 10_000, "no server is reserved"
+        assert order.reservation <= to_money(book.rate(held) * seconds + calls) + 10_000, (
+            "no server is reserved"
+        )
     assert not any(isinstance(record, ev.EpochFailed) for record in records)
 
 
