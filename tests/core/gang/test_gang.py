@@ -267,7 +267,7 @@ def test_a_small_gang_is_placed_exactly_when_a_placement_exists(
 
 @st.composite
 def crowded(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Gang]:
-    """Nodes of 4-8 cores, some with a pod of another job or of our own, and a gang of which all members are required."""
+    """Nodes of 4-8 cores, some with a pod of another job or of our own, and a gang with required members only."""
     nodes = [Node(f"n{i}", Resources(draw(st.integers(4, 8)), 0)) for i in range(draw(st.integers(2, 4)))]
     bound = [
         Pod(PodId(job, Role.WORKER, 10 + i), node.name, Resources(draw(st.integers(1, 4)), 0))
