@@ -19,6 +19,7 @@ from coach.controller.reconcile import FINALIZER, Resource, Step, StepKind, next
 from coach.core.errors import CoachError
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import file_and_net
 from coach.handler.private_files import make_folder
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_contents
@@ -129,7 +130,7 @@ class Controller:
         model = found["spec"]["model"]
         if "configMap" not in model:
             return None
-        name, key = model["configMap"], model["file"]
+        name, (key, _) = model["configMap"], file_and_net(model["file"])
         try:
             path = f"{CORE}/namespaces/{self._api.namespace}/configmaps/{name}"
             text: str = (await self._api.get(path)).get("data", {})[key]
@@ -150,6 +151,8 @@ class Controller:
         metadata, spec = found["metadata"], dict(found["spec"])
         if model:
             spec["model"] = {key: value for key, value in spec["model"].items() if key != "configMap"}
+            if (net := file_and_net(spec["model"]["file"])[1]) is not None:
+                spec["model"]["net"] = net
             spec["model"]["file"] = str(model)
         document = {
             "apiVersion": found["apiVersion"],

@@ -101,7 +101,8 @@ def dynamics_of(
 
 def _alike(one: TrainingJob, other: TrainingJob) -> bool:
     """Whether two jobs train the same thing, and so have the same speed and curve."""
-    a, b = one.spec, other.spec
-    return (a.model.file, a.data, a.batch_size, a.optimizer, a.resources) == (
-        b.model.file, b.data, b.batch_size, b.optimizer, b.resources,
-    )  # fmt: skip
+    a, b = (
+        (s.framework, s.model.file, s.model.net, s.data, s.batch_size, s.optimizer, s.resources)
+        for s in (one.spec, other.spec)
+    )
+    return a == b

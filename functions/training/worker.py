@@ -185,7 +185,9 @@ class Worker:
             epoch=request.epoch,
             seed=request.seed,
         )
-        return _Background(partial(checkpoint.save, request.weights_out, state))
+        return _Background(
+            partial(checkpoint.save, request.weights_out, state, backend.current().write_checkpoint)
+        )
 
     def _join(self) -> None:
         """Wait until the group is formed, when it is not yet."""
@@ -208,7 +210,7 @@ class Worker:
         sample = self._dataset.train.rows(slice(0, 1))
         self._learner = backend.current().make_learner(request, self._loaded.model, sample)
         if request.weights_in is not None:
-            state = checkpoint.load(request.weights_in)
+            state = checkpoint.load(request.weights_in, backend.current().read_checkpoint)
             resumed = request.position > 0
             if resumed and state.position != request.position:
                 message = (

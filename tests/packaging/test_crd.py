@@ -67,7 +67,7 @@ def test_every_job_file_of_ours_is_taken_and_means_the_same(admin: Client, path:
 #: What the rules of a CRD cannot see: an optimizer's further arguments, what they are for MXNet, and whether an own
 #: price book has the budget's currency. The controller refuses them, in the words of `coach validate`.
 UNSEEN = re.compile(
-    r"optimizer\.(?!learningRate|lr|schedule has)|optimizer said twice|currency of the price book"
+    r"optimizer\.(?!learningRate|lr\b|schedule: has)|optimizer said twice|currency of the price book"
 )
 #: What YAML 1.1, as kubectl reads it, takes for something else, or what no YAML reader gives out.
 OTHER_YAML = (

@@ -231,10 +231,10 @@ def test_no_spare_is_started_during_a_mini_epoch_and_some_during_a_full_one(tmp_
         await platform.open(SimpleNamespace(pod_lost=lambda *_: None))
         try:
             runtime = platform.runtimes[Framework.MXNET]
-            filling = runtime._filling
+            filling = runtime.filling
             platform._refill(Framework.MXNET, full_epoch=not mini)
             await asyncio.wait({filling}, timeout=60)
-            return filling.cancelled(), runtime._filling is not None
+            return filling.cancelled(), runtime.filling is not None
         finally:
             await platform.close()
 
