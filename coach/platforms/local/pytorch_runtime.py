@@ -104,7 +104,6 @@ def probe(python: Path) -> Torch | str:
     return Torch(python, torch, numpy, version)
 
 
-@cache
 def torch() -> Torch:
     """The first Python with a usable torch. Raises PermanentError with what was tried."""
     tried = []
