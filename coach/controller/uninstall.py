@@ -1,6 +1,6 @@
 """What `helm uninstall` runs first: all jobs of the namespace end while their handler can still settle their money.
 
-    python -m coach.controller.uninstall
+python -m coach.controller.uninstall
 """
 
 from __future__ import annotations
@@ -41,10 +41,12 @@ async def _main() -> int:
     except CoachError as error:
         if isinstance(error, ApiError) and error.status == 404:
             return 0  # the resource itself has gone, and all jobs with it
-        print(f"uninstall: {error}", file=sys.stderr)
+        sys.stderr.write(f"uninstall: {error}\n")
         return error.exit_code
     for name in abandoned:
-        print(f"trainingjob {name}: deleted, though no handler settled its money in {HANDLER_SECONDS:g} s")
+        sys.stderr.write(
+            f"trainingjob {name}: no handler settled its money in {HANDLER_SECONDS:g} s; deleted all the same\n"
+        )
     return 0
 
 

@@ -31,7 +31,7 @@ def sweep(folder: str, *keep: str | None) -> None:
 
 
 def obsolete(folder: str, written: Sequence[str]) -> list[str]:
-    """URIs in `folder` from the third-last checkpoint in `written` to the second-last, failed attempts between included.
+    """URIs from the third-last checkpoint in `written` to the second-last, those of failed attempts between them too.
 
     Functions delete them where the handler does not see the folder: each epoch the next ones.
     """

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from coach.core.cluster import Pod, PodId
-from coach.core.errors import CoachError, PermanentError, TemporaryError
+from coach.core.errors import CoachError, PermanentError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
