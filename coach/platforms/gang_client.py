@@ -19,6 +19,7 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START
 from coach.core.lifecycle.stall_timeout import STALL_FACTOR, STALL_SECONDS
+from coach.core.spec.job import JobSpec
 from coach.platforms.base import EpochError, EpochOrder, Progress
 from coach.platforms.cancellation import cancellable
 
@@ -173,8 +174,8 @@ class GangClient:
         if pending and all(getattr(e, "reason", None) in _AFTERTHOUGHTS for e in errors):
             done, _ = await asyncio.wait(pending, timeout=0.3)
             errors += [task.exception() for task in done if task.exception() is not None]
-        told = [e for e in errors if isinstance(e, MemberError) and e.reason not in _AFTERTHOUGHTS]
-        cause: BaseException = (told or errors)[0]
+        causes = [e for e in errors if isinstance(e, MemberError) and e.reason not in _AFTERTHOUGHTS]
+        cause: BaseException = (causes or errors)[0]
         return cause
 
     async def _start(self, member: Member) -> None:
@@ -182,11 +183,9 @@ class GangClient:
         scheduler = self.members[0]
         number = int(action.group.rpartition(".g")[2])
         port = FIRST_PORT + 2 * number % PORTS
-        optimizer = None
-        if spec.optimizer is not None:
-            optimizer = {"name": spec.optimizer.name} | spec.optimizer.arguments
         body: dict[str, Any] = {
             "op": "start",
+            "seed": spec.seed,
             "epoch": action.token,
             "group": action.group,
             "role": member.pod.role.value,
@@ -196,23 +195,12 @@ class GangClient:
             "root": f"{scheduler.host}:{port}",
             "host": member.host,
             "deadline": max(0.1, order.due - self._now() - MARGIN),
-            "seed": spec.seed,
             "mode": spec.mode.value,
             "memory": spec.resources.of(member.pod.role).memory,
             "threads": max(1, int(spec.resources.of(member.pod.role).cpu)),
         }
         if member.pod.role is Role.WORKER:
-            data = spec.data
-            body |= {
-                "model": {"uri": spec.model.file, "sha256": spec.model.sha256},
-                "data": {
-                    "uri": data.uri or "sklearn:digits",
-                    "format": "model" if data.format == "custom" else data.format.value,
-                    "sha256": data.sha256,
-                    "size": data.size,
-                },
-                "batch_size": spec.batch_size,
-                "optimizer": optimizer,
+            body |= training_fields(spec) | {
                 "position": action.position,
                 "fraction": action.fraction,
                 "seconds": action.seconds,
@@ -264,7 +252,7 @@ class GangClient:
             error = answer.get("error") or {}
             words = error.get("message") or f"answered {response.status_code}: {response.text[:500]}"
             if response.status_code >= 500 and not error:
-                # Not the function says so, but whoever stands before it.
+                # Not the function answered, but its host or a proxy.
                 self.silent.add(member.pod)
                 raise MemberError(member, Reason.FUNCTION_LOST, words)
             raise MemberError(member, _reason(error.get("reason")), words)
@@ -291,6 +279,26 @@ class GangClient:
         await asyncio.gather(
             *(self._call(m, body, END_SECONDS) for m in self.members), return_exceptions=True
         )
+
+
+def training_fields(spec: JobSpec) -> dict[str, Any]:
+    """What a worker's start message says of the training, the same in each epoch."""
+    data, optimizer = spec.data, None
+    if spec.optimizer is not None:
+        optimizer = {"name": spec.optimizer.name} | spec.optimizer.arguments
+        if (schedule := spec.optimizer.schedule) is not None:
+            optimizer["schedule"] = {"name": schedule.name} | schedule.arguments
+    return {
+        "model": {"uri": spec.model.file, "sha256": spec.model.sha256, "net": spec.model.net},
+        "data": {
+            "uri": data.uri or "sklearn:digits",
+            "format": "model" if data.format == "custom" else data.format.value,
+            "sha256": data.sha256,
+            "size": data.size,
+        },
+        "batch_size": spec.batch_size,
+        "optimizer": optimizer,
+    }
 
 
 def _group_before(group: str) -> str:

@@ -100,9 +100,8 @@ def _budget(spec: TrainingJob) -> str:
 
 def _limits(spec: TrainingJob) -> str:
     smallest, largest = spec.spec.limits
-    if smallest == largest:
-        return f"always {smallest}"
-    return f"{smallest} to {largest}"
+    found = formatting.limits(smallest, largest)
+    return f"always {found}" if smallest == largest else found
 
 
 def summary(rows: Sequence[JobRow], width: int) -> Table:

@@ -43,7 +43,7 @@ from coach.platforms.kubernetes_api.watch import Collection
 
 log = logging.getLogger(__name__)
 
-#: Seconds until a pod is deleted without its kubelet's consent: on a node that is lost there is nobody to give it.
+#: Seconds until a pod is deleted without its kubelet's consent, which a lost node never gives.
 FORCE_SECONDS = 15.0
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
@@ -80,14 +80,15 @@ class KubernetesPlatform:
     async def open(self, events: PlatformEvents) -> Cluster:
         """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
         self._events = events
-        self._api = await self._connect()
-        if not self._api.inside:
-            await self._adopt_settings()
-        self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
-        if self.sees_checkpoints:
-            for folder in (manifests.CHECKPOINTS, manifests.DATA):
-                Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            self._api = await self._connect()
+            undo.push_async_callback(self._api.close)
+            if not self._api.inside:
+                await self._adopt_settings()
+            self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
+            if self.sees_checkpoints:
+                for folder in (manifests.CHECKPOINTS, manifests.DATA):
+                    Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
@@ -95,23 +96,24 @@ class KubernetesPlatform:
             ours = f"{manifests.HANDLER}={self._settings.handler}"
             self._pods = Collection(self._api, self._pods_path, ours)
             self._nodes = Collection(self._api, f"{CORE}/nodes")
-            await asyncio.gather(self._pods.open(), self._nodes.open())
+            for collection in (self._pods, self._nodes):
+                undo.push_async_callback(collection.close)
+                await collection.open()
             await self._sweep()
-        except BaseException:
-            await self._api.close()
-            raise
-        self._logs = PodLogs(self._api, self._folder)
-        self._pods.listeners.append(self._pod_changed)
-        self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
-        self._http = httpx.AsyncClient(
-            limits=httpx.Limits(max_connections=None),
-            trust_env=False,
-            transport=None if self._api.inside else PodProxy(self._api, self._pod_at),
-        )
-        if self._api.inside:
-            await warm_up.prepare(self._http)
+            self._logs = PodLogs(self._api, self._folder)
+            self._pods.listeners.append(self._pod_changed)
+            self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
+            self._http = httpx.AsyncClient(
+                limits=httpx.Limits(max_connections=None),
+                trust_env=False,
+                transport=None if self._api.inside else PodProxy(self._api, self._pod_at),
+            )
+            undo.push_async_callback(self._http.aclose)
+            if self._api.inside:
+                await warm_up.prepare(self._http)
+            self._cluster = self._nodes_now()
+            undo.pop_all()
         self._keep(self._keep_alive())
-        self._cluster = self._nodes_now()
         return self._cluster
 
     async def close(self) -> None:

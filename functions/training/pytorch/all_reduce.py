@@ -49,7 +49,9 @@ class AllReduceGroup:
 
     def __init__(self, request: StartRequest, liveness: Hub | Member) -> None:
         if request.servers:
-            raise TrainingError("BadRequest", f"servers is {request.servers}; all-reduce works without them, so 0")
+            raise TrainingError(
+                "BadRequest", f"servers is {request.servers}; all-reduce works without them, so 0"
+            )
         if request.mode != "sync":
             raise TrainingError("BadRequest", "all-reduce is synchronous: mode must be sync")
         self._request = request

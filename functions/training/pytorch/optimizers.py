@@ -47,7 +47,9 @@ def _of_model_file(own: Any, net: torch.nn.Module) -> Optimizer:
 
 
 def _from_spec(spec: dict, net: torch.nn.Module) -> tuple[Optimizer, Any]:
-    arguments = {key: value for key, value in spec.items() if key not in ("name", "learning_rate", "schedule")}
+    arguments = {
+        key: value for key, value in spec.items() if key not in ("name", "learning_rate", "schedule")
+    }
     kinds = {name.lower(): each for name, each in vars(torch.optim).items() if isinstance(each, type)}
     kind = kinds.get(spec["name"].lower())
     if kind is None or not issubclass(kind, Optimizer):
