@@ -204,6 +204,9 @@ class Controller:
         }
         self._written[uid] = made, now
         await self._api.apply(f"{self._path}/{metadata['name']}/status", body)
+        if (made["state"], made.get("reason")) != (last.get("state"), last.get("reason")):
+            path = f"{CORE}/namespaces/{self._api.namespace}/events"
+            await self._api.create(path, status.event(found, made, now))
 
     def _unfinished(self) -> bool:
         """Whether a job has not ended: then a status that `_report` withheld may still have to be written."""

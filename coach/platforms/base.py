@@ -53,6 +53,8 @@ class EpochOrder:
     spec: TrainingJob
     addresses: Mapping[PodId, str]
     due: float
+    #: URIs of earlier checkpoints, which the functions delete.
+    obsolete: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -207,6 +207,7 @@ class GangClient:
                 "evaluate": action.evaluate,
                 "weights_in": action.weights_in,
                 "weights_out": action.weights_out,
+                "obsolete": list(order.obsolete) if member.rank == 0 else [],
             }
         await self._call(member, body, ANSWER_SECONDS)
 

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from training import backend, checkpoint, ipc, linux, model_file
+from training import backend, checkpoint, ipc, linux, model_file, storage
 from training.backend import Group, Learner
 from training.data.dataset import DataSet, Stream, share
 from training.errors import TrainingError
@@ -65,6 +65,12 @@ class _Trained(NamedTuple):
     ended_at: float
     #: Of the thread that worked most since the warm-up.
     thread_seconds: float
+
+
+def _save(request: StartRequest, state: checkpoint.Checkpoint) -> None:
+    checkpoint.save(request.weights_out, state, backend.current().write_checkpoint)
+    for uri in request.obsolete:
+        storage.remove(uri)
 
 
 class Worker:
@@ -186,9 +192,7 @@ class Worker:
             epoch=request.epoch,
             seed=request.seed,
         )
-        return _Background(
-            partial(checkpoint.save, request.weights_out, state, backend.current().write_checkpoint)
-        )
+        return _Background(partial(_save, request, state))
 
     def _join(self) -> None:
         """Wait until the group is formed, when it is not yet."""

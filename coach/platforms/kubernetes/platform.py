@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from coach.core.cluster import Pod, PodId
-from coach.core.errors import CoachError, PermanentError, TemporaryError
+from coach.core.errors import CoachError, PermanentError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -37,7 +37,7 @@ from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api import nodes, pods
-from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object
+from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object, until_answered
 from coach.platforms.kubernetes_api.proxy import PodProxy
 from coach.platforms.kubernetes_api.watch import Collection
 
@@ -45,8 +45,6 @@ log = logging.getLogger(__name__)
 
 #: Seconds until a pod is deleted without its kubelet's consent, which a lost node never gives.
 FORCE_SECONDS = 15.0
-#: Seconds before a request is repeated that the API server did not take.
-RETRY_SECONDS = 1.0
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
 
@@ -133,10 +131,10 @@ class KubernetesPlatform:
         """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
         try:
-            applied = await self._api.apply(f"{self._gangs_path}/{size.job}", gang)
+            applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if (path := manifests.shipped_model(spec)) is not None:
                 made = manifests.model(size.job, path, self._settings, manifests.owner(applied))
-                await self._api.apply(f"{self._maps_path}/{made['metadata']['name']}", made)
+                await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
         except ApiError as error:
             if error.status not in (400, 403, 413, 422):
                 raise
@@ -146,7 +144,7 @@ class KubernetesPlatform:
 
     async def forget(self, job: str) -> None:
         """The job holds nothing and wants nothing: its Gang goes."""
-        await self._api.delete(f"{self._gangs_path}/{job}")
+        await self._deleted(f"{self._gangs_path}/{job}")
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
         """Create the pod and wait until it is ready: as long as it has no node, then for `startTimeout`."""
@@ -310,7 +308,7 @@ class KubernetesPlatform:
     async def _owner(self, path: str, name: str) -> list[Object]:
         """What refers to the object as owner, so that it takes with it what it owns; [] where there is none."""
         try:
-            found = await self._api.get(f"{path}/{name}")
+            found = await until_answered(lambda: self._api.get(f"{path}/{name}"))
         except ApiError as error:
             if error.status in (403, 404):
                 return []
@@ -322,9 +320,10 @@ class KubernetesPlatform:
         name = body["metadata"]["name"]
         while True:
             try:
-                made = await self._api.create(self._pods_path, body)
+                made = await until_answered(lambda: self._api.create(self._pods_path, body))
                 break
             except ApiError as error:
+                # Of an attempt before, or of this one: its answer was lost with the connection.
                 if error.reason == "AlreadyExists":
                     await self._delete(name)
                     await asyncio.sleep(NAME_SECONDS)
@@ -338,27 +337,21 @@ class KubernetesPlatform:
     async def _delete(self, name: str, *, force: bool = False) -> None:
         """Delete a pod; returns when it is gone."""
         if not force:
-            await self._ask_to_delete(name)
+            await self._deleted(f"{self._pods_path}/{name}")
             try:
                 async with asyncio.timeout(FORCE_SECONDS):
                     await self._pods.until(lambda: name not in self._pods.objects)
                     return
             except TimeoutError:
                 log.warning("%s did not end in %.0f s; deleting it by force", name, FORCE_SECONDS)
-        await self._ask_to_delete(name, gracePeriodSeconds=0)
+        await self._deleted(f"{self._pods_path}/{name}", gracePeriodSeconds=0)
         await self._pods.until(lambda: name not in self._pods.objects)
 
-    async def _ask_to_delete(self, name: str, **query: int) -> None:
-        """Send the request, again and again while the API server restarts. Raises ApiError where it is refused."""
-        while True:
-            try:
-                await self._api.delete(f"{self._pods_path}/{name}", **query)
-                return
-            except TemporaryError as error:
-                if isinstance(error, ApiError) and error.status < 500 and error.status != 429:
-                    raise
-                log.info("%s is not deleted yet: %s", name, error)
-                await asyncio.sleep(RETRY_SECONDS)
+    async def _applied(self, path: str, body: Object) -> Object:
+        return await until_answered(lambda: self._api.apply(path, body))
+
+    async def _deleted(self, path: str, **query: int) -> None:
+        await until_answered(lambda: self._api.delete(path, **query))
 
     async def _sweep(self) -> None:
         """Delete all pods and gangs of this handler."""
