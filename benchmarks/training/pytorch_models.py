@@ -14,7 +14,14 @@ class LeNet(nn.Sequential):
 
     def __init__(self):
         super().__init__(
-            *(nn.Conv2d(1, 20, 5), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(20, 50, 5), nn.ReLU(), nn.MaxPool2d(2)),
+            *(
+                nn.Conv2d(1, 20, 5),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+                nn.Conv2d(20, 50, 5),
+                nn.ReLU(),
+                nn.MaxPool2d(2),
+            ),
             *(nn.Flatten(), nn.Linear(800, 500), nn.ReLU(), nn.Linear(500, 10)),
         )
 

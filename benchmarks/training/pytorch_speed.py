@@ -28,7 +28,9 @@ WAYS = (("plain", 1), ("coach", 1), ("ddp", 2), ("coach", 2))
 def job(net: str, workers: int) -> TrainingJob:
     """Two epochs with a fixed number of workers."""
     batch, steps = NETS[net]
-    data = {"format": "custom"} if net == "Transformer" else {"uri": f"file://{DIGITS}", "format": "digits-json"}
+    data = (
+        {"format": "custom"} if net == "Transformer" else {"uri": f"file://{DIGITS}", "format": "digits-json"}
+    )
     role = {"cpu": "500m", "memory": "2Gi"}
     return TrainingJob.from_json(
         {
@@ -79,7 +81,14 @@ def one(net: str, way: str, workers: int, repeat: int) -> Mapping[str, Any]:
     """One run, as a row."""
     speed = of_coach(net, workers) if way == "coach" else without_coach(net, workers)
     load = f"{os.getloadavg()[0]:.1f}"
-    return {"net": net, "way": way, "workers": workers, "repeat": repeat, "steps_per_second": f"{speed:.3f}", "load": load}
+    return {
+        "net": net,
+        "way": way,
+        "workers": workers,
+        "repeat": repeat,
+        "steps_per_second": f"{speed:.3f}",
+        "load": load,
+    }
 
 
 def main() -> None:
@@ -101,21 +110,28 @@ def table(rows: harness.Rows) -> None:
     if any(not rows.of(net=net, way=way, workers=workers) for net in NETS for way, workers in WAYS):
         return
     found = pytorch_runtime.torch()
-    lines = [
-        "# Steps a second in PyTorch, with Coach and without",
-        "",
-        f"`python -m benchmarks.training.pytorch_speed`, {harness.machine()}, PyTorch {found.torch}. Medians of "
-        f"{len(rows.of(net='LeNet', way='plain'))} interleaved runs; load of the machine in speed.csv.",
-        "",
-        "| net | plain, 1 process | Coach, 1 worker | ratio (goal: 0.95) | DDP, 2 processes | Coach, 2 workers | ratio (goal: 0.9) |",
-        "| --- | ---: | ---: | ---: | ---: | ---: | ---: |",
-    ]
+    shown = []
     for net in NETS:
-        plain, single, ddp, double = (rows.median("steps_per_second", net=net, way=w, workers=n) for w, n in WAYS)
-        lines.append(
-            f"| {net} | {plain:.1f} | {single:.1f} | {single / plain:.2f} | {ddp:.1f} | {double:.1f} | {double / ddp:.2f} |"
+        plain, single, ddp, double = (
+            rows.median("steps_per_second", net=net, way=w, workers=n) for w, n in WAYS
         )
-    (FOLDER / "speed.md").write_text("\n".join([*lines, ""]))
+        shown.append(
+            {
+                "net": net,
+                "plain, 1 process": round(plain, 1),
+                "Coach, 1 worker": round(single, 1),
+                "ratio (goal: 0.95)": round(single / plain, 2),
+                "DDP, 2 processes": round(ddp, 1),
+                "Coach, 2 workers": round(double, 1),
+                "ratio (goal: 0.9)": round(double / ddp, 2),
+            }
+        )
+    title = f"Steps a second in PyTorch {found.torch}, with Coach and without"
+    repeats = len(rows.of(net="LeNet", way="plain"))
+    note = f"Medians of {repeats} interleaved runs; speed.csv has all, with the machine's load."
+    harness.write_table(
+        FOLDER / "speed.md", title, "python -m benchmarks.training.pytorch_speed", shown, note
+    )
 
 
 if __name__ == "__main__":
