@@ -1,4 +1,4 @@
-"""Training without Coach, as `benchmarks.training.pytorch_speed` compares with: one process, or DistributedDataParallel.
+"""Training without Coach, for `benchmarks.training.pytorch_speed`: one process, or DistributedDataParallel.
 
 Run by the Python that has torch, with functions/ on its path: prints steps/s as JSON. The same batches as Coach's.
 
@@ -22,7 +22,7 @@ from training.data.dataset import Stream, share
 FILE = Path(__file__).with_name("pytorch_models.py")
 
 
-def batches(module, net, digits, batch, rank, workers, steps):
+def batches(module, net, digits, batch, rank, workers, steps):  # noqa: PLR0917
     """This worker's share of each batch."""
     if net == "Transformer":
         samples = module.data("train")
@@ -38,7 +38,7 @@ def batches(module, net, digits, batch, rank, workers, steps):
             yield torch.from_numpy(x), torch.from_numpy(y).long()
 
 
-def train(rank, net, workers, steps, batch, digits, port):
+def train(rank, net, workers, steps, batch, digits, port):  # noqa: PLR0917
     """Time all steps but the first two; rank 0 prints them."""
     torch.set_num_threads(1)
     torch.manual_seed(1)

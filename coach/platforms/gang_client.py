@@ -178,8 +178,12 @@ class GangClient:
 
     def _can_do_without(self, error: BaseException) -> bool:
         """Whether the others of an elastic group go on: a worker is gone, and nothing is wrong with the job."""
-        gone = isinstance(error, MemberError) and error.member.pod.role is Role.WORKER
-        return self._order.spec.spec.elastic and gone and error.reason in _GONE
+        return (
+            self._order.spec.spec.elastic
+            and isinstance(error, MemberError)
+            and error.member.pod.role is Role.WORKER
+            and error.reason in _GONE
+        )
 
     async def _cause(self, errors: list[Any], pending: set[asyncio.Future[Any]]) -> BaseException:
         """The failure that explains the others; those that follow on its heels are waited for a moment."""
