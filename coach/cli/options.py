@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,9 +11,11 @@ import typer
 
 if TYPE_CHECKING:
     from coach.core.cluster import Node
+    from coach.core.spec.job import TrainingJob
     from coach.handler.session import MakePlatform
     from coach.handler.state.state_directory import StateDirectory
     from coach.platforms.base import Platform
+    from coach.platforms.local.environment import Functions
     from coach.service.service import Service
 
 
@@ -71,16 +73,24 @@ Live = Annotated[
 ]
 
 
-def chosen_cluster(
-    platform: PlatformKind, nodes: str, bandwidth: str, context: str, namespace: str
+def chosen_cluster(  # noqa: PLR0917 - they are options
+    platform: PlatformKind,
+    nodes: str,
+    bandwidth: str,
+    context: str,
+    namespace: str,
+    specs: Sequence[TrainingJob] = (),
 ) -> tuple[tuple[Node, ...], MakePlatform]:
-    """The nodes of the platform, and what makes it. Raises UserError, PermanentError."""
+    """The nodes of the platform, and what makes it, ready for the frameworks of `specs`.
+
+    Raises UserError, PermanentError.
+    """
     from coach.core.errors import UserError
 
     if platform is PlatformKind.LOCAL:
         if context or namespace:
             raise UserError("--context, --namespace: only with --platform kubernetes")
-        return local_cluster(nodes, bandwidth)
+        return local_cluster(nodes, bandwidth, specs)
     if nodes or bandwidth:
         raise UserError("--nodes, --bandwidth: only with --platform local; a cluster has its own nodes")
     return kubernetes_cluster(context, namespace)
@@ -122,8 +132,13 @@ def controller(
     return lambda service: Controller(connect, service, folders).run()
 
 
-def local_cluster(nodes: str, bandwidth: str) -> tuple[tuple[Node, ...], MakePlatform]:
-    """The nodes of `--nodes` and `--bandwidth`, and a factory of their platform. Raises UserError, PermanentError."""
+def local_cluster(
+    nodes: str, bandwidth: str, specs: Sequence[TrainingJob] = ()
+) -> tuple[tuple[Node, ...], MakePlatform]:
+    """The nodes of `--nodes` and `--bandwidth`, and a factory of their platform, ready for the frameworks of `specs`.
+
+    Without `specs`, for one framework that this machine has. Raises UserError, PermanentError.
+    """
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
     from coach.platforms.local.network import Bandwidth, limited, require
@@ -135,8 +150,27 @@ def local_cluster(nodes: str, bandwidth: str) -> tuple[tuple[Node, ...], MakePla
         require(cluster)
         cluster = limited(cluster, limit)
 
+    def say(text: str) -> None:
+        typer.echo(text, err=True)
+
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
         return LocalPlatform(cluster, functions, home.logs, now, limit)
 
-    functions = Functions.ready(lambda text: typer.echo(text, err=True))
+    found = [Functions.ready(say, each) for each in dict.fromkeys(one.spec.framework for one in specs)]
+    functions = found[0] if found else _any_functions(say)
     return cluster, make
+
+
+def _any_functions(say: Callable[[str], None]) -> Functions:
+    """Those of MXNet, or of PyTorch where only its Python is there; a service does not know its jobs yet."""
+    from coach.core.errors import PermanentError
+    from coach.core.spec.training import Framework
+    from coach.platforms.local.environment import Functions
+
+    try:
+        return Functions.ready(say)
+    except PermanentError as error:
+        try:
+            return Functions.ready(say, Framework.PYTORCH)
+        except PermanentError:
+            raise error from None

@@ -19,7 +19,7 @@ MUTABLE = ("budget", "suspend", "priority")
 
 
 def _rule(expression: str, message: str, field: str = "", values: str = "") -> Rule:
-    """`field`: the one to blame, from where the rule stands; `values`: what stands for the message's %d, %s."""
+    """`field`: the wrong field, relative to the rule's own; `values`: CEL expressions for the message's %d and %s."""
     found = {"rule": expression, "message": message}
     if values:  # the estimated cost of `+ string(number)` would be too high
         found = {"rule": expression, "messageExpression": f"{json.dumps(message)}.format([{values}])"}

@@ -51,7 +51,7 @@ class LoadedJob:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A job, still with the nodes that know where its fields stand; of a wrong one, what is right of it."""
+    """A job, and its YAML nodes with their positions; of a wrong job, only its correct fields."""
 
     path: Path
     document: YamlNode
@@ -61,7 +61,7 @@ class _Found:
     )
 
     def wrote(self, at: tuple[str, ...], value: str) -> bool:
-        """Whether the file has this value there; else it is a default, or stands in for a mistake."""
+        """Whether the file has this value there; else it is a default, or replaces a mistake."""
         node = find(self.document, at)
         return node is not None and node.value == value
 
@@ -120,7 +120,7 @@ def load_contents(
     inside: Sequence[Path] | None = None,
     volumes: Sequence[Path] = (),
 ) -> list[LoadedJob]:
-    """The same for files that were read elsewhere: where each stood, and what was in it (or why it was not read)."""
+    """The same for files that were read elsewhere: the path of each, and its content (or why it was not read)."""
     found: list[_Found] = []
     problems: list[Problem] = []
     files = [path for path, _ in contents]
@@ -139,7 +139,7 @@ def load_contents(
         loaded.append(LoadedJob(one.path, job, tuple(_warnings(one))))
     if problems:
         order = {str(path): index for index, path in reversed(list(enumerate(files)))}
-        raise JobFileError(sorted(problems, key=lambda told: (order[told.path], told.line, told.column)))
+        raise JobFileError(sorted(problems, key=lambda p: (order[p.path], p.line, p.column)))
     return loaded
 
 
@@ -162,11 +162,11 @@ def _read(
     data: bytes, path: Path, framework: Callable[[YamlNode, Path], Framework | None]
 ) -> tuple[list[_Found], list[Problem]]:
     documents, problems = read(data, str(path))
-    told = tuple(problems)
+    reported = tuple(problems)
     found = []
     for document in documents:
         guessed = framework(document, path)
-        job, mistakes = check(document, str(path), told, guessed)
+        job, mistakes = check(document, str(path), reported, guessed)
         problems += mistakes
         if job is not None:
             found.append(_Found(path, document, job, guessed))
@@ -196,7 +196,7 @@ def _framework(
         with source.open("rb") as file:
             return guess(file.read(MAX_PARSED_BYTES + 1))
     except (OSError, ValueError, RuntimeError):
-        return None  # what is wrong with the file is told where it is checked
+        return None  # a mistake in the file is reported where the file is checked
 
 
 def _warnings(found: _Found) -> Iterator[Problem]:

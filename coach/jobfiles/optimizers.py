@@ -15,7 +15,7 @@ from coach.jobfiles import pytorch_optimizers as pytorch
 from coach.jobfiles.diagnostics import show
 from coach.jobfiles.pytorch_optimizers import FLAG, NUMBER, NUMBERS, PAIR, WORD
 
-#: Arguments of every optimizer. Those that are objects in Python, such as `lr_scheduler`, cannot stand in a job file.
+#: Arguments of every optimizer. Those that are objects in Python, such as `lr_scheduler`, cannot be in a job file.
 COMMON = {
     "begin_num_update": NUMBER,
     "clip_gradient": NUMBER,

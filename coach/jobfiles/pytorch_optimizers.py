@@ -12,7 +12,7 @@ _DECAY = {"weight_decay": NUMBER}
 _FLAGS = {"capturable": FLAG, "foreach": FLAG, "maximize": FLAG}
 _ADAM = {**_DECAY, **_FLAGS, "betas": PAIR, "eps": NUMBER}
 
-#: Arguments of each optimizer beside `lr`. `differentiable` makes no sense here.
+#: Arguments of each optimizer other than `lr`. `differentiable` makes no sense here.
 OPTIMIZERS: dict[str, dict[str, str]] = {
     "ASGD": {**_DECAY, **_FLAGS, "lambd": NUMBER, "alpha": NUMBER, "t0": NUMBER},
     "Adadelta": {**_DECAY, **_FLAGS, "rho": NUMBER, "eps": NUMBER},

@@ -29,7 +29,7 @@ from coach.jobfiles.yaml_nodes import YamlNode
 
 Path = tuple[str, ...]
 
-#: What stands in for a required field that is wrong, while the rest is looked at.
+#: Values put in for required fields that are wrong, while the other fields are checked.
 _STAND_IN: dict[str, Any] = {
     "apiVersion": API_VERSION,
     "kind": KIND,
@@ -46,11 +46,11 @@ _ENOUGH = 200  #: mistakes in one document; a file with more is no slip
 
 
 def check(
-    document: YamlNode, path: str, told: Iterable[Problem] = (), framework: Framework | None = None
+    document: YamlNode, path: str, reported: Iterable[Problem] = (), framework: Framework | None = None
 ) -> tuple[TrainingJob | None, list[Problem]]:
     """The job that a document holds, and its mistakes. Where there are any, the job is what is left of it without
-    the fields that are wrong (None where nothing is left): good only for looking at the other fields. What `told`
-    already names is not told again. `framework`: that of a document that does not say it.
+    the fields that are wrong (None where nothing is left): good only for checking the other fields. What is in
+    `reported` is not reported again. `framework`: that of a document that does not say it.
     """
     if document.kind is not dict:
         right = "apiVersion, kind, metadata and spec"
@@ -93,7 +93,7 @@ def check(
         data = _filled(data, _STAND_IN)
     if job is not None and job.spec.optimizer is not None and ("spec", "framework") not in wrong:
         problems += _optimizer(document, path, job.spec)
-    known = {(problem.line, problem.column) for problem in told}
+    known = {(problem.line, problem.column) for problem in reported}
     new = [problem for problem in problems if (problem.line, problem.column) not in known]
     new.sort(key=lambda problem: (problem.line, problem.column))
     return job, new
@@ -220,7 +220,7 @@ def _key_place(document: YamlNode, at: Path) -> tuple[int, int]:
 
 
 def find(document: YamlNode, at: Path) -> YamlNode | None:
-    """What stands at a path of keys, or None."""
+    """The node at a path of keys, or None."""
     node: YamlNode | None = document
     for key in at:
         found = node.find(int(key) if node.kind is list and key.isdigit() else key) if node else None

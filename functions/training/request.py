@@ -1,7 +1,7 @@
 """The start message: every field is checked before anything starts, and all faults are reported at once."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
@@ -23,6 +23,7 @@ PER_EPOCH = (
     "seconds",
     "weights_in",
     "weights_out",
+    "obsolete",
     "deadline",
     "evaluate",
     "keep",
@@ -54,10 +55,13 @@ class StartRequest:
     seconds: float | None = None
     weights_in: str | None = None
     weights_out: str | None = None
+    obsolete: Sequence[str] = ()
     memory: float | None = None
     threads: int = 1
     evaluate: bool = True
     keep: bool = True
+    elastic: bool = False
+    deterministic: bool = False
     model_seconds: float = 30.0
 
     @property
@@ -82,7 +86,8 @@ class StartRequest:
 
     def group_part(self) -> dict:
         """The fields that must stay the same while the group stays formed."""
-        return {name: value for name, value in asdict(self).items() if name not in PER_EPOCH}
+        changing = (*PER_EPOCH, "workers") if self.elastic else PER_EPOCH
+        return {name: value for name, value in asdict(self).items() if name not in changing}
 
 
 def _whole(least: int, most: int = 2**53) -> Callable[[Any], str | None]:
@@ -115,6 +120,10 @@ def _text(value: Any) -> str | None:
         if isinstance(value, str) and 0 < len(value) <= 4096
         else "must be a text of 1 to 4096 characters"
     )
+
+
+def _texts(value: Any) -> str | None:
+    return None if isinstance(value, list) and not any(map(_text, value)) else "must be a list of texts"
 
 
 def _flag(value: Any) -> str | None:
@@ -190,10 +199,13 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "seconds": _or_null(_positive),
     "weights_in": _or_null(_text),
     "weights_out": _or_null(_text),
+    "obsolete": _texts,
     "memory": _or_null(_positive),
     "threads": _whole(1, 1024),
     "evaluate": _flag,
     "keep": _flag,
+    "elastic": _flag,
+    "deterministic": _flag,
     "model_seconds": _positive,
 }
 
@@ -224,7 +236,9 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
     count = {"scheduler": 1, "server": request.servers, "worker": request.workers}[request.role]
     if request.role != role:
         faults.append(f"role is {request.role}, but this function is a {role}")
-    if request.rank >= count:
+    if request.elastic and (request.servers or request.mode != "sync"):
+        faults.append("elastic groups have no servers: servers must be 0 and mode sync")
+    if request.rank >= count and not (request.elastic and request.role == "worker"):
         faults.append(f"rank is {request.rank}, but the group has {count} of role {request.role}")
     if request.role != "worker":
         return faults

@@ -336,6 +336,7 @@ def test_doctor_names_what_is_amiss_and_the_next_step(
     keep(home, half_way())
     home.journal(2).write_bytes(b"no journal at all" * 100)
     monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", str(tmp_path / "none"))
+    monkeypatch.setenv("COACH_PYTORCH_PYTHON", sys.executable)  # has no torch
     checks = found(home, port=0)
     assert checks["state folder"][0] == "ok"
     status, said, step = checks["journal.db"]
@@ -353,10 +354,21 @@ def test_doctor_names_what_is_amiss_and_the_next_step(
 def test_doctor_reports_a_python_without_mxnet(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", sys.executable)
     assert Functions.find().python == Path(sys.executable)
-    status, said, step = found(home)["MXNet"]
+    monkeypatch.setenv("COACH_PYTORCH_PYTHON", sys.executable)  # has no torch
+    checks = found(home)
+    status, said, step = checks["MXNet"]
     assert status == "failed"
     assert "libgomp" in said or "mxnet" in said
     assert step
+    assert checks["PyTorch"][0] == "warning" and "No module named" in checks["PyTorch"][1]
+
+
+@pytest.mark.pytorch
+def test_pytorch_alone_is_enough_for_doctor(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", sys.executable)  # has no MXNet
+    checks = found(home)
+    assert checks["MXNet"][0] == "warning" and "only MXNet jobs need it" in checks["MXNet"][1]
+    assert checks["PyTorch"][:1] == ("ok",)
 
 
 def test_doctor_looks_at_what_only_some_need(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,16 +10,23 @@ import subprocess
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
+
+from coach.platforms.local import pytorch_runtime
 
 ROOT = Path(__file__).resolve().parents[2]
 FUNCTIONS = ROOT / "functions"
 PYTHON = os.environ.get("COACH_FUNCTIONS_PYTHON", str(ROOT / ".venv-functions" / "bin" / "python"))
-PYTORCH_PYTHON = os.environ.get("COACH_PYTORCH_PYTHON", str(ROOT / ".venv-pytorch" / "bin" / "python"))
 
 
-def python_of(environment: dict[str, str]) -> str:
-    """The Python of the framework that this environment names."""
-    return PYTORCH_PYTHON if environment.get("COACH_FRAMEWORK") == "pytorch" else PYTHON
+def process(arguments: list[str], environment: dict[str, str], **options: Any) -> subprocess.Popen:
+    """A process of the Python of the framework that `environment` names."""
+    python, packages = Path(PYTHON), None
+    if environment.get("COACH_FRAMEWORK") == "pytorch":
+        python, packages = pytorch_runtime.find()
+    path = os.pathsep.join([str(FUNCTIONS), *([str(packages)] if packages else [])])
+    inherited = {**os.environ, "PYTHONPATH": path} if packages else os.environ
+    return subprocess.Popen([str(python), *arguments], env={**inherited, **environment}, **options)
 
 
 HOST = """
@@ -46,12 +53,8 @@ class HostedFunction:
 
     def __init__(self, role: str, address: str, **environment: str) -> None:
         self.role, self.address = role, address
-        self.process = subprocess.Popen(
-            [python_of(environment), "-c", HOST, str(FUNCTIONS / role / "handler.py")],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env={**os.environ, **environment},
-        )
+        arguments = ["-c", HOST, str(FUNCTIONS / role / "handler.py")]
+        self.process = process(arguments, environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
 
     def post(self, **body: object) -> tuple[int, dict]:
         """Status and body of the handler's answer."""
@@ -128,12 +131,8 @@ class Template:
 
     def __init__(self, path: Path, **environment: str) -> None:
         self.path = path
-        self.process = subprocess.Popen(
-            [python_of(environment), "-m", "training.zygote", "--listen", str(path), "--parent", str(os.getpid())],
-            cwd=FUNCTIONS,
-            env={**os.environ, **environment},
-            stdin=subprocess.DEVNULL,
-        )
+        arguments = ["-m", "training.zygote", "--listen", str(path), "--parent", str(os.getpid())]
+        self.process = process(arguments, environment, cwd=FUNCTIONS, stdin=subprocess.DEVNULL)
         eventually(path.exists, 60)
 
     def close(self) -> None:

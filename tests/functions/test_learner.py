@@ -16,7 +16,7 @@ import json, sys, types
 import numpy as np
 from training import backend
 from training.request import StartRequest
-backend.warm_up()
+backend.current().warm_up()
 import mxnet as mx
 from mxnet import gluon
 from training.mxnet.learner import MxnetLearner
@@ -37,7 +37,7 @@ model = types.SimpleNamespace(net=net, loss=gluon.loss.SoftmaxCrossEntropyLoss)
 computed = []
 call = gluon.HybridBlock._call_cached_op
 gluon.HybridBlock._call_cached_op = lambda *a: computed.append(1) or call(*a)
-learner = MxnetLearner(request, model, x[:1])
+learner = MxnetLearner(request, model, (x[:1], y[:1]))
 first = {name: value.copy() for name, value in learner.arrays().items()}
 told = {
     "computed": len(computed),
@@ -46,16 +46,16 @@ told = {
         for name, parameter in plain()._collect_params_with_prefix().items()
     ],
 }
-learner.step(x, y, 5)
+learner.step((x, y), 8, 5)
 learner.update(8)
 after = learner.arrays()
 told["moved"] = sum(not np.array_equal(first[name], after[name]) for name in first)
-restored = MxnetLearner(StartRequest(**{**REQUEST, "weights_in": "somewhere"}), model, x[:1])
+restored = MxnetLearner(StartRequest(**{**REQUEST, "weights_in": "somewhere"}), model, (x[:1], y[:1]))
 restored.restore(after, learner.settings())
 def total(often):
-    learner, sums = MxnetLearner(request, model, x[:1]), []
+    learner, sums = MxnetLearner(request, model, (x[:1], y[:1])), []
     for seed in range(40):
-        learner.step(x, y, seed)
+        learner.step((x, y), 8, seed)
         learner.update(8)
         if often or seed == 39:
             sums.append(learner.take_loss()[0])
@@ -63,7 +63,7 @@ def total(often):
 
 told["totals"] = [total(True), total(False)]
 told["restored"] = all(bool(np.array_equal(after[name], value)) for name, value in restored.arrays().items())
-told["evaluates"] = restored.evaluate([(x, y)]) == learner.evaluate([(x, y)])
+told["evaluates"] = restored.evaluate([((x, y), 8)]) == learner.evaluate([((x, y), 8)])
 print(json.dumps(told))
 """
 

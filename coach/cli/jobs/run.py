@@ -73,7 +73,7 @@ def command(  # noqa: PLR0917 - they are options
     home = StateDirectory.default()
     showing = Showing(output, live)
     if not find(home):
-        cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace)
+        cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace, specs)
         try:
             raise typer.Exit(_here(home, showing, files, specs, allocator, cluster))
         except ServiceRunsError:

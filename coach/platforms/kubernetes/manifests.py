@@ -39,7 +39,7 @@ GRACE_SECONDS = 1
 
 def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> Object:
     """The pod of one function of a job. It names a node only where the policy has chosen one."""
-    # Without a controller, `kubectl drain` and cluster autoscalers take it for a pod that nobody makes again.
+    # `kubectl drain` and cluster autoscalers evict no pod without a controller: nothing would create it again.
     owners = [one | {"controller": True} for one in owners]
     spec: dict[str, Any] = {
         "schedulerName": settings.scheduler,

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from coach.core.cluster import Pod, PodId
-from coach.core.errors import CoachError, PermanentError, TemporaryError
+from coach.core.errors import CoachError, PermanentError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -37,16 +37,14 @@ from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api import nodes, pods
-from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object
+from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object, until_answered
 from coach.platforms.kubernetes_api.proxy import PodProxy
 from coach.platforms.kubernetes_api.watch import Collection
 
 log = logging.getLogger(__name__)
 
-#: Seconds until a pod is deleted without its kubelet's consent: on a node that is lost there is nobody to give it.
+#: Seconds until a pod is deleted without its kubelet's consent, which a lost node never gives.
 FORCE_SECONDS = 15.0
-#: Seconds before a request is repeated that the API server did not take.
-RETRY_SECONDS = 1.0
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
 
@@ -82,14 +80,15 @@ class KubernetesPlatform:
     async def open(self, events: PlatformEvents) -> Cluster:
         """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
         self._events = events
-        self._api = await self._connect()
-        if not self._api.inside:
-            await self._adopt_settings()
-        self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
-        if self.sees_checkpoints:
-            for folder in (manifests.CHECKPOINTS, manifests.DATA):
-                Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            self._api = await self._connect()
+            undo.push_async_callback(self._api.close)
+            if not self._api.inside:
+                await self._adopt_settings()
+            self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
+            if self.sees_checkpoints:
+                for folder in (manifests.CHECKPOINTS, manifests.DATA):
+                    Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
@@ -97,23 +96,24 @@ class KubernetesPlatform:
             ours = f"{manifests.HANDLER}={self._settings.handler}"
             self._pods = Collection(self._api, self._pods_path, ours)
             self._nodes = Collection(self._api, f"{CORE}/nodes")
-            await asyncio.gather(self._pods.open(), self._nodes.open())
+            for collection in (self._pods, self._nodes):
+                undo.push_async_callback(collection.close)
+                await collection.open()
             await self._sweep()
-        except BaseException:
-            await self._api.close()
-            raise
-        self._logs = PodLogs(self._api, self._folder)
-        self._pods.listeners.append(self._pod_changed)
-        self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
-        self._http = httpx.AsyncClient(
-            limits=httpx.Limits(max_connections=None),
-            trust_env=False,
-            transport=None if self._api.inside else PodProxy(self._api, self._pod_at),
-        )
-        if self._api.inside:
-            await warm_up.prepare(self._http)
+            self._logs = PodLogs(self._api, self._folder)
+            self._pods.listeners.append(self._pod_changed)
+            self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
+            self._http = httpx.AsyncClient(
+                limits=httpx.Limits(max_connections=None),
+                trust_env=False,
+                transport=None if self._api.inside else PodProxy(self._api, self._pod_at),
+            )
+            undo.push_async_callback(self._http.aclose)
+            if self._api.inside:
+                await warm_up.prepare(self._http)
+            self._cluster = self._nodes_now()
+            undo.pop_all()
         self._keep(self._keep_alive())
-        self._cluster = self._nodes_now()
         return self._cluster
 
     async def close(self) -> None:
@@ -131,10 +131,10 @@ class KubernetesPlatform:
         """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
         try:
-            applied = await self._api.apply(f"{self._gangs_path}/{size.job}", gang)
+            applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if (path := manifests.shipped_model(spec)) is not None:
                 made = manifests.model(size.job, path, self._settings, manifests.owner(applied))
-                await self._api.apply(f"{self._maps_path}/{made['metadata']['name']}", made)
+                await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
         except ApiError as error:
             if error.status not in (400, 403, 413, 422):
                 raise
@@ -144,7 +144,7 @@ class KubernetesPlatform:
 
     async def forget(self, job: str) -> None:
         """The job holds nothing and wants nothing: its Gang goes."""
-        await self._api.delete(f"{self._gangs_path}/{job}")
+        await self._deleted(f"{self._gangs_path}/{job}")
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
         """Create the pod and wait until it is ready: as long as it has no node, then for `startTimeout`."""
@@ -308,7 +308,7 @@ class KubernetesPlatform:
     async def _owner(self, path: str, name: str) -> list[Object]:
         """What refers to the object as owner, so that it takes with it what it owns; [] where there is none."""
         try:
-            found = await self._api.get(f"{path}/{name}")
+            found = await until_answered(lambda: self._api.get(f"{path}/{name}"))
         except ApiError as error:
             if error.status in (403, 404):
                 return []
@@ -320,9 +320,10 @@ class KubernetesPlatform:
         name = body["metadata"]["name"]
         while True:
             try:
-                made = await self._api.create(self._pods_path, body)
+                made = await until_answered(lambda: self._api.create(self._pods_path, body))
                 break
             except ApiError as error:
+                # Of an attempt before, or of this one: its answer was lost with the connection.
                 if error.reason == "AlreadyExists":
                     await self._delete(name)
                     await asyncio.sleep(NAME_SECONDS)
@@ -336,27 +337,21 @@ class KubernetesPlatform:
     async def _delete(self, name: str, *, force: bool = False) -> None:
         """Delete a pod; returns when it is gone."""
         if not force:
-            await self._ask_to_delete(name)
+            await self._deleted(f"{self._pods_path}/{name}")
             try:
                 async with asyncio.timeout(FORCE_SECONDS):
                     await self._pods.until(lambda: name not in self._pods.objects)
                     return
             except TimeoutError:
                 log.warning("%s did not end in %.0f s; deleting it by force", name, FORCE_SECONDS)
-        await self._ask_to_delete(name, gracePeriodSeconds=0)
+        await self._deleted(f"{self._pods_path}/{name}", gracePeriodSeconds=0)
         await self._pods.until(lambda: name not in self._pods.objects)
 
-    async def _ask_to_delete(self, name: str, **query: int) -> None:
-        """Send the request, again and again while the API server restarts. Raises ApiError where it is refused."""
-        while True:
-            try:
-                await self._api.delete(f"{self._pods_path}/{name}", **query)
-                return
-            except TemporaryError as error:
-                if isinstance(error, ApiError) and error.status < 500 and error.status != 429:
-                    raise
-                log.info("%s is not deleted yet: %s", name, error)
-                await asyncio.sleep(RETRY_SECONDS)
+    async def _applied(self, path: str, body: Object) -> Object:
+        return await until_answered(lambda: self._api.apply(path, body))
+
+    async def _deleted(self, path: str, **query: int) -> None:
+        await until_answered(lambda: self._api.delete(path, **query))
 
     async def _sweep(self) -> None:
         """Delete all pods and gangs of this handler."""

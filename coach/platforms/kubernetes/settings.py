@@ -14,7 +14,7 @@ class Settings:
     """Everything about function pods that no job file says.
 
     `volume_claim` names a claim that all nodes can mount: jobs find their data there, and keep their checkpoints.
-    `handler` tells the pods of one handler from those of another in the same namespace.
+    `handler` is the label that separates the pods of two handlers in one namespace.
     """
 
     image: str

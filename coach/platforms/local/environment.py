@@ -1,4 +1,4 @@
-"""Where the functions and their Python are, and the process that all local functions are forked from."""
+"""Where the functions and a framework's Python are, and the process that all its local functions are forked from."""
 
 from __future__ import annotations
 
@@ -9,17 +9,23 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coach.core.errors import PermanentError
-from coach.platforms.local import install_runtime
+from coach.core.spec.training import Framework
+from coach.platforms.local import install_runtime, pytorch_runtime
+from coach.platforms.local.host.idle_wrapper import PACKAGES_VARIABLE
 
-#: Seconds for the first import of MXNet (some two, alone on the machine). One that fails says so at once, so this is
-#: for machines with twenty others at work on each core.
+#: Seconds for the first import of a framework (some two, alone on the machine). One that fails says so at once, so this
+#: is for machines with twenty others at work on each core.
 IMPORT_SECONDS = 180.0
 
 
-#: What a wheel carries beside coach's own modules, and where a checkout has the same.
+#: What a wheel carries in addition to coach's own modules, and where a checkout has the same.
 _BUNDLED = Path(__file__).resolve().parents[2] / "bundled"
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _REQUIREMENTS = _BUNDLED / "functions.txt"
+
+
+#: What the frameworks are called in messages.
+NAMES = {Framework.MXNET: "MXNet", Framework.PYTORCH: "PyTorch"}
 
 
 class NotPreparedError(PermanentError):
@@ -28,18 +34,26 @@ class NotPreparedError(PermanentError):
 
 @dataclass(frozen=True, slots=True)
 class Functions:
-    """The folder that has scheduler/, server/, worker/ and training/, and the Python that runs them."""
+    """The folder that has scheduler/, server/, worker/ and training/, and the Python that runs them for a framework.
+
+    `packages` are folders of Python packages that this Python needs in addition to its own.
+    """
 
     folder: Path
     python: Path
+    framework: Framework = Framework.MXNET
+    packages: tuple[Path, ...] = ()
 
     @classmethod
-    def find(cls) -> Functions:
-        """By COACH_FUNCTIONS and COACH_FUNCTIONS_PYTHON, else those of the wheel, or of this checkout.
+    def find(cls, framework: Framework = Framework.MXNET) -> Functions:
+        """By COACH_FUNCTIONS and the framework's variable, else those of the wheel, or of this checkout.
 
         Raises PermanentError that names what is missing and how to get it; NotPreparedError where only the Python is.
         """
         folder = cls.folder_only()
+        if framework is Framework.PYTORCH:
+            python, packages = pytorch_runtime.find()
+            return cls(folder, python, framework, (packages,))
         chosen = os.environ.get("COACH_FUNCTIONS_PYTHON")
         python = Path(chosen) if chosen else _CHECKOUT / ".venv-functions/bin/python"
         if not chosen and _BUNDLED.is_dir():
@@ -57,11 +71,13 @@ class Functions:
         return cls(folder, python)
 
     @classmethod
-    def ready(cls, say: Callable[[str], None]) -> Functions:
-        """As `find`; where Coach is a wheel their Python is made on first use, and `say` is told so."""
-        if _BUNDLED.is_dir() and not os.environ.get("COACH_FUNCTIONS_PYTHON"):
+    def ready(cls, say: Callable[[str], None], framework: Framework = Framework.MXNET) -> Functions:
+        """As `find`; what is made on first use is made, and `say` gets a line about it."""
+        if framework is Framework.PYTORCH:
+            pytorch_runtime.prepare(say)
+        elif _BUNDLED.is_dir() and not os.environ.get("COACH_FUNCTIONS_PYTHON"):
             install_runtime.prepare(_REQUIREMENTS, say)
-        return cls.find()
+        return cls.find(framework)
 
     @staticmethod
     def folder_only() -> Path:
@@ -75,22 +91,31 @@ class Functions:
     @property
     def remedy(self) -> str:
         """What makes their Python anew."""
+        if self.framework is Framework.PYTORCH:
+            return pytorch_runtime.REMEDY
         made = _BUNDLED.is_dir() and self.python.is_relative_to(install_runtime.cache_folder())
         return (
             f"again after: rm -r {self.python.parents[1]}" if made else "`make setup` in a checkout of Coach"
         )
 
     @property
+    def python_path(self) -> tuple[Path, ...]:
+        """Folders that their Python imports from."""
+        return (self.folder, *self.packages)
+
+    @property
     def env(self) -> dict[str, str]:
         """Environment of every function process. Data sets are parsed once for all, into COACH_CACHE."""
         return {
+            "COACH_FRAMEWORK": self.framework.value,
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "COACH_DATA_CACHE": str(install_runtime.cache_folder() / "data"),
+            PACKAGES_VARIABLE: os.pathsep.join(map(str, self.packages)),
         }
 
     async def start_template(self, socket: Path) -> Template:
-        """Start the process that imports MXNet once for all. Raises PermanentError with what it said."""
+        """Start the process that imports the framework once for all. Raises PermanentError with what it said."""
         socket.unlink(missing_ok=True)  # of one that died
         process = await asyncio.create_subprocess_exec(
             str(self.python),
@@ -101,7 +126,7 @@ class Functions:
             "--parent",
             str(os.getpid()),
             cwd=self.folder,
-            env={**os.environ, **self.env, "PYTHONPATH": str(self.folder)},
+            env={**os.environ, **self.env, "PYTHONPATH": os.pathsep.join(map(str, self.python_path))},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
@@ -116,7 +141,7 @@ class Functions:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             pass
-        except BaseException:  # whoever wanted it is gone, and nobody would end it
+        except BaseException:  # the caller is gone, and no other code would end the process
             await template.close()
             raise
         if socket.exists():
@@ -125,7 +150,9 @@ class Functions:
         said = (await process.stdout.read()).decode(errors="replace").strip() if process.stdout else ""
         last = said.splitlines()[-1] if said else f"nothing said within {IMPORT_SECONDS:.0f} s"
         step = install_runtime.LIBGOMP if "libgomp" in last else f"try {self.remedy}"
-        raise PermanentError(f"the functions' Python ({self.python}) cannot import MXNet: {last}; {step}")
+        raise PermanentError(
+            f"the functions' Python ({self.python}) cannot import {NAMES[self.framework]}: {last}; {step}"
+        )
 
 
 class Template:

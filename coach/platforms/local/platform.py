@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from coach.core.errors import PermanentError
 from coach.core.jobs.epoch import EpochKind, EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.platforms import warm_up
 from coach.platforms.base import (
     Cluster,
@@ -28,12 +28,11 @@ from coach.platforms.base import (
     Progress,
 )
 from coach.platforms.gang_client import GangClient
-from coach.platforms.local.cluster import cores_of, free_memory
+from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.host.command import HostProcess
-from coach.platforms.local.host.launch import launch
-from coach.platforms.local.host.warm_pool import Spares
 from coach.platforms.local.network import Bandwidth, Network
+from coach.platforms.local.runtime import Runtime
 from coach.platforms.local.temp_dir import Scratch
 
 PORT = 8080
@@ -41,8 +40,6 @@ PORT = 8080
 READY_SECONDS = 50.0
 #: Hosts started before they are needed: those of the first group, and of the changes while the speed is probed.
 SPARES = 6
-#: GiB that must be free for each of them; it takes a tenth of that.
-SPARE_MEMORY = 0.5
 #: Spares started during one epoch at most: each takes some 0.2 s of a core from it.
 SPARES_AN_EPOCH = 2
 
@@ -50,7 +47,8 @@ SPARES_AN_EPOCH = 2
 class LocalPlatform:
     """See `coach.platforms.base.Platform`. `logs(job)` is the folder for a job's function logs.
 
-    Up to `spares` hosts are kept for pods to come, of whichever node.
+    `functions` are of the framework that is made ready at once, others follow when a job needs them. Up to `spares`
+    hosts of each are kept for pods to come.
     """
 
     #: Hosts read the end of our pipe and end at once.
@@ -70,11 +68,11 @@ class LocalPlatform:
         spares: int = SPARES,
     ) -> None:
         self._most_spares = spares
-        self._filling: asyncio.Task[None] | None = None
         self._bandwidth = bandwidth
         self._network: Network | None = None
         self._nodes = nodes
         self._functions = functions
+        self._runtimes: dict[Framework, asyncio.Task[Runtime]] = {}
         self._logs = logs
         self.now = now
         self._cores = cores_of(nodes)
@@ -82,52 +80,63 @@ class LocalPlatform:
         self._watchers: dict[PodId, asyncio.Task[None]] = {}
         self._epochs: dict[str, GangClient] = {}
         self._given_up: dict[PodId, str] = {}
-        self._template_lock = asyncio.Lock()
         #: Workers and servers of each running epoch, by its token.
         self._training: dict[str, int] = {}
         self._probing: set[str] = set()  # tokens of mini-epochs that run
         self._addresses = _addresses(nodes)
 
     async def open(self, events: PlatformEvents) -> Cluster:
-        """Start the process that all functions are forked from. Raises PermanentError without MXNet or network."""
+        """Start the process that functions are forked from. Raises PermanentError without framework or network."""
         self._events = events
         if self._bandwidth:
             self._network = await Network.open(self._nodes, self._bandwidth)
             self._addresses = self._network.addresses
         self._scratch = Scratch.make()
         self._http = httpx.AsyncClient(limits=httpx.Limits(max_connections=None), trust_env=False)
-        env = self._functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._scratch.path / "template.sock")}
-        self._spares = Spares(
-            min(self._most_spares, int(free_memory() / SPARE_MEMORY)),
-            self._functions.python,
-            env,
-            self._scratch.path,
-        )
-        # A core is free for them until the first group trains: while MXNet is imported, and while a worker loads.
-        self._filling = asyncio.create_task(self._spares.fill())
         try:
-            starting = self._functions.start_template(self._scratch.path / "template.sock")
-            self._template, _ = await asyncio.gather(starting, warm_up.prepare(self._http))
+            await asyncio.gather(self._runtime(self._functions.framework), warm_up.prepare(self._http))
         except BaseException:
-            await _cancelled(self._filling)
-            await self._spares.close()
-            await self._http.aclose()
-            if self._network:
-                await self._network.close()
-            self._scratch.close()
+            await self.close()
             raise
         return Cluster(self._nodes)
 
     async def close(self) -> None:
         """End every function."""
         await self.release(list(self._hosts))
-        await _cancelled(self._filling)
-        await self._spares.close()
-        await self._template.close()
+        for opening in self._runtimes.values():
+            opening.cancel()  # no effect on one that is open
+        for opened in await asyncio.gather(*self._runtimes.values(), return_exceptions=True):
+            if isinstance(opened, Runtime):
+                await opened.close()
         await self._http.aclose()
         if self._network:
             await self._network.close()
         self._scratch.close()
+
+    @property
+    def runtimes(self) -> dict[Framework, Runtime]:
+        """Those that are ready."""
+        done = {each: opening for each, opening in self._runtimes.items() if opening.done()}
+        return {
+            each: opening.result()
+            for each, opening in done.items()
+            if not opening.cancelled() and not opening.exception()
+        }
+
+    async def _runtime(self, framework: Framework) -> Runtime:
+        """The functions of a framework, made ready when they are first needed. Raises PermanentError."""
+        opening = self._runtimes.get(framework)
+        if opening is None or (opening.done() and opening.exception()):
+            opening = self._runtimes[framework] = asyncio.create_task(self._open_runtime(framework))
+        return await asyncio.shield(opening)
+
+    async def _open_runtime(self, framework: Framework) -> Runtime:
+        functions = self._functions
+        if framework is not functions.framework:
+            functions = await asyncio.to_thread(Functions.ready, lambda _: None, framework)
+        runtime = Runtime(functions, self._scratch.path, self._most_spares)
+        await runtime.open()
+        return runtime
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Nothing to do: the handler has planned the whole gang."""
@@ -140,19 +149,17 @@ class LocalPlatform:
         logs = self._logs(pod.id.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
         address = f"{next(self._addresses[pod.node])}:{PORT}"
-        await self._keep_template()
-        host = await launch(
-            self._functions.folder / pod.id.role.value,
+        try:
+            runtime = await self._runtime(spec.spec.framework)
+        except PermanentError as error:
+            raise PodError(Reason.POD_REFUSED, str(error)) from error
+        host = await runtime.launch(
+            pod.id.role.value,
             pod.id.name,
             address,
-            python=self._functions.python,
-            python_path=(self._functions.folder,),
-            env=self._functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._template.socket)},
             log_path=logs / f"{pod.id.name}.log",
-            run_dir=self._scratch.path / pod.id.name,
             cpus=self._cores.get(pod.node),
             network=self._network.namespace(pod.node) if self._network else None,
-            spares=self._spares,
         )
         self._hosts[pod.id] = host
         try:
@@ -195,29 +202,30 @@ class LocalPlatform:
             progress(now)
             if not trains and now.state == "training":
                 trains = True
-                self._refill(beside=not mini)
+                self._refill(order.spec.spec.framework, full_epoch=not mini)
 
+        why = "it did not answer"
         try:
             return await client.run(note)
         except EpochError as error:
-            # Whoever does not answer now will not answer the next attempt either.
-            await asyncio.gather(*(self._give_up(pod, str(error)) for pod in client.silent))
+            why = str(error)
             raise
         finally:
+            # What does not answer now will not answer the next attempt either.
+            await asyncio.gather(*(self._give_up(pod, why) for pod in client.silent))
             del self._epochs[order.action.token], self._training[order.action.token]
             self._probing.discard(order.action.token)
 
-    def _refill(self, *, beside: bool) -> None:
-        """An epoch trains now: start no more spares, but some `beside` a whole one where a core is free.
+    def _refill(self, framework: Framework, *, full_epoch: bool) -> None:
+        """An epoch trains now: start no more spares, except a few during a `full_epoch` while a core is free.
 
-        Else an epoch would take a fifth longer for spares that may never be needed, and what it measures would be
-        wrong, as beside a mini-epoch.
+        Else spares that may never be needed would make an epoch a fifth longer, and its measured speed wrong. That
+        speed is all that a mini-epoch is for, so no spare starts during one.
         """
-        if self._filling is not None:
-            self._filling.cancel()
-            self._filling = None
-        if beside and not self._probing and sum(self._training.values()) < len(os.sched_getaffinity(0)):
-            self._filling = asyncio.create_task(self._spares.fill(SPARES_AN_EPOCH))
+        free = sum(self._training.values()) < len(os.sched_getaffinity(0))
+        for each, runtime in self.runtimes.items():
+            wanted = full_epoch and not self._probing and free and each is framework
+            runtime.refill(SPARES_AN_EPOCH if wanted else 0)
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
@@ -232,26 +240,12 @@ class LocalPlatform:
             host.kill()
             await asyncio.wait({watcher})
 
-    async def _keep_template(self) -> None:
-        """Start the template again where it has died: without it every function would import by itself."""
-        async with self._template_lock:
-            if self._template.ended:
-                await self._template.close()
-                with contextlib.suppress(PermanentError):
-                    self._template = await self._functions.start_template(self._template.socket)
-
     async def _watch(self, pod: PodId, host: HostProcess) -> None:
         code = await host.wait()
         self._hosts.pop(pod, None)
         self._watchers.pop(pod, None)
         why = self._given_up.pop(pod, f"{pod.name} ended by itself, with exit code {code}")
         self._events.pod_lost(pod, Reason.FUNCTION_LOST, why)
-
-
-async def _cancelled(task: asyncio.Task[None] | None) -> None:
-    if task:
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
 
 
 def _addresses(nodes: Sequence[Node]) -> dict[str, Iterator[str]]:

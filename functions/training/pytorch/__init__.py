@@ -1,4 +1,4 @@
-"""PyTorch 1.13 or later: all that is its own. Importing this imports torch, without starting a thread or an operation."""
+"""PyTorch 1.13 or later: all that is its own. Importing this imports torch; it starts no thread and no operation."""
 
 import os
 

@@ -14,12 +14,14 @@ from training.errors import TrainingError
 from training.pytorch.all_reduce import AllReduceGroup
 from training.pytorch.checkpoint import read_checkpoint, write_checkpoint
 from training.pytorch.dataset import DatasetSamples
+from training.pytorch.elastic import ElasticGroup
 from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
 
 __all__ = [
     "failure",
     "limit_threads",
+    "make_elastic_group",
     "make_group",
     "make_learner",
     "read_checkpoint",
@@ -29,6 +31,7 @@ __all__ = [
     "write_checkpoint",
 ]
 
+make_elastic_group = ElasticGroup
 make_group = AllReduceGroup
 make_learner = TorchLearner
 limit_threads = torch.set_num_threads
@@ -47,7 +50,9 @@ def require(model: ModuleType, uri: str, net: str) -> None:
         classes = [
             name
             for name, each in vars(model).items()
-            if isinstance(each, type) and issubclass(each, torch.nn.Module) and each.__module__ == model.__name__
+            if isinstance(each, type)
+            and issubclass(each, torch.nn.Module)
+            and each.__module__ == model.__name__
         ]
         file = uri.rpartition("/")[2]
         found = ", ".join(f"{file}:{name}" for name in classes)
@@ -67,7 +72,9 @@ def samples(made: Any, model: ModuleType, split: str) -> Samples:
         return checked(Split(np.asarray(made[0]), np.asarray(made[1])), split)
     if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
         kind = type(made).__name__
-        raise TrainingError("DataInvalid", f"data({split!r}) is a {kind}, no Dataset and no (samples, labels)")
+        raise TrainingError(
+            "DataInvalid", f"data({split!r}) is a {kind}, no Dataset and no (samples, labels)"
+        )
     if len(made) == 0:
         raise TrainingError("DataInvalid", f"the {split} split has no samples")
     return DatasetSamples(made, getattr(model, "collate", None) or torch.utils.data.default_collate)

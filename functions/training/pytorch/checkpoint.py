@@ -1,9 +1,12 @@
-"""PyTorch's checkpoints: one file of torch.save, in the layout of PyTorch's own tutorial on checkpoints.
+"""PyTorch's checkpoints: one file of torch.save.
 
     state = torch.load("checkpoint.pt", weights_only=True)
     net.load_state_dict(state["model_state_dict"])
+
+What is no tensor is JSON, in `settings`: torch 1.13 reads no floating-point numbers without unpickling anything.
 """
 
+import json
 import zipfile
 from typing import Any, BinaryIO
 
@@ -16,15 +19,22 @@ VERSION = 1
 
 def write_checkpoint(file: BinaryIO, state: Checkpoint) -> None:
     """See training.backend.Framework."""
-    whole = {
+    optimizer = state.settings["optimizer_state_dict"]
+    tensors, plain = {}, {}
+    for index, values in optimizer["state"].items():
+        for name, value in values.items():
+            (tensors if isinstance(value, torch.Tensor) else plain)[f"{index}/{name}"] = value
+    settings = {
         "format": FORMAT,
         "version": VERSION,
         "epoch": state.epoch,
         "position": state.position,
         "seed": state.seed,
-        "model_state_dict": state.arrays,
-        **state.settings,
+        "param_groups": optimizer["param_groups"],
+        "optimizer_state": plain,
+        "scheduler_state_dict": state.settings["scheduler_state_dict"],
     }
+    whole = {"model_state_dict": state.arrays, "optimizer_tensors": tensors, "settings": json.dumps(settings)}
     torch.save(whole, file)
 
 
@@ -34,8 +44,18 @@ def read_checkpoint(file: BinaryIO) -> Checkpoint:
         if (broken := archive.testzip()) is not None:
             raise ValueError(f"its content is not what was written: {broken}")
     file.seek(0)
-    state: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
-    if not isinstance(state, dict) or (state.get("format"), state.get("version")) != (FORMAT, VERSION):
+    whole: dict[str, Any] = torch.load(file, map_location="cpu", weights_only=True)
+    settings = json.loads(whole["settings"])
+    if (settings.get("format"), settings.get("version")) != (FORMAT, VERSION):
         raise ValueError(f"no {FORMAT} of version {VERSION}")
-    settings = {key: state[key] for key in ("optimizer_state_dict", "scheduler_state_dict")}
-    return Checkpoint(state["model_state_dict"], settings, state["position"], state["epoch"], state["seed"])
+    state: dict[int, dict[str, Any]] = {}
+    for key, value in {**whole["optimizer_tensors"], **settings["optimizer_state"]}.items():
+        index, _, name = key.partition("/")
+        state.setdefault(int(index), {})[name] = value
+    kept = {
+        "optimizer_state_dict": {"state": state, "param_groups": settings["param_groups"]},
+        "scheduler_state_dict": settings["scheduler_state_dict"],
+    }
+    return Checkpoint(
+        whole["model_state_dict"], kept, settings["position"], settings["epoch"], settings["seed"]
+    )

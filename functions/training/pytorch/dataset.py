@@ -9,7 +9,9 @@ import numpy as np
 class DatasetSamples:
     """See training.data.dataset.Samples. `collate` is a DataLoader's collate_fn: samples in, a batch out."""
 
-    def __init__(self, dataset: Any, collate: Callable[[Sequence[Any]], Any], size: int | None = None) -> None:
+    def __init__(
+        self, dataset: Any, collate: Callable[[Sequence[Any]], Any], size: int | None = None
+    ) -> None:
         self._dataset = dataset
         self._collate = collate
         self._size = len(dataset) if size is None else min(size, len(dataset))

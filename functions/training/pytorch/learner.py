@@ -33,7 +33,9 @@ class TorchLearner:
             self.net = getattr(model, request.net)()
             if not isinstance(self.net, torch.nn.Module):
                 kind = type(self.net).__name__
-                raise TrainingError("ModelInvalid", f"{self._uri}: {request.net} made {kind}, no torch.nn.Module")
+                raise TrainingError(
+                    "ModelInvalid", f"{self._uri}: {request.net} made {kind}, no torch.nn.Module"
+                )
             self._loss = _Loss(getattr(model, "loss", None), self.net, self._uri)
             if any(isinstance(each, torch.nn.UninitializedParameter) for each in self.net.parameters()):
                 with torch.no_grad():  # lazy layers get their shapes
@@ -67,7 +69,7 @@ class TorchLearner:
         if isinstance(batch, torch.Tensor):
             return batch.to(self._device)
         if isinstance(batch, np.ndarray):
-            tensor = torch.from_numpy(batch)
+            tensor = torch.from_numpy(batch if batch.flags.writeable else batch.copy())
             if batch.dtype.kind in "ui":
                 tensor = tensor.long()
             elif batch.dtype == np.float64:
@@ -145,6 +147,14 @@ class TorchLearner:
         """See training.backend.Learner."""
         return optimizers.state(self.optimizer, self._schedule)
 
+    def schedule_state(self) -> dict | None:
+        """Of the learning-rate schedule."""
+        return optimizers.schedule_state(self._schedule)
+
+    def restore_schedule(self, saved: dict | None) -> None:
+        """Undo schedule_state."""
+        optimizers.restore_schedule(self._schedule, saved)
+
     def restore(self, arrays: dict[str, torch.Tensor], settings: dict | None) -> None:
         """See training.backend.Learner."""
         try:
@@ -175,7 +185,9 @@ class _Loss:
         if isinstance(own, type) and issubclass(own, torch.nn.Module):
             own = own()
         if not callable(own):
-            raise TrainingError("ModelInvalid", f"{uri}: loss is {type(own).__name__}, no function and no module")
+            raise TrainingError(
+                "ModelInvalid", f"{uri}: loss is {type(own).__name__}, no function and no module"
+            )
         names = [] if isinstance(own, torch.nn.Module) else _required(own)
         if not isinstance(own, torch.nn.Module) and not names:
             own = own()
@@ -183,7 +195,9 @@ class _Loss:
             self._whole = own
             return
         if getattr(own, "reduction", "mean") == "sum":
-            message = f"{uri}: the loss has reduction='sum'; take 'mean', so that it does not grow with the batch"
+            message = (
+                f"{uri}: the loss has reduction='sum'; take 'mean', so that it does not grow with the batch"
+            )
             raise TrainingError("ModelInvalid", message)
         self._criterion = own
 
@@ -191,7 +205,9 @@ class _Loss:
         """The net's outputs for a batch: (inputs, labels), a mapping of arguments, or inputs alone."""
         if isinstance(batch, Mapping):
             # A model with a loss of its own takes the labels too.
-            passed = {key: each for key, each in batch.items() if self._criterion is None or key not in LABELS}
+            passed = {
+                key: each for key, each in batch.items() if self._criterion is None or key not in LABELS
+            }
             return self._net(**passed)
         if isinstance(batch, tuple | list) and len(batch) > 1:
             return self._net(*batch[:-1])
@@ -211,7 +227,9 @@ class _Loss:
                 loss = _own_loss(outputs)
         if not isinstance(loss, torch.Tensor):
             kind = type(loss).__name__
-            raise TrainingError("ModelInvalid", f"{self._uri}: the loss is {kind}, no tensor; define loss(net, batch)")
+            raise TrainingError(
+                "ModelInvalid", f"{self._uri}: the loss is {kind}, no tensor; define loss(net, batch)"
+            )
         return (loss.mean() if loss.ndim else loss), outputs
 
 
@@ -239,7 +257,9 @@ def _required(function: Any) -> list[str]:
     """Names of the positional parameters that have no default."""
     parameters = inspect.signature(function).parameters.values()
     kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [each.name for each in parameters if each.kind in kinds and each.default is inspect.Parameter.empty]
+    return [
+        each.name for each in parameters if each.kind in kinds and each.default is inspect.Parameter.empty
+    ]
 
 
 def _seed(seed: int) -> None:

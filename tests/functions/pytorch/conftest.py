@@ -1,22 +1,26 @@
 """One template and one gang of PyTorch functions for all tests here; skipped where no torch was found."""
 
+import os
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-from tests.functions.hosting import PYTORCH_PYTHON, Gang, Template
+from coach.core.errors import PermanentError
+from coach.platforms.local import pytorch_runtime
+from tests.functions.hosting import Gang, Template
 
 FRAMEWORK = {"COACH_FRAMEWORK": "pytorch"}
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if Path(PYTORCH_PYTHON).exists():
+    mine = [item for item in items if item.get_closest_marker("pytorch")]
+    if not mine or os.environ.get("COACH_REQUIRE_ALL") == "1":
         return
-    skip = pytest.mark.skip(reason=f"no Python with torch at {PYTORCH_PYTHON}; make setup FRAMEWORK=pytorch")
-    for item in items:
-        if item.get_closest_marker("pytorch"):
-            item.add_marker(skip)
+    try:
+        pytorch_runtime.torch()
+    except PermanentError as error:
+        for item in mine:
+            item.add_marker(pytest.mark.skip(reason=str(error)))
 
 
 @pytest.fixture(scope="session")

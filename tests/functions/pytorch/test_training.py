@@ -2,13 +2,17 @@
 
 import json
 import math
+import os
+import signal
 import subprocess
+import textwrap
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.functions.hosting import PYTORCH_PYTHON, Gang, eventually
+from coach.platforms.local import pytorch_runtime
+from tests.functions.hosting import ROOT, Gang, eventually
 from tests.functions.messages import epoch as message
 from tests.functions.messages import model_file
 
@@ -18,17 +22,52 @@ MLP = """
     from torch import nn
 
     def net():
-        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Linear(32, 10))
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+
+    loss = nn.CrossEntropyLoss()
+"""
+
+NORMALISED = """
+    from torch import nn
+
+    def net():
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Linear(32, 10))
+
+    loss = nn.CrossEntropyLoss()
+"""
+
+#: Slow by the time it sleeps in each forward pass, so that a test can act in the middle of an epoch.
+SLOW = """
+    import time
+    from torch import nn
+
+    class Slow(nn.Sequential):
+        def forward(self, x):
+            time.sleep(0.02)
+            return super().forward(x)
+
+    def net():
+        return Slow(nn.Flatten(), nn.Linear(784, 10))
 
     loss = nn.CrossEntropyLoss()
 """
 
 
-def epoch(folder: Path, after: dict | None = None, text: str = MLP, **changes: Any) -> dict:
-    """The next epoch's message, of a model file with this text."""
-    optimizer = {"name": "SGD", "learning_rate": 0.1, "momentum": 0.9}
-    changes = {"model": model_file(folder / "model.py", text), "optimizer": optimizer, **changes}
+def epoch(folder: Path, after: dict | None = None, text: str = MLP, net: str = "net", **changes: Any) -> dict:
+    """The next epoch's message, of a model file with this text, on 1,440 digits."""
+    changes = {
+        "model": {**model_file(folder / "model.py", text), "net": net},
+        "data": {"uri": str(ROOT / ".data/mnist-digits"), "format": "digits-json", "size": 1440},
+        "optimizer": {"name": "SGD", "learning_rate": 0.1, "momentum": 0.9},
+        **changes,
+    }
     return message(folder, after, **changes)
+
+
+def in_torch(code: str) -> Any:
+    """The JSON that a snippet prints in the functions' Python, which need not have Coach."""
+    command = [str(pytorch_runtime.torch().python), "-c", textwrap.dedent(code)]
+    return json.loads(subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True).stdout)
 
 
 def test_one_worker_trains_and_goes_on_in_the_same_process(gang: Gang, tmp_path: Path) -> None:
@@ -51,3 +90,96 @@ def test_the_number_of_workers_does_not_change_the_mathematics(
         second = gang.epoch(count, 0, **epoch(tmp_path, first))
         losses.append([first["loss"], second["loss"], second["train_loss"], second["accuracy"]])
     assert losses[1] == pytest.approx(losses[0], rel=1e-4)
+
+
+def test_one_worker_is_plain_training_to_the_last_bit(gang: Gang, tmp_path: Path) -> None:
+    """The same batches in a loop that a user of PyTorch would write, in a process without Coach's functions."""
+    first = gang.epoch(1, 0, **epoch(tmp_path))
+    plain = in_torch(f"""
+        import json, sys, torch
+        sys.path.insert(0, {str(ROOT / "functions")!r})
+        from training.data import formats
+        from training.data.dataset import Stream
+        namespace = {{}}
+        exec(open({str(tmp_path / "model.py")!r}).read(), namespace)
+        torch.set_num_threads(1)
+        torch.manual_seed(3)
+        net, loss = namespace["net"](), namespace["loss"]
+        data = formats.load({str(ROOT / ".data/mnist-digits")!r}, "digits-json", None, 1440)
+        stream, optimizer = Stream(1440, 3), torch.optim.SGD(net.parameters(), lr=0.1, momentum=0.9)
+        for position in range(0, 640, 32):
+            x, y = data.train.rows(stream.rows(position, 32))
+            optimizer.zero_grad()
+            loss(net(torch.from_numpy(x)), torch.from_numpy(y).long()).backward()
+            optimizer.step()
+        saved = torch.load({first["weights_uri"].removeprefix("file://")!r}, weights_only=True)
+        equal = [torch.equal(saved["model_state_dict"][name], value) for name, value in net.state_dict().items()]
+        print(json.dumps(equal))
+    """)
+    assert plain == [True] * 4
+
+
+@pytest.mark.parametrize(
+    "optimizer",
+    [
+        {"name": "SGD", "learning_rate": 0.1, "momentum": 0.9},
+        {"name": "adamw", "learning_rate": 0.01, "betas": [0.8, 0.99], "weight_decay": 0.1},
+        {"name": "Adam", "learning_rate": 0.01, "schedule": {"name": "StepLR", "step_size": 7, "gamma": 0.5}},
+    ],
+)
+def test_an_epoch_after_a_checkpoint_is_the_one_without_it(
+    gang: Gang, tmp_path: Path, optimizer: dict
+) -> None:
+    ends = []
+    for restart in (False, True):
+        gang.fresh_group()
+        first = gang.epoch(1, 0, **epoch(tmp_path, optimizer=optimizer))
+        if restart:
+            gang.fresh_group()
+        second = gang.epoch(1, 0, **epoch(tmp_path, first, optimizer=optimizer))
+        ends.append((second["loss"], second["train_loss"]))
+    assert ends[0] == ends[1]
+
+
+def test_batch_normalisation_keeps_one_running_mean_for_all_workers(gang: Gang, tmp_path: Path) -> None:
+    """Each worker normalises by its own share, as DistributedDataParallel does; what they measured is averaged."""
+    first = gang.epoch(2, 0, **epoch(tmp_path, text=NORMALISED))
+    second = gang.epoch(2, 0, **epoch(tmp_path, first, text=NORMALISED))
+    assert second["loss"] < first["loss"] < math.log(10)
+    path = second["weights_uri"].removeprefix("file://")
+    counted = in_torch(f"""
+        import json, torch
+        state = torch.load({path!r}, weights_only=True)["model_state_dict"]
+        print(json.dumps([int(state["2.num_batches_tracked"]), float(state["2.running_var"].min())]))
+    """)
+    assert counted[0] == 40 and counted[1] > 0
+
+
+def test_a_worker_that_dies_ends_the_group_at_once_and_the_next_group_goes_on(
+    gang: Gang, tmp_path: Path
+) -> None:
+    first = gang.epoch(2, 0, **epoch(tmp_path, text=SLOW))
+    gang.fresh_group()
+    lost = epoch(tmp_path, first, text=SLOW, samples=6400)
+    gang.start(2, 0, **lost)
+    victim = gang.functions["worker", 1]
+    gang.worker.wait(lost["epoch"], ("training",))
+    os.kill(victim.health()["child_pid"], signal.SIGKILL)
+    answer = gang.worker.wait(lost["epoch"], seconds=5)
+    assert answer["error"]["reason"] == "PeerLost" and "worker 1" in answer["error"]["message"]
+    eventually(lambda: gang.worker.health()["child_pid"] is None)
+    gang.fresh_group()
+    assert gang.epoch(2, 0, **epoch(tmp_path, first, text=SLOW))["position"] == 2 * 640
+
+
+def test_a_damaged_checkpoint_is_refused(gang: Gang, tmp_path: Path) -> None:
+    first = gang.epoch(1, 0, **epoch(tmp_path))
+    file = Path(first["weights_uri"].removeprefix("file://"))
+    content = bytearray(file.read_bytes())
+    content[len(content) // 2] ^= 1
+    file.write_bytes(content)
+    gang.fresh_group()
+    wanted = epoch(tmp_path, first)
+    gang.start(1, 0, **wanted)
+    answer = gang.worker.wait(wanted["epoch"])
+    assert answer["error"]["reason"] == "CheckpointInvalid", answer

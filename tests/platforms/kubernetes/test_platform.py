@@ -19,6 +19,7 @@ from coach.platforms.base import Cluster, GangSize, PodError
 from coach.platforms.kubernetes import platform as module
 from coach.platforms.kubernetes.platform import KubernetesPlatform
 from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api import client
 from coach.platforms.kubernetes_api.client import Api, ApiError
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.docs.pages import ROOT
@@ -304,22 +305,26 @@ def test_a_pod_that_the_cluster_refuses_fails_with_its_words(run: Any) -> None:
     run(body)
 
 
-def test_a_release_outlasts_a_restart_of_the_api_server(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
+def test_a_restart_of_the_api_server_costs_no_pod(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request of a pod's life is lost: Gang, owner, creation, deletion, and the Gang's end."""
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.05)
 
     async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        request, failed = platform._api._request, set[tuple[str, str]]()
+
+        async def failing(method: str, path: str, *rest: Any) -> Any:
+            if (method, path) in failed:
+                return await request(method, path, *rest)
+            failed.add((method, path))
+            raise ApiError(503, "", "not yet") if method == "DELETE" else TemporaryError("refused")
+
+        monkeypatch.setattr(platform._api, "_request", failing)
         async with deployed(platform, cluster, training_job()):
-            delete, failures = platform._api.delete, [TemporaryError("refused"), ApiError(503, "", "not yet")]
-
-            async def failing(path: str, **query: Any) -> None:
-                if failures:
-                    raise failures.pop()
-                await delete(path, **query)
-
-            monkeypatch.setattr(platform._api, "delete", failing)
             await platform.release([WORKER])
             await cluster.gone(WORKER.name)
-            assert not failures and not heard.lost
+            await platform.forget("job")
+            await cluster.gone("job", GANGS)
+        assert {method for method, _ in failed} == {"PATCH", "GET", "POST", "DELETE"} and not heard.lost
 
     run(body)
 

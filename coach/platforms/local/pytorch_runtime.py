@@ -1,0 +1,177 @@
+"""The Python that runs PyTorch functions: the user's own, which has torch. Coach installs no torch.
+
+That Python gets one folder of pure Python packages from the cache (requirements/pytorch.txt, with hashes); nothing is
+installed into it.
+
+    python -m coach.platforms.local.pytorch_runtime      # finds a torch, says which, prepares the folder
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import importlib.util
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+from typing import NamedTuple
+
+from coach.core.errors import CoachError, PermanentError
+from coach.platforms.local import install_runtime
+
+#: The Python to use, in place of the first one that has torch.
+VARIABLE = "COACH_PYTORCH_PYTHON"
+MINIMUM = (1, 13)
+REMEDY = (
+    f"pip install torch, or apt install python3-torch libopenblas0-pthread, "
+    f"or set {VARIABLE} to a Python that has it"
+)
+#: Seconds for an import of torch on a busy machine.
+IMPORT_SECONDS = 120.0
+
+_BUNDLED = Path(__file__).resolve().parents[2] / "bundled"
+_CHECKOUT = Path(__file__).resolve().parents[3]
+_PROBE = """
+import json, sys
+import numpy, torch
+torch.from_numpy(numpy.zeros(1))
+print(json.dumps([torch.__version__, numpy.__version__, ".".join(map(str, sys.version_info[:3]))]))
+"""
+
+
+class Torch(NamedTuple):
+    """A Python that has a usable torch, and the versions of torch, NumPy and Python."""
+
+    python: Path
+    torch: str
+    numpy: str
+    version: str
+
+
+def requirements() -> Path:
+    """The list of packages."""
+    return _BUNDLED / "pytorch.txt" if _BUNDLED.is_dir() else _CHECKOUT / "requirements/pytorch.txt"
+
+
+def packages() -> Path:
+    """The folder that is made of the list."""
+    digest = hashlib.sha256(requirements().read_bytes()).hexdigest()[:12]
+    return install_runtime.cache_folder() / f"pytorch-packages-{digest}"
+
+
+def candidates() -> Iterator[Path]:
+    """Pythons that may have torch, without repeats: the chosen one alone, else those at hand."""
+    if chosen := os.environ.get(VARIABLE):
+        yield Path(chosen)
+        return
+    active = (os.environ.get(name) for name in ("VIRTUAL_ENV", "CONDA_PREFIX"))
+    places = [Path(folder) / "bin/python" for folder in active if folder]
+    places += [Path(found) for name in ("python3", "python") if (found := shutil.which(name))]
+    for folder in map(Path, ("/usr/local/bin", "/usr/bin")):
+        places += sorted(folder.glob("python3.[0-9]*"), reverse=True)
+    seen = set()
+    for place in places:
+        # Not resolved: an environment's python is a link, and what it is called decides its packages.
+        if place.exists() and "-" not in place.name and place not in seen:
+            seen.add(place)
+            yield place
+
+
+@cache
+def probe(python: Path) -> Torch | str:
+    """What `python` has, or why its torch cannot be used."""
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    try:
+        done = subprocess.run(
+            [str(python), "-c", _PROBE],
+            capture_output=True,
+            text=True,
+            timeout=IMPORT_SECONDS,
+            check=False,
+            env=own,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return str(error)
+    if done.returncode:
+        return (done.stderr.strip().splitlines() or [f"exit code {done.returncode}"])[-1]
+    torch, numpy, version = json.loads(done.stdout.splitlines()[-1])
+    if tuple(int(part) for part in torch.split(".")[:2]) < MINIMUM:
+        return f"torch {torch}; {MINIMUM[0]}.{MINIMUM[1]} or later is needed"
+    return Torch(python, torch, numpy, version)
+
+
+def torch() -> Torch:
+    """The first Python with a usable torch. Raises PermanentError with what was tried."""
+    tried = []
+    for python in candidates():
+        found = probe(python)
+        if isinstance(found, Torch):
+            return found
+        tried.append(f"{python}: {found}")
+    # One that has torch, but not a usable one, explains most.
+    tried.sort(key=lambda line: "No module named" in line)
+    raise PermanentError(f"no Python with PyTorch ({'; '.join(tried[:3])}); {REMEDY}")
+
+
+def find() -> tuple[Path, Path]:
+    """The Python, and the folder of packages that it gets. Raises PermanentError."""
+    return torch().python, prepare(lambda _: None)
+
+
+def prepare(say: Callable[[str], None]) -> Path:
+    """Make the folder of packages where it is not there yet. Raises PermanentError."""
+    folder = packages()
+    if folder.exists():
+        return folder
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = folder.with_suffix(".lock").open("a+")
+    except OSError as error:
+        raise PermanentError(
+            f"{folder.parent}: cannot be written ({error.strerror}); set COACH_CACHE to a folder that can"
+        ) from error
+    with lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            say(f"first use: installing nuclio-sdk for PyTorch functions into {folder}")
+            half = folder.with_suffix(".half")
+            shutil.rmtree(half, ignore_errors=True)
+            install_runtime.run(_install(half))
+            half.rename(folder)
+    return folder
+
+
+def _install(folder: Path) -> list[str]:
+    """How the list gets into a folder: by uv where there is one, else by pip."""
+    own = _CHECKOUT / ".cache/uv/bin/uv"
+    uv = shutil.which("uv") or (str(own) if own.exists() else None)
+    with_pip = sys.executable if importlib.util.find_spec("pip") else str(torch().python)
+    quiet = "--disable-pip-version-check"
+    pip = [uv, "pip", "install"] if uv else [with_pip, "-m", "pip", "install", quiet]
+    listed = ["--require-hashes", "--requirement", str(requirements())]
+    return [*pip, "--quiet", "--no-deps", "--target", str(folder), *listed]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
+
+
+def main() -> int:
+    """Find a torch and prepare for it; 4 where there is none."""
+    try:
+        found = torch()
+        prepare(_say)
+    except CoachError as error:
+        sys.stderr.write(f"setup: {error}\n")
+        return error.exit_code
+    _say(f"PyTorch {found.torch}, NumPy {found.numpy}, Python {found.version}: {found.python}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

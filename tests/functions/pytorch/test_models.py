@@ -1,0 +1,214 @@
+"""Model files as PyTorch's users have them: losses, data, optimizers and metrics of their own."""
+
+import math
+from pathlib import Path
+from textwrap import dedent
+
+import pytest
+
+from tests.functions.hosting import Gang
+from tests.functions.pytorch.test_training import MLP, epoch, in_torch
+
+pytestmark = pytest.mark.pytorch
+
+#: As Hugging Face's models: a batch of keyword arguments, outputs with their own loss, a head tied to the embedding.
+LANGUAGE_MODEL = """
+    from dataclasses import dataclass
+
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    TEXT = ("the quick brown fox jumps over the lazy dog and runs away. " * 40).encode()
+
+    @dataclass
+    class Output:
+        loss: torch.Tensor
+        logits: torch.Tensor
+
+    class Tied(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.embedding = nn.Embedding(128, 24)
+            self.body = nn.TransformerEncoderLayer(24, 2, 48, dropout=0.1, batch_first=True)
+            self.head = nn.Linear(24, 128, bias=False)
+            self.head.weight = self.embedding.weight
+
+        def forward(self, input_ids, labels):
+            length = input_ids.shape[1]
+            mask = torch.triu(torch.full((length, length), float("-inf")), 1)
+            logits = self.head(self.body(self.embedding(input_ids), src_mask=mask))
+            return Output(F.cross_entropy(logits.flatten(0, 1), labels.flatten()), logits)
+
+    class Windows(torch.utils.data.Dataset):
+        def __init__(self, text):
+            self.ids = torch.tensor(list(text))
+
+        def __len__(self):
+            return len(self.ids) - 16
+
+        def __getitem__(self, number):
+            window = self.ids[number:number + 17]
+            return {"input_ids": window[:-1], "labels": window[1:]}
+
+    def data(split):
+        return Windows(TEXT[:1800] if split == "train" else TEXT[1800:])
+
+    def optimizer(net):
+        return torch.optim.AdamW(net.parameters(), lr=0.003)
+
+    def schedule(optimizer):
+        return torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 10))
+"""
+
+WHOLE_LOSS = """
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    class Autoencoder(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.down, self.up = nn.LazyLinear(16), nn.Linear(16, 784)
+
+        def forward(self, x):
+            code = torch.relu(self.down(x.flatten(1)))
+            return self.up(code), code
+
+    def loss(net, batch):
+        x, _ = batch
+        rebuilt, code = net(x)
+        return F.mse_loss(rebuilt, x.flatten(1)) + 1e-4 * code.abs().mean(), (rebuilt, code)
+"""
+
+COLLATED = """
+    import torch
+    from torch import nn
+
+    class Pairs(torch.utils.data.Dataset):
+        def __init__(self, count):
+            generator = torch.Generator().manual_seed(count)
+            self.lengths = torch.randint(1, 9, (count,), generator=generator).tolist()
+
+        def __len__(self):
+            return len(self.lengths)
+
+        def __getitem__(self, number):
+            return torch.ones(self.lengths[number]), float(self.lengths[number])
+
+    def data(split):
+        return Pairs(640 if split == "train" else 100)
+
+    def collate(samples):
+        padded = nn.utils.rnn.pad_sequence([each for each, _ in samples], batch_first=True)
+        padded = nn.functional.pad(padded, (0, 8 - padded.shape[1]))
+        return padded, torch.tensor([length for _, length in samples])
+
+    class Net(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.linear = nn.Linear(8, 1)
+
+        def forward(self, x):
+            return self.linear(x).squeeze(1)
+
+    loss = nn.MSELoss
+
+    def metrics(outputs, batch):
+        return {"accuracy": float(((outputs - batch[1]).abs() < 0.5).float().mean())}
+"""
+
+CUSTOM = {"format": "model"}
+
+
+def test_a_language_model_with_its_own_loss_tied_weights_and_schedule(gang: Gang, tmp_path: Path) -> None:
+    job = {"text": LANGUAGE_MODEL, "net": "Tied", "data": CUSTOM, "optimizer": None}
+    first = gang.epoch(2, 0, **epoch(tmp_path, samples=1784, **job))
+    second = gang.epoch(2, 0, **epoch(tmp_path, first, samples=1784, **job))
+    assert second["loss"] < 0.7 * first["loss"] < math.log(128)
+    assert second["accuracy"] is None
+    path = second["weights_uri"].removeprefix("file://")
+    tied = in_torch(f"""
+        import json, torch
+        saved = torch.load({path!r}, weights_only=True)
+        state = saved["model_state_dict"]
+        lr = json.loads(saved["settings"])["param_groups"][0]["lr"]
+        print(json.dumps([torch.equal(state["head.weight"], state["embedding.weight"]), lr]))
+    """)
+    assert tied == [True, 0.003]
+
+
+def test_a_loss_of_net_and_batch_with_lazy_layers(gang: Gang, tmp_path: Path) -> None:
+    job = {"text": WHOLE_LOSS, "net": "Autoencoder", "optimizer": None}
+    first = gang.epoch(1, 0, **epoch(tmp_path, **job))
+    second = gang.epoch(1, 0, **epoch(tmp_path, first, **job))
+    assert second["loss"] < first["loss"]
+
+
+def test_a_dataset_with_its_collate_function_and_metrics(gang: Gang, tmp_path: Path) -> None:
+    optimizer = {"name": "SGD", "learning_rate": 0.05}
+    job = {"text": COLLATED, "net": "Net", "data": CUSTOM, "optimizer": optimizer}
+    losses = {}
+    for workers in (1, 2):
+        gang.fresh_group()
+        first = gang.epoch(workers, 0, **epoch(tmp_path, **job))
+        second = gang.epoch(workers, 0, **epoch(tmp_path, first, **job))
+        losses[workers] = [first["loss"], second["loss"], second["accuracy"]]
+    assert losses[1] == pytest.approx(losses[2], rel=1e-4)
+    assert losses[1][1] < losses[1][0] and losses[1][2] > 0.5
+
+
+@pytest.mark.parametrize(
+    ("change", "reason", "message"),
+    [
+        (("def net", "def made"), "ModelInvalid", "defines no function or class net"),
+        (("loss = nn.CrossEntropyLoss()", "loss = 3"), "ModelInvalid", "loss is int"),
+        (("nn.CrossEntropyLoss()", "nn.CrossEntropyLoss(reduction='sum')"), "ModelInvalid", "take 'mean'"),
+        (("loss = nn.CrossEntropyLoss()", ""), "ModelInvalid", "define loss(net, batch)"),
+        (("nn.Linear(32, 10)", "nn.Linear(31, 10)"), "ModelInvalid", "shapes cannot be multiplied"),
+        (
+            ("return nn.Sequential", "return 5\n    nn.Sequential"),
+            "ModelInvalid",
+            "net made int, no torch.nn.Module",
+        ),
+    ],
+)
+def test_what_is_wrong_with_a_model_file_is_said(
+    gang: Gang, tmp_path: Path, change: tuple[str, str], reason: str, message: str
+) -> None:
+    wanted = epoch(tmp_path, text=dedent(MLP).replace(*change))
+    gang.start(1, 0, **wanted)
+    error = gang.worker.wait(wanted["epoch"])["error"]
+    assert error["reason"] == reason and message in error["message"] and "model.py" in error["message"], error
+
+
+@pytest.mark.parametrize(
+    ("made", "message"),
+    [
+        ("torch.utils.data.DataLoader([1, 2])", "is a DataLoader; return its dataset"),
+        ("5", "is a int, no Dataset"),
+        ("[]", "has no samples"),
+    ],
+)
+def test_what_is_wrong_with_its_data_is_said(gang: Gang, tmp_path: Path, made: str, message: str) -> None:
+    text = dedent(MLP) + f"\nimport torch\ndef data(split):\n    return {made}\n"
+    wanted = epoch(tmp_path, text=text, data=CUSTOM)
+    gang.start(1, 0, **wanted)
+    error = gang.worker.wait(wanted["epoch"])["error"]
+    assert error["reason"] == "DataInvalid" and message in error["message"], error
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "message"),
+    [
+        ({"name": "Sgdd", "learning_rate": 0.1}, "torch.optim has no Sgdd"),
+        ({"name": "SGD", "learning_rate": 0.1, "momentun": 0.9}, "momentun"),
+    ],
+)
+def test_an_optimizer_that_pytorch_does_not_have_is_said(
+    gang: Gang, tmp_path: Path, optimizer: dict, message: str
+) -> None:
+    wanted = epoch(tmp_path, optimizer=optimizer)
+    gang.start(1, 0, **wanted)
+    error = gang.worker.wait(wanted["epoch"])["error"]
+    assert error["reason"] == "BadRequest" and message in error["message"], error
