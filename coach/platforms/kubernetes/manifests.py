@@ -91,10 +91,11 @@ def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
             "ownerReferences": owners,
         },
         "spec": {
+            "betweenEpochs": False,
             "roles": [
                 {"name": role.value, "required": min(required[role], desired[role]), "desired": desired[role]}
                 for role in Role
-            ]
+            ],
         },
     }
 
