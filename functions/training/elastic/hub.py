@@ -38,6 +38,7 @@ class Hub:
         self._done: list[str] = []
         self._lost: list[dict] = []
         self._changes: dict[int, dict] = {}
+        self._reported: tuple[int, bool] | None = None
         self._ending = False
         self._cpu_seconds = linux.cpu_seconds()
         self._timers: list[tuple[float, int, tuple]] = []
@@ -132,9 +133,9 @@ class Hub:
         if "membership" in message:
             pause = message.pop("pause", None)
             decoded = decode(message)
-            self._obey(self._coordinator.hear(name, decoded))
             if isinstance(decoded, Entered):
-                self._entered(name, decoded, pause)
+                self._entered(decoded, pause)
+            self._obey(self._coordinator.hear(name, decoded))
         elif "put" in message:
             self._values[message["put"]] = message["value"]
             self._broadcast({"put": message["put"], "value": message["value"]})
@@ -157,6 +158,7 @@ class Hub:
             os._exit(0)
 
     def _obey(self, commands: list) -> None:
+        self._reported = self._report_changes()
         for command in commands:
             match command:
                 case Send(name, message):
@@ -171,7 +173,7 @@ class Hub:
 
     # -- status -----------------------------------------------------------------------------------------------------
 
-    def _entered(self, name: str, entered: Entered, pause: float | None) -> None:
+    def _entered(self, entered: Entered, pause: float | None) -> None:
         view = entered.view
         change = self._changes.setdefault(
             view.number, {"view": view.number, "pause_ms": 0.0, "step": entered.clock}
@@ -179,15 +181,21 @@ class Hub:
         change["workers"] = [worker_of(each) for each in view.members]
         if pause is not None:
             change["pause_ms"] = max(change["pause_ms"], round(1000 * pause, 1))
-        if self._coordinator.current == view and self._coordinator.entered >= set(view.members):
-            self._reporter.state("training")
-            for key in [each for each in self._values if not each.startswith(self._kept_prefixes())]:
-                del self._values[key]
-            self._report()
 
-    def _kept_prefixes(self) -> tuple[str, ...]:
-        views = (self._coordinator.current, self._coordinator.pending)
-        return tuple(f"{view.prefix}/" for view in views if view is not None)
+    def _report_changes(self) -> tuple[int, bool] | None:
+        """Tell the wrapper when there is another view, or all have entered it."""
+        view = self._coordinator.current
+        if view is None:
+            return None
+        now = (view.number, self._coordinator.entered >= set(view.members))
+        if now != self._reported and now[1]:
+            self._reporter.state("training")
+            if view.number in self._changes:
+                self._changes[view.number].setdefault("at", time.time())
+            self._report()
+            kept = tuple(f"{each.prefix}/" for each in (view, self._coordinator.pending) if each is not None)
+            self._values = {key: value for key, value in self._values.items() if key.startswith(kept)}
+        return now
 
     def _report(self) -> None:
         current = self._coordinator.current

@@ -87,6 +87,8 @@ class Line:
         self._ready = False
         self._leaving = False
         self._waits_since: float | None = None
+        #: The number of the last view that this worker trained in, and when it ended.
+        self.entered: int | None = None
         self._broken_at: float | None = None
         self._connection = self._connect(time.monotonic() + request.deadline)
         threading.Thread(target=self._listen, name="membership", daemon=True).start()
@@ -198,12 +200,14 @@ class Line:
                     self._forming[view.number] = values = Values(self, view)
                     threading.Thread(target=self._form, args=(view, values), daemon=True).start()
                 case Close(view):
-                    self._broken_at = self._broken_at or time.monotonic()
+                    if view.number == self.entered:
+                        self._broken_at = time.monotonic()
                     if view.number in self._forming:
                         self._forming[view.number].closed = True
-                    group = self.groups.pop(view.number, None)
-                    self._transport.close(group)
-                    self.retired.append(group)
+                    if view.number in self._forming or view.number in self.groups:
+                        group = self.groups.pop(view.number, None)
+                        self._transport.close(group)
+                        self.retired.append(group)
                 case End():
                     self.ended = command
         self.changed.notify_all()

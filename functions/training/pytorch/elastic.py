@@ -1,4 +1,4 @@
-"""Exchanges of an elastic group's workers over gloo: whatever happens to the group, each is completed once or not at all."""
+"""Exchanges of an elastic group's workers over gloo: each is completed once, whatever happens to the group."""
 
 import json
 from collections.abc import Callable
@@ -132,6 +132,7 @@ class ElasticGroup:
             self._last = tensors
         with line.changed:
             line.do(member.settled(view.number, taken), pause=line.take_pause())
+            line.entered = view.number
         return tensors if isinstance(taken, Take) and not taken.whole else None
 
     def _state(self) -> tuple[dict, list[torch.Tensor]]:
