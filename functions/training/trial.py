@@ -53,7 +53,7 @@ def run(fields: dict) -> None:
     for number in range(STEPS):
         say(phase=f"step {number + 1}")
         began = time.perf_counter()
-        learner.step(batch, size, step_seed(request, number * request.batch_size))
+        learner.step(batch, size, step_seed(request, number * request.batch_size, 0))
         learner.update(size)
         learner.wait()
         loss, counted = learner.take_loss()

@@ -27,7 +27,7 @@ PROGRESS_SECONDS = 0.5
 EVALUATION_BATCH = 256
 
 
-class _Background:
+class Background:
     """A call in a thread of its own; wait() raises what it raised."""
 
     def __init__(self, call: Callable[[], None]) -> None:
@@ -48,7 +48,7 @@ class _Background:
             raise self._error
 
 
-class _Trained(NamedTuple):
+class Trained(NamedTuple):
     """What was trained, and when: times are seconds since 1970.
 
     The warm-up is the first step of a new learner: memory is allocated, kernels are chosen.
@@ -95,7 +95,7 @@ class Worker:
         self._learner: Learner | None = None
         self._dataset: DataSet | None = None
         self._stream: Stream | None = None
-        self._forming: _Background | None = None
+        self._forming: Background | None = None
         self._progress: dict = {}
         self._at: tuple[str | None, int] | None = (
             None  # the checkpoint and position that the learner holds now
@@ -104,7 +104,7 @@ class Worker:
     def run(self) -> None:
         """Train epochs until one is the last, or the wrapper is gone."""
         # Joining is mostly waiting, loading is mostly work: they run at the same time.
-        self._forming = _Background(self._group.form)
+        self._forming = Background(self._group.form)
         while True:
             report = self._epoch()
             if self._request.rank == 0:
@@ -145,7 +145,7 @@ class Worker:
         position = request.position + trained.samples
         began = time.perf_counter()
         # Storing is mostly waiting, and evaluation does not change the weights: they run at the same time.
-        storing = self._store(position)
+        storing = self._store(position) if request.rank == 0 else None
         copy_seconds = time.perf_counter() - began
         loss = accuracy = None
         began = time.perf_counter()
@@ -180,10 +180,10 @@ class Worker:
             "weights_uri": request.weights_out if request.rank == 0 else None,
         }
 
-    def _store(self, position: int) -> _Background | None:
-        """Begin to write the checkpoint, if this worker writes one."""
+    def _store(self, position: int) -> Background | None:
+        """Begin to write the checkpoint, if one is wanted."""
         request = self._request
-        if request.weights_out is None or request.rank != 0:
+        if request.weights_out is None:
             return None
         state = checkpoint.Checkpoint(
             arrays=self._learner.arrays(),
@@ -192,7 +192,7 @@ class Worker:
             epoch=request.epoch,
             seed=request.seed,
         )
-        return _Background(partial(_save, request, state))
+        return Background(partial(_save, request, state))
 
     def _join(self) -> None:
         """Wait until the group is formed, when it is not yet."""
@@ -209,11 +209,20 @@ class Worker:
         if self._learner is not None and request.mode == "async":
             message = "an asynchronous group's servers hold its weights: it goes on from its own last checkpoint only"
             raise TrainingError("BadRequest", f"{message}; use another group id")
+        self._make_learner()
+        self._load()
+        return True
+
+    def _make_learner(self) -> None:
         if self._dataset is None:
-            self._dataset = self._loaded.dataset or own_data(request, self._loaded.model)
-            self._stream = Stream(len(self._dataset.train), request.seed)
+            self._dataset = self._loaded.dataset or own_data(self._request, self._loaded.model)
+            self._stream = Stream(len(self._dataset.train), self._request.seed)
         sample = self._dataset.train.rows(slice(0, 1))
-        self._learner = backend.current().make_learner(request, self._loaded.model, sample)
+        self._learner = backend.current().make_learner(self._request, self._loaded.model, sample)
+
+    def _load(self) -> None:
+        """Read the checkpoint that the epoch goes on from, if there is one."""
+        request = self._request
         if request.weights_in is not None:
             state = checkpoint.load(request.weights_in, backend.current().read_checkpoint)
             resumed = request.position > 0
@@ -224,9 +233,8 @@ class Worker:
                 raise TrainingError("CheckpointInvalid", message)
             # Weights for a first epoch are pre-trained ones: their optimizer's state does not belong to this job.
             self._learner.restore(state.arrays, state.settings if resumed else None)
-        return True
 
-    def _train(self, *, first: bool) -> _Trained:
+    def _train(self, *, first: bool) -> Trained:
         """Train the samples of the request; `first`: with a new learner."""
         request, learner, batch = self._request, self._learner, self._request.batch_size
         total = self._total(first=first)
@@ -239,7 +247,7 @@ class Worker:
         while trained < total:
             rows = self._stream.rows(request.position + trained, batch)[mine]
             samples = self._dataset.train.rows(rows)
-            learner.step(samples, len(rows), step_seed(request, request.position + trained))
+            learner.step(samples, len(rows), step_seed(request, request.position + trained, request.rank))
             self._group.step(learner, batch)
             trained += batch
             is_first = first and trained == batch
@@ -267,7 +275,7 @@ class Worker:
         mean = None
         if counted:
             mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
-        return _Trained(trained, mean, started_at, started_at + warm - began, ended_at, max(worked))
+        return Trained(trained, mean, started_at, started_at + warm - began, ended_at, max(worked))
 
     def _total(self, *, first: bool) -> int:
         """How many samples to train, in whole batches: a number, or a fraction of a data set, whose size is known here.
@@ -330,7 +338,7 @@ def own_data(request: StartRequest, model: ModuleType) -> DataSet:
     return DataSet(*splits).first(spec.get("size"))
 
 
-def step_seed(request: StartRequest, position: int) -> int:
+def step_seed(request: StartRequest, position: int, rank: int) -> int:
     """One seed for each (job, step, worker), so that a repeated epoch drops the same units."""
-    numbers = [request.seed, position // 2**32, position % 2**32, request.rank]
+    numbers = [request.seed, position // 2**32, position % 2**32, rank]
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)

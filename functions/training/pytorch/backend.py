@@ -14,12 +14,14 @@ from training.errors import TrainingError
 from training.pytorch.all_reduce import AllReduceGroup
 from training.pytorch.checkpoint import read_checkpoint, write_checkpoint
 from training.pytorch.dataset import DatasetSamples
+from training.pytorch.elastic import ElasticGroup
 from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
 
 __all__ = [
     "failure",
     "limit_threads",
+    "make_elastic_group",
     "make_group",
     "make_learner",
     "read_checkpoint",
@@ -29,6 +31,7 @@ __all__ = [
     "write_checkpoint",
 ]
 
+make_elastic_group = ElasticGroup
 make_group = AllReduceGroup
 make_learner = TorchLearner
 limit_threads = torch.set_num_threads

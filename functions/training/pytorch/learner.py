@@ -147,6 +147,14 @@ class TorchLearner:
         """See training.backend.Learner."""
         return optimizers.state(self.optimizer, self._schedule)
 
+    def schedule_state(self) -> dict | None:
+        """Of the learning-rate schedule."""
+        return optimizers.schedule_state(self._schedule)
+
+    def restore_schedule(self, saved: dict | None) -> None:
+        """Undo schedule_state."""
+        optimizers.restore_schedule(self._schedule, saved)
+
     def restore(self, arrays: dict[str, torch.Tensor], settings: dict | None) -> None:
         """See training.backend.Learner."""
         try:

@@ -69,8 +69,19 @@ def _plain(value: Any) -> Any:
 
 def state(optimizer: Optimizer, schedule: Any) -> dict:
     """Both state_dicts, copied: training may go on while they are written."""
-    plain = None if schedule is None else _without_objects(schedule.state_dict())
-    return {"optimizer_state_dict": copy.deepcopy(optimizer.state_dict()), "scheduler_state_dict": plain}
+    plain = copy.deepcopy(optimizer.state_dict())
+    return {"optimizer_state_dict": plain, "scheduler_state_dict": schedule_state(schedule)}
+
+
+def schedule_state(schedule: Any) -> dict | None:
+    """A schedule's state_dict, as far as it is plain."""
+    return None if schedule is None else _without_objects(schedule.state_dict())
+
+
+def restore_schedule(schedule: Any, saved: dict | None) -> None:
+    """Undo schedule_state."""
+    if schedule is not None and saved is not None:
+        schedule.load_state_dict({**schedule.state_dict(), **saved})
 
 
 def restore(optimizer: Optimizer, schedule: Any, saved: dict) -> None:
@@ -84,8 +95,7 @@ def restore(optimizer: Optimizer, schedule: Any, saved: dict) -> None:
     except (ValueError, KeyError, TypeError) as error:
         message = f"the checkpoint does not fit {type(optimizer).__name__}: {error}"
         raise TrainingError("CheckpointInvalid", message) from error
-    if schedule is not None and saved["scheduler_state_dict"] is not None:
-        schedule.load_state_dict({**schedule.state_dict(), **saved["scheduler_state_dict"]})
+    restore_schedule(schedule, saved["scheduler_state_dict"])
 
 
 def _without_objects(values: dict) -> dict:
