@@ -184,6 +184,7 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
             assert (
                 container["image"] == "coach-functions:9" and container["imagePullPolicy"] == "IfNotPresent"
             )
+            assert {"name": "COACH_FRAMEWORK", "value": "mxnet"} in container["env"]
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert made["spec"]["securityContext"]["runAsNonRoot"]
             assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/tmp", str(model)}
@@ -198,7 +199,10 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
 
 def test_the_gang_of_a_job_without_servers_needs_none_and_every_gang_needs_a_worker(run: Any) -> None:
     async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
-        job = training_job(framework="pytorch", servers={"max": 0})
+        imageless = training_job(framework="pytorch", servers={"max": 0})
+        with pytest.raises(PodError, match=r"no image with PyTorch is known: say spec\.image"):
+            await platform.gang(GangSize("job", Allocation(1, 0), Allocation(2, 0)), imageless)
+        job = training_job(framework="pytorch", servers={"max": 0}, image="torch:1")
         await platform.gang(GangSize("job", Allocation(1, 0), Allocation(2, 0)), job)
         gang = await cluster.there("job", GANGS)
         counts = {role["name"]: (role["required"], role["desired"]) for role in gang["spec"]["roles"]}
