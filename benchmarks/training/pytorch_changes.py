@@ -73,14 +73,19 @@ class Run:
             op="resize", group=self._message["group"], members=list(ranks)
         )
         assert answer[0] == 200, answer
-        return self.until(*ranks)
+        before = self._status("scheduler", 0)["progress"].get("members", [])
+        change = self.until(*ranks)
+        for rank in set(before) - set(ranks):
+            while self._status("worker", rank)["state"] == "training":
+                time.sleep(0.02)
+        return change
 
     def until(self, *ranks: int, seconds: float = 60) -> dict:
         """Wait until these train, and a moment more; the last change."""
         until = time.monotonic() + seconds
         while time.monotonic() < until:
             progress = self._status("scheduler", 0)["progress"]
-            if sorted(progress.get("members", [])) == sorted(ranks) and "at" in progress["changes"][-1]:
+            if sorted(progress.get("members", [])) == sorted(ranks):
                 time.sleep(0.5)
                 return progress["changes"][-1]
             time.sleep(0.02)

@@ -17,7 +17,7 @@ from training import ipc, linux
 from training.errors import TrainingError
 from training.liveness import address, take_lines, watch_for_silence
 from training.membership.coordinator import Coordinator
-from training.membership.messages import Entered, Lose, Send, Timer, decode, encode, worker_of
+from training.membership.messages import Entered, Lose, Send, Timer, View, decode, encode, worker_of
 from training.reporter import Reporter
 from training.request import StartRequest
 
@@ -39,6 +39,8 @@ class Hub:
         self._lost: list[dict] = []
         self._changes: dict[int, dict] = {}
         self._reported: tuple[int, bool] | None = None
+        #: The last view in which all members trained.
+        self._view: View | None = None
         self._ending = False
         self._cpu_seconds = linux.cpu_seconds()
         self._timers: list[tuple[float, int, tuple]] = []
@@ -189,6 +191,7 @@ class Hub:
             return None
         now = (view.number, self._coordinator.entered >= set(view.members))
         if now != self._reported and now[1]:
+            self._view = view
             self._reporter.state("training")
             if view.number in self._changes:
                 self._changes[view.number].setdefault("at", time.time())
@@ -198,12 +201,12 @@ class Hub:
         return now
 
     def _report(self) -> None:
-        current = self._coordinator.current
+        view = self._view
         changes = [self._changes[number] for number in sorted(self._changes)[-REMEMBERED:]]
         self._changes = {change["view"]: change for change in changes}
         self._reporter.progress(
-            view=current.number if current is not None else None,
-            members=[worker_of(each) for each in current.members] if current is not None else [],
+            view=view.number if view is not None else None,
+            members=[worker_of(each) for each in view.members] if view is not None else [],
             changes=changes,
             lost=self._lost[-REMEMBERED:],
         )

@@ -103,18 +103,17 @@ class Line:
                 connection = socket.create_connection(
                     address(self._request), timeout=2, source_address=(self._request.host, 0)
                 )
+                connection.settimeout(None)
+                watch_for_silence(connection)
+                hello = {"hello": self._request.group, "role": "worker", "rank": self._request.rank}
+                connection.sendall(json.dumps({**hello, "member": self.member.name}).encode() + b"\n")
+                return connection
             except OSError as error:
                 if time.monotonic() > until:
                     message = f"no scheduler at {self._request.root}: {error}"
                     raise TrainingError("PeerLost", message) from error
                 time.sleep(pause)  # it may start after us
                 pause = min(pause * 1.5, 0.1)
-                continue
-            connection.settimeout(None)
-            watch_for_silence(connection)
-            hello = {"hello": self._request.group, "role": "worker", "rank": self._request.rank}
-            connection.sendall(json.dumps({**hello, "member": self.member.name}).encode() + b"\n")
-            return connection
 
     def send(self, message: dict) -> None:
         """One line to the scheduler; one that is gone shows on the listening side."""

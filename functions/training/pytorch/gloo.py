@@ -113,8 +113,12 @@ class GlooTransport:
                 self._known -= group.sockets
 
     def _sockets(self) -> list[tuple[str, int]]:
-        """Inodes and descriptors of this process's connections to members, from the address that gloo has."""
-        found = []
+        """Inodes and descriptors of this process's connections to members.
+
+        One that a member made has the address on which gloo listens here; one to a member has the member's at the other
+        end, and any at this one.
+        """
+        listeners, connections = set(), []
         for entry in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):
                 inode = str(entry.readlink())
@@ -123,7 +127,14 @@ class GlooTransport:
                 with socket.socket(fileno=os.dup(int(entry.name))) as end:
                     if end.family not in (socket.AF_INET, socket.AF_INET6) or end.type != socket.SOCK_STREAM:
                         continue
-                    local, peer = end.getsockname()[0], end.getpeername()
-                if local == self._host and peer[0] in self._hosts and peer[:2] != self._scheduler:
-                    found.append((inode, int(entry.name)))
-        return found
+                    local = end.getsockname()[:2]
+                    if end.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                        listeners.add(local)
+                    else:
+                        connections.append((inode, int(entry.name), local, end.getpeername()[:2]))
+        return [
+            (inode, descriptor)
+            for inode, descriptor, local, peer in connections
+            if (local in listeners and local[0] == self._host)
+            or (peer[0] in self._hosts and peer != self._scheduler)
+        ]

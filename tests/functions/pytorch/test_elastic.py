@@ -385,3 +385,21 @@ def test_after_a_kill_every_step_was_applied_once_to_the_last_bit(group: Elastic
     assert [change["workers"] for change in changes] == [[0, 1, 2], [0, 2]]
     assert 0 < changes[1]["step"] < SAMPLES // 4 // 32
     assert replayed(tmp_path, report, [(0, 3), (changes[1]["step"], 2)])
+
+
+@pytest.mark.parametrize(
+    ("role", "message", "said"),
+    [
+        ("worker", {"members": [0]}, "resize is for the scheduler"),
+        ("scheduler", {"members": []}, "members is []"),
+        ("scheduler", {"members": [0, 0]}, "members is [0, 0]"),
+        ("scheduler", {"members": [True]}, "members is [True]"),
+        ("scheduler", {"members": [0], "group": "other"}, "no elastic group 'other' here"),
+    ],
+)
+def test_a_resize_that_cannot_be_is_refused(
+    group: Elastic, tmp_path: Path, role: str, message: dict, said: str
+) -> None:
+    group.start([0], slow(tmp_path))
+    answer = group.gang.functions[role, 0].post(op="resize", **{"group": group.gang.group, **message})
+    assert answer[0] == 400 and said in answer[1]["error"]["message"], answer
