@@ -159,7 +159,7 @@ test-go test-go-race check-go:
 	elif [ "$${COACH_REQUIRE_ALL:-}" = 1 ]; then echo "$@: no Go on this machine" >&2; exit 1; \
 	else echo "$@: skipped, no Go on this machine"; fi
 
-# Lives add up by seed in results/chaos; those that were lived before are not lived again.
+# Runs add up by seed in results/chaos; those that were made before are not repeated.
 N := 100
 SEED := 1
 chaos: setup
@@ -200,6 +200,7 @@ contracts: setup
 # Versions are locked with hashes and without addresses.
 requirements: | $(UV)
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/functions.in -o requirements/functions.txt
+	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/pytorch.in -o requirements/pytorch.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/coach.in -o requirements/coach.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/host.in -o requirements/host.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/dev.in -o requirements/dev.txt

@@ -207,7 +207,7 @@ def reservations() -> str:
 
 def kills() -> tuple[int, int, int]:
     """Random kills of real jobs: how many, how many were not recovered correctly, how many since the last such."""
-    hit = [row for row in rows("chaos/lives.csv") if row["struck"] or row["lost"]]
+    hit = [row for row in rows("chaos/runs.csv") if row["struck"] or row["lost"]]
     last = next(n for n, row in enumerate(reversed(hit)) if row["lost"])
     return len(hit), sum(bool(row["lost"]) for row in hit), last
 
@@ -224,20 +224,20 @@ def faults() -> str:
 
 def simulated() -> dict[str, int]:
     """Counts of the simulated histories with faults."""
-    return {row["what"]: int(row["count"]) for row in table("lives/lives.md")}
+    return {row["what"]: int(row["count"]) for row in table("fault-runs/fault-runs.md")}
 
 
-@block("python -m benchmarks.decisions.fault_runs 10000", "2026-11-22", TWO_CORES, "lives/lives.md")
+@block("python -m benchmarks.decisions.fault_runs 10000", "2026-11-22", TWO_CORES, "fault-runs/fault-runs.md")
 def simulated_faults() -> str:
     """Simulated histories."""
-    names = {"lives": "histories", "jobs": "jobs", "with a budget": "jobs with a budget", "epochs": "epochs"}
-    names |= {
-        "failed attempts": "failed attempts",
+    names = {
+        "with a budget": "jobs with a budget",
         "overshoots": "budgets exceeded",
         "broken rules": "rules broken",
     }
+    keys = ("histories", "jobs", "with a budget", "epochs", "failed attempts", "overshoots", "broken rules")
     counts = simulated()
-    return markdown(("what", "count"), [(name, f"{counts[key]:,}") for key, name in names.items()])
+    return markdown(("what", "count"), [(names.get(key, key), f"{counts[key]:,}") for key in keys])
 
 
 # -- predictions ----------------------------------------------------------------------------------------------------
@@ -429,7 +429,7 @@ def readme() -> str:
 | three jobs at once, mean completion | {means["coach"]:.1f} s | best fixed choice {means["best"]:.1f} s; one job after the other {means["fifo"]:.1f} s | `python -m benchmarks.training.three_jobs` |
 | pause between two epochs | {still}; {moved} if the allocation changes | the thesis's way: the whole demo takes {seconds} s, {times} times as long | `make bench` |
 | budget of 1.2 times the cheapest fixed choice's cost | target reached in {reached} of {count} runs, at most {spent:.0f} % spent; {ratios("against best within it")} times as long | best fixed choice within that budget | `python -m benchmarks.training.static_baselines` |
-| {histories["lives"]:,} simulated histories with faults | {histories["overshoots"]} budgets exceeded | {histories["with a budget"]:,} jobs with a budget | `python -m benchmarks.decisions.fault_runs 10000` |
+| {histories["histories"]:,} simulated histories with faults | {histories["overshoots"]} budgets exceeded | {histories["with a budget"]:,} jobs with a budget | `python -m benchmarks.decisions.fault_runs 10000` |
 | {hit:,} real jobs, one process of each killed or paused | {wrong} not recovered correctly; none of the last {last:,} | the same job undisturbed | `make chaos` |
 | error of predicted speed, 7 models | {errors[2]} | Optimus {errors[1]}, thesis {errors[0]} | `python -m benchmarks.decisions.estimators` |
 | error of the predicted last epoch, half-way, CIFAR-10 | {ends[2]} | Optimus {ends[1]}, thesis {ends[0]} | `python -m benchmarks.decisions.estimators` |

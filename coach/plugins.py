@@ -64,8 +64,8 @@ def _coach(argument: str, _: np.random.Generator) -> AnyPolicy | None:
 
 
 def _static(argument: str, _: np.random.Generator) -> AnyPolicy | None:
-    counts = re.fullmatch(r"([1-9]\d{0,3})x([1-9]\d{0,3})", argument)
-    return StaticPolicy(Allocation(int(counts[1]), int(counts[2]))) if counts else None
+    counts = re.fullmatch(r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?", argument)
+    return StaticPolicy(Allocation(int(counts[1]), int(counts[2] or 0))) if counts else None
 
 
 def _entry(name: str, kind: type[Any]) -> PolicyEntry:
@@ -87,7 +87,7 @@ def _entry(name: str, kind: type[Any]) -> PolicyEntry:
 #: choose nodes and preempt jobs.
 POLICIES: dict[str, PolicyEntry] = {
     "coach": PolicyEntry(f"coach or coach:<{'|'.join(Objective)}>", _coach),
-    "static": PolicyEntry("static:<workers>x<servers>, such as static:2x1", _static),
+    "static": PolicyEntry("static:<workers>x<servers>, such as static:2x1, or static:<workers>", _static),
     "fifo": _entry("fifo", FifoPolicy),
     "srtf": _entry("srtf", SrtfPolicy),
     "drf": _entry("drf", DrfPolicy),

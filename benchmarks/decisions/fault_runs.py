@@ -5,7 +5,7 @@
 
 `tests/core/lifecycle/random_histories.py` draws the histories, `tests/core/lifecycle/faulty_cluster.py` has the rules:
 never overspent, no partial gang, no node over-committed, nothing twice, nothing lost, every job ends. Pieces add up in
-the folder `lives` of results/.
+results/fault-runs.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ import sys
 
 from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 
-ROWS = RESULTS / "lives" / "pieces.csv"
+ROWS = RESULTS / "fault-runs" / "pieces.csv"
 COMMAND = "python -m benchmarks.decisions.fault_runs 10000"
 PIECE = 500
 
@@ -26,14 +26,14 @@ PIECE = 500
 def main() -> None:
     """Run piece after piece, and write the table after each."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("lives", type=int, nargs="?", default=10_000)
+    parser.add_argument("histories", type=int, nargs="?", default=10_000)
     parser.add_argument("--anew", action="store_true")
     options = parser.parse_args()
     pieces: list[dict[str, str]] = []
     if ROWS.exists() and not options.anew:
         with ROWS.open(newline="") as file:
             pieces = list(csv.DictReader(file))
-    for seed in range(len(pieces) + 1, options.lives // PIECE + 1):
+    for seed in range(len(pieces) + 1, options.histories // PIECE + 1):
         # A process a piece: its memory is freed, and others can use the machine between two.
         done = subprocess.run(
             [sys.executable, "-m", "tests.core.lifecycle.random_histories", str(PIECE), str(seed)],
@@ -47,13 +47,13 @@ def main() -> None:
             for line in done.stdout.splitlines()
             if line.startswith("| ") and "---" not in line and "| count |" not in line
         )
-        broken = [line for line in done.stdout.splitlines() if line.startswith("life ")]
+        broken = [line for line in done.stdout.splitlines() if line.startswith("history ")]
         if not counts:
             raise SystemExit(f"piece {seed} did not end: {done.stderr[-2000:]}")
         pieces.append(
             {
                 "seed": str(seed),
-                "lives": str(PIECE),
+                "histories": str(PIECE),
                 "counts": json.dumps(counts),
                 "broken": " | ".join(broken),
             }
@@ -65,14 +65,14 @@ def main() -> None:
 
 def write(pieces: list[dict[str, str]]) -> None:
     """The table of all pieces together."""
-    total: dict[str, int] = {"lives": sum(int(piece["lives"]) for piece in pieces)}
+    total: dict[str, int] = {"histories": sum(int(piece["histories"]) for piece in pieces)}
     for piece in pieces:
         for what, count in json.loads(piece["counts"]).items():
             total[what] = total.get(what, 0) + int(count)
     rows = [{"what": what, "count": count} for what, count in total.items()]
     note = "\n".join(piece["broken"] for piece in pieces if piece["broken"])
     write_table(
-        RESULTS / "lives" / "lives.md",
+        RESULTS / "fault-runs" / "fault-runs.md",
         "Simulated histories with faults of every kind",
         COMMAND,
         rows,

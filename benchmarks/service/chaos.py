@@ -4,7 +4,7 @@
     make chaos N=100 SEED=1
 
 A run is a job of six epochs on real functions (`tests/chaos`) and one SIGKILL or SIGSTOP to one process. Afterwards
-the job must have ended as if nothing had happened; `tests.chaos.stage.faults` says what that means. The runs add up
+the job must have ended as if nothing had happened; `tests.chaos.stage.losses` says what that means. The runs add up
 in results/chaos: a row for each, and a table by victim and signal.
 """
 
@@ -23,7 +23,7 @@ from tests.chaos import runs
 from tests.chaos.draw import SIGNALS, Fault, Victim, draw
 from tests.chaos.stage import Outcome, Stage
 
-ROWS = RESULTS / "chaos" / "lives.csv"
+ROWS = RESULTS / "chaos" / "runs.csv"
 TABLE = RESULTS / "chaos" / "chaos.md"
 COMMAND = "python -m benchmarks.service.chaos"
 #: Runs at once: most of the time they wait for something to be noticed.
@@ -33,23 +33,23 @@ AT_ONCE = 4
 def main() -> None:
     """Do the runs, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("lives", type=int)
+    parser.add_argument("runs", type=int)
     parser.add_argument("seed", type=int)
     parser.add_argument("--victims", nargs="*", default=[victim.value for victim in Victim])
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
     parser.add_argument("--out", type=Path, default=ROWS)
     options = parser.parse_args()
     rows = _read(options.out)
-    done = {(row["seed"], row["life"]) for row in rows}
+    done = {(row["seed"], row["run"]) for row in rows}
     wanted = {Victim(name) for name in options.victims}
     todo = [
         (number, fault)
-        for number in range(options.lives)
+        for number in range(options.runs)
         if (str(options.seed), str(number)) not in done
         and (fault := draw(options.seed, number)).victim in wanted
     ]
     if todo:
-        asyncio.run(_live(options.seed, todo, rows, options.at_once, options.out))
+        asyncio.run(_run(options.seed, todo, rows, options.at_once, options.out))
     if rows:
         write(rows, options.out)
     lost = [row for row in rows if row["lost"]]
@@ -57,7 +57,7 @@ def main() -> None:
     raise SystemExit(any(row["lost"] for row in rows if row["seed"] == str(options.seed)))
 
 
-async def _live(
+async def _run(
     seed: int, todo: list[tuple[int, Fault]], rows: list[dict[str, Any]], at_once: int, out: Path
 ) -> None:
     async with Stage.open() as stage:
@@ -67,9 +67,9 @@ async def _live(
             async with free:
                 try:
                     if fault.victim is Victim.HANDLER:
-                        outcome = await runs.live(fault, stage.calm, stage.usual)
+                        outcome = await runs.run_with(fault, stage.calm, stage.usual)
                     else:
-                        outcome = await stage.live(f"life-{seed}-{number}", fault)
+                        outcome = await stage.run_with(f"run-{seed}-{number}", fault)
                 except AssertionError as error:
                     outcome = Outcome("", [str(error)])
                 rows.append(_row(seed, number, fault, outcome))
@@ -82,7 +82,7 @@ async def _live(
 def _row(seed: int, number: int, fault: Fault, outcome: Outcome) -> dict[str, Any]:
     return {
         "seed": str(seed),
-        "life": str(number),
+        "run": str(number),
         "victim": fault.victim.value,
         "signal": fault.signal,
         "instant": fault.instant.value,
@@ -99,7 +99,7 @@ def _row(seed: int, number: int, fault: Fault, outcome: Outcome) -> dict[str, An
 def _words(row: dict[str, Any]) -> str:
     what = f"{row['signal']} {row['victim']} ({row['role']}) {row['instant']}"
     how = f"LOST {row['lost']}" if row["lost"] else ("ok" if row["struck"] else "ended before")
-    return f"{row['seed']}/{row['life']} {what}: {how}, {row['seconds']} s; {row['noticed']}"
+    return f"{row['seed']}/{row['run']} {what}: {how}, {row['seconds']} s; {row['noticed']}"
 
 
 def _read(path: Path) -> list[dict[str, Any]]:

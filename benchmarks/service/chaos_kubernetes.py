@@ -2,14 +2,15 @@
 
     make chaos-kubernetes N=20 SEED=1        # 20 jobs of seed 1; those of before are not repeated
 
-A life is a job that is applied to the cluster of `make test-kubernetes`, and one fault at a random instant between its
+A run is a job that is applied to the cluster of `make test-kubernetes`, and one fault at a random instant between its
 creation and its end. Afterwards it must have reached its target with each epoch once, the ledger must be the sum of
-what was settled, and no pod, Gang or ConfigMap may be left. Two jobs without a fault tell what a life takes.
+what was settled, and no pod, Gang or ConfigMap may be left. Two jobs without a fault give the usual time.
 """
 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import random
 import statistics
@@ -28,7 +29,7 @@ from scripts import images
 from tests.kubernetes.cluster import Cluster, Unready
 from tests.kubernetes.installed import LARGE, Coach, job
 
-ROWS = RESULTS / "kubernetes" / "lives.csv"
+ROWS = RESULTS / "kubernetes" / "runs.csv"
 COMMAND = "make chaos-kubernetes N={} SEED={}"
 SIZES: dict[str, dict[str, Any]] = {
     "1x1": {},
@@ -50,7 +51,7 @@ class What(StrEnum):
 
 
 @dataclass(frozen=True)
-class Life:
+class Run:
     """A job of `size`, and `what` happens at `share` (0..1) of the time that it takes undisturbed.
 
     `choice` (0..1) chooses the pod, or the node.
@@ -64,7 +65,7 @@ class Life:
     choice: float
 
     @classmethod
-    def draw(cls, seed: int, number: int) -> Life:
+    def draw(cls, seed: int, number: int) -> Run:
         """The `number`-th of a seed; the first are of each size without a fault."""
         if number < len(SIZES):
             return cls(seed, number, list(SIZES)[number], What.NOTHING, 0.0, 0.0)
@@ -75,7 +76,7 @@ class Life:
     @property
     def name(self) -> str:
         """Of its job."""
-        return f"life-{self.seed}-{self.number}"
+        return f"run-{self.seed}-{self.number}"
 
 
 class Stage:
@@ -85,14 +86,14 @@ class Stage:
         self.cluster, self.coach = cluster, coach
         self._mend: Callable[[], None] = lambda: None
 
-    def live(self, life: Life, usual: float) -> dict[str, Any]:
-        """The row of a life. `usual`: seconds that a job of its size takes."""
+    def run(self, run: Run, usual: float) -> dict[str, Any]:
+        """The row of a run. `usual`: seconds that a job of its size takes."""
         began = time.monotonic()
         row: dict[str, Any] = {
-            "seed": life.seed,
-            "life": life.number,
-            "size": life.size,
-            "what": life.what.value,
+            "seed": run.seed,
+            "run": run.number,
+            "size": run.size,
+            "what": run.what.value,
             "after": 0.0,
             "struck": "",
             "repeated": 0,
@@ -100,16 +101,16 @@ class Stage:
             "lost": "",
         }
         try:
-            self.coach.apply(job(life.name, target={"loss": 1.0, "epochsInARow": 5}, **SIZES[life.size]))
-            if life.what is not What.NOTHING:
-                time.sleep(life.share * usual)
+            self.coach.apply(job(run.name, target={"loss": 1.0, "epochsInARow": 5}, **SIZES[run.size]))
+            if run.what is not What.NOTHING:
+                time.sleep(run.share * usual)
                 row["after"] = round(time.monotonic() - began, 1)
-                row["struck"] = self._strike(life)
-            status = self.coach.ended(life.name)
+                row["struck"] = self._strike(run)
+            status = self.coach.ended(run.name)
             row["seconds"] = round(time.monotonic() - began, 1)
             self._mend()
-            row["repeated"] = self.coach.paid(life.name)
-            epochs = [one["epoch"] for one in self.coach.ask("show", life.name)["epochs"]]
+            row["repeated"] = self.coach.paid(run.name)
+            epochs = [one["epoch"] for one in self.coach.ask("show", run.name)["epochs"]]
             if status["state"] != "Succeeded":
                 row["lost"] = f"ended {status['state']}: {status['reason']}: {status['message']}"
             elif epochs != list(range(1, len(epochs) + 1)):
@@ -118,28 +119,30 @@ class Stage:
             row["lost"] = " ".join(str(error).split())[:1000]
         finally:
             self._mend()
+            with contextlib.suppress(RuntimeError):  # one that is lost must not disturb the next
+                self.coach.cluster.kubectl("delete", "trainingjob", run.name, "--timeout=60s")
         return row
 
-    def _strike(self, life: Life) -> str:
+    def _strike(self, run: Run) -> str:
         """Make it happen; to what it happened, empty where the job has no pod or has ended."""
-        if self.coach.status(life.name).get("completionTime"):
+        if self.coach.status(run.name).get("completionTime"):
             return ""
-        match life.what:
+        match run.what:
             case What.POD:
-                if not (pods := sorted(self._pods(life.name))):
+                if not (pods := sorted(self._pods(run.name))):
                     return ""
-                pod = pods[int(life.choice * len(pods))]
+                pod = pods[int(run.choice * len(pods))]
                 self._kill(pod)
-                return pod.removeprefix(f"{life.name}-")
+                return pod.removeprefix(f"{run.name}-")
             case What.HANDLER | What.SCHEDULER:
-                component = life.what.name.lower()
+                component = run.what.name.lower()
                 self._kill("-l", f"app.kubernetes.io/component={component}")
                 return component
             case What.API_SERVER:
                 self.cluster.restart("kube-apiserver")
                 return "kube-apiserver"
             case What.NODE:
-                return self._lose_node(life)
+                return self._lose_node(run)
             case _:
                 return ""
 
@@ -150,11 +153,11 @@ class Stage:
     def _kill(self, *which: str) -> None:
         self.cluster.kubectl("delete", "pod", *which, "--grace-period=0", "--force", "--ignore-not-found")
 
-    def _lose_node(self, life: Life) -> str:
+    def _lose_node(self, run: Run) -> str:
         """A node that pods of the job are on, or are to be on; the handler may be there, too."""
-        if not (on := sorted(set(filter(None, self._pods(life.name).values())))):
+        if not (on := sorted(set(filter(None, self._pods(run.name).values())))):
             return ""
-        node = on[int(life.choice * len(on))]
+        node = on[int(run.choice * len(on))]
         items = self.cluster.get("pods", "-l", "app.kubernetes.io/instance=coach")["items"]
         there = [
             pod["metadata"]["labels"]["app.kubernetes.io/component"]
@@ -179,37 +182,37 @@ class Stage:
 
 
 def main() -> int:
-    """Live the lives, and write the table."""
+    """Make the runs, and write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("lives", type=int, help="with a fault each")
+    parser.add_argument("runs", type=int, help="with a fault each")
     parser.add_argument("seed", type=int)
     parser.add_argument("--out", type=Path, default=ROWS)
     options = parser.parse_args()
     rows = _read(options.out)
-    done = {(row["seed"], row["life"]) for row in rows}
-    drawn = [Life.draw(options.seed, number) for number in range(options.lives + len(SIZES))]
-    todo = [life for life in drawn if (str(life.seed), str(life.number)) not in done]
+    done = {(row["seed"], row["run"]) for row in rows}
+    drawn = [Run.draw(options.seed, number) for number in range(options.runs + len(SIZES))]
+    todo = [run for run in drawn if (str(run.seed), str(run.number)) not in done]
     if todo:
         try:
-            _live(todo, rows, options.out)
+            _run(todo, rows, options.out)
         except Unready as error:
             print(f"chaos-kubernetes: {error}", file=sys.stderr)
             return 1
-    write(rows, options.out, COMMAND.format(options.lives, options.seed))
+    write(rows, options.out, COMMAND.format(options.runs, options.seed))
     lost = [row for row in rows if row["lost"]]
-    print(f"{len(rows)} lives so far, {len(lost)} with losses", file=sys.stderr)
+    print(f"{len(rows)} runs so far, {len(lost)} with losses", file=sys.stderr)
     return int(any(row["lost"] for row in rows if row["seed"] == str(options.seed)))
 
 
-def _live(todo: Sequence[Life], rows: list[dict[str, Any]], out: Path) -> None:
+def _run(todo: Sequence[Run], rows: list[dict[str, Any]], out: Path) -> None:
     with Cluster() as cluster:
         for name in images.IMAGES:
             cluster.load_image(images.OUT / f"coach-{name}.tar")
         coach = Coach(cluster)
         coach.install()
         stage = Stage(cluster, coach)
-        for life in todo:
-            row = {key: str(value) for key, value in stage.live(life, _usual(rows, life.size)).items()}
+        for run in todo:
+            row = {key: str(value) for key, value in stage.run(run, _usual(rows, run.size)).items()}
             rows.append(row)
             write_csv(out, rows)
             print(
@@ -234,7 +237,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
 
 
 def write(rows: Sequence[dict[str, Any]], out: Path, command: str) -> None:
-    """The table by fault and size; lives in which the job had no pod, or had ended, are not counted."""
+    """The table by fault and size; runs in which the job had no pod, or had ended, are not counted."""
     hit = [row for row in rows if row["struck"] or row["lost"] or row["what"] == What.NOTHING]
     table = []
     for what in What:
@@ -264,7 +267,7 @@ def write(rows: Sequence[dict[str, Any]], out: Path, command: str) -> None:
         "there twice, money that does not add up, or something left in the cluster. Undisturbed jobs took, in the\n"
         f"median, from `kubectl apply` until nothing of them was left: {calm}. A node comes back\n"
         f"after {AWAY:.0f} s if the handler or the scheduler was on it, else after the job's end. Each job is in\n"
-        "[lives.csv](lives.csv)."
+        "[runs.csv](runs.csv)."
     )
     write_table(out.with_name("chaos.md"), "Faults at random instants on a cluster", command, table, note)
 

@@ -91,7 +91,7 @@ def record(folder: Path, name: str) -> dict[str, Any]:
         finished = harness.run(jobs, NODES, history=history)
     keep(folder / f"{name}.jsonl.gz", history)
     took = {job: f"{harness.completion(one):.2f}" for job, one in zip(names, finished, strict=True)}
-    return {"run": name, **{job: took.get(job, "") for job in LONGER}, "yardstick": machine.seconds}
+    return {"run": name, **{job: took.get(job, "") for job in LONGER}, "machine_seconds": machine.seconds}
 
 
 def keep(path: Path, records: Iterable[Record]) -> None:
@@ -109,7 +109,7 @@ def keep(path: Path, records: Iterable[Record]) -> None:
 
 def read(folder: Path) -> list[Recorded]:
     """All journals of a folder."""
-    readings = {row["run"]: float(row["yardstick"]) for row in _rows(folder).rows}
+    readings = {row["run"]: float(row["machine_seconds"]) for row in _rows(folder).rows}
     found = []
     for path in sorted(folder.glob("*.jsonl.gz")):
         with gzip.open(path, "rt") as file:
@@ -266,7 +266,7 @@ def rows(folder: Path) -> list[dict[str, Any]]:
                 {
                     "run": recorded.name, "job": name, "jobs_at_once": len(recorded.runs), "actions": actions,
                     "same_actions": same, "epochs": len(recorded.runs[name].job.epochs), "seconds": seconds,
-                    "yardstick": recorded.machine_seconds,
+                    "machine_seconds": recorded.machine_seconds,
                     "predicted_seconds": predicted[name], "error": predicted[name] / seconds - 1,
                     "paced_seconds": paced[name], "paced_error": paced[name] / seconds - 1,
                     "replayed_seconds": replayed[name], "replay_error": replayed[name] / seconds - 1,
@@ -283,7 +283,7 @@ def shown(table: Sequence[Mapping[str, Any]]) -> str:
         "| --- | --- | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: | ---: |",
     ]
     for row in table:
-        machine = f"{1e3 * row['yardstick']:.3f} ms" if row["yardstick"] else ""
+        machine = f"{1e3 * row['machine_seconds']:.3f} ms" if row["machine_seconds"] else ""
         cells = [row["run"], row["job"], str(row["epochs"]), machine, f"{row['seconds']:.2f} s"]
         for kind, error in (("predicted", "error"), ("paced", "paced_error"), ("replayed", "replay_error")):
             cells += [f"{row[f'{kind}_seconds']:.2f} s", f"{row[error]:+.1%}"]

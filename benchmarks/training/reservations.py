@@ -1,6 +1,6 @@
 """A reservation also limits its epoch's time: how often that cut an epoch, and how much money it tied up.
 
-    python -m benchmarks.training.reservations [--lives 300]
+    python -m benchmarks.training.reservations [--histories 300]
 
 Two sources, separate in the table: the full epochs of `benchmarks.training.static_baselines`
 (results/reservations/epochs.csv), and simulated histories (`tests/core/lifecycle/random_histories.py`: random jobs,
@@ -80,19 +80,19 @@ def simulated(count: int) -> list[dict[str, Any]]:
 
     rows: list[dict[str, Any]] = []
     for number in range(count):
-        life = draw(SeededDraws(f"reservations {number}"))
-        life.blows.clear()
-        for file in life.files:
+        scenario = draw(SeededDraws(f"reservations {number}"))
+        scenario.faults.clear()
+        for file in scenario.files:
             file["spec"].pop("timeLimit", None)  # it cuts epochs, too, by the user's choice
         rng = random.Random(number)
-        for name, dynamics in life.dynamics.items():
-            life.dynamics[name] = replace(
+        for name, dynamics in scenario.dynamics.items():
+            scenario.dynamics[name] = replace(
                 dynamics,
                 speed=_jittered(dynamics.speed, rng),
                 fault=lambda order: None,
                 pod=lambda pod, n: 0.5,
             )
-        rows += epochs(play(life, shadow=False).history)
+        rows += epochs(play(scenario, shadow=False).history)
     return rows
 
 
@@ -184,8 +184,8 @@ def write(count: int) -> None:
 def main() -> None:
     """Write the table."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--lives", type=int, default=300)
-    write(parser.parse_args().lives)
+    parser.add_argument("--histories", type=int, default=300)
+    write(parser.parse_args().histories)
     print((FOLDER / "reservations.md").read_text())
 
 

@@ -82,7 +82,13 @@ def run(rows: harness.Rows, job: str, network: str, policy: str, repeat: int) ->
         (finished,) = harness.run([spec], NODES, "" if network == "loopback" else network, history=history)
     reservations.keep(history, job=job, network=network, policy=policy, repeat=repeat)
     row = static_grid.row_of(policy, repeat, finished)
-    return {"job": job, "network": network, **row, "budget": budget, "yardstick": f"{machine.seconds:.6f}"}
+    return {
+        "job": job,
+        "network": network,
+        **row,
+        "budget": budget,
+        "machine_seconds": f"{machine.seconds:.6f}",
+    }
 
 
 def write(rows: harness.Rows) -> None:

@@ -21,6 +21,7 @@ from coach.cli.jobs import (
     events,
     export,
     logs,
+    model,
     plan,
     plot,
     ps,
@@ -29,6 +30,7 @@ from coach.cli.jobs import (
     show,
     submit,
     suspend,
+    try_,
     validate,
     why,
 )
@@ -55,12 +57,12 @@ COMMANDS = (
     *(run, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs),
     *(simulate, experiment),
-    *(plan, validate, convert, deploy),
-    *(export, plot, estimators),
+    *(plan, validate, try_, convert, deploy),
+    *(model, export, plot, estimators),
     doctor,
 )
 for command in COMMANDS:
-    app.command(name=command.__name__.rpartition(".")[2])(command.command)
+    app.command(name=command.__name__.rpartition(".")[2].rstrip("_"))(command.command)
 
 
 def _version(wanted: bool) -> None:

@@ -73,7 +73,7 @@ Live = Annotated[
 ]
 
 
-def chosen_cluster(
+def chosen_cluster(  # noqa: PLR0917 - they are options
     platform: PlatformKind,
     nodes: str,
     bandwidth: str,
@@ -156,8 +156,8 @@ def local_cluster(
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
         return LocalPlatform(cluster, functions, home.logs, now, limit)
 
-    frameworks = list(dict.fromkeys(one.spec.framework for one in specs))
-    functions = [Functions.ready(say, each) for each in frameworks][0] if frameworks else _any_functions(say)
+    found = [Functions.ready(say, each) for each in dict.fromkeys(one.spec.framework for one in specs)]
+    functions = found[0] if found else _any_functions(say)
     return cluster, make
 
 

@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from coach.controller import status
-from coach.controller.reconcile import FINALIZER, Resource, Step, next_step
+from coach.controller.reconcile import FINALIZER, Resource, Step, StepKind, next_step
 from coach.core.errors import CoachError
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import file_and_net
 from coach.handler.private_files import make_folder
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_contents
@@ -67,7 +68,7 @@ class Controller:
                     for found in list(self._objects.objects.values()):
                         await self._reconcile(found)
                     with contextlib.suppress(TimeoutError):
-                        async with asyncio.timeout(RESYNC_SECONDS if not self._late() else STATUS_SECONDS):
+                        async with asyncio.timeout(STATUS_SECONDS if self._unfinished() else RESYNC_SECONDS):
                             await self._wake.wait()
             finally:
                 await self._objects.close()
@@ -78,7 +79,7 @@ class Controller:
             step = next_step(Resource.of(found), self._job(found))
             if step is not None:
                 await self._do(step, found)
-            if step is None or step.kind not in ("hold", "let_go"):
+            if step is None or step.kind not in (StepKind.ADD_FINALIZER, StepKind.REMOVE_FINALIZER):
                 await self._report(found)
         except ApiError as error:
             if error.status not in (404, 409):  # it has changed or gone: the watch says so
@@ -89,19 +90,19 @@ class Controller:
     async def _do(self, step: Step, found: Object) -> None:
         job = self._job(found)
         match step.kind:
-            case "hold":
+            case StepKind.ADD_FINALIZER:
                 await self._set_finalizers(found, [*_finalizers(found), FINALIZER])
-            case "let_go":
+            case StepKind.REMOVE_FINALIZER:
                 self._written.pop(found["metadata"]["uid"], None)
                 self._refused.pop(found["metadata"]["uid"], None)
                 await self._set_finalizers(found, [one for one in _finalizers(found) if one != FINALIZER])
-            case "submit":
+            case StepKind.SUBMIT:
                 await self._submit(found)
-            case "suspend" if job:
+            case StepKind.SUSPEND if job:
                 await self._service.suspend([job.name], now=False)
-            case "resume" if job:
+            case StepKind.RESUME if job:
                 await self._service.resume(job.name, step.added)
-            case "cancel" if job:
+            case StepKind.CANCEL if job:
                 await self._service.cancel(job.name)
 
     async def _submit(self, found: Object) -> None:
@@ -129,7 +130,7 @@ class Controller:
         model = found["spec"]["model"]
         if "configMap" not in model:
             return None
-        name, key = model["configMap"], model["file"]
+        name, (key, _) = model["configMap"], file_and_net(model["file"])
         try:
             path = f"{CORE}/namespaces/{self._api.namespace}/configmaps/{name}"
             text: str = (await self._api.get(path)).get("data", {})[key]
@@ -150,6 +151,8 @@ class Controller:
         metadata, spec = found["metadata"], dict(found["spec"])
         if model:
             spec["model"] = {key: value for key, value in spec["model"].items() if key != "configMap"}
+            if (net := file_and_net(spec["model"]["file"])[1]) is not None:
+                spec["model"]["net"] = net
             spec["model"]["file"] = str(model)
         document = {
             "apiVersion": found["apiVersion"],
@@ -201,9 +204,12 @@ class Controller:
         }
         self._written[uid] = made, now
         await self._api.apply(f"{self._path}/{metadata['name']}/status", body)
+        if (made["state"], made.get("reason")) != (last.get("state"), last.get("reason")):
+            path = f"{CORE}/namespaces/{self._api.namespace}/events"
+            await self._api.create(path, status.event(found, made, now))
 
-    def _late(self) -> bool:
-        """Whether a status may wait to be written."""
+    def _unfinished(self) -> bool:
+        """Whether a job has not ended: then a status that `_report` withheld may still have to be written."""
         return any(not job.ended for job in self._service.jobs.values())
 
     async def _set_finalizers(self, found: Object, wanted: list[str]) -> None:

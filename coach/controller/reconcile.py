@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum, auto
 
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
@@ -35,11 +36,22 @@ class Resource:
         )
 
 
+class StepKind(Enum):
+    """What the controller does with an object or its job."""
+
+    ADD_FINALIZER = auto()
+    SUBMIT = auto()
+    SUSPEND = auto()
+    RESUME = auto()
+    CANCEL = auto()
+    REMOVE_FINALIZER = auto()
+
+
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do now. `added`: nano-units of money that `resume` brings."""
+    """One thing to do now. `added`: nano-units of money that RESUME adds to the job's budget."""
 
-    kind: str  #: hold, submit, suspend, resume, cancel or let_go
+    kind: StepKind
     added: Money = 0
 
 
@@ -48,17 +60,17 @@ def next_step(resource: Resource, job: Job | None) -> Step | None:
     if resource.deleting:
         return _leaving(resource, job)
     if not resource.finalizer:
-        return Step("hold")
+        return Step(StepKind.ADD_FINALIZER)
     if job is None:
-        return None if resource.suspend else Step("submit")
+        return None if resource.suspend else Step(StepKind.SUBMIT)
     added = _added(resource, job)
     if job.ended:
         out_of_money = job.state is State.BUDGET_EXHAUSTED
-        return Step("resume", added) if added and out_of_money and not resource.suspend else None
+        return Step(StepKind.RESUME, added) if added and out_of_money and not resource.suspend else None
     if resource.suspend:
-        return None if job.suspend else Step("suspend")
+        return None if job.suspend else Step(StepKind.SUSPEND)
     if added or (job.suspend and over(job)):
-        return Step("resume", added)
+        return Step(StepKind.RESUME, added)
     return None
 
 
@@ -67,8 +79,8 @@ def _leaving(resource: Resource, job: Job | None) -> Step | None:
     if not resource.finalizer:
         return None
     if job is None or (job.ended and not job.pods):
-        return Step("let_go")
-    return None if job.cancel or job.ended else Step("cancel")
+        return Step(StepKind.REMOVE_FINALIZER)
+    return None if job.cancel or job.ended else Step(StepKind.CANCEL)
 
 
 def _added(resource: Resource, job: Job) -> Money:

@@ -19,6 +19,17 @@ from coach.jobfiles.resource_status import (
 from coach.report import formatting
 from coach.report.status import JobRow
 
+#: States and reasons whose Events are warnings.
+_WARNINGS = frozenset(
+    {
+        State.FAILED,
+        State.TARGET_UNREACHABLE,
+        State.BUDGET_EXHAUSTED,
+        Reason.BACKING_OFF,
+        Reason.IMAGE_UNAVAILABLE,
+        Reason.MISCONFIGURED,
+    }
+)
 #: The longest message that a condition may have is far longer; this is what a terminal shows well.
 _LONGEST = 1000
 
@@ -80,6 +91,26 @@ def of_suspended(generation: int, before: dict[str, Any], now: float) -> dict[st
             conditions=[condition],
         )
     )
+
+
+def event(found: dict[str, Any], status: dict[str, Any], now: float) -> dict[str, Any]:
+    """A Kubernetes Event of a change of state, for `kubectl describe` and `kubectl events`."""
+    about = {key: found[key] for key in ("apiVersion", "kind")}
+    about |= {key: found["metadata"][key] for key in ("name", "namespace", "uid", "resourceVersion")}
+    failed = status["state"] in _WARNINGS or status.get("reason") in _WARNINGS
+    return {
+        "apiVersion": "v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{about['name'][:200]}.", "namespace": about["namespace"]},
+        "involvedObject": about,
+        "type": "Warning" if failed else "Normal",
+        "reason": status.get("reason") or status["state"],
+        "message": f"{status['state']}: {status.get('message') or status.get('reason')}",
+        "source": {"component": "coach"},
+        "firstTimestamp": _time(now),
+        "lastTimestamp": _time(now),
+        "count": 1,
+    }
 
 
 def _conditions(

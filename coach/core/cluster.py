@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 
 class Role(StrEnum):
-    """The three roles of a parameter-server group (thesis section 3.2)."""
+    """The three roles of a job's group (thesis section 3.2); jobs that train by all-reduce have no servers."""
 
     SCHEDULER = "scheduler"
     SERVER = "server"
@@ -32,11 +32,18 @@ class Allocation(NamedTuple):
 
     @property
     def pods(self) -> int:
-        """Number of pods, including the parameter-server group's scheduler."""
+        """Number of pods, including the group's scheduler."""
         return self.workers + self.servers + 1
 
+    @property
+    def cell(self) -> str:
+        """As a table's column has it: `2x1`, workers x servers; `2` without servers."""
+        return f"{self.workers}x{self.servers}" if self.servers else str(self.workers)
+
     def __str__(self) -> str:
-        return f"{self.workers}x{self.servers}"
+        if self.servers:
+            return self.cell
+        return f"{self.workers} worker" if self.workers == 1 else f"{self.workers} workers"
 
 
 @dataclass(frozen=True, slots=True)

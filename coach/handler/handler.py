@@ -31,7 +31,7 @@ from coach.core.spec.job import TrainingJob
 from coach.handler import warm_up
 from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
-from coach.handler.state.checkpoints import sweep
+from coach.handler.state.checkpoints import obsolete, sweep
 from coach.handler.state.journal import Journal
 from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Platform, PodError, Progress
 
@@ -306,7 +306,9 @@ class Handler:
             failed(Reason.FUNCTION_LOST, f"{lost[0]} was lost before the epoch began")
             return
         addresses = {pod: job.pods[pod].address for pod in action.pods}
-        order = EpochOrder(action, job.job_file, addresses, action.at + action.deadline)
+        written = () if self._platform.sees_checkpoints else [one.report.weights for one in job.epochs[-3:]]
+        due = action.at + action.deadline
+        order = EpochOrder(action, job.job_file, addresses, due, obsolete(job.checkpoints, written))
         try:
             report, invocations = await self._platform.run_epoch(order, note)
         except EpochError as error:

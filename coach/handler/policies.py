@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from coach.core.errors import UserError
 from coach.core.policies import AllocationPolicy, StaticPolicy
-from coach.core.spec.job import PolicyName, TrainingJob
+from coach.core.spec.job import JobSpec, PolicyName, TrainingJob
 from coach.plugins import policy
 
 
@@ -23,8 +23,12 @@ def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[AllocationPo
     chosen = policy(text)
     if isinstance(chosen, StaticPolicy):
         workers, servers = chosen.allocation
-        fixed = {"name": PolicyName.STATIC.value, "workers": workers, "servers": servers}
-        return policy("coach"), [_with(spec, fixed, text) for spec in specs]
+        fixed = {"name": PolicyName.STATIC.value, "workers": workers}
+        # Jobs without servers take the workers alone.
+        return policy("coach"), [
+            _with(spec, fixed | {"servers": servers if spec.spec.framework.has_servers else 0}, text)
+            for spec in specs
+        ]
     return chosen, [_with(spec, {"name": PolicyName.COACH.value}, text) for spec in specs]
 
 
@@ -48,9 +52,15 @@ def _with(spec: TrainingJob, fixed: dict[str, object], text: str) -> TrainingJob
     try:
         return TrainingJob.from_json(document)
     except ValidationError as error:
-        limits = spec.spec
         raise UserError(
-            f"--policy {text}: {fixed['workers']}x{fixed['servers']} is outside the limits of job {spec.name}, which "
-            f"allow {limits.workers.min} to {limits.workers.max} workers and {limits.servers.min} to "
-            f"{limits.servers.max} servers; nothing was started: give others in --policy, or change the job file"
+            f"--policy {text} is outside the limits of job {spec.name}, which allow {allowed(spec.spec)}; "
+            "nothing was started: give others in --policy, or change the job file"
         ) from error
+
+
+def allowed(spec: JobSpec) -> str:
+    """The counts that a job's limits allow, in words."""
+    workers = f"{spec.workers.min} to {spec.workers.max} workers"
+    if not spec.framework.has_servers:
+        return workers
+    return f"{workers} and {spec.servers.min} to {spec.servers.max} servers"

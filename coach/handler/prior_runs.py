@@ -65,16 +65,21 @@ def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
 
 def _work(spec: TrainingJob) -> tuple[Any, ...]:
     fields = spec.spec
-    return fields.model.sha256, fields.data, fields.batch_size, fields.mode, fields.resources
+    return _model(spec), fields.data, fields.batch_size, fields.mode, fields.resources
 
 
 def _learning(spec: TrainingJob) -> tuple[Any, ...]:
     fields = spec.spec
     return (
-        fields.model.sha256,
+        _model(spec),
         fields.data,
         fields.batch_size,
         fields.mode,
         fields.target,
         fields.optimizer,
     )
+
+
+def _model(spec: TrainingJob) -> tuple[Any, ...]:
+    """What is trained: one file may have several networks."""
+    return spec.spec.framework, spec.spec.model.sha256, spec.spec.model.net

@@ -19,40 +19,46 @@ MUTABLE = ("budget", "suspend", "priority")
 
 
 def _rule(expression: str, message: str, field: str = "", values: str = "") -> Rule:
-    """`field`: the one to blame, from where the rule stands; `values`: what stands for the message's %d, %s."""
+    """`field`: the wrong field, relative to the rule's own; `values`: CEL expressions for the message's %d and %s."""
     found = {"rule": expression, "message": message}
     if values:  # the estimated cost of `+ string(number)` would be too high
         found = {"rule": expression, "messageExpression": f"{json.dumps(message)}.format([{values}])"}
     return {**found, "fieldPath": field} if field else found
 
 
-def _within_limits(role: str) -> Rule:
-    count, limits = f"self.policy.{role}", f"self.{role}"
-    inside = f"({limits}.min <= {count} && {count} <= {limits}.max)"
+def _within_limits(role: str, least: str, most: str) -> Rule:
+    count = f"self.policy.{role}"
     return _rule(
-        f"self.policy.name != 'static' || !has({count}) || {inside}",
+        f"self.policy.name != 'static' || !has({count}) || ({least} <= {count} && {count} <= {most})",
         f"outside the job's limits - %d to %d, or other limits in spec.{role}",
         f".policy.{role}",
-        f"{limits}.min, {limits}.max",
+        f"{least}, {most}",
     )
 
 
-def _static(role: str) -> list[Rule]:
-    return [
-        _rule(
-            f"self.name != 'static' || has(self.{role})",
-            "required - a count, for the policy static",
-            f".{role}",
-        ),
-        _rule(
-            f"self.name == 'static' || !has(self.{role})",
-            "has no meaning for the policy coach - "
-            "together with name: static, or spec.workers and spec.servers for limits",
-            f".{role}",
-        ),
-    ]
+def _with_servers(rule: Rule) -> Rule:
+    """The rule for the frameworks that have parameter servers."""
+    return {**rule, "rule": f"self.framework == 'pytorch' || ({rule['rule']})"}
 
 
+def _without_servers(rule: Rule) -> Rule:
+    """The rule for the frameworks that have none."""
+    return {**rule, "rule": f"self.framework != 'pytorch' || ({rule['rule']})"}
+
+
+_STATIC = "required - a count, for the policy static"
+
+
+def _only_static(role: str) -> Rule:
+    return _rule(
+        f"self.name == 'static' || !has(self.{role})",
+        "has no meaning for the policy coach - "
+        "together with name: static, or spec.workers and spec.servers for limits",
+        f".{role}",
+    )
+
+
+_NO_SERVERS = "PyTorch jobs train by all-reduce, without parameter servers - leave `servers` out"
 _EITHER = "amount and currency, or unlimited: true alone"
 _NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
 
@@ -65,8 +71,58 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             ".workers.max",
             "self.batchSize",
         ),
-        _within_limits("workers"),
-        _within_limits("servers"),
+        _within_limits("workers", "self.workers.min", "self.workers.max"),
+        _with_servers(
+            _within_limits(
+                "servers",
+                "(has(self.servers) ? self.servers.min : 1)",
+                "(has(self.servers) ? self.servers.max : 4)",
+            )
+        ),
+        _with_servers(
+            _rule("self.policy.name != 'static' || has(self.policy.servers)", _STATIC, ".policy.servers")
+        ),
+        _with_servers(
+            _rule(
+                "!has(self.servers) || self.servers.min > 0",
+                "too small - 1 or more; only PyTorch jobs train without parameter servers",
+                ".servers.min",
+            )
+        ),
+        _with_servers(
+            _rule(
+                "!has(self.optimizer) || !has(self.optimizer.schedule)",
+                "has no meaning for an MXNet job - no schedule; only PyTorch jobs have them",
+                ".optimizer.schedule",
+            )
+        ),
+        _without_servers(_rule("!has(self.servers) || self.servers.max == 0", _NO_SERVERS, ".servers")),
+        _without_servers(
+            _rule("!has(self.policy.servers) || self.policy.servers == 0", _NO_SERVERS, ".policy.servers")
+        ),
+        _without_servers(
+            _rule(
+                "self.mode == 'sync'",
+                "PyTorch jobs train by all-reduce, so workers step together - sync; or leave `mode` out",
+                ".mode",
+            )
+        ),
+    ],
+    ("model",): [
+        _rule(
+            "!has(self.net) || !self.file.matches('[.]py:[A-Za-z_][A-Za-z0-9_]*$') "
+            "|| self.file.endsWith('.py:' + self.net)",
+            "not the one that file names - one of the two",
+            ".net",
+        )
+    ],
+    ("optimizer",): [
+        _rule(
+            "has(self.learningRate) || has(self.lr)",
+            "required - a number above 0, at most 1000",
+            ".learningRate",
+        ),
+        _rule("!has(self.learningRate) || !has(self.lr)", "said twice - learningRate alone", ".lr"),
     ],
     ("data",): [
         _rule(
@@ -125,7 +181,11 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
     ],
     ("workers",): [_NOT_EMPTY],
     ("servers",): [_NOT_EMPTY],
-    ("policy",): [*_static("workers"), *_static("servers")],
+    ("policy",): [
+        _rule("self.name != 'static' || has(self.workers)", _STATIC, ".workers"),
+        _only_static("workers"),
+        _only_static("servers"),
+    ],
     ("miniEpoch",): [
         _rule(
             "self.minSeconds < self.maxSeconds",
@@ -142,7 +202,6 @@ _YEAR = 365 * 86400
 def _seconds() -> str:
     parts = "self.findAll('[0-9.]+(ms|s|m|h|d)')"
     number = "double(p.find('[0-9.]+'))"
-    # CEL's own durations know no days.
     # CEL's own durations know no days.
     factor = "p.endsWith('ms') ? 0.001 : p.endsWith('s') ? 1.0 : p.endsWith('m') ? 60.0"
     factor += " : p.endsWith('h') ? 3600.0 : 86400.0"

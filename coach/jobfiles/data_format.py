@@ -23,7 +23,7 @@ from typing import NamedTuple
 from coach.core.spec.training import DataFormat
 from coach.jobfiles.diagnostics import show
 
-#: Bytes read from a file's start, and from the end of an archive, where its list of members stands.
+#: Bytes read from a file's start, and from the end of an archive, where its list of members is.
 _FIRST, _LAST = 1024, 128 << 10
 
 _GZIP = b"\x1f\x8b"

@@ -1,4 +1,4 @@
-"""Mistakes in job files, and how they are told: `file:line:column field: problem (value seen) - what is right`."""
+"""Mistakes in job files, and how they are reported: `file:line:column field: problem (value seen) - what is right`."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def dotted(keys: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One mistake: where it stands (line and column from 1), in which field, and what would be right."""
+    """One mistake: its place (line and column from 1), its field, the value seen, and what would be right."""
 
     path: str
     line: int

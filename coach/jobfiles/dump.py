@@ -12,7 +12,7 @@ from coach.core.spec.job import TrainingJob
 from coach.jobfiles.diagnostics import plain
 from coach.jobfiles.yaml_nodes import resolve
 
-#: Comments by the path of the key that they stand above.
+#: Comments by the path of the key that they are written above.
 Comments = Mapping[tuple[str, ...], str]
 
 _PLAIN = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./:@+-]*")
@@ -20,10 +20,13 @@ _WIDEST_FLOW = 72
 
 
 def to_yaml(job: TrainingJob, comments: Comments | None = None) -> str:
-    """One document, which reads again as an equal job. The comment of the path () stands on top."""
+    """One document, which reads again as an equal job. The comment of the path () is its first line."""
     document = job.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
-    told = dict(comments or {})
-    lines = [*_comment(told.pop((), ""), 0), *_block(document, (), told)]
+    if not job.spec.framework.has_servers:
+        document["spec"].pop("servers", None)  # the default of such a job
+    inside = dict(comments or {})
+    top = inside.pop((), "")
+    lines = [*_comment(top, 0), *_block(document, (), inside)]
     return "\n".join(lines) + "\n"
 
 
@@ -48,8 +51,8 @@ def _block(value: Mapping[str, Any], at: tuple[str, ...], comments: Comments) ->
             lines.append(f"{start} {_scalar(inner)}")
             continue
         flow = _flow(inner)
-        told_inside = any(other[: len(path)] == path and other != path for other in comments)
-        if flow and depth > 0 and not told_inside and len(start) + len(flow) < _WIDEST_FLOW:
+        comment_inside = any(other[: len(path)] == path and other != path for other in comments)
+        if flow and depth > 0 and not comment_inside and len(start) + len(flow) < _WIDEST_FLOW:
             lines.append(f"{start} {flow}")
         else:
             lines += [start, *_block(inner, path, comments)]
@@ -69,6 +72,8 @@ def _scalar(value: Any) -> str:
         return "true" if value else "false"
     if isinstance(value, (int, float)):
         return repr(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_scalar, value))}]"
     text = str(value)
     bare = _PLAIN.fullmatch(text) and not text.endswith(":") and resolve(text) == text
     if bare and yaml.safe_load(text) == text:

@@ -9,17 +9,20 @@ from __future__ import annotations
 import hashlib
 import shlex
 import stat
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
-from coach.core.spec.job import DataFormat, TrainingJob
+from coach.core.spec.job import DataFormat, Framework, TrainingJob
 from coach.core.spec.resources import OLD_UNLIMITED
+from coach.core.spec.training import file_and_net
 from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
+from coach.jobfiles.framework import MAX_PARSED_BYTES, guess
 from coach.jobfiles.validate import check, find, place
 from coach.jobfiles.yaml_nodes import MAX_BYTES, YamlNode, read
 
@@ -48,16 +51,28 @@ class LoadedJob:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A job, still with the nodes that know where its fields stand; of a wrong one, what is right of it."""
+    """A job, and its YAML nodes with their positions; of a wrong job, only its correct fields."""
 
     path: Path
     document: YamlNode
     job: TrainingJob
+    guessed: Framework | None = (
+        None  #: where the file does not say the framework, but the model file shows it
+    )
 
     def wrote(self, at: tuple[str, ...], value: str) -> bool:
-        """Whether the file has this value there; else it is a default, or stands in for a mistake."""
+        """Whether the file has this value there; else it is a default, or replaces a mistake."""
         node = find(self.document, at)
         return node is not None and node.value == value
+
+    def wrote_path(self, at: tuple[str, ...], path: str) -> bool:
+        """The same for a path, with which a model file's may also name what makes the network."""
+        node = find(self.document, at)
+        return (
+            node is not None
+            and isinstance(node.value, str)
+            and path in (node.value, file_and_net(node.value)[0])
+        )
 
     def problem(self, at: tuple[str, ...], problem: str, seen: str, right: str) -> Problem:
         line, column = place(self.document, at)
@@ -67,7 +82,7 @@ class _Found:
 def read_jobs(data: bytes | str, name: str = "job.yaml") -> list[TrainingJob]:
     """The jobs in the text of a job file, paths as they stand there. Raises JobFileError, mistakes in `name`."""
     encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    found, problems = _read(encoded, Path(name))
+    found, problems = _read(encoded, Path(name), lambda document, path: None)
     if problems:
         raise JobFileError(problems)
     return [one.job for one in found]
@@ -105,7 +120,7 @@ def load_contents(
     inside: Sequence[Path] | None = None,
     volumes: Sequence[Path] = (),
 ) -> list[LoadedJob]:
-    """The same for files that were read elsewhere: where each stood, and what was in it (or why it was not read)."""
+    """The same for files that were read elsewhere: the path of each, and its content (or why it was not read)."""
     found: list[_Found] = []
     problems: list[Problem] = []
     files = [path for path, _ in contents]
@@ -113,7 +128,7 @@ def load_contents(
         if isinstance(data, Problem):
             problems.append(data)
             continue
-        jobs, mistakes = _read(data, path)
+        jobs, mistakes = _read(data, path, partial(_framework, inside=inside, volumes=volumes))
         found += jobs
         problems += mistakes
     problems += _named_twice(found)
@@ -124,7 +139,7 @@ def load_contents(
         loaded.append(LoadedJob(one.path, job, tuple(_warnings(one))))
     if problems:
         order = {str(path): index for index, path in reversed(list(enumerate(files)))}
-        raise JobFileError(sorted(problems, key=lambda told: (order[told.path], told.line, told.column)))
+        raise JobFileError(sorted(problems, key=lambda p: (order[p.path], p.line, p.column)))
     return loaded
 
 
@@ -143,20 +158,45 @@ def _contents(path: Path) -> bytes:
         return file.read(MAX_BYTES + 1)
 
 
-def _read(data: bytes, path: Path) -> tuple[list[_Found], list[Problem]]:
+def _read(
+    data: bytes, path: Path, framework: Callable[[YamlNode, Path], Framework | None]
+) -> tuple[list[_Found], list[Problem]]:
     documents, problems = read(data, str(path))
-    told = tuple(problems)
+    reported = tuple(problems)
     found = []
     for document in documents:
-        job, mistakes = check(document, str(path), told)
+        guessed = framework(document, path)
+        job, mistakes = check(document, str(path), reported, guessed)
         problems += mistakes
         if job is not None:
-            found.append(_Found(path, document, job))
+            found.append(_Found(path, document, job, guessed))
     if not documents and not problems:
         right = "a document with apiVersion, kind, metadata and spec"
         problems.append(Problem(str(path), 1, 1, "", "no job in the file", "nothing", right))
     problems.sort(key=lambda problem: (problem.line, problem.column))
     return found, problems
+
+
+def _framework(
+    document: YamlNode, path: Path, inside: Sequence[Path] | None, volumes: Sequence[Path]
+) -> Framework | None:
+    """What a local model file shows of the framework, where the document does not say it."""
+    node = find(document, ("spec", "model", "file"))
+    if node is None or not isinstance(node.value, str) or find(document, ("spec", "framework")) is not None:
+        return None
+    local = local_path(file_and_net(node.value)[0])
+    if local is None:
+        return None
+    try:
+        source = (path.parent / local).resolve()
+        allowed = inside is None or any(source.is_relative_to(folder.resolve()) for folder in inside)
+        elsewhere = any(source.is_relative_to(folder) for folder in volumes)
+        if not allowed or elsewhere or not stat.S_ISREG(source.stat().st_mode):
+            return None
+        with source.open("rb") as file:
+            return guess(file.read(MAX_PARSED_BYTES + 1))
+    except (OSError, ValueError, RuntimeError):
+        return None  # a mistake in the file is reported where the file is checked
 
 
 def _warnings(found: _Found) -> Iterator[Problem]:
@@ -165,6 +205,10 @@ def _warnings(found: _Found) -> Iterator[Problem]:
     if found.wrote(budget, OLD_UNLIMITED):
         right = "budget: {unlimited: true}; the next release reads nothing else"
         yield found.problem(budget, "an old word", show(OLD_UNLIMITED), right)
+    if found.guessed is Framework.PYTORCH:
+        right = "say it in the job file; the model file imports PyTorch"
+        line, column = place(found.document, ("spec", "model", "file"))
+        yield Problem(str(found.path), line, column, "spec.framework", "guessed", show("pytorch"), right)
     if found.job.spec.suspend:
         right = "nothing on this machine: only a cluster obeys it"
         yield found.problem(suspend, "suspended", "true", right)
@@ -200,7 +244,7 @@ def _resolved(
     for at in _PATH_FIELDS:
         holder = document["spec"].get(at[1], {})
         path = local_path(holder[at[2]]) if at[2] in holder else None
-        if path is None or not found.wrote(at, holder[at[2]]):
+        if path is None or not found.wrote_path(at, holder[at[2]]):
             continue
         try:
             path = (found.path.parent / path).resolve()

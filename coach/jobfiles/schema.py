@@ -3,7 +3,7 @@
     python -m coach.jobfiles.schema      writes the CRD into the chart
 
 A CRD wants a *structural* schema (Kubernetes documentation, "Specifying a structural schema"): no `$ref`, a type for
-every field, `exclusiveMinimum` as a flag, no `additionalProperties` beside `properties`, no `null` branch, defaults
+every field, `exclusiveMinimum` as a flag, no `additionalProperties` next to `properties`, no `null` branch, defaults
 only outside of logical junctors, nothing said of `metadata` but its name.
 """
 
@@ -32,7 +32,7 @@ _LONGEST_QUANTITY = 90
 #: No number and no list satisfies these: what a field without a type needs to hold words and objects only.
 _NO_NUMBER_NO_LIST = {"minimum": 1, "maximum": 0, "minItems": 1, "maxItems": 0}
 
-#: Name in capitals in `kubectl get`, type, where it stands.
+#: Heading in `kubectl get` (which shows it in capitals), type, path of the field.
 _COLUMNS = (
     ("State", "string", ".status.state"),
     ("Progress", "string", ".status.progress"),
@@ -55,7 +55,7 @@ def tree() -> Schema:
 
 
 def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
-    """`node` with references put in and `x | null` made `x`; what stands beside a reference wins over it."""
+    """`node` with references put in and `x | null` made `x`; keys next to a reference override those it refers to."""
     merged = dict(node)
     if "$ref" in merged:
         merged = {**definitions[merged.pop("$ref").rpartition("/")[2]], **merged}
@@ -88,7 +88,7 @@ def _resolve(node: Schema, definitions: dict[str, Schema]) -> Schema:
 
 
 def _without_none(value: Any) -> Any:
-    """A default as it stands in JSON, where an absent field is left out."""
+    """A default as JSON has it, where an absent field is left out."""
     if not isinstance(value, dict):
         return value
     return {key: _without_none(inner) for key, inner in value.items() if inner is not None}
@@ -103,7 +103,7 @@ def branches(node: Schema) -> tuple[Schema | None, Schema | None]:
 
 
 def lookup(path: tuple[str, ...]) -> Schema | None:
-    """What stands in the schema at a path of YAML keys, or None where there is nothing."""
+    """The schema's node at a path of YAML keys, or None where there is none."""
     node: Schema | None = tree()
     for key in path:
         found = branches(node)[0] if node else None

@@ -13,9 +13,14 @@ from typing import Any
 import pydantic
 from pydantic_core import ErrorDetails
 
-from coach.core.spec.job import API_VERSION, TrainingJob
-from coach.core.spec.training import Optimizer
-from coach.core.spec.types import ARGUMENT_NAME_PATTERN, IN_WORDS, LABEL_KEY_PATTERN, CrossFieldError
+from coach.core.spec.job import API_VERSION, Framework, JobSpec, TrainingJob
+from coach.core.spec.types import (
+    ARGUMENT_NAME_PATTERN,
+    IN_WORDS,
+    LABEL_KEY_PATTERN,
+    SCHEDULE_ARGUMENT_PATTERN,
+    CrossFieldError,
+)
 from coach.jobfiles import optimizers
 from coach.jobfiles.diagnostics import Problem, dotted, show
 from coach.jobfiles.hints import right_for
@@ -24,7 +29,7 @@ from coach.jobfiles.yaml_nodes import YamlNode
 
 Path = tuple[str, ...]
 
-#: What stands in for a required field that is wrong, while the rest is looked at.
+#: Values put in for required fields that are wrong, while the other fields are checked.
 _STAND_IN: dict[str, Any] = {
     "apiVersion": API_VERSION,
     "kind": KIND,
@@ -41,11 +46,11 @@ _ENOUGH = 200  #: mistakes in one document; a file with more is no slip
 
 
 def check(
-    document: YamlNode, path: str, told: Iterable[Problem] = ()
+    document: YamlNode, path: str, reported: Iterable[Problem] = (), framework: Framework | None = None
 ) -> tuple[TrainingJob | None, list[Problem]]:
     """The job that a document holds, and its mistakes. Where there are any, the job is what is left of it without
-    the fields that are wrong (None where nothing is left): good only for looking at the other fields. What `told`
-    already names is not told again.
+    the fields that are wrong (None where nothing is left): good only for checking the other fields. What is in
+    `reported` is not reported again. `framework`: that of a document that does not say it.
     """
     if document.kind is not dict:
         right = "apiVersion, kind, metadata and spec"
@@ -55,6 +60,8 @@ def check(
     problems = list(valueless.values())
     wrong = set(valueless)
     data = document.plain()
+    if framework is not None and isinstance(data.get("spec"), dict):
+        data["spec"].setdefault("framework", framework.value)
     job: TrainingJob | None = None
     for attempt in range(_ROUNDS):
         errors: list[ErrorDetails] = []
@@ -84,9 +91,9 @@ def check(
                 elif _get(_STAND_IN, at) is None:
                     _take_out(data, at[:-1])
         data = _filled(data, _STAND_IN)
-    if job is not None and job.spec.optimizer is not None:
-        problems += _optimizer(document, path, job.spec.optimizer)
-    known = {(problem.line, problem.column) for problem in told}
+    if job is not None and job.spec.optimizer is not None and ("spec", "framework") not in wrong:
+        problems += _optimizer(document, path, job.spec)
+    known = {(problem.line, problem.column) for problem in reported}
     new = [problem for problem in problems if (problem.line, problem.column) not in known]
     new.sort(key=lambda problem: (problem.line, problem.column))
     return job, new
@@ -152,16 +159,17 @@ def _mistake(document: YamlNode, path: str, at: Path, error: ErrorDetails) -> Pr
     return Problem(path, line, column, dotted(at), problem, seen, right)
 
 
-def _optimizer(document: YamlNode, path: str, optimizer: Optimizer) -> Iterator[Problem]:
+def _optimizer(document: YamlNode, path: str, spec: JobSpec) -> Iterator[Problem]:
     """What the framework would refuse of an optimizer, once training has begun."""
-    for key, problem, seen, right in optimizers.mistakes(optimizer):
-        at = ("spec", "optimizer", key)
-        line, column = place(document, at) if key == "name" else _key_place(document, at)
+    assert spec.optimizer is not None
+    for key, problem, seen, right in optimizers.mistakes(spec.optimizer, spec.framework):
+        at = ("spec", "optimizer", *key.split("."))
+        line, column = place(document, at) if at[-1] == "name" else _key_place(document, at)
         yield Problem(path, line, column, dotted(at), problem, seen, right)
 
 
 #: Patterns of keys that a file's author makes up.
-_NAMES = (ARGUMENT_NAME_PATTERN, LABEL_KEY_PATTERN)
+_NAMES = (ARGUMENT_NAME_PATTERN, LABEL_KEY_PATTERN, SCHEDULE_ARGUMENT_PATTERN)
 _PROBLEMS = {
     "model_type": "not a mapping",
     "dict_type": "not a mapping",
@@ -212,7 +220,7 @@ def _key_place(document: YamlNode, at: Path) -> tuple[int, int]:
 
 
 def find(document: YamlNode, at: Path) -> YamlNode | None:
-    """What stands at a path of keys, or None."""
+    """The node at a path of keys, or None."""
     node: YamlNode | None = document
     for key in at:
         found = node.find(int(key) if node.kind is list and key.isdigit() else key) if node else None

@@ -1,4 +1,4 @@
-"""YAML as nodes that know where they stand, read within bounds that no file can exceed.
+"""YAML as nodes with their positions, read within bounds that no file can exceed.
 
 The values are those of JSON (YAML's core schema): `no` and `on` are words, `1e-3` is a number, dates are text.
 Job files come from strangers, so size, depth, number of nodes and what aliases expand to are bounded, tags beyond the
@@ -58,7 +58,7 @@ _TYPES: dict[str, tuple[type, ...]] = {
 
 @dataclass(slots=True)
 class YamlNode:
-    """A value and where it stands. `items` of a mapping are (key, its node); those of a list have empty keys."""
+    """A value and its position. `items` of a mapping are (key, its node); those of a list have empty keys."""
 
     line: int
     column: int
@@ -89,7 +89,7 @@ class YamlNode:
 
 @dataclass(frozen=True, slots=True)
 class Key:
-    """A mapping's key and where it stands."""
+    """A mapping's key and its position."""
 
     text: str
     line: int
@@ -100,7 +100,7 @@ class _Stop(Exception):
     """The rest of the file is not read."""
 
     def __init__(self, line: int, column: int, problem: str, seen: str, right: str) -> None:
-        self.told = (line, column, "", problem, seen, right)
+        self.mistake = (line, column, "", problem, seen, right)
 
 
 @dataclass(slots=True)
@@ -129,7 +129,7 @@ def read(data: bytes, path: str) -> tuple[list[YamlNode], list[Problem]]:
         finally:
             loader.dispose()
     except _Stop as stop:
-        problems.append(Problem(path, *stop.told))
+        problems.append(Problem(path, *stop.mistake))
     return documents, problems
 
 
@@ -226,14 +226,14 @@ class _Composer:
         node = YamlNode(*_start(event), kind=kind)
         tag = getattr(event, "tag", None)
         if kind is not NoneType and tag not in (None, "!", _TAG + ("map" if kind is dict else "seq")):
-            self.tell(node, "a tag", plain(tag or ""), "no tag")
+            self.report(node, "a tag", plain(tag or ""), "no tag")
         return node
 
     def scalar(self, event: ScalarEvent) -> YamlNode:
         node = self.node(event, NoneType)
         text: str = event.value
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            self.tell(node, "half a character", f'"{plain(text)}"', "text of whole characters")
+            self.report(node, "half a character", f'"{plain(text)}"', "text of whole characters")
             text = text.encode("utf-8", "replace").decode()
         quoted = event.style is not None or event.tag in ("!", _TAG + "str")
         node.value = text if quoted else resolve(text)
@@ -241,7 +241,7 @@ class _Composer:
         if event.tag not in (None, "!"):
             wanted = _TYPES.get(event.tag.removeprefix(_TAG), ()) if event.tag.startswith(_TAG) else ()
             if not isinstance(node.value, wanted) or (node.kind is bool and bool not in wanted):
-                self.tell(
+                self.report(
                     node, f"the tag {plain(event.tag)}", show(node.value), "a plain value without a tag"
                 )
         return node
@@ -252,7 +252,9 @@ class _Composer:
             raise _Stop(*_start(event), "an alias of nothing", name, "an anchor before it")
         node = self.anchors[event.anchor]
         if node is None:
-            raise _Stop(*_start(event), "an alias inside of what it stands for", name, "a value of its own")
+            raise _Stop(
+                *_start(event), "an alias inside of the value it refers to", name, "a value of its own"
+            )
         self.bound(node.size, event)
         if len(self.open) + node.height > DEEPEST + 1:
             raise _Stop(*_start(event), "too deep with its alias", name, f"at most {DEEPEST} levels")
@@ -276,13 +278,13 @@ class _Composer:
 
     def key(self, parent: _Open, node: YamlNode, scalar: ScalarEvent | None) -> Key:
         if node.kind in (dict, list):
-            self.tell(node, "a key that is no text", show(node.plain()), "a word as the key")
+            self.report(node, "a key that is no text", show(node.plain()), "a word as the key")
             return Key("", node.line, node.column)
         text = scalar.value if scalar is not None else str(node.value)
         key = Key(text.encode("utf-8", "replace").decode(), node.line, node.column)
         if key.text in parent.lines:
-            problem = f"the key {plain(key.text)} stands here a second time"
-            self.tell(node, problem, f"said before in line {parent.lines[key.text]}", "once")
+            problem = f"the key {plain(key.text)} is here a second time"
+            self.report(node, problem, f"said before in line {parent.lines[key.text]}", "once")
         parent.lines.setdefault(key.text, node.line)
         return key
 
@@ -296,7 +298,7 @@ class _Composer:
                 f"at most {MAX_NODES} with all aliases put in",
             )
 
-    def tell(self, node: YamlNode, problem: str, seen: str, right: str) -> None:
+    def report(self, node: YamlNode, problem: str, seen: str, right: str) -> None:
         field = dotted(inner.key.text for inner in self.open if inner.key)
         self.problems.append(Problem(self.path, node.line, node.column, field, problem, seen, right))
 

@@ -47,12 +47,14 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class EpochOrder:
-    """A RunEpoch action with what the functions need to know beside it. `due` is on the handler's clock."""
+    """A RunEpoch action, and what the functions need to know in addition. `due` is on the handler's clock."""
 
     action: RunEpoch
     spec: TrainingJob
     addresses: Mapping[PodId, str]
     due: float
+    #: URIs of earlier checkpoints, which the functions delete.
+    obsolete: Sequence[str] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,7 +96,7 @@ class PlatformEvents(Protocol):
 class Platform(Protocol):
     """Every coroutine may be cancelled; cancelling run_epoch stops its group."""
 
-    #: Seconds that functions may live on after their handler died.
+    #: Seconds that functions may go on running after their handler died.
     linger_seconds: float
     #: Whether the platform chooses the nodes of pods: then a pod to deploy names none, and waits until it fits.
     places_pods: bool

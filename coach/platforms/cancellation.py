@@ -23,7 +23,7 @@ async def cancellable(request: Coroutine[Any, Any, Answer]) -> Answer:
     async def inside() -> Answer:
         with scope:
             return await request
-        raise asyncio.CancelledError  # the scope was cancelled, and nobody waits for an answer
+        raise asyncio.CancelledError  # the scope was cancelled: the caller waits for no answer
 
     task = asyncio.ensure_future(inside())
     try:
@@ -32,5 +32,5 @@ async def cancellable(request: Coroutine[Any, Any, Answer]) -> Answer:
         scope.cancel()
         await asyncio.wait({task})
         if not task.cancelled():
-            task.exception()  # nobody else asks for it
+            task.exception()  # else asyncio logs that it was never retrieved
         raise

@@ -19,6 +19,7 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START
 from coach.core.lifecycle.stall_timeout import STALL_FACTOR, STALL_SECONDS
+from coach.core.spec.job import JobSpec
 from coach.platforms.base import EpochError, EpochOrder, Progress
 from coach.platforms.cancellation import cancellable
 
@@ -60,6 +61,10 @@ class Member:
     def host(self) -> str:
         """The address without its port."""
         return self.address.rpartition(":")[0]
+
+
+#: Failures of one worker that say nothing of the others.
+_GONE = (Reason.FUNCTION_LOST, Reason.PEER_LOST, Reason.INTERNAL, Reason.OUT_OF_MEMORY, Reason.STALLED)
 
 
 class MemberError(Exception):
@@ -121,6 +126,11 @@ class GangClient:
         if not self._stop.done():
             self._stop.set_result(reason)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop.done()
+
     async def run(self, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """The epoch, from the start messages to the last worker's report. Raises EpochError, the group ended."""
         epoch = asyncio.ensure_future(self._epoch(progress))
@@ -151,12 +161,15 @@ class GangClient:
             watchers = [asyncio.ensure_future(self._watch(member, progress)) for member in self.members]
             workers = [w for m, w in zip(self.members, watchers, strict=True) if m.pod.role is Role.WORKER]
             pending: set[asyncio.Future[Any]] = set(watchers)
+            lost: list[BaseException] = []
             while not all(worker.done() for worker in workers):
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                errors = [task.exception() for task in done if task.exception() is not None]
-                if errors:
+                errors = [error for task in done if (error := task.exception()) is not None]
+                lost += errors
+                if not all(map(self._can_do_without, errors)) or len(lost) == len(workers):
                     raise await self._cause(errors, pending)
-            report: dict[str, Any] = workers[0].result()
+            report = next(worker.result() for worker in workers if not worker.exception())
+            report["workers_lost"] = len(lost)
             wanted = self._order.spec.spec.target.accuracy is not None and self._order.action.evaluate
             if report.get("accuracy") is None and wanted:
                 first = next(member for member in self.members if member.pod.role is Role.WORKER)
@@ -168,13 +181,22 @@ class GangClient:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
 
+    def _can_do_without(self, error: BaseException) -> bool:
+        """Whether the others of an elastic group go on: a worker is gone, and nothing is wrong with the job."""
+        return (
+            self._order.spec.spec.elastic
+            and isinstance(error, MemberError)
+            and error.member.pod.role is Role.WORKER
+            and error.reason in _GONE
+        )
+
     async def _cause(self, errors: list[Any], pending: set[asyncio.Future[Any]]) -> BaseException:
         """The failure that explains the others; those that follow on its heels are waited for a moment."""
         if pending and all(getattr(e, "reason", None) in _AFTERTHOUGHTS for e in errors):
             done, _ = await asyncio.wait(pending, timeout=0.3)
             errors += [task.exception() for task in done if task.exception() is not None]
-        told = [e for e in errors if isinstance(e, MemberError) and e.reason not in _AFTERTHOUGHTS]
-        cause: BaseException = (told or errors)[0]
+        causes = [e for e in errors if isinstance(e, MemberError) and e.reason not in _AFTERTHOUGHTS]
+        cause: BaseException = (causes or errors)[0]
         return cause
 
     async def _start(self, member: Member) -> None:
@@ -182,11 +204,9 @@ class GangClient:
         scheduler = self.members[0]
         number = int(action.group.rpartition(".g")[2])
         port = FIRST_PORT + 2 * number % PORTS
-        optimizer = None
-        if spec.optimizer is not None:
-            optimizer = {"name": spec.optimizer.name} | spec.optimizer.arguments
         body: dict[str, Any] = {
             "op": "start",
+            "seed": spec.seed,
             "epoch": action.token,
             "group": action.group,
             "role": member.pod.role.value,
@@ -196,29 +216,20 @@ class GangClient:
             "root": f"{scheduler.host}:{port}",
             "host": member.host,
             "deadline": max(0.1, order.due - self._now() - MARGIN),
-            "seed": spec.seed,
             "mode": spec.mode.value,
+            **({"elastic": True} if spec.elastic else {}),
             "memory": spec.resources.of(member.pod.role).memory,
             "threads": max(1, int(spec.resources.of(member.pod.role).cpu)),
         }
         if member.pod.role is Role.WORKER:
-            data = spec.data
-            body |= {
-                "model": {"uri": spec.model.file, "sha256": spec.model.sha256},
-                "data": {
-                    "uri": data.uri or "sklearn:digits",
-                    "format": "model" if data.format == "custom" else data.format.value,
-                    "sha256": data.sha256,
-                    "size": data.size,
-                },
-                "batch_size": spec.batch_size,
-                "optimizer": optimizer,
+            body |= training_fields(spec) | {
                 "position": action.position,
                 "fraction": action.fraction,
                 "seconds": action.seconds,
                 "evaluate": action.evaluate,
                 "weights_in": action.weights_in,
                 "weights_out": action.weights_out,
+                "obsolete": list(order.obsolete) if member.rank == 0 else [],
             }
         await self._call(member, body, ANSWER_SECONDS)
 
@@ -263,7 +274,7 @@ class GangClient:
             error = answer.get("error") or {}
             words = error.get("message") or f"answered {response.status_code}: {response.text[:500]}"
             if response.status_code >= 500 and not error:
-                # Not the function says so, but whoever stands before it.
+                # Not the function answered, but its host or a proxy.
                 self.silent.add(member.pod)
                 raise MemberError(member, Reason.FUNCTION_LOST, words)
             raise MemberError(member, _reason(error.get("reason")), words)
@@ -290,6 +301,26 @@ class GangClient:
         await asyncio.gather(
             *(self._call(m, body, END_SECONDS) for m in self.members), return_exceptions=True
         )
+
+
+def training_fields(spec: JobSpec) -> dict[str, Any]:
+    """What a worker's start message says of the training, the same in each epoch."""
+    data, optimizer = spec.data, None
+    if spec.optimizer is not None:
+        optimizer = {"name": spec.optimizer.name} | spec.optimizer.arguments
+        if (schedule := spec.optimizer.schedule) is not None:
+            optimizer["schedule"] = {"name": schedule.name} | schedule.arguments
+    return {
+        "model": {"uri": spec.model.file, "sha256": spec.model.sha256, "net": spec.model.net},
+        "data": {
+            "uri": data.uri or "sklearn:digits",
+            "format": "model" if data.format == "custom" else data.format.value,
+            "sha256": data.sha256,
+            "size": data.size,
+        },
+        "batch_size": spec.batch_size,
+        "optimizer": optimizer,
+    }
 
 
 def _group_before(group: str) -> str:
@@ -335,4 +366,5 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         memory_gib=float(report.get("max_rss_gib") or 0.0),
         warm_up_samples=int(report.get("warm_up_samples") or 0),
         warm_up_seconds=float(report.get("warm_up_seconds") or 0.0),
+        workers_lost=int(report.get("workers_lost") or 0),
     )

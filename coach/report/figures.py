@@ -21,6 +21,7 @@ from matplotlib.patheffects import withStroke
 from matplotlib.ticker import LogLocator, MaxNLocator, NullLocator
 
 from coach.core.cluster import Allocation
+from coach.core.estimation.speed import SpeedModel
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
@@ -230,7 +231,10 @@ def draw_allocation(axes: Sequence[Axes], story: Story) -> None:
     unit, scale = time_unit(story.now - story.start)
     times = [[(t - story.start) / scale for t in (s.order.at, s.end or story.now)] for s in story.attempts]
     # The second series is thinner and a little lower, so that both are seen where they are equal.
-    for role, colour, width, shift in (("workers", BLUE, 3.5, 0.03), ("servers", ORANGE, 2.0, -0.05)):
+    roles = [("workers", BLUE, 3.5, 0.03)]
+    if story.job.maximum.servers:
+        roles.append(("servers", ORANGE, 2.0, -0.05))
+    for role, colour, width, shift in roles:
         counts = [[getattr(span.order.allocation, role) + shift] * 2 for span in story.attempts]
         ax.plot(np.ravel(times), np.ravel(counts), "-", color=colour, linewidth=0.8, alpha=0.6)
         for index, (at, count) in enumerate(zip(times, counts, strict=True)):
@@ -297,25 +301,33 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
 def draw_speed(axes: Sequence[Axes], story: Story) -> None:
     """The fitted surface over workers and servers at the last decision: what was measured, chosen and refused, and why.
 
-    Drawn over it is the path of the full epochs.
+    Drawn over it is the path of the full epochs. The surface of a job without servers is a curve.
     """
     ax = axes[0]
-    ax.grid(visible=False)
-    ax.set_title("Speed: fitted surface, what was chosen and refused")
     ax.set_xlabel("workers")
-    ax.set_ylabel("servers")
     decision = story.decision
     job = story.job if decision is None or decision.job.speed is None else decision.job
     if job.speed is None:
+        ax.set_title("Speed")
         ax.text(0.5, 0.5, "no speed is known yet", ha="center", transform=ax.transAxes)
-        return
-    seen = [Allocation(p.workers, p.servers) for p in job.speed.points]
+    elif job.maximum.servers:
+        _draw_surface(ax, story, job, job.speed)
+    else:
+        _draw_speed_curve(ax, story, job, job.speed)
+
+
+def _draw_surface(ax: Axes, story: Story, job: Job, speed: SpeedModel) -> None:
+    decision = story.decision
+    ax.grid(visible=False)
+    ax.set_title("Speed: fitted surface, what was chosen and refused")
+    ax.set_ylabel("servers")
+    seen = [Allocation(p.workers, p.servers) for p in speed.points]
     probed = {epoch.allocation for epoch in job.epochs if epoch.kind is EpochKind.PROBE}
     choices = [] if decision is None or job is not decision.job else decision.choices()
     most_w = min(MAX_CELLS, max(job.maximum.workers, *(at.workers for at in seen)))
     most_s = min(MAX_CELLS, max(job.maximum.servers, *(at.servers for at in seen)))
     grid = [Allocation(w, s) for s in range(1, most_s + 1) for w in range(1, most_w + 1)]
-    surface = job.speed.predict_all(grid).reshape(most_s, most_w)
+    surface = speed.predict_all(grid).reshape(most_s, most_w)
     image = ax.imshow(
         surface, origin="lower", cmap="cividis", aspect="auto", extent=(0.5, most_w + 0.5, 0.5, most_s + 0.5)
     )
@@ -387,6 +399,44 @@ def draw_speed(axes: Sequence[Axes], story: Story) -> None:
     for axis in (ax.xaxis, ax.yaxis):
         axis.set_major_locator(MaxNLocator(integer=True))
     ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), fontsize=8, ncols=2)
+
+
+def _draw_speed_curve(ax: Axes, story: Story, job: Job, speed: SpeedModel) -> None:
+    """The fitted speed by workers, for jobs without servers."""
+    ax.set_title("Speed: fitted curve, what was chosen and refused")
+    ax.set_ylabel("epochs/s")
+
+    def mark(workers: Sequence[int], speeds: Sequence[float], marker: str, look: dict[str, Any]) -> None:
+        if workers:
+            ax.plot(workers, speeds, marker, linestyle="", **look)
+
+    measured = {point.workers: point.epochs_per_second for point in speed.points}
+    probed = {e.allocation.workers for e in job.epochs if e.kind is EpochKind.PROBE} & measured.keys()
+    workers = range(1, min(MAX_CELLS, max(job.maximum.workers, *measured)) + 1)
+    fitted = speed.intervals([Allocation(w, 0) for w in workers])
+    lows, highs = [one.low for one in fitted], [one.high for one in fitted]
+    ax.fill_between(workers, lows, highs, color=BLUE, alpha=0.15, linewidth=0, label="80 % of measurements")
+    ax.plot(workers, [one.expected for one in fitted], "-", color=BLUE, label="fitted")
+    white = {"markerfacecolor": "white", "markeredgecolor": "black", "zorder": 4}
+    for label, places, marker in (("measured", measured.keys() - probed, "o"), ("probed", probed, "D")):
+        mark(sorted(places), [measured[w] for w in sorted(places)], marker, white | {"label": label})
+    decision = story.decision
+    choices = [] if decision is None or job is not decision.job else decision.choices()
+    counts = [one.allocation.workers for one in choices] or [
+        e.allocation.workers for e in story.job.full_epochs
+    ][-1:]
+    star = {"markersize": 18, "color": RED, "markeredgecolor": "white", "zorder": 3, "label": "chosen"}
+    mark(counts[:1], [fitted[w - 1].expected for w in counts[:1]], "*", star)
+    by_cost = Objective(job.spec.objective) is Objective.CHEAPEST
+    for verdict, (marker, label) in (REFUSED_BY_COST if by_cost else REFUSED).items():
+        refused = [one.allocation.workers for one in choices if one.verdict is verdict]
+        refused = [w for w in refused if w in workers]
+        look = {"markersize": 7, "color": ORANGE, "markeredgecolor": "black", "zorder": 4}
+        look["label"] = label.partition(" (")[0]  # the axis has the speed
+        mark(refused, [fitted[w - 1].expected for w in refused], marker, look)
+    ax.set_ylim(bottom=0)
+    ax.xaxis.set_major_locator(MaxNLocator(integer=True))
+    ax.legend(loc="upper left", bbox_to_anchor=(0, -0.12), fontsize=8, ncols=3)
 
 
 def _write(ax: Axes, at: Allocation, above: float, text: str, ink: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from datetime import datetime
 
+from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
 from coach.core.money import Money, to_amount
 
@@ -111,6 +112,13 @@ def percent(share: float, *, signed: bool = False) -> str:
 def count(many: int, one: str, more: str | None = None) -> str:
     """`1 epoch`, `3 epochs`."""
     return f"{many:,} {one if many == 1 else more or one + 's'}"
+
+
+def limits(smallest: Allocation, largest: Allocation) -> str:
+    """Allocations from one to another: `1x1 to 4x4`, `1 to 4 workers`, or `always 2x1`."""
+    if smallest == largest:
+        return f"always {smallest}"
+    return f"{smallest.cell} to {largest}"
 
 
 def moment(at: float | None) -> str:

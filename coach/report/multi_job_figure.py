@@ -46,15 +46,9 @@ def together(stories: Sequence[Story]) -> Figure:
             workers, servers = span.order.allocation
             look = {"width": end - begin, "align": "edge", "linewidth": 0}
             band.bar(begin, workers, color=colour, label=None if first else "workers", **look)
-            band.bar(
-                begin,
-                servers,
-                bottom=workers,
-                color=colour,
-                alpha=0.4,
-                label=None if first else "servers",
-                **look,
-            )
+            if servers:
+                label = None if first else "servers"
+                band.bar(begin, servers, bottom=workers, color=colour, alpha=0.4, label=label, **look)
         band.set_ylim(0, most + 0.3)
         band.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=4))
         band.set_ylabel("functions")

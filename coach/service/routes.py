@@ -238,7 +238,10 @@ async def submit(context: InContext, submission: schemas.Submission) -> schemas.
     seq = context.service.reader.last_seq()
     files = [(Path(file.path), file.text.encode()) for file in submission.files]
     taken = await context.service.submit(files, submission.policy)
-    rows = [schemas.TakenJob(job=one.row, went_on=one.went_on, note=one.note) for one in taken]
+    rows = [
+        schemas.TakenJob(job=one.row, went_on=one.went_on, note=one.note, warnings=list(one.warnings))
+        for one in taken
+    ]
     return schemas.Submitted(seq=seq, jobs=rows)
 
 

@@ -110,11 +110,15 @@ class JobList(BaseModel):
 
 
 class TakenJob(BaseModel):
-    """A job of a submission: a new one (`note`: why under another name), or a suspended one that is resumed."""
+    """A job of a submission: a new one (`note`: why under another name), or a suspended one that is resumed.
+
+    `warnings`: what its file says that is read, but should be written otherwise.
+    """
 
     job: JobRow
     went_on: bool
     note: str
+    warnings: list[str]
 
 
 class Submitted(BaseModel):

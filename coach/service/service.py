@@ -46,6 +46,8 @@ class SubmittedJob:
     row: JobRow
     went_on: bool
     note: str
+    #: What its file says that is read, but should be written otherwise: `file:line:column field: ...`.
+    warnings: tuple[str, ...] = ()
 
 
 class Service:
@@ -179,7 +181,11 @@ class Service:
         Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
         """
         loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
-        return await self.take(with_policy(policy, [one.spec for one in loaded], self.policy))
+        taken = await self.take(with_policy(policy, [one.spec for one in loaded], self.policy))
+        return [
+            replace(one, warnings=tuple(map(str, file.warnings)))
+            for one, file in zip(taken, loaded, strict=True)
+        ]
 
     async def take(self, specs: Sequence[TrainingJob]) -> list[SubmittedJob]:
         """Take on jobs, all or none: a new one, or one of the same description that was left in the middle."""

@@ -10,7 +10,6 @@ from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
-from coach.jobfiles.load import load_jobs
 from coach.simulation.dynamics.from_journal import Run, learn, runs_of
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import find_speed
@@ -58,11 +57,11 @@ def recorded(path: Path) -> SimulatedJobs:
     return SimulatedJobs(jobs, [learn([run]) for run in trained], arrivals, origins)
 
 
-def of_files(
-    files: Sequence[Path], speeds: str, epoch_seconds: float, epochs: float, assume: bool
+def of_specs(
+    specs: Sequence[TrainingJob], speeds: str, epoch_seconds: float, epochs: float, assume: bool
 ) -> SimulatedJobs:
     """The jobs of job files, all submitted at 0 s."""
-    jobs = distinct([file.spec for file in load_jobs(files, check_files=False)])
+    jobs = distinct(specs)
     dynamics, origins = dynamics_of(jobs, speeds, epoch_seconds, epochs, assume)
     return SimulatedJobs(jobs, dynamics, (0.0,) * len(jobs), origins)
 
@@ -102,7 +101,8 @@ def dynamics_of(
 
 def _alike(one: TrainingJob, other: TrainingJob) -> bool:
     """Whether two jobs train the same thing, and so have the same speed and curve."""
-    a, b = one.spec, other.spec
-    return (a.model.file, a.data, a.batch_size, a.optimizer, a.resources) == (
-        b.model.file, b.data, b.batch_size, b.optimizer, b.resources,
-    )  # fmt: skip
+    a, b = (
+        (s.framework, s.model.file, s.model.net, s.data, s.batch_size, s.optimizer, s.resources)
+        for s in (one.spec, other.spec)
+    )
+    return a == b

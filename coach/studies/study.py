@@ -23,6 +23,7 @@ from coach.core.policies.api.base import AllocationPolicy
 from coach.core.policies.api.react import Plan, Policy, totals
 from coach.core.policies.static import StaticPolicy
 from coach.core.spec.job import PolicyName, TrainingJob
+from coach.handler.policies import allowed
 from coach.plugins import reactive
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.engine.cluster import Cluster
@@ -135,14 +136,15 @@ def _document(job: TrainingJob, static: StaticPolicy | None) -> dict[str, Any]:
     document = job.to_json()
     if static is not None:
         workers, servers = static.allocation
+        if not job.spec.framework.has_servers:
+            servers = 0  # such a job takes the workers alone
         limits = job.spec
         if not (
             limits.workers.min <= workers <= limits.workers.max
             and limits.servers.min <= servers <= limits.servers.max
         ):
             raise UserError(
-                f"{static.name} is outside the limits of job {job.name}, which allow {limits.workers.min} to "
-                f"{limits.workers.max} workers and {limits.servers.min} to {limits.servers.max} servers; nothing was "
+                f"{static.name} is outside the limits of job {job.name}, which allow {allowed(limits)}; nothing was "
                 "simulated: give others, or change the job file"
             )
         document["spec"]["policy"] = {

@@ -8,12 +8,13 @@ read. `write` and `read` are MXNet's: a NumPy archive (.npz: a zip of .npy array
 import io
 import json
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, BinaryIO
 
 import numpy as np
 
-from training import backend, storage
+from training import storage
 from training.errors import TrainingError
 
 FORMAT = "coach-checkpoint"
@@ -33,17 +34,17 @@ class Checkpoint:
     seed: int
 
 
-def save(uri: str, state: Checkpoint) -> None:
+def save(uri: str, state: Checkpoint, write: Callable[[BinaryIO, Checkpoint], None]) -> None:
     """Write it at `uri`, whole or not at all. Raises TrainingError StorageFailed."""
     with storage.writing(uri) as file:
-        backend.current().write_checkpoint(file, state)
+        write(file, state)
 
 
-def load(uri: str) -> Checkpoint:
+def load(uri: str, read: Callable[[BinaryIO], Checkpoint]) -> Checkpoint:
     """Read and verify. Raises TrainingError CheckpointMissing, CheckpointInvalid or StorageFailed."""
     with storage.reading(uri, missing="CheckpointMissing") as file:
         try:
-            return backend.current().read_checkpoint(file)
+            return read(file)
         except Exception as error:  # whatever a broken archive makes its readers raise
             size = file.seek(0, io.SEEK_END)
             raise TrainingError("CheckpointInvalid", f"{uri} ({size} bytes): {error}") from error

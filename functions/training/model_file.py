@@ -1,5 +1,6 @@
 """Loading a user's model file: an ordinary Python file with a network and its loss, without any import of Coach."""
 
+import linecache
 import sys
 import traceback
 from types import ModuleType
@@ -24,6 +25,8 @@ def run(uri: str, source: bytes, digest: str, net: str = "net") -> ModuleType:
     """
     module = ModuleType(f"model_{digest[:12]}")
     module.__file__ = uri
+    text = source.decode(errors="replace")
+    linecache.cache[uri] = (len(text), None, text.splitlines(keepends=True), uri)  # tracebacks show its lines
     sys.modules[module.__name__] = module  # dataclasses and pickle look classes up there
     try:
         exec(compile(source, uri, "exec"), module.__dict__)  # noqa: S102 - running it is what it is for

@@ -1,7 +1,7 @@
 """The start message: every field is checked before anything starts, and all faults are reported at once."""
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
 from typing import Any
 
@@ -23,6 +23,7 @@ PER_EPOCH = (
     "seconds",
     "weights_in",
     "weights_out",
+    "obsolete",
     "deadline",
     "evaluate",
     "keep",
@@ -54,6 +55,7 @@ class StartRequest:
     seconds: float | None = None
     weights_in: str | None = None
     weights_out: str | None = None
+    obsolete: Sequence[str] = ()
     memory: float | None = None
     threads: int = 1
     evaluate: bool = True
@@ -118,6 +120,10 @@ def _text(value: Any) -> str | None:
         if isinstance(value, str) and 0 < len(value) <= 4096
         else "must be a text of 1 to 4096 characters"
     )
+
+
+def _texts(value: Any) -> str | None:
+    return None if isinstance(value, list) and not any(map(_text, value)) else "must be a list of texts"
 
 
 def _flag(value: Any) -> str | None:
@@ -193,6 +199,7 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "seconds": _or_null(_positive),
     "weights_in": _or_null(_text),
     "weights_out": _or_null(_text),
+    "obsolete": _texts,
     "memory": _or_null(_positive),
     "threads": _whole(1, 1024),
     "evaluate": _flag,

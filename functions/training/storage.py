@@ -98,6 +98,16 @@ def _replacing(path: Path) -> Iterator[BinaryIO]:
         os.close(folder)
 
 
+def remove(uri: str) -> None:
+    """Delete the file at `uri`; one that is not there, or cannot be deleted, stays as it is."""
+    with contextlib.suppress(Exception):  # each file system has errors of its own
+        if (path := local_path(uri)) is not None:
+            path.unlink()
+        else:
+            system, place = _elsewhere(uri)
+            system.rm_file(place)
+
+
 def _as_its_folder(path: str, flags: int) -> int:
     """Open a new file with the folder's permissions for reading and writing."""
     return os.open(path, flags, Path(path).parent.stat().st_mode & 0o666)

@@ -8,11 +8,12 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
+from types import ModuleType
 from typing import Any, NamedTuple
 
 import numpy as np
 
-from training import backend, checkpoint, ipc, linux, model_file
+from training import backend, checkpoint, ipc, linux, model_file, storage
 from training.backend import Group, Learner
 from training.data.dataset import DataSet, Stream, share
 from training.errors import TrainingError
@@ -65,6 +66,12 @@ class Trained(NamedTuple):
     ended_at: float
     #: Of the thread that worked most since the warm-up.
     thread_seconds: float
+
+
+def _save(request: StartRequest, state: checkpoint.Checkpoint) -> None:
+    checkpoint.save(request.weights_out, state, backend.current().write_checkpoint)
+    for uri in request.obsolete:
+        storage.remove(uri)
 
 
 class Worker:
@@ -186,7 +193,7 @@ class Worker:
             epoch=request.epoch,
             seed=request.seed,
         )
-        return Background(partial(checkpoint.save, request.weights_out, state))
+        return Background(partial(_save, request, state))
 
     def _join(self) -> None:
         """Wait until the group is formed, when it is not yet."""
@@ -209,7 +216,7 @@ class Worker:
 
     def _make_learner(self) -> None:
         if self._dataset is None:
-            self._dataset = self._loaded.dataset or self._own_data()
+            self._dataset = self._loaded.dataset or own_data(self._request, self._loaded.model)
             self._stream = Stream(len(self._dataset.train), self._request.seed)
         sample = self._dataset.train.rows(slice(0, 1))
         self._learner = backend.current().make_learner(self._request, self._loaded.model, sample)
@@ -218,7 +225,7 @@ class Worker:
         """Read the checkpoint that the epoch goes on from, if there is one."""
         request = self._request
         if request.weights_in is not None:
-            state = checkpoint.load(request.weights_in)
+            state = checkpoint.load(request.weights_in, backend.current().read_checkpoint)
             resumed = request.position > 0
             if resumed and state.position != request.position:
                 message = (
@@ -227,28 +234,6 @@ class Worker:
                 raise TrainingError("CheckpointInvalid", message)
             # Weights for a first epoch are pre-trained ones: their optimizer's state does not belong to this job.
             self._learner.restore(state.arrays, state.settings if resumed else None)
-
-    def _own_data(self) -> DataSet:
-        """The splits that the model file reads itself, by its data(split) or data(split, path)."""
-        uri, spec = self._request.model["uri"], self._request.data
-        reader = getattr(self._loaded.model, "data", None)
-        if not callable(reader):
-            raise TrainingError(
-                "ModelInvalid", f"the data's format is {spec['format']}, but {uri} defines no data(split)"
-            )
-        splits = []
-        arguments = [spec.get("uri")] if len(inspect.signature(reader).parameters) > 1 else []
-        for name in ("train", "test"):
-            try:
-                made = reader(name, *arguments)
-                splits.append(backend.current().samples(made, self._loaded.model, name))
-            except TrainingError:
-                raise
-            except FileNotFoundError as error:
-                raise TrainingError("DataMissing", f"data({name!r}) of {uri}: {error}") from error
-            except Exception as error:
-                raise model_file.invalid(uri, error) from error
-        return DataSet(*splits).first(spec.get("size"))
 
     def _train(self, *, first: bool) -> Trained:
         """Train the samples of the request; `first`: with a new learner."""
@@ -263,7 +248,7 @@ class Worker:
         while trained < total:
             rows = self._stream.rows(request.position + trained, batch)[mine]
             samples = self._dataset.train.rows(rows)
-            learner.step(samples, len(rows), self._step_seed(request.position + trained, request.rank))
+            learner.step(samples, len(rows), step_seed(request, request.position + trained, request.rank))
             self._group.step(learner, batch)
             trained += batch
             is_first = first and trained == batch
@@ -306,11 +291,6 @@ class Worker:
         steps = math.ceil(max(1, round(fraction * size)) / batch)
         return batch * max(steps, min(2 if first else 1, math.ceil(size / batch)))
 
-    def _step_seed(self, position: int, rank: int) -> int:
-        """One seed for each (job, step, worker), so that a repeated epoch drops the same units."""
-        numbers = [self._request.seed, position // 2**32, position % 2**32, rank]
-        return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)
-
     def _evaluate(self) -> tuple[float, float | None]:
         """Mean loss and accuracy over the test split. Every worker measures its share where the group can add."""
         request, split = self._request, self._dataset.test
@@ -334,3 +314,32 @@ class Worker:
                 self._reporter.progress(**self._progress, evaluated=start - starts.start)
             end = min(start + EVALUATION_BATCH, stop)
             yield split.rows(slice(start, end)), end - start
+
+
+def own_data(request: StartRequest, model: ModuleType) -> DataSet:
+    """The splits that the model file reads itself, by its data(split) or data(split, path)."""
+    uri, spec = request.model["uri"], request.data
+    reader = getattr(model, "data", None)
+    if not callable(reader):
+        raise TrainingError(
+            "ModelInvalid", f"the data's format is {spec['format']}, but {uri} defines no data(split)"
+        )
+    splits = []
+    arguments = [spec.get("uri")] if len(inspect.signature(reader).parameters) > 1 else []
+    for name in ("train", "test"):
+        try:
+            made = reader(name, *arguments)
+            splits.append(backend.current().samples(made, model, name))
+        except TrainingError:
+            raise
+        except FileNotFoundError as error:
+            raise TrainingError("DataMissing", f"data({name!r}) of {uri}: {error}") from error
+        except Exception as error:
+            raise model_file.invalid(uri, error) from error
+    return DataSet(*splits).first(spec.get("size"))
+
+
+def step_seed(request: StartRequest, position: int, rank: int) -> int:
+    """One seed for each (job, step, worker), so that a repeated epoch drops the same units."""
+    numbers = [request.seed, position // 2**32, position % 2**32, rank]
+    return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)

@@ -1,4 +1,4 @@
-"""What a life of chaos is: one job on real functions, and one blow to one process at a random instant."""
+"""What a chaos run is: one job on real functions, and one signal to one process at a random instant."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ class Victim(StrEnum):
 
 
 class Instant(StrEnum):
-    """In which part of a job's life the signal comes."""
+    """In which part of a job's run the signal comes."""
 
     STARTING = "starting"  #: functions are being started
     PROBING = "probing"  #: a mini-epoch runs
@@ -32,7 +32,7 @@ class Instant(StrEnum):
     SETTLING = "settling"  #: an epoch has ended: it is being paid, and the models fitted
 
 
-#: In which epochs a blow may come: of the first the length is not known, and so short a job has one mini-epoch.
+#: In which epochs a fault may come: of the first the length is not known, and so short a job has one mini-epoch.
 EPOCHS = {
     Instant.STARTING: (1, 1),
     Instant.PROBING: (1, 1),
@@ -62,7 +62,7 @@ class Fault:
 
 
 def draw(seed: int, number: int, victims: tuple[Victim, ...] = tuple(Victim)) -> Fault:
-    """The blow of life `number` of `seed`."""
+    """The fault of run `number` of `seed`."""
     dice = random.Random(f"{seed} {number}")
     victim = dice.choice(victims)
     instant = dice.choice(tuple(Instant))

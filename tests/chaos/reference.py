@@ -25,15 +25,15 @@ def main() -> None:
     model = model_file.run(uri, *model_file.read(uri, None))
     model.PAUSE = 0.0
     dataset = load("sklearn:digits", "digits8x8")
-    request = SimpleNamespace(model={"uri": uri}, optimizer=OPTIMIZER, seed=SEED, weights_in=None)
+    request = SimpleNamespace(model={"uri": uri}, optimizer=OPTIMIZER, seed=SEED, weights_in=None, net="net")
     sample, _ = dataset.train.rows(slice(0, 1))
-    learner = backend.make_learner(request, model, sample)
+    learner = backend.current().make_learner(request, model, sample)
     stream = Stream(len(dataset.train), SEED)
     curve = {}
     for batch in range(int(sys.argv[2])):
-        learner.step(*dataset.train.rows(stream.rows(batch * BATCH, BATCH)), seed=0)
+        learner.step(dataset.train.rows(stream.rows(batch * BATCH, BATCH)), BATCH, seed=0)
         learner.update(BATCH)
-        loss, _ = learner.evaluate([dataset.test.rows(slice(0, len(dataset.test)))])
+        loss, _ = learner.evaluate([(dataset.test.rows(slice(0, len(dataset.test))), len(dataset.test))])
         curve[(batch + 1) * BATCH] = loss / len(dataset.test)
     print(json.dumps(curve))
 

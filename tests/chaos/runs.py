@@ -24,20 +24,20 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from tests.chaos.draw import Fault, Instant
 from tests.chaos.processes import gone, marked
-from tests.chaos.stage import PATIENCE, Outcome, faults, job_file
+from tests.chaos.stage import PATIENCE, Outcome, job_file, losses
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds that a handler is stopped: longer than an epoch, shorter than what it has paid for.
 PAUSE = 2.0
 
 
-async def live(blow: Fault, calm: Sequence[float], usual: tuple[float, float]) -> Outcome:
-    """One life of a job under `coach run`; `calm` and `usual` are what a stage knows of undisturbed ones."""
+async def run_with(fault: Fault, calm: Sequence[float], usual: tuple[float, float]) -> Outcome:
+    """One run of a job under `coach run`; `calm` and `usual` are what a stage knows of undisturbed ones."""
     with tempfile.TemporaryDirectory(prefix="chaos-run-") as name:
         home, temporary = StateDirectory(Path(name) / "home"), Path(name) / "tmp"
         temporary.mkdir()
         file = Path(name) / "job.yaml"
-        file.write_text(yaml.safe_dump(job_file("life", probing=blow.probing)))
+        file.write_text(yaml.safe_dump(job_file("struck", probing=fault.probing)))
         environment = {**os.environ, "COACH_HOME": str(home.path), "TMPDIR": str(temporary)}
         began = time.monotonic()
         log = (Path(name) / "out").open("ab")
@@ -52,7 +52,7 @@ async def live(blow: Fault, calm: Sequence[float], usual: tuple[float, float]) -
                 try:
                     async with asyncio.timeout(PATIENCE):
                         if not struck:
-                            struck = await _strike(home, process, blow, usual)
+                            struck = await _strike(home, process, fault, usual)
                         await process.wait()
                 finally:
                     if process.returncode is None:
@@ -61,7 +61,7 @@ async def live(blow: Fault, calm: Sequence[float], usual: tuple[float, float]) -
                 if process.returncode != -signal.SIGKILL:
                     break
             job = _job(home, Path(name) / "out")
-            lost = faults(job, 1, calm)
+            lost = losses(job, 1, calm)
             if process.returncode != 0:
                 lost.append(f"exit code {process.returncode}")
         except TimeoutError:
@@ -74,7 +74,7 @@ async def live(blow: Fault, calm: Sequence[float], usual: tuple[float, float]) -
         ]
         lost += [f"left: {path.name}" for path in temporary.iterdir()]
         lost += [
-            f"left: {path.name}" for path in home.checkpoints("life").iterdir() if path.suffix != ".ckpt"
+            f"left: {path.name}" for path in home.checkpoints("struck").iterdir() if path.suffix != ".ckpt"
         ]
         if lost:
             lost.append((Path(name) / "out").read_text()[-1500:])
@@ -83,7 +83,7 @@ async def live(blow: Fault, calm: Sequence[float], usual: tuple[float, float]) -
 
 def _job(home: StateDirectory, log: Path) -> Job:
     try:
-        return _jobs(home)["life"]
+        return _jobs(home)["struck"]
     except (CoachError, KeyError) as error:
         raise AssertionError(f"it did not even begin: {error}: {log.read_text()}") from error
 
@@ -97,29 +97,29 @@ def _jobs(home: StateDirectory) -> dict[str, Job]:
 
 
 async def _strike(
-    home: StateDirectory, process: asyncio.subprocess.Process, blow: Fault, usual: tuple[float, float]
+    home: StateDirectory, process: asyncio.subprocess.Process, fault: Fault, usual: tuple[float, float]
 ) -> str:
     """Send the signal at the drawn instant, as the journal shows it; what was hit."""
     with _records(home, process) as next_record:
         async for record in next_record():
-            if _is_instant(record, blow):
+            if _is_instant(record, fault):
                 break
         else:
             return ""
     train, evaluate = usual
     await asyncio.sleep(
         {
-            Instant.STARTING: blow.share * 0.5,
-            Instant.PROBING: blow.share * 0.4,
-            Instant.FORMING: blow.share * 0.25,
-            Instant.TRAINING: blow.share * train,
-            Instant.EVALUATING: train + blow.share * evaluate,
-            Instant.SETTLING: blow.share * 0.03,
-        }[blow.instant]
+            Instant.STARTING: fault.share * 0.5,
+            Instant.PROBING: fault.share * 0.4,
+            Instant.FORMING: fault.share * 0.25,
+            Instant.TRAINING: fault.share * train,
+            Instant.EVALUATING: train + fault.share * evaluate,
+            Instant.SETTLING: fault.share * 0.03,
+        }[fault.instant]
     )
     if process.returncode is not None:
         return ""
-    if blow.signal == "SIGKILL":
+    if fault.signal == "SIGKILL":
         process.kill()
     else:
         process.send_signal(signal.SIGSTOP)
@@ -128,22 +128,24 @@ async def _strike(
     return f"handler {process.pid}"
 
 
-def _is_instant(record: Record, blow: Fault) -> bool:
-    match blow.instant:
+def _is_instant(record: Record, fault: Fault) -> bool:
+    match fault.instant:
         case Instant.STARTING:
             return isinstance(record, act.DeployPods)
         case Instant.PROBING:
             return (
                 isinstance(record, act.RunEpoch)
                 and record.kind is EpochKind.PROBE
-                and record.number >= blow.epoch
+                and record.number >= fault.epoch
             )
         case Instant.FORMING:
             return isinstance(record, act.RunEpoch)
         case Instant.TRAINING | Instant.EVALUATING:
-            return isinstance(record, act.RunEpoch) and record.number >= blow.epoch
+            return isinstance(record, act.RunEpoch) and record.number >= fault.epoch
         case Instant.SETTLING:
-            return isinstance(record, ev.EpochFinished) and int(record.token.rpartition(".")[2]) >= blow.epoch
+            return (
+                isinstance(record, ev.EpochFinished) and int(record.token.rpartition(".")[2]) >= fault.epoch
+            )
 
 
 @contextlib.contextmanager

@@ -1,6 +1,6 @@
 """Real functions under a real handler, one small job after another, and a hand that strikes at one of its processes.
 
-A `Stage` is one handler in this process; each life is a job of its own on it. Lives whose victim is the handler
+A `Stage` is one handler in this process; each run is a job of its own on it. Runs whose victim is the handler
 itself are in `tests.chaos.runs`.
 """
 
@@ -29,6 +29,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.platforms.local.environment import Functions
@@ -39,11 +40,11 @@ from tests.chaos.draw import SIGNALS, Fault, Instant, Victim
 from tests.chaos.processes import children, command, descendants, gone, listening
 
 HERE = Path(__file__).parent
-#: Seconds a life may take; a stopped process is noticed within some ten, and each attempt starts functions anew.
+#: Seconds a run may take; a stopped process is noticed within some ten, and each attempt starts functions anew.
 PATIENCE = 180.0
 #: A node on which any number of such jobs finds room at once.
 ROOMY = (Node("node-0", Resources(64.0, 512.0)),)
-#: Batches that the reference trains: more than any life does.
+#: Batches that the reference trains: more than any run does.
 BATCHES = 300
 #: Test losses agree so well with a training in one process: sums of floats in another order differ in the last
 #: digits, and training carries the difference on. Two workers' sums do not depend on the order at all.
@@ -68,7 +69,7 @@ def job_file(name: str, *, probing: bool) -> dict[str, Any]:
         },
         "seed": reference.SEED,
         "batchSize": reference.BATCH,
-        # By its part of the data, not by time: so that every life has the same epochs.
+        # By its part of the data, not by time: so that every run has the same epochs.
         "miniEpoch": {"minSeconds": 20, "maxSeconds": 40, "maxFraction": 0.2},
         "maxEpochs": 12,
     }
@@ -92,7 +93,7 @@ def reference_curve() -> dict[int, float]:
     return {int(position): loss for position, loss in json.loads(done.stdout).items()}
 
 
-def faults(job: Job, blows: int, calm: Sequence[float]) -> list[str]:
+def losses(job: Job, injected: int, calm: Sequence[float]) -> list[str]:
     """What of a finished job is not as if nothing had happened. `calm`: losses of an undisturbed 2x2 run."""
     found: list[str] = []
 
@@ -101,7 +102,9 @@ def faults(job: Job, blows: int, calm: Sequence[float]) -> list[str]:
             found.append(what)
 
     expect(job.state is State.SUCCEEDED, f"ended {job.state} {job.reason}: {job.message}")
-    expect(job.attempts <= len(job.epochs) + blows, f"{job.attempts} attempts for {len(job.epochs)} epochs")
+    expect(
+        job.attempts <= len(job.epochs) + injected, f"{job.attempts} attempts for {len(job.epochs)} epochs"
+    )
     expect([e.number for e in job.epochs] == list(range(1, len(job.epochs) + 1)), "epochs twice or missing")
     position = 0
     for epoch in job.epochs:
@@ -130,7 +133,7 @@ def faults(job: Job, blows: int, calm: Sequence[float]) -> list[str]:
 
 @dataclass
 class Outcome:
-    """What became of a life. `struck`: the process that was hit, "" where the job ended before."""
+    """How a run ended. `struck`: the process that was hit, "" where the job ended before."""
 
     struck: str
     lost: list[str]
@@ -165,7 +168,7 @@ class Stage:
                 async with cls._handler(folder) as stage:
                     calm = await stage.run("calm", probing=False)
                     stage.calm = tuple(epoch.report.loss for epoch in calm.epochs)
-                    assert not (wrong := faults(calm, 0, stage.calm)), f"undisturbed, and yet {wrong}"
+                    assert not (wrong := losses(calm, 0, stage.calm)), f"undisturbed, and yet {wrong}"
                     yield stage
             finally:
                 tempfile.tempdir = None
@@ -207,8 +210,8 @@ class Stage:
             await self.handler.wait(lambda: name in self.handler.jobs and self.handler.jobs[name].ended)
         return self.handler.jobs[name]
 
-    async def live(self, name: str, blow: Fault) -> Outcome:
-        """One life: the job, the blow, and what is wrong afterwards."""
+    async def run_with(self, name: str, fault: Fault) -> Outcome:
+        """One run: the job, the fault, and what is wrong afterwards."""
         failures: list[str] = []
 
         def note(event: ev.Event, _: Sequence[act.Action]) -> None:
@@ -216,12 +219,12 @@ class Stage:
                 failures.append(f"{type(event).__name__} {event.reason.value}: {event.message}")
 
         self.handler.observers.append(note)
-        hand = asyncio.create_task(self._strike(name, blow))
+        hand = asyncio.create_task(self._strike(name, fault))
         await asyncio.sleep(0)  # it watches before there is anything to see
         began = time.monotonic()
         try:
-            job = await self.run(name, probing=blow.probing)
-            lost = faults(job, 1, self.calm)
+            job = await self.run(name, probing=fault.probing)
+            lost = losses(job, 1, self.calm)
         except TimeoutError:
             job = self.handler.jobs[name]
             lost = [f"not over after {PATIENCE:.0f} s: {job.phase} {job.reason}: {job.message}"]
@@ -250,18 +253,18 @@ class Stage:
             answer = await self._http.post(f"http://{address}/", json={"op": "health"}, timeout=5)
             self._zygotes[pod] = answer.json()["zygote_pid"]
 
-    async def _strike(self, name: str, blow: Fault) -> str:
+    async def _strike(self, name: str, fault: Fault) -> str:
         """Wait for the instant and send the signal; `role pid` of the process that was hit."""
-        await self._instant(name, blow)
+        await self._instant(name, fault)
         while True:
-            pid = self.process(name, blow)
+            pid = self.process(name, fault)
             if pid is not None:
                 with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, SIGNALS[blow.signal])
-                    return f"{blow.victim} {pid}"
+                    os.kill(pid, SIGNALS[fault.signal])
+                    return f"{fault.victim} {pid}"
             await asyncio.sleep(0.002)
 
-    async def _instant(self, name: str, blow: Fault) -> None:
+    async def _instant(self, name: str, fault: Fault) -> None:
         """Return at the drawn instant; how long each part takes is known from the undisturbed run."""
 
         def seen(holds: Callable[[ev.Event, act.Action | None], bool]) -> asyncio.Future[None]:
@@ -276,38 +279,42 @@ class Stage:
             return future
 
         train, evaluate = self.usual
-        match blow.instant:
+        match fault.instant:
             case Instant.STARTING:
                 await seen(lambda _, action: isinstance(action, act.DeployPods))
-                await asyncio.sleep(blow.share * 0.5)
+                await asyncio.sleep(fault.share * 0.5)
             case Instant.PROBING:
                 await seen(
                     lambda _, action: (
                         isinstance(action, act.RunEpoch)
                         and action.kind is EpochKind.PROBE
-                        and action.number >= blow.epoch
+                        and action.number >= fault.epoch
                     )
                 )
-                await asyncio.sleep(blow.share * 0.4)
+                await asyncio.sleep(fault.share * 0.4)
             case Instant.FORMING:
                 await seen(
                     lambda _, action: isinstance(action, act.RunEpoch) and action.group.endswith(".g1")
                 )
-                await asyncio.sleep(blow.share * 0.25)
+                await asyncio.sleep(fault.share * 0.25)
             case Instant.TRAINING:
-                await seen(lambda _, action: isinstance(action, act.RunEpoch) and action.number >= blow.epoch)
-                await asyncio.sleep(blow.share * train)
+                await seen(
+                    lambda _, action: isinstance(action, act.RunEpoch) and action.number >= fault.epoch
+                )
+                await asyncio.sleep(fault.share * train)
             case Instant.EVALUATING:
-                await seen(lambda _, action: isinstance(action, act.RunEpoch) and action.number >= blow.epoch)
-                await asyncio.sleep(train + blow.share * evaluate)
+                await seen(
+                    lambda _, action: isinstance(action, act.RunEpoch) and action.number >= fault.epoch
+                )
+                await asyncio.sleep(train + fault.share * evaluate)
             case Instant.SETTLING:
                 await seen(
                     lambda event, _: (
                         isinstance(event, ev.EpochFinished)
-                        and len(self.handler.jobs[name].epochs) >= blow.epoch
+                        and len(self.handler.jobs[name].epochs) >= fault.epoch
                     )
                 )
-                await asyncio.sleep(blow.share * 0.03)
+                await asyncio.sleep(fault.share * 0.03)
 
     @property
     def usual(self) -> tuple[float, float]:
@@ -317,16 +324,16 @@ class Stage:
         after = sorted(report.evaluate_seconds + report.checkpoint_seconds for report in reports)
         return train, after[len(reports) // 2]
 
-    def process(self, name: str, blow: Fault) -> int | None:
-        """The process of a job that a blow is meant for, where it is there now."""
-        if blow.victim is Victim.TEMPLATE:
+    def process(self, name: str, fault: Fault) -> int | None:
+        """The process of a job that a fault is meant for, where it is there now."""
+        if fault.victim is Victim.TEMPLATE:
             return self.platform.runtimes[Framework.MXNET].template._process.pid
-        pods = [pod for pod in self.handler.jobs[name].pods if pod.role.value == blow.role]
+        pods = [pod for pod in self.handler.jobs[name].pods if pod.role.value == fault.role]
         if not pods:
             return None
-        pod = sorted(pods)[int(blow.share * 1000) % len(pods)]
+        pod = sorted(pods)[int(fault.share * 1000) % len(pods)]
         host = self.platform._hosts.get(pod)
-        match blow.victim:
+        match fault.victim:
             case Victim.HOST:
                 return host.pid if host else None
             case Victim.WRAPPER:
@@ -354,7 +361,7 @@ class Stage:
         return [f"left: {what}" for what in await asyncio.to_thread(gone, left, 10)]
 
     def _wake_template(self) -> None:
-        """A stopped template would make every later life start slowly: it has been seen that this one did not mind."""
+        """A stopped template would make every later run start slowly: it has been seen that this one did not mind."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self.platform.runtimes[Framework.MXNET].template._process.pid, signal.SIGCONT)
 

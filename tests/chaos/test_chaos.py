@@ -1,4 +1,4 @@
-"""A short chaos run; `make chaos N=100 SEED=1` is the long one, and results/chaos says how many lives there were."""
+"""A short chaos run; `make chaos N=100 SEED=1` is the long one, and results/chaos says how many runs there were."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.chaos.stage import Outcome, Stage
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(600)]
 
-BLOWS = [
+FAULTS = [
     Fault(Victim.WORKER, "SIGKILL", Instant.TRAINING, "worker", 3, 0.4),
     Fault(Victim.HANDLER, "SIGKILL", Instant.EVALUATING, "worker", 3, 0.5),
 ]
@@ -27,23 +27,23 @@ MORE = [
 ]
 
 
-@pytest.mark.parametrize("blows", [BLOWS, pytest.param(MORE, marks=pytest.mark.full)], ids=["two", "more"])
-def test_a_process_that_is_hit_at_any_instant_costs_an_epoch_at_most(blows: list[Fault]) -> None:
+@pytest.mark.parametrize("faults", [FAULTS, pytest.param(MORE, marks=pytest.mark.full)], ids=["two", "more"])
+def test_a_process_that_is_hit_at_any_instant_costs_an_epoch_at_most(faults: list[Fault]) -> None:
     async def main() -> list[Outcome]:
         async with Stage.open() as stage:
-            lives = [
-                runs.live(blow, stage.calm, stage.usual)
-                if blow.victim is Victim.HANDLER
-                else stage.live(f"life-{number}", blow)
-                for number, blow in enumerate(blows)
+            started = [
+                runs.run_with(fault, stage.calm, stage.usual)
+                if fault.victim is Victim.HANDLER
+                else stage.run_with(f"run-{number}", fault)
+                for number, fault in enumerate(faults)
             ]
             free = asyncio.Semaphore(3)
 
-            async def one(life: Coroutine[Any, Any, Outcome]) -> Outcome:
+            async def one(run: Coroutine[Any, Any, Outcome]) -> Outcome:
                 async with free:
-                    return await life
+                    return await run
 
-            return await asyncio.gather(*(one(life) for life in lives))
+            return await asyncio.gather(*(one(run) for run in started))
 
     outcomes = asyncio.run(main())
     assert [(outcome.lost, bool(outcome.struck)) for outcome in outcomes] == [([], True)] * len(outcomes)

@@ -19,7 +19,7 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from tests.chaos.processes import gone, marked
 from tests.chaos.runs import ROOT
-from tests.chaos.stage import PATIENCE, faults, job_file
+from tests.chaos.stage import PATIENCE, job_file, losses
 from tests.required import small_disk
 
 pytestmark = [
@@ -37,11 +37,11 @@ def home(tmp_path: Path) -> Iterator[StateDirectory]:
         yield StateDirectory(place / "home")
 
 
-def life(home: StateDirectory) -> Job | None:
+def job_of(home: StateDirectory) -> Job | None:
     with contextlib.suppress(CoachError):
         journal = Journal.read(home.journal(1))
         try:
-            return journal.jobs().get("life")
+            return journal.jobs().get("long")
         finally:
             journal.close()
     return None
@@ -52,7 +52,7 @@ def test_a_full_disk_ends_a_run_in_one_line_and_with_room_it_goes_on(
 ) -> None:
     temporary, file, filler = tmp_path / "tmp", tmp_path / "job.yaml", home.path.parent / "filler"
     temporary.mkdir()
-    file.write_text(yaml.safe_dump(job_file("life", probing=False)))
+    file.write_text(yaml.safe_dump(job_file("long", probing=False)))
     environment = {**os.environ, "COACH_HOME": str(home.path), "TMPDIR": str(temporary)}
     coach = [sys.executable, "-m", "coach.cli.main"]
     with subprocess.Popen(
@@ -60,7 +60,7 @@ def test_a_full_disk_ends_a_run_in_one_line_and_with_room_it_goes_on(
         stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
     ) as run:  # fmt: skip
         deadline = time.monotonic() + PATIENCE
-        while not ((job := life(home)) and len(job.epochs) >= 2):
+        while not ((job := job_of(home)) and len(job.epochs) >= 2):
             assert run.poll() is None and time.monotonic() < deadline
             time.sleep(0.01)
         with contextlib.suppress(OSError), filler.open("wb", buffering=0) as full:
@@ -74,18 +74,18 @@ def test_a_full_disk_ends_a_run_in_one_line_and_with_room_it_goes_on(
         assert "cannot write the journal" in said.splitlines()[-1]
     assert gone(lambda: marked("COACH_HOME", str(home.path)), 10) == []
     assert list(temporary.iterdir()) == []
-    left = life(home)
+    left = job_of(home)
     assert left and len(left.epochs) >= 2 and left.reason.value != "TargetReached"
 
     filler.unlink()
     done = subprocess.run(
-        [*coach, "resume", "life"], cwd=ROOT, env=environment, capture_output=True, text=True,
+        [*coach, "resume", "long"], cwd=ROOT, env=environment, capture_output=True, text=True,
         timeout=PATIENCE, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
-    job = life(home)
+    job = job_of(home)
     assert job
     done_before = [epoch.report for epoch in left.epochs]
     assert [epoch.report for epoch in job.epochs][: len(done_before)] == done_before
     # Three attempts that found no room, and the one whose end could not be written.
-    assert faults(job, 4, [epoch.report.loss for epoch in job.epochs]) == []
+    assert losses(job, 4, [epoch.report.loss for epoch in job.epochs]) == []

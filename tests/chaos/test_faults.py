@@ -24,7 +24,7 @@ from coach.platforms.local.environment import Functions
 from coach.platforms.local.platform import LocalPlatform
 from tests.chaos.draw import Fault, Instant, Victim
 from tests.chaos.processes import command, descendants
-from tests.chaos.stage import ROOMY, Stage, faults
+from tests.chaos.stage import ROOMY, Stage, losses
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
@@ -76,7 +76,7 @@ def test_a_checkpoint_that_is_cut_short_costs_the_epoch_that_wrote_it() -> None:
     assert cut and reasons == [Reason.CHECKPOINT_INVALID]
     # The failed attempts, and the fourth epoch once more.
     assert job.attempts == len(job.epochs) + len(failed) + 1
-    assert not faults(job, len(failed) + 1, calm)
+    assert not losses(job, len(failed) + 1, calm)
     assert job.ledger.spent > sum(epoch.cost for epoch in job.epochs)
 
 
@@ -97,7 +97,7 @@ def test_a_port_that_is_taken_costs_an_attempt_and_not_the_job() -> None:
         job, failed, calm = run_with("port", disturb)
     assert [event.reason for event in failed] == [Reason.INTERNAL]
     assert "cannot listen" in failed[0].message and "in use" in failed[0].message
-    assert not faults(job, 1, calm)
+    assert not losses(job, 1, calm)
 
 
 def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoint(tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from tests.service.conftest import running
 
 pytestmark = pytest.mark.processes
 
+EVENTS = "/api/v1/namespaces/default/events"
 JOBS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingjobs"
 
 
@@ -67,6 +68,18 @@ class Cluster:
         except TimeoutError:
             pytest.fail(f"{name}: {status}")
 
+    async def events(self, name: str) -> list[dict[str, Any]]:
+        """What `kubectl events` shows of a job; the last one comes just after its status."""
+        async with asyncio.timeout(20):
+            while True:
+                found = (await asyncio.to_thread(self._http.get, EVENTS)).json()["items"]
+                found = [event for event in found if event["involvedObject"]["name"] == name]
+                found.sort(key=lambda event: int(event["metadata"]["resourceVersion"]))
+                status = (await self.ask("GET", name))["status"]
+                if found and found[-1]["message"].startswith(status["state"]):
+                    return found
+                await asyncio.sleep(0.05)
+
     async def gone(self, name: str) -> None:
         async with asyncio.timeout(20):
             while (await self.ask("GET", name)).get("kind") != "Status":
@@ -110,6 +123,9 @@ def test_an_applied_job_runs_and_its_status_says_how(reconciled: Any, tmp_path: 
         assert status["state"] == job.state.value and status["epochs"] == job.full_epoch_count
         assert holds(status)["Complete"] != holds(status)["Failed"]
         assert status["observedGeneration"] == 1 and status["target"].startswith("loss ")
+        noted = await cluster.events("run")
+        assert noted[-1]["reason"] == status["reason"] and status["message"] in noted[-1]["message"]
+        assert {event["reason"] for event in noted} >= {"TrainingEpoch"}
         await cluster.ask("DELETE", "run")
         await cluster.gone("run")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from coach.controller.reconcile import FINALIZER, Resource, Step, next_step
+from coach.controller.reconcile import FINALIZER, Resource, Step, StepKind, next_step
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
 from coach.core.jobs.job import Job, Phase
@@ -40,25 +40,25 @@ PAUSED = {"phase": Phase.PAUSED, "suspend": True, "reason": Reason.SUSPENDED, "p
 @pytest.mark.parametrize(
     ("found", "there", "expected"),
     [
-        (resource(finalizer=False), None, Step("hold")),
-        (resource(), None, Step("submit")),
+        (resource(finalizer=False), None, Step(StepKind.ADD_FINALIZER)),
+        (resource(), None, Step(StepKind.SUBMIT)),
         (resource(suspend=True), None, None),
         (resource(), {}, None),
-        (resource(suspend=True), {}, Step("suspend")),
+        (resource(suspend=True), {}, Step(StepKind.SUSPEND)),
         (resource(suspend=True), {"suspend": True}, None),
-        (resource(), PAUSED, Step("resume")),
-        (resource(budget=to_money(3.0)), {}, Step("resume", to_money(2.0))),
+        (resource(), PAUSED, Step(StepKind.RESUME)),
+        (resource(budget=to_money(3.0)), {}, Step(StepKind.RESUME, to_money(2.0))),
         (resource(budget=to_money(0.5)), {}, None),
         (resource(budget=None), {}, None),
         (resource(), ENDED, None),
         (resource(budget=to_money(3.0)), ENDED, None),
         (resource(), BROKE, None),
-        (resource(budget=to_money(3.0)), BROKE, Step("resume", to_money(2.0))),
+        (resource(budget=to_money(3.0)), BROKE, Step(StepKind.RESUME, to_money(2.0))),
         (resource(budget=to_money(3.0), suspend=True), BROKE, None),
-        (resource(deleting=True), {}, Step("cancel")),
+        (resource(deleting=True), {}, Step(StepKind.CANCEL)),
         (resource(deleting=True), {"cancel": True}, None),
-        (resource(deleting=True), ENDED, Step("let_go")),
-        (resource(deleting=True), None, Step("let_go")),
+        (resource(deleting=True), ENDED, Step(StepKind.REMOVE_FINALIZER)),
+        (resource(deleting=True), None, Step(StepKind.REMOVE_FINALIZER)),
         (resource(deleting=True, finalizer=False), None, None),
     ],
 )

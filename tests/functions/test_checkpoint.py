@@ -32,7 +32,7 @@ def encoded() -> bytes:
 
 def reason(uri: object) -> str:
     with pytest.raises(TrainingError) as caught:
-        checkpoint.load(str(uri))
+        checkpoint.load(str(uri), checkpoint.read)
     return caught.value.reason
 
 
@@ -45,7 +45,7 @@ def test_who_may_not_read_its_folder_may_not_read_a_checkpoint(
     tmp_path.chmod(folder)
     before = os.umask(umask)
     try:
-        checkpoint.save(str(tmp_path / "a.ckpt"), STATE)
+        checkpoint.save(str(tmp_path / "a.ckpt"), STATE, checkpoint.write)
     finally:
         os.umask(before)
     assert (tmp_path / "a.ckpt").stat().st_mode & 0o777 == file
@@ -54,8 +54,8 @@ def test_who_may_not_read_its_folder_may_not_read_a_checkpoint(
 @pytest.mark.parametrize("scheme", ["", "file://", "memory://"])
 def test_what_was_saved_is_loaded(tmp_path: Path, scheme: str) -> None:
     uri = f"{scheme}{tmp_path}/a/b/weights.npz"
-    checkpoint.save(uri, STATE)
-    loaded = checkpoint.load(uri)
+    checkpoint.save(uri, STATE, checkpoint.write)
+    loaded = checkpoint.load(uri, checkpoint.read)
     assert (loaded.settings, loaded.position, loaded.epoch, loaded.seed) == (STATE.settings, 640, "e7", 3)
     assert loaded.arrays.keys() == STATE.arrays.keys()
     for name, array in STATE.arrays.items():
@@ -64,7 +64,7 @@ def test_what_was_saved_is_loaded(tmp_path: Path, scheme: str) -> None:
 
 
 def test_numpy_alone_reads_the_weights(tmp_path: Path) -> None:
-    checkpoint.save(str(tmp_path / "w.npz"), STATE)
+    checkpoint.save(str(tmp_path / "w.npz"), STATE, checkpoint.write)
     with np.load(tmp_path / "w.npz") as archive:
         np.testing.assert_array_equal(archive["weights/0.weight"], STATE.arrays["weights/0.weight"])
 
@@ -102,7 +102,7 @@ def test_a_changed_byte_is_noticed_wherever_it_is(tmp_path: Path) -> None:
     for at in range(len(whole)):
         (tmp_path / "w.npz").write_bytes(whole[:at] + bytes([whole[at] ^ 0x40]) + whole[at + 1 :])
         try:
-            loaded = checkpoint.load(str(tmp_path / "w.npz"))
+            loaded = checkpoint.load(str(tmp_path / "w.npz"), checkpoint.read)
         except TrainingError as error:
             assert error.reason == "CheckpointInvalid"
             continue
@@ -146,7 +146,7 @@ def test_no_valid_checkpoint_differs_from_no_checkpoint(tmp_path: Path) -> None:
 
 def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "w.npz"
-    checkpoint.save(str(path), STATE)
+    checkpoint.save(str(path), STATE, checkpoint.write)
     before = path.read_bytes()
 
     def full(_: int) -> None:
@@ -154,6 +154,6 @@ def test_a_failed_write_leaves_what_was_there(tmp_path: Path, monkeypatch: pytes
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(TrainingError) as caught:
-        checkpoint.save(str(path), STATE)
+        checkpoint.save(str(path), STATE, checkpoint.write)
     assert caught.value.reason == "StorageFailed" and "No space left" in caught.value.message
     assert path.read_bytes() == before and list(tmp_path.iterdir()) == [path]

@@ -16,7 +16,7 @@ import json, sys, types
 import numpy as np
 from training import backend
 from training.request import StartRequest
-backend.warm_up()
+backend.current().warm_up()
 import mxnet as mx
 from mxnet import gluon
 from training.mxnet.learner import MxnetLearner

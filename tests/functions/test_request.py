@@ -76,6 +76,8 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("fraction", 0),
         ("seconds", -3),
         ("weights_in", 5),
+        ("obsolete", "file:///old.ckpt"),
+        ("obsolete", [""]),
         ("memory", 0),
         ("threads", 0),
         ("evaluate", 1),

@@ -27,6 +27,15 @@ def test_a_group_is_kept_between_epochs_and_formed_anew_for_other_sizes(gang: Ga
     assert 0.8 < third["accuracy"] <= 1
 
 
+def test_obsolete_checkpoints_go_once_another_is_written(gang: Gang, tmp_path: Path) -> None:
+    first = gang.epoch(1, 1, **epoch(tmp_path))
+    second = gang.epoch(1, 1, **epoch(tmp_path, first))
+    old = [first["weights_uri"], f"file://{tmp_path}/never-there.ckpt"]
+    third = gang.epoch(1, 1, **epoch(tmp_path, second), obsolete=old)
+    left = {file.as_uri() for file in tmp_path.glob("*.npz")}
+    assert left == {second["weights_uri"], third["weights_uri"]}
+
+
 def test_every_role_says_that_the_epoch_is_done(gang: Gang, tmp_path: Path) -> None:
     message = epoch(tmp_path)
     gang.epoch(2, 1, **message)

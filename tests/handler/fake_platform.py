@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -137,6 +138,9 @@ class FakePlatform:
             )
             with fsspec.open(action.weights_out, "w", auto_mkdir=True) as file:
                 file.write(action.token)
+            for uri in order.obsolete:
+                with contextlib.suppress(FileNotFoundError):
+                    fsspec.core.get_fs_token_paths(uri)[0].rm_file(uri)
             return self.on_report(report), 3 * len(action.pods)
         finally:
             del self.epochs[action.token]

@@ -10,6 +10,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
+import fsspec
 import pytest
 
 from coach.core.cluster import Pod, PodId, Role
@@ -480,6 +481,21 @@ def test_older_checkpoints_of_the_job_go_and_all_else_stays(tmp_path: Path) -> N
     assert left == {"job.9.ckpt", "job.11.ckpt", "job.12.ckpt", *others}
     sweep(folder, None, f"{folder}/job.12.ckpt")
     assert {file.name for file in tmp_path.iterdir()} == {"job.12.ckpt", *others}
+
+
+def test_functions_delete_the_checkpoints_that_the_handler_does_not_see(path: Path) -> None:
+    failing = iter([False, True, False, False, True] + [False] * 20)
+
+    def on_epoch(order: EpochOrder) -> None:
+        if next(failing):
+            with fsspec.open(order.action.weights_out, "w", auto_mkdir=True) as file:
+                file.write("written by an attempt that failed afterwards")
+            raise EpochError(Reason.PEER_LOST, "died", 1)
+
+    job = run(path, FakePlatform(sees_checkpoints=False, on_epoch=on_epoch), job_of(maxEpochs=8))["job"]
+    last = [epoch.report.weights for epoch in job.epochs[-3:]]
+    left = {file.as_uri() for file in path.parent.rglob("*.ckpt")}
+    assert len(job.epochs) > 3 and left == set(last)
 
 
 @pytest.mark.parametrize("folder", ["file:///nowhere/at/all", "nosuch://bucket"])

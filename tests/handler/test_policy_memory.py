@@ -65,20 +65,20 @@ def killed_after(path: Path, name: str, body: Callable[[Handler], Awaitable[None
 
 
 @pytest.mark.parametrize("name", ["fitgpp", "lrtp", "rand"])
-def test_a_job_that_gave_way_as_often_as_it_may_is_not_asked_again_after_a_restart(
+def test_a_job_that_was_preempted_as_often_as_it_may_be_is_not_preempted_again_after_a_restart(
     tmp_path: Path, name: str
 ) -> None:
     journal, checkpoints = tmp_path / "journal.db", tmp_path.as_uri()
 
-    async def gives_way(handler: Handler) -> None:
+    async def is_preempted(handler: Handler) -> None:
         handler.submit(best_effort("long"), checkpoints)
         await handler.wait(lambda: "long" in handler.jobs and len(handler.jobs["long"].epochs) >= 2)
         handler.submit(trial("first"), checkpoints)
         await handler.wait(lambda: "first" in handler.jobs and handler.jobs["first"].ended)
 
-    before = killed_after(journal, name, gives_way)
+    before = killed_after(journal, name, is_preempted)
     assert not before["long"].ended
-    assert before["long"].policy_state["gave_way"] == 1
+    assert before["long"].policy_state["preempted"] == 1
 
     async def does_not_again(handler: Handler) -> None:
         done = len(handler.jobs["long"].epochs)
@@ -87,7 +87,7 @@ def test_a_job_that_gave_way_as_often_as_it_may_is_not_asked_again_after_a_resta
         await handler.wait(lambda: "second" in handler.jobs and handler.jobs["second"].ended)
 
     after = killed_after(journal, name, does_not_again)
-    assert after["long"].policy_state["gave_way"] == 1
+    assert after["long"].policy_state["preempted"] == 1
     assert after["long"].ended
     assert (after["second"].started_at or 0.0) >= (after["long"].ended_at or math.inf)
 

@@ -156,6 +156,66 @@ def test_a_loaded_job_names_exactly_what_it_will_run(folder):
     assert loaded.spec.spec.model.sha256 == hashlib.sha256(b"def net(): ...\n").hexdigest()
 
 
+@pytest.mark.parametrize(
+    ("source", "framework"),
+    [
+        ("import torch\n", "pytorch"),
+        ("from torch import nn\n", "pytorch"),
+        ("def net():\n    from transformers import GPT2LMHeadModel\n", "pytorch"),
+        ("import torchvision.models as m\n", "pytorch"),
+        ("from mxnet import gluon\n", "mxnet"),
+        ("import mxnet, torch\n", "mxnet"),
+        ("import torchaudio_like\n", "mxnet"),
+        ("from .torch import x\n", "mxnet"),
+        ("import torch\nnot Python at all\n", "mxnet"),
+        ("import torch\nx = '\0'\n", "mxnet"),
+        ("import torch\nraise SystemExit('ran')\n", "pytorch"),
+        ("import torch\n" + "(" * 500 + ")" * 500, "mxnet"),
+    ],
+)
+def test_the_framework_is_guessed_from_the_model_files_imports(folder, source, framework):
+    (folder / "model.py").write_text(source)
+    [loaded] = load_jobs([folder / "job.yaml"])
+    assert loaded.spec.spec.framework == framework
+    warnings = [str(warning).removeprefix(f"{folder}/") for warning in loaded.warnings]
+    said = (
+        'job.yaml:6:17 spec.framework: guessed ("pytorch") - '
+        "say it in the job file; the model file imports PyTorch"
+    )
+    assert warnings == ([said] if framework == "pytorch" else [])
+
+
+def test_a_guessed_framework_rules_the_rest_of_the_file(folder):
+    (folder / "model.py").write_text("import torch\n")
+    spec = "  optimizer: {name: AdamW, lr: 0.1}\n  policy: {name: static, workers: 2}\n"
+    (folder / "job.yaml").write_text(GOOD.replace("model.py", "model.py:LeNet") + spec)
+    loaded = load_jobs([folder / "job.yaml"])[0].spec.spec
+    assert (local_path(loaded.model.file), loaded.model.net) == (folder / "model.py", "LeNet")
+    assert loaded.model.sha256 == hashlib.sha256(b"import torch\n").hexdigest()
+    assert loaded.limits.largest == (2, 0)
+    (folder / "job.yaml").write_text(GOOD + "  servers: {max: 2}\n")
+    [message] = load_mistakes(folder / "job.yaml")
+    assert "spec.servers: PyTorch jobs train by all-reduce, without parameter servers" in message
+
+
+def test_what_the_file_says_of_the_framework_counts(folder):
+    (folder / "model.py").write_text("import torch\n")
+    (folder / "job.yaml").write_text(GOOD + "  framework: mxnet\n")
+    [loaded] = load_jobs([folder / "job.yaml"])
+    assert (loaded.spec.spec.framework, loaded.warnings) == ("mxnet", ())
+
+
+def test_no_model_outside_of_the_allowed_folders_is_looked_at(folder):
+    (folder / "model.py").write_text("import torch\n")
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "job.yaml").write_text(
+        GOOD.replace("model.py", "../model.py") + "  optimizer: {name: AdamW, lr: 1}\n"
+    )
+    messages = load_mistakes(inner / "job.yaml", inside=[inner])
+    assert any("MXNet has no such optimizer" in message for message in messages)
+
+
 def test_paths_are_relative_to_the_job_file_and_may_hold_any_character(folder, monkeypatch):
     odd = folder / "a b%20ü#?"
     odd.mkdir()

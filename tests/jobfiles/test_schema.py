@@ -273,7 +273,12 @@ SPEC = {
         ({"mode": "fast"}, False),
         ({"seed": -1}, False),
         ({"optimizer": {"learningRate": 0.1, "momentum": 0.9}}, True),
-        ({"optimizer": {"momentum": 0.9}}, False),
+        ({"optimizer": {"lr": 0.1, "betas": [0.9, 0.999]}}, True),
+        ({"optimizer": {"lr": 0}}, False),
+        ({"optimizer": {"lr": 0.1, "schedule": {"name": "StepLR", "step_size": 9}}}, True),
+        ({"optimizer": {"lr": 0.1, "schedule": {"step_size": 9}}}, False),
+        ({"framework": "pytorch"}, True),
+        ({"framework": "torch"}, False),
     ],
 )
 def test_the_schema_takes_and_refuses(change, fits):

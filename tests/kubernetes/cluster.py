@@ -136,8 +136,10 @@ class Cluster(ExistingCluster):
         self.nodes[node].stop_kubelet()
 
     def start_kubelet(self, node: str) -> None:
-        """Start a node's kubelet again."""
+        """Start a node's kubelet again; returns once it answers."""
         self.nodes[node].start_kubelet()
+        healthy = f"/api/v1/nodes/{node}/proxy/healthz"
+        self._wait(f"kubelet on {node}", lambda: self.kubectl("get", "--raw", healthy) == "ok")
 
     def kill_node(self, node: str) -> None:
         """Lose a node with all its processes."""

@@ -19,7 +19,7 @@ DIGITS = ROOT / ".data/mnist-digits"
 ENDED = ("Succeeded", "BudgetExhausted", "TargetUnreachable", "Failed", "Cancelled")
 #: Images of each digit: an epoch takes a second or two, and there are many ends of epochs.
 EACH_DIGIT = 250
-#: What a job has spent, may spend, what its settlements and its epochs add up to, and how many epochs did not end.
+#: What a job has spent, may spend, what its settlements and its epochs add up to, and how many attempts failed.
 LEDGER = """
 import json, sys
 from coach.handler.state.journal import Journal
@@ -31,7 +31,8 @@ records = [record for _, record in journal.records(job.name)]
 settled = sum(record.amount for record in records if type(record).__name__ == "Settle")
 begun = sum(type(record).__name__ == "RunEpoch" for record in records)
 epochs = sum(epoch.cost for epoch in job.epochs)
-print(json.dumps([job.ledger.spent, job.ledger.budget, settled, epochs, begun - len(job.epochs)]))
+failed = begun - len(job.epochs) - (job.running is not None)
+print(json.dumps([job.ledger.spent, job.ledger.budget, settled, epochs, failed]))
 """
 #: More than half a node: two such workers are on two nodes.
 LARGE = {
@@ -99,8 +100,7 @@ class Coach:
         self._helm(command, "coach", str(ROOT / "deploy/chart"), *options, "--wait", "--timeout", "3m")
 
     def uninstall(self) -> None:
-        """Delete all jobs, then the release."""
-        self.cluster.kubectl("delete", "trainingjobs", "--all", "--timeout=60s")
+        """`helm uninstall`."""
         self._helm("uninstall", "coach", "--wait", "--timeout", "2m")
 
     def apply(self, *jobs: dict[str, Any]) -> None:
@@ -153,14 +153,14 @@ class Coach:
         )
 
     def paid(self, name: str) -> int:
-        """The ledger is the sum of what was settled, and within the budget; how many epochs were begun in vain."""
-        spent, budget, settled, epochs, vain = json.loads(
+        """The ledger is the sum of what was settled, and within the budget; how many attempts have failed."""
+        spent, budget, settled, epochs, failed = json.loads(
             self.cluster.kubectl("exec", "deploy/coach-handler", "--", "python", "-c", LEDGER, name)
         )
         assert spent == settled
         assert epochs <= spent, "an epoch was paid twice"
         assert budget is None or spent <= budget
-        return int(vain)
+        return int(failed)
 
     def pods(self, name: str) -> dict[str, str]:
         """The pods of a job that run, and their nodes."""

@@ -140,8 +140,8 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
         return dict(line.split()[0:3:2] for line in self.ctr("images", "ls").splitlines()[1:])
 
     def start_kubelet(self) -> None:
-        """Start the kubelet, which makes the node Ready."""
-        assert self.machine is not None
+        """Start the kubelet, which makes the node Ready. A second one would end at once: its port is taken."""
+        assert self.machine is not None and not (self._kubelet and self._kubelet.running)
         command = ["kubelet", "--config", self.folder / "kubelet.yaml", "--kubeconfig", self._kubeconfig]
         command += ["--hostname-override", self.name, "--node-ip", self.address]
         self._kubelet = self.machine.spawn(command, self._logs / f"{self.name}-kubelet.log")

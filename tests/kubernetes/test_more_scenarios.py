@@ -4,25 +4,44 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
 from tests.kubernetes.cluster import ExistingCluster
-from tests.kubernetes.installed import Coach, job, only, ours
+from tests.kubernetes.installed import PATIENCE, Coach, job, only, ours
 
 pytestmark = pytest.mark.full
 
-#: Reached some epochs after the loss itself: there is time for something to happen.
-LONGER = {"loss": 1.0, "epochsInARow": 5}
+#: A job that trains until the test deletes it, however fast the machine is.
+ENDLESS: dict[str, Any] = {"target": {"loss": 1.0, "epochsInARow": 1000}, "maxEpochs": 2000}
 
 
-def went_well(coach: Coach, name: str) -> int:
-    """The job reaches its target, with every epoch once, and all that it cost is in its ledger; its failed attempts."""
-    status = coach.ended(name)
-    assert status["state"] == "Succeeded", (status, coach.log())
+@pytest.fixture(autouse=True)
+def no_job_left(coach: Coach) -> Iterator[None]:
+    """A failed test's job does not disturb the next one's."""
+    yield
+    coach.cluster.kubectl("delete", "trainingjobs", "--all", "--timeout=60s")
+
+
+def went_on(coach: Coach, name: str, *, attempts: int = 0) -> int:
+    """After so many failed attempts, at least, an ENDLESS job trains another epoch; how many failed.
+
+    Then it is deleted. It has every epoch once, and all that it cost is in its ledger.
+    """
+    deadline = time.monotonic() + PATIENCE
+    while (failed := coach.paid(name)) < attempts:
+        assert time.monotonic() < deadline, f"{failed} failed attempts of {name}\n{coach.log()}"
+        time.sleep(0.5)
+    coach.training(name, coach.status(name)["epochs"] + 2)  # of two, one has begun since
+    failed = coach.paid(name)
+    coach.cluster.kubectl("delete", "trainingjob", name, "--timeout=60s")
+    coach.nothing_left(name)
+    coach.paid(name)
     epochs = [one["epoch"] for one in coach.ask("show", name)["epochs"]]
     assert epochs == list(range(1, len(epochs) + 1)), "none was lost, none is there twice"
-    return coach.paid(name)
+    return failed
 
 
 def kill_in_pod(cluster: ExistingCluster, pod: str) -> None:
@@ -43,7 +62,7 @@ for pid in sorted(int(name) for name in os.listdir("/proc") if name.isdecimal())
 def test_a_drained_node_is_left_and_the_job_goes_on_elsewhere(coach: Coach, cluster: ExistingCluster) -> None:
     free = coach.free_node()
     with only(cluster, free):
-        coach.apply(job("drained", target=LONGER))
+        coach.apply(job("drained", **ENDLESS))
         coach.training("drained")
     assert set(coach.pods("drained").values()) == {free}
     try:
@@ -51,30 +70,31 @@ def test_a_drained_node_is_left_and_the_job_goes_on_elsewhere(coach: Coach, clus
         assert free not in coach.pods("drained").values()
         coach.until("drained", lambda status: status.get("state") == "Training", "training again")
         assert free not in coach.pods("drained").values()
-        assert went_well(coach, "drained") >= 1
+        went_on(coach, "drained")
     finally:
         cluster.kubectl("uncordon", free)
 
 
 def test_a_kubelet_that_stops_for_a_moment_costs_nothing(coach: Coach, cluster: ExistingCluster) -> None:
     nodes = ours(cluster)
-    coach.apply(job("moment", target=LONGER))
+    coach.apply(job("moment", **ENDLESS))
     epochs = coach.training("moment")["epochs"]
-    for node in set(coach.pods("moment").values()):
+    stopped = set(coach.pods("moment").values())
+    for node in stopped:
         nodes.stop_kubelet(node)
     try:
         coach.until("moment", lambda status: status.get("epochs", 0) > epochs, "one epoch further")
     finally:
-        for node in nodes.nodes:
+        for node in stopped:
             nodes.start_kubelet(node)
-    assert went_well(coach, "moment") == 0
+    assert went_on(coach, "moment") == 0
 
 
 def test_a_node_whose_kubelet_stays_away_is_left(coach: Coach, cluster: ExistingCluster) -> None:
     nodes = ours(cluster)
     free = coach.free_node()
     with only(cluster, free):
-        coach.apply(job("silent", target={"loss": 1.0, "epochsInARow": 30}))
+        coach.apply(job("silent", **ENDLESS))
         coach.training("silent")
     nodes.stop_kubelet(free)
     try:
@@ -82,7 +102,7 @@ def test_a_node_whose_kubelet_stays_away_is_left(coach: Coach, cluster: Existing
         coach.until("silent", lambda status: status.get("state") != "Training", "noticed")
         coach.training("silent")
         assert free not in coach.pods("silent").values()
-        assert went_well(coach, "silent") >= 1
+        went_on(coach, "silent", attempts=1)
     finally:
         nodes.start_kubelet(free)
         cluster.kubectl("wait", "--for=condition=Ready", f"node/{free}", "--timeout=90s")
@@ -94,29 +114,35 @@ def test_a_node_whose_kubelet_stays_away_is_left(coach: Coach, cluster: Existing
 
 
 def test_a_function_process_that_is_killed_costs_an_attempt(coach: Coach, cluster: ExistingCluster) -> None:
-    coach.apply(job("bitten", target=LONGER))
+    coach.apply(job("bitten", **ENDLESS))
     coach.training("bitten")
     kill_in_pod(cluster, "bitten-worker-0")
-    assert went_well(coach, "bitten") >= 1
+    went_on(coach, "bitten", attempts=1)
 
 
 def test_a_function_container_that_is_killed_costs_an_attempt(coach: Coach, cluster: ExistingCluster) -> None:
     nodes = ours(cluster)
-    coach.apply(job("shot", target=LONGER))
+    coach.apply(job("shot", **ENDLESS))
     coach.training("shot")
     pod = cluster.get("pod", "shot-server-0")
     container = pod["status"]["containerStatuses"][0]["containerID"].removeprefix("containerd://")
     nodes.nodes[pod["spec"]["nodeName"]].ctr("tasks", "kill", "--signal", "SIGKILL", container)
-    assert went_well(coach, "shot") >= 1
+    went_on(coach, "shot", attempts=1)
     events = json.dumps(coach.ask("events", "shot"))
-    assert "SIGKILL" in events or "does not answer" in events, "it says what happened"
+    said = (
+        "SIGKILL",
+        "does not answer",
+        "PeerLost",
+    )  # by the kubelet, by the function, or by its peers: who is first
+    assert any(word in events for word in said), events
 
 
 def test_a_job_waits_for_a_scheduler_that_was_killed(coach: Coach, cluster: ExistingCluster) -> None:
     selector = ("-l", "app.kubernetes.io/component=scheduler")
     cluster.kubectl("delete", "pod", *selector, "--grace-period=0", "--force")
     coach.apply(job("patient"))
-    assert went_well(coach, "patient") == 0
+    assert coach.ended("patient")["state"] == "Succeeded"
+    assert coach.paid("patient") == 0
     assert cluster.get("pods", *selector)["items"]
 
 
@@ -126,11 +152,11 @@ def test_a_part_of_the_control_plane_that_restarts_costs_nothing(
 ) -> None:
     plane = ours(cluster)
     name = part.replace("kube-", "without-")
-    coach.apply(job(name, target=LONGER))
+    coach.apply(job(name, **ENDLESS))
     epochs = coach.training(name)["epochs"]
     plane.restart(part)
     coach.until(name, lambda status: status.get("epochs", 0) > epochs, "one epoch further")
-    assert went_well(coach, name) == 0
+    assert went_on(coach, name) == 0
 
 
 def test_a_job_that_fits_no_node_fails_at_once_with_numbers(coach: Coach) -> None:
@@ -148,14 +174,14 @@ def test_an_image_that_cannot_be_pulled_is_named_and_ends_the_job_after_its_star
     coach: Coach,
 ) -> None:
     image = "127.0.0.1:9/nowhere:1"
-    coach.apply(job("blank", image=image, startTimeout="5s"))
+    coach.apply(job("blank", image=image, startTimeout="20s"))
     began = time.monotonic()
     status = coach.until("blank", lambda status: status.get("reason") == "ImageUnavailable", "told")
-    assert time.monotonic() - began < 15
+    assert time.monotonic() - began < 20, "before the start has timed out"
     assert image in status["message"] and "connection refused" in status["message"]
     assert status["state"] == "Waiting"
     why = json.dumps(coach.ask("why", "blank"))
-    assert "ImageUnavailable" in why and "connection refused" in why
+    assert "cannot be pulled" in why and "connection refused" in why
     status = coach.ended("blank")
     assert (status["state"], status["reason"]) == ("Failed", "StartTimedOut")
     assert image in status["message"]
@@ -165,18 +191,19 @@ def test_an_image_that_cannot_be_pulled_is_named_and_ends_the_job_after_its_star
 def test_kubectl_edit_raises_the_budget_of_a_job_that_runs_and_of_one_that_has_spent_it(
     coach: Coach, cluster: ExistingCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    coach.apply(job("rich", budget={"amount": 0.1, "currency": "USD"}))
+    coach.apply(job("rich", budget={"amount": 0.1, "currency": "USD"}, **ENDLESS))
     coach.training("rich")
     monkeypatch.setenv("KUBE_EDITOR", "sed -i s/amount:.*/amount:\\ 0.2/")
     cluster.kubectl("edit", "trainingjob", "rich")
-    coach.until("rich", lambda status: status.get("budget", "").startswith("0.2 "), "given more")
-    assert went_well(coach, "rich") == 0
+    coach.until("rich", lambda status: status.get("budget", "").startswith("0.20 "), "given more")
+    assert went_on(coach, "rich") == 0
     coach.apply(job("broke", budget={"amount": 0.0004, "currency": "USD"}))
     assert coach.ended("broke")["state"] == "BudgetExhausted"
     monkeypatch.setenv("KUBE_EDITOR", "sed -i s/amount:.*/amount:\\ 0.5/")
     cluster.kubectl("edit", "trainingjob", "broke")
     coach.until("broke", lambda status: status.get("state") != "BudgetExhausted", "going on")
-    went_well(coach, "broke")
+    assert coach.ended("broke")["state"] == "Succeeded"
+    coach.paid("broke")
 
 
 def test_suspend_releases_the_pods_and_false_lets_the_job_go_on(
@@ -186,7 +213,7 @@ def test_suspend_releases_the_pods_and_false_lets_the_job_go_on(
         patch = json.dumps({"spec": {"suspend": value}})
         cluster.kubectl("patch", "trainingjob", "resting", "--type", "merge", "-p", patch)
 
-    coach.apply(job("resting", target=LONGER))
+    coach.apply(job("resting", **ENDLESS))
     coach.training("resting")
     suspend(True)
     status = coach.until("resting", lambda status: status.get("reason") == "Suspended", "suspended")
@@ -196,11 +223,11 @@ def test_suspend_releases_the_pods_and_false_lets_the_job_go_on(
     epochs = status["epochs"]
     suspend(False)
     coach.training("resting", epochs + 1)
-    assert went_well(coach, "resting") == 0
+    assert went_on(coach, "resting") == 0
 
 
 def test_a_job_that_is_deleted_ends_and_is_paid(coach: Coach, cluster: ExistingCluster) -> None:
-    coach.apply(job("unwanted", target={"loss": 0.01}))
+    coach.apply(job("unwanted", **ENDLESS))
     coach.training("unwanted")
     cluster.kubectl("delete", "trainingjob", "unwanted", "--timeout=30s")
     coach.nothing_left("unwanted")
@@ -209,8 +236,25 @@ def test_a_job_that_is_deleted_ends_and_is_paid(coach: Coach, cluster: ExistingC
 
 
 def test_an_upgrade_of_the_handler_lets_its_jobs_go_on(coach: Coach) -> None:
-    coach.apply(job("upgraded", target=LONGER))
-    epochs = coach.training("upgraded", epochs=2)["epochs"]
+    coach.apply(job("upgraded", **ENDLESS))
+    coach.training("upgraded", epochs=2)
     coach.upgrade("handler.resources.requests.memory=520Mi")
-    assert went_well(coach, "upgraded") == 0
-    assert len(coach.ask("show", "upgraded")["epochs"]) > epochs
+    assert went_on(coach, "upgraded") <= 1, "the epoch that ran is trained again, no other"
+
+
+def test_helm_uninstall_ends_jobs_that_train_and_leaves_nothing(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    coach.apply(job("interrupted", **ENDLESS))
+    coach.training("interrupted")
+    coach.uninstall()
+    try:
+        left = cluster.get("pods,jobs,configmaps,pvc,serviceaccounts")["items"]
+        ours = [
+            f"{one['kind']} {one['metadata']['name']}"
+            for one in left
+            if "coach" in json.dumps(one["metadata"])
+        ]
+        assert ours == [] and "coach.dev" not in cluster.kubectl("get", "crds")
+    finally:
+        coach.install()

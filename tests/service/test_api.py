@@ -245,6 +245,19 @@ def test_all_jobs_of_a_submission_start_or_none(home: StateDirectory) -> None:
     serve(home, body)
 
 
+def test_a_file_with_an_old_word_is_taken_with_a_warning(home: StateDirectory) -> None:
+    async def body(api: Api) -> None:
+        (new, old) = (
+            (await api.submit("a"))["jobs"] + (await api.submit("b", budget="none"))["jobs"]  # of release 0.1
+        )
+        assert new["warnings"] == []
+        (warning,) = old["warnings"]
+        assert 'spec.budget: an old word ("none") - budget: {unlimited: true}' in warning
+        assert warning.startswith(f"{api.folder}/job.yaml:")
+
+    serve(home, body)
+
+
 def test_a_name_that_is_taken_gets_a_number(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
         first, second = await asyncio.gather(api.submit("a"), api.submit("a"))

@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from coach.cli.display.output import table
+from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.reasons import REASON_INFO, Reason, State
 from coach.core.money import to_money
@@ -74,8 +75,13 @@ def progress(row: JobRow, rows: Sequence[JobRow]) -> str:
 
 
 def size(row: JobRow) -> str:
-    """Workers x servers, as `2x1`."""
-    return formatting.UNKNOWN if row.workers is None else f"{row.workers}x{row.servers}"
+    """Workers x servers, as `2x1`; `2` without servers."""
+    return formatting.UNKNOWN if row.workers is None else Allocation(row.workers, row.servers or 0).cell
+
+
+def size_header(servers: bool) -> str:
+    """The header of a column of allocations of one job, with servers or without."""
+    return "W×S" if servers else "WORKERS"
 
 
 def money(row: JobRow) -> str:
@@ -108,7 +114,7 @@ def epochs_table(rows: Sequence[EpochRow], currency: str, *, wide: bool) -> Tabl
     made = table(
         ("EPOCH", "right"),
         "KIND",
-        "W×S",
+        size_header(any(row.servers for row in rows)),
         ("LOSS", "right"),
         ("ACCURACY", "right"),
         ("SECONDS", "right"),
@@ -120,7 +126,7 @@ def epochs_table(rows: Sequence[EpochRow], currency: str, *, wide: bool) -> Tabl
         made.add_row(
             str(row.epoch),
             row.kind,
-            f"{row.workers}x{row.servers}",
+            Allocation(row.workers, row.servers).cell,
             formatting.score(row.loss),
             formatting.score(row.accuracy),
             f"{row.seconds:.2f}",

@@ -55,6 +55,8 @@ def _show(screen: Console, plan: Plan) -> None:
     from rich.padding import Padding
 
     from coach.cli.display.status_lines import WIDE
+    from coach.cli.display.tables import size_header
+    from coach.core.cluster import Allocation
     from coach.report import formatting
 
     def line(name: str, text: str) -> None:
@@ -74,7 +76,7 @@ def _show(screen: Console, plan: Plan) -> None:
     screen.print()
     known = any(row.seconds is not None for row in plan.rows)
     wide = screen.width >= WIDE
-    headers: list[str | tuple[str, str]] = ["W×S"]
+    headers: list[str | tuple[str, str]] = [size_header(any(row.servers for row in plan.rows))]
     if wide or not known:
         headers.append((f"{plan.currency}/HOUR", "right"))
     if plan.budget is not None and not known:
@@ -88,7 +90,7 @@ def _show(screen: Console, plan: Plan) -> None:
         ]
     made = table(*headers, ("", "wrap"))
     for row in plan.rows:
-        cells = [f"{row.workers}x{row.servers}"]
+        cells = [Allocation(row.workers, row.servers).cell]
         if wide or not known:
             cells.append(formatting.amount(row.cost_per_hour))
         if plan.budget is not None and not known:

@@ -76,7 +76,7 @@ def _here(  # noqa: PLR0917
     from coach.handler.session import Session
     from coach.plugins import policy
 
-    cluster, make_platform = local_cluster(nodes, bandwidth)
+    cluster, make_platform = local_cluster(nodes, bandwidth, [past.job.job_file])
     showing = Showing(output, live)
     allocator = policy("coach")
     beginning(showing.screen, [past.job.job_file], cluster, allocator.name)

@@ -97,13 +97,15 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
     now = formatting.score(row.loss if row.metric == "loss" else row.accuracy)
     best = formatting.score(row.best_loss if row.metric == "loss" else row.best_accuracy)
     left = None if row.budget is None else row.budget - row.spent - row.reserved
+    net = job.spec.model.net
+    counts = "workers x servers" if job.maximum.servers else "workers"
     facts = {
         "state": f"{row.state} ({row.reason}): {row.message}"
         if row.message
         else f"{row.state} ({row.reason})",
         "target": f"{measure}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}",
         "eta": tables.eta(row, interval=True),
-        "workers x servers": f"{tables.size(row)}, of {job.minimum} to {job.maximum}",
+        counts: f"{tables.size(row)} ({formatting.limits(job.minimum, job.maximum)})",
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "
         f"{formatting.rest(left)} left",
         "prices": job.spec.price_book.name,
@@ -114,7 +116,8 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         "submitted": formatting.moment(job.submitted_at),
         "started": formatting.moment(job.started_at),
         "ended": formatting.moment(job.ended_at),
-        "model": job.spec.model.file,
+        "framework": job.spec.framework.value,
+        "model": job.spec.model.file if net == "net" else f"{job.spec.model.file}:{net}",
         "data": job.spec.data.uri or job.spec.data.format.value,
         "checkpoint": job.weights or formatting.UNKNOWN,
         "logs": str(home.logs(job.name)),
@@ -153,6 +156,8 @@ def _predicted(row: JobRow) -> str:
 
 
 def _models(screen: Console, job: Job, rows: Sequence[SpeedRow], currency: str) -> None:
+    from coach.cli.display.tables import size_header
+    from coach.core.cluster import Allocation
     from coach.report import formatting
     from coach.report.models import curve_words, speed_words
 
@@ -162,7 +167,7 @@ def _models(screen: Console, job: Job, rows: Sequence[SpeedRow], currency: str) 
     if not rows:
         return
     made = table(
-        "W×S",
+        size_header(job.maximum.servers > 0),
         ("MEASURED", "right"),
         ("PREDICTED EPOCHS/S (80 %)", "right"),
         ("SECONDS", "right"),
@@ -172,7 +177,7 @@ def _models(screen: Console, job: Job, rows: Sequence[SpeedRow], currency: str) 
     for row in rows:
         speeds = (row.epochs_per_second, row.epochs_per_second_low, row.epochs_per_second_high)
         made.add_row(
-            f"{row.workers}x{row.servers}",
+            Allocation(row.workers, row.servers).cell,
             formatting.number(row.measured, zeros=True),
             "{} ({}-{})".format(*(formatting.number(value, zeros=True) for value in speeds)),
             formatting.number(row.seconds, zeros=True),
@@ -192,6 +197,8 @@ def _epochs(screen: Console, rows: list[EpochRow], currency: str) -> None:
 
 
 def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
+    from coach.cli.display.tables import size_header
+    from coach.core.cluster import Allocation
     from coach.report import formatting
 
     if not rows:
@@ -200,7 +207,7 @@ def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
     made = table(
         ("EPOCH", "right"),
         ("ATTEMPT", "right"),
-        "W×S",
+        size_header(any(row.servers for row in rows)),
         "OUTCOME",
         ("RESERVED", "right"),
         ("COST", "right"),
@@ -211,7 +218,7 @@ def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
         made.add_row(
             str(row.epoch),
             str(row.attempt),
-            f"{row.workers}x{row.servers}",
+            Allocation(row.workers, row.servers).cell,
             row.outcome,
             *(formatting.amount(value) for value in (row.reserved, row.cost, row.held, row.spent)),
         )

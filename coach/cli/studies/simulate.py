@@ -156,14 +156,16 @@ def command(  # noqa: PLR0917 - they are options
     if trace:
         tasks = _trace_tasks(trace, cluster, policies, placements, each, faults)
     else:
-        from coach.studies.simulation_inputs import of_files, recorded
+        from coach.cli.job_files import load
+        from coach.studies.simulation_inputs import of_specs, recorded
         from coach.studies.study import Question, answer, arrival_times
         from coach.studies.study import placements as placements_of
 
         if journal is not None:
             past = recorded(journal)
         else:
-            past = of_files(files or [], speeds, epoch_seconds, epochs, assume)
+            specs = [one.spec for one in load(files or [], check_files=False)]
+            past = of_specs(specs, speeds, epoch_seconds, epochs, assume)
             past = replace(past, arrivals=arrival_times(arrivals, len(past.jobs), seed))
         for words, called in past.origins.items():
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)

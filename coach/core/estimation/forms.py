@@ -8,6 +8,10 @@ Every form is linear in its coefficients, all of them >= 0, so that bounded leas
   Optimus (EuroSys 2018, eq. 4) has the first five; `f/s` is a server's own work on the parameters, which does not
   depend on the number of workers. Without it three of seven measured surfaces are fitted a quarter to four fifths worse
   (rms of ln v with and without: resnet-50 0.10 and 0.13, seq2seq 0.09 and 0.12, wlm 0.07 and 0.13).
+* `all-reduce` sums to the time of an epoch of a job without servers, `1/v = a/w + b·(1 - 1/w) + d·(w - 1)`: all work
+  where one worker does it alone (a), what of it more workers do not divide together with the gradients that they
+  exchange (b: a ring moves 2·(1 - 1/w) times the parameters, Patarasu and Yuan 2009), and the cost of keeping workers
+  in step. A single worker exchanges nothing.
 * `quadratic` sums to the *speed*, `v = k + 2·b1·b2·w - b1·w² + 2·b3·b4·s - b3·s²`, which is the thesis's
   `-b1·(w-b2)² - b3·(s-b4)² + b5` (section 4.2) multiplied out.
 * `constant` sums to the time, with one term.
@@ -26,7 +30,7 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
-FormName = Literal["quadratic", "parameter-server", "constant"]
+FormName = Literal["quadratic", "parameter-server", "all-reduce", "constant"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,7 +38,7 @@ class Form:
     """A surface `v = (sum of coefficient x term) ** power`, coefficients >= 0."""
 
     name: FormName
-    #: (workers, servers) -> the k terms
+    #: (workers, servers) -> the k terms; a job without servers is fitted as if it had one
     terms: Callable[[Any, Any], tuple[Any, ...]]
     #: +1: the terms sum to the speed; -1: to its inverse, the time.
     power: int
@@ -58,6 +62,13 @@ PARAMETER_SERVER = Form(
     np.array([0.35, 0.25, 0.10, 0.03, 0.004, 0.25]),
     np.array([1.20, 0.90, 0.35, 0.30, 0.030, 0.90]),
 )
+ALL_REDUCE = Form(
+    "all-reduce",
+    lambda w, s: (1.0 / w, 1.0 - 1.0 / w, w - 1.0),
+    -1,
+    np.array([1.00, 0.40, 0.03]),
+    np.array([1.20, 0.60, 0.15]),
+)
 QUADRATIC = Form(
     "quadratic",
     lambda w, s: (1.0, w, -w * w, s, -s * s),
@@ -68,4 +79,4 @@ QUADRATIC = Form(
 CONSTANT = Form("constant", lambda w, s: (1.0,), -1, np.array([1.0]), np.array([1.0]))
 
 # Written once, the terms serve single numbers and arrays.
-FORMS: dict[str, Form] = {form.name: form for form in (PARAMETER_SERVER, QUADRATIC, CONSTANT)}
+FORMS: dict[str, Form] = {form.name: form for form in (PARAMETER_SERVER, ALL_REDUCE, QUADRATIC, CONSTANT)}

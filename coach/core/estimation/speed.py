@@ -13,6 +13,7 @@ import numpy as np
 from coach.core.estimation.aggregation import merged
 from coach.core.estimation.drift import at_present_level
 from coach.core.estimation.forms import (
+    ALL_REDUCE,
     CONSTANT,
     FORMS,
     PARAMETER_SERVER,
@@ -29,7 +30,7 @@ from coach.core.estimation.observations import SpeedPoint
 
 __all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "next_probe"]
 
-#: Leave-one-out needs this many configurations before it may prefer another form to the parameter-server one ...
+#: Leave-one-out needs this many configurations before it may prefer another form to that of the job's kind ...
 MIN_TO_CHOOSE = 5
 #: ... and that form must be better by this much mean log density: on few points the comparison itself is noise.
 MARGIN = 0.5
@@ -99,7 +100,7 @@ class SpeedModel:
         """Epochs/s with `workers` and `servers`; always positive and finite."""
         found = self._speeds.get((workers, servers))
         if found is None:
-            found = self.fit.predict_one(float(workers), float(servers))
+            found = self.fit.predict_one(float(workers), _fitted_servers(servers))
             for limit in self._limits([(workers, servers)]):
                 found = min(found, limit.expected)
             self._speeds[workers, servers] = found
@@ -107,7 +108,7 @@ class SpeedModel:
 
     def parametric(self, workers: int, servers: int) -> float:
         """Epochs/s by the form alone, without the measured deviations from it: smooth, one peak along each axis."""
-        return self.fit.predict_one(float(workers), float(servers), parametric=True)
+        return self.fit.predict_one(float(workers), _fitted_servers(servers), parametric=True)
 
     def predict_all(self, where: Sequence[tuple[int, int]]) -> FloatArray:
         """`predict` at many (workers, servers) at once, [m]."""
@@ -123,8 +124,8 @@ class SpeedModel:
             T(w', s') >= T (c + (1 - c) s/s') min(1, w/w'),   w' >= w, s' >= s:
 
         a server cannot take over a worker's computing, twice as many servers at most halve its waiting, and twice as
-        many workers are at most twice as fast. With fewer of either T c min(1, w/w') remains. The interval follows from
-        the bounds of the measured speeds; FASTEST where no computing was measured.
+        many workers are at most twice as fast. With fewer of either T c min(1, w/w') remains. Without servers s = s'.
+        The interval follows from the bounds of the measured speeds; FASTEST where no computing was measured.
         """
         bounds = np.full((3, len(where)), FASTEST)
         busy = [point for point in self.points if point.computing_part > 0.0]
@@ -132,8 +133,9 @@ class SpeedModel:
             w, s = _places(where)
             speeds = self._fitted([(point.workers, point.servers) for point in busy])
             for point, speed in zip(busy, speeds, strict=True):
-                more = (w >= point.workers) & (s >= point.servers)
-                waiting = np.where(more, (1.0 - point.computing_part) * point.servers / s, 0.0)
+                servers = _fitted_servers(point.servers)
+                more = (w >= point.workers) & (s >= servers)
+                waiting = np.where(more, (1.0 - point.computing_part) * servers / s, 0.0)
                 part = (point.computing_part + waiting) * np.minimum(1.0, point.workers / w)
                 part = np.maximum(part, MIN_PART)
                 bounds = np.minimum(bounds, np.array([[speed.low], [speed.expected], [speed.high]]) / part)
@@ -286,10 +288,11 @@ def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
         raise ValueError(f"fit_speed needs a point with a positive speed, got {len(points)} without")
     now, noise = at_present_level(usable)
     known = merged(now)
+    best = PARAMETER_SERVER if any(point.servers for point in known) else ALL_REDUCE
     if len(known) < MIN_TO_CHOOSE:
-        return SpeedModel("parameter-server", known, noise)
+        return SpeedModel(best.name, known, noise)
     columns = _columns(known)
-    best, best_score = PARAMETER_SERVER, left_out_score(PARAMETER_SERVER, *columns)
+    best_score = left_out_score(best, *columns)
     for form in (QUADRATIC, CONSTANT):
         score = left_out_score(form, *columns) - MARGIN
         if score > best_score:
@@ -325,7 +328,8 @@ def next_probe(
     speed by MIN_GAIN.
     """
     if candidates is None:
-        candidates = [(w, s) for w in range(1, max_workers + 1) for s in range(1, max_servers + 1)]
+        fewest = min(1, max_servers)
+        candidates = [(w, s) for w in range(1, max_workers + 1) for s in range(fewest, max_servers + 1)]
     candidates = _thinned([c for c in candidates if c[0] <= max_workers and c[1] <= max_servers])
     if not points:
         return min(candidates, key=lambda c: (c[0] * c[1], c), default=None)
@@ -359,18 +363,27 @@ def _thinned(candidates: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
     steps = math.sqrt(MAX_CANDIDATES) - 1
     reach = math.log(max(max(c) for c in candidates))
     for c in candidates:
-        cell = (round(math.log(c[0]) / reach * steps), round(math.log(c[1]) / reach * steps))
+        cell = (
+            round(math.log(c[0]) / reach * steps),
+            round(math.log(_fitted_servers(c[1])) / reach * steps),
+        )
         seen[cell] = c
     return list(seen.values())
 
 
+def _fitted_servers(servers: int) -> float:
+    """The servers that a model is fitted with: a job without any has one surface along the workers alone."""
+    return float(max(servers, 1))
+
+
 def _places(where: Sequence[tuple[int, int]]) -> tuple[FloatArray, FloatArray]:
     w, s = np.array(where, dtype=np.float64).reshape(-1, 2).T
-    return w, s
+    return w, np.maximum(s, 1.0)
 
 
 def _columns(points: Sequence[SpeedPoint]) -> tuple[FloatArray, FloatArray, FloatArray, FloatArray]:
     w, s, v, weight = np.array(
-        [(p.workers, p.servers, p.epochs_per_second, p.weight) for p in points], dtype=np.float64
+        [(p.workers, _fitted_servers(p.servers), p.epochs_per_second, p.weight) for p in points],
+        dtype=np.float64,
     ).T
     return w, s, v, weight

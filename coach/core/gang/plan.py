@@ -17,7 +17,7 @@ from coach.core.gang.packing import Packing, Placements, pack, place_each
 from coach.core.gang.rules import ForeignPod, PodRequest, queue_key
 from coach.core.gang.snapshot import ROLES, Snapshot
 
-#: One scheduler, one server and one worker: the least that can run an epoch (thesis section 4.1).
+#: One scheduler, one server and one worker: the least that can run an epoch with servers (thesis section 4.1).
 SMALLEST: Mapping[Role, int] = {role: 1 for role in Role}
 
 
@@ -175,20 +175,24 @@ def _of_role(members: Iterable[PodRequest], role: Role) -> list[PodRequest]:
 
 
 def _mistake(gang: Gang, snapshot: Snapshot) -> str | None:
-    lacking = [role for role in ROLES if gang.required.get(role, 0) < 1]
+    bound = snapshot.of(gang.job)
+    ids = [member.id for member in gang.members] + [pod.id for pod in bound]
+    # Jobs that train by all-reduce have no servers.
+    has_servers = any(pod.role is Role.SERVER for pod in ids)
+    roles = [role for role in ROLES if has_servers or role is not Role.SERVER]
+    lacking = [role for role in roles if gang.required.get(role, 0) < 1]
     if lacking:
         return f"needs {gang.required.get(lacking[0], 0)} {lacking[0]}s, but at least 1 of each role runs an epoch"
     strangers = sorted(member.id.name for member in gang.members if member.id.job != gang.job)
     if strangers:
         return f"pod {strangers[0]} is not of job {gang.job}"
-    ids = Counter(member.id for member in gang.members)
-    ids.update(pod.id for pod in snapshot.of(gang.job))
-    duplicates = sorted(pod.name for pod, count in ids.items() if count > 1)
-    return f"pod {duplicates[0]} is there {ids.most_common(1)[0][1]} times" if duplicates else None
+    counts = Counter(ids)
+    duplicates = sorted(pod.name for pod, count in counts.items() if count > 1)
+    return f"pod {duplicates[0]} is there {counts.most_common(1)[0][1]} times" if duplicates else None
 
 
 def _wait_members(gang: Gang, have: Counter[Role]) -> Pending:
-    missing = {role: n for role in ROLES if (n := gang.required[role] - have[role]) > 0}
+    missing = {role: n for role in ROLES if (n := gang.required.get(role, 0) - have[role]) > 0}
     counts = ", ".join(f"{have[role]} of {gang.required[role]} {role}s" for role in missing)
     return Pending(gang.job, PendingReason.WAITING_MEMBERS, f"{counts} created", missing)
 
@@ -249,7 +253,7 @@ def _all_required(gang: Gang, missing: Sequence[PodRequest], snapshot: Snapshot)
     placed.sort(key=lambda pod: pod.id.index)
     required = list(missing)
     for role in ROLES:
-        rest = gang.required[role] - sum(member.id.role == role for member in missing)
+        rest = gang.required.get(role, 0) - sum(member.id.role == role for member in missing)
         required += _of_role(placed, role)[:rest]
     return required
 

@@ -23,8 +23,8 @@ class StaticPolicy:
 
     @property
     def name(self) -> str:
-        """`static:<workers>x<servers>`."""
-        return f"static:{self.allocation}"
+        """`static:<workers>x<servers>`, or `static:<workers>`."""
+        return f"static:{self.allocation.cell}"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
         """See `AllocationPolicy.allocate`."""

@@ -67,11 +67,16 @@ class TetrisPolicy:
 
 
 def _demand_and_work(shares: Sequence[Share], filling: Filling) -> tuple[FloatArray, FloatArray]:
-    """The demand of each job's worker and server, as shares of the cluster, and its remaining work."""
+    """The demand of each job's worker and server (if it has any), as shares of the cluster, and its remaining work."""
     total = np.array(filling.room.total)
     part = np.where(total > 0, 1.0 / np.where(total > 0, total, 1.0), 0.0)
-    demand = np.array([np.add(*share.claim.parts[:2]) for share in shares]).reshape(-1, 3) * part
+    demand = np.array([_task(share) for share in shares]).reshape(-1, 3) * part
     used = np.array([share.claim.asks.needs(share.job.maximum) for share in shares]).reshape(-1, 3)
     seconds = np.array([share.seconds(share.job.maximum) for share in shares])
     work = seconds * (used * part).sum(axis=1)
     return demand, work
+
+
+def _task(share: Share) -> FloatArray:
+    worker, server, _ = share.claim.parts
+    return np.add(worker, server) if share.job.maximum.servers else np.array(worker)

@@ -23,6 +23,7 @@ from coach.core.spec.resources import (
     Range,
     RoleResources,
     RolesResources,
+    ServerRange,
 )
 from coach.core.spec.training import (
     Checkpoint,
@@ -30,12 +31,14 @@ from coach.core.spec.training import (
     DataFormat,
     ErrorFactors,
     ExperimentOverrides,
+    Framework,
     JobClass,
     Metadata,
     MiniEpoch,
     Mode,
     Model,
     Optimizer,
+    Schedule,
     Target,
 )
 from coach.core.spec.types import (
@@ -46,6 +49,7 @@ from coach.core.spec.types import (
     StrictBool,
     StrictInt,
     conflicts,
+    no_default,
 )
 
 __all__ = [
@@ -57,6 +61,7 @@ __all__ = [
     "DataFormat",
     "ErrorFactors",
     "ExperimentOverrides",
+    "Framework",
     "InlinePrices",
     "JobClass",
     "JobObjective",
@@ -72,6 +77,8 @@ __all__ = [
     "Range",
     "RoleResources",
     "RolesResources",
+    "Schedule",
+    "ServerRange",
     "Target",
     "TrainingJob",
 ]
@@ -96,6 +103,12 @@ class Limits(NamedTuple):
 class JobSpec(SpecModel):
     """Description of a job."""
 
+    framework: Framework = Field(
+        default=Framework.MXNET,
+        description="Framework of the model file. Where a job file leaves it out and its local model file imports "
+        "torch, and not mxnet, it is `pytorch`.",
+        examples=["pytorch"],
+    )
     model: Model = Field(description="The model file: what is trained.")
     data: Data = Field(description="The data set it is trained on.")
     target: Target = Field(description="When the job is done.")
@@ -131,7 +144,12 @@ class JobSpec(SpecModel):
         default=0, ge=-(10**9), le=10**9, description="Jobs with a higher priority are placed first."
     )
     workers: Range = Field(default=Range(), description="Limits of the number of workers.")
-    servers: Range = Field(default=Range(), description="Limits of the number of parameter servers.")
+    servers: ServerRange = Field(
+        default=ServerRange(),
+        description="Limits of the number of parameter servers; without it 1 to 4. "
+        "PyTorch jobs have none: they train by all-reduce.",
+        json_schema_extra=no_default,
+    )
     resources: RolesResources = Field(
         default=RolesResources(), description="Resources that one instance of each role requests."
     )
@@ -182,6 +200,19 @@ class JobSpec(SpecModel):
     )
     testing: ExperimentOverrides | None = Field(default=None, description="For experiments only.")
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fills_in_no_servers(cls, value: Any) -> Any:
+        """The defaults of a job whose framework has no parameter servers."""
+        if not isinstance(value, dict) or value.get("framework") != Framework.PYTORCH:
+            return value
+        servers, policy = value.get("servers", {"max": 0}), value.get("policy")
+        if isinstance(servers, dict):
+            value = {**value, "servers": {"min": 0, **servers}}
+        if isinstance(policy, dict) and policy.get("name") == PolicyName.STATIC:
+            value = {**value, "policy": {"servers": 0, **policy}}
+        return value
+
     @model_validator(mode="after")
     def _goes_together(self) -> JobSpec:
         found = list(self._conflicts())
@@ -199,6 +230,7 @@ class JobSpec(SpecModel):
                     at, f"more than batchSize, which is {size}", "at most one worker a sample", others
                 )
             )
+        found += self._framework_conflicts()
         if self.budget.currency not in (None, self.price_book.currency):
             book = self.price_book
             problem = f"not the currency of the price book {book.name}, which is {book.currency}"
@@ -209,16 +241,45 @@ class JobSpec(SpecModel):
             )
         fixed = self.policy.allocation
         if fixed is not None:
-            for key, count, limits in (
-                ("workers", fixed.workers, self.workers),
-                ("servers", fixed.servers, self.servers),
-            ):
+            roles = [("workers", fixed.workers, self.workers)]
+            if self.framework.has_servers:
+                roles.append(("servers", fixed.servers, self.servers))
+            for key, count, limits in roles:
                 if not limits.min <= count <= limits.max:
                     right = f"{limits.min} to {limits.max}, or other limits in spec.{key}"
                     found.append(
                         CrossFieldError(("policy", key), "outside the job's limits", right, ((key,),))
                     )
         return found
+
+    def _framework_conflicts(self) -> list[CrossFieldError]:
+        because = (("framework",),)
+        if self.framework.has_servers:
+            found = []
+            if self.servers.min == 0:
+                right = "1 or more; only PyTorch jobs train without parameter servers"
+                found.append(CrossFieldError(("servers", "min"), "too small", right, because))
+            if self.optimizer is not None and self.optimizer.schedule is not None:
+                right = "no schedule; only PyTorch jobs have them"
+                at = ("optimizer", "schedule")
+                found.append(CrossFieldError(at, "has no meaning for an MXNet job", right, because))
+            return found
+        found = []
+        if self.servers.max > 0:
+            problem = "PyTorch jobs train by all-reduce, without parameter servers"
+            found.append(CrossFieldError(("servers",), problem, "leave `servers` out", because))
+        elif self.policy.servers:
+            problem = "PyTorch jobs train by all-reduce, without parameter servers"
+            found.append(CrossFieldError(("policy", "servers"), problem, "leave `servers` out", because))
+        if self.mode is not Mode.SYNC:
+            problem = "PyTorch jobs train by all-reduce, so workers step together"
+            found.append(CrossFieldError(("mode",), problem, "sync; or leave `mode` out", because))
+        return found
+
+    @property
+    def elastic(self) -> bool:
+        """Whether the group goes on when a worker is lost in mid-epoch."""
+        return self.framework is Framework.PYTORCH
 
     @property
     def limits(self) -> Limits:

@@ -135,6 +135,13 @@ class Range(SpecModel):
         return self
 
 
+class ServerRange(Range):
+    """Limits of the number of parameter servers; 0 only where the framework trains without them."""
+
+    min: StrictInt = Field(default=1, ge=0, le=MAX_INSTANCES, description="Smallest number in an epoch.")
+    max: StrictInt = Field(default=4, ge=0, le=MAX_INSTANCES, description="Largest number in an epoch.")
+
+
 class RoleResources(SpecModel):
     """Resources that one instance of a role requests and is billed for."""
 
@@ -210,9 +217,9 @@ class Policy(SpecModel):
     )
     servers: StrictInt | None = Field(
         default=None,
-        ge=1,
+        ge=0,
         le=MAX_INSTANCES,
-        description="Servers of every epoch, for `static` only.",
+        description="Servers of every epoch, for `static` only; not for PyTorch jobs.",
         examples=[2],
     )
 

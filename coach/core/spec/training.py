@@ -7,9 +7,11 @@ schema are made from these.
 
 from __future__ import annotations
 
+import re
 from enum import StrEnum
+from typing import Any
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
 from coach.core.spec.types import (
     Argument,
@@ -21,12 +23,29 @@ from coach.core.spec.types import (
     LabelValue,
     Number,
     OptimizerName,
+    PythonName,
+    ScheduleArgument,
+    ScheduleArgumentName,
+    ScheduleName,
     Sha256,
     SpecModel,
     StrictInt,
     Uri,
     conflicts,
+    no_default,
 )
+
+
+class Framework(StrEnum):
+    """Framework that trains the model."""
+
+    MXNET = "mxnet"
+    PYTORCH = "pytorch"
+
+    @property
+    def has_servers(self) -> bool:
+        """Whether jobs train with parameter servers; workers of the others sum gradients by all-reduce."""
+        return self is Framework.MXNET
 
 
 class DataFormat(StrEnum):
@@ -59,13 +78,29 @@ class JobClass(StrEnum):
     BEST_EFFORT = "best-effort"
 
 
+#: `model.py:LeNet`: the file, and what makes the network.
+_FILE_AND_NET = re.compile(r"(.+\.py):([A-Za-z_][A-Za-z0-9_]*)")
+
+
+def file_and_net(text: str) -> tuple[str, str | None]:
+    """`model.py:LeNet` as file and name; of any other text, no name."""
+    short = _FILE_AND_NET.fullmatch(text)
+    return (short[1], short[2]) if short else (text, None)
+
+
 class Model(SpecModel):
     """The model file: what is trained."""
 
     file: Uri = Field(
         description="Python file with `net()` and `loss()`, and `data(split)` where the format is `custom`: "
-        "a path, relative to the job file, or a URI.",
+        "a path, relative to the job file, or a URI. `model.py:LeNet` also gives `net`.",
         examples=["../functions/models/lenet.py"],
+    )
+    net: PythonName = Field(
+        default="net",
+        description="Name of the function or class in the file that makes the network; without it, `net`.",
+        examples=["LeNet"],
+        json_schema_extra=no_default,
     )
     config_map: ConfigMapName | None = Field(
         default=None,
@@ -78,6 +113,18 @@ class Model(SpecModel):
         description="SHA-256 of the file. Checked if given; filled in for a local file, "
         "so that a run records its model.",
     )
+
+    @model_validator(mode="before")
+    @classmethod
+    def _reads_file_and_net(cls, value: Any) -> Any:
+        file = value.get("file") if isinstance(value, dict) else None
+        path, net = file_and_net(file) if isinstance(file, str) else (file, None)
+        if net is None:
+            return value
+        if value.get("net", net) != net:
+            problem = f"not {net}, which file names"
+            raise conflicts(CrossFieldError(("net",), problem, "one of the two", (("file",),)))
+        return {**value, "file": path, "net": net}
 
 
 class Data(SpecModel):
@@ -158,27 +205,74 @@ class Target(SpecModel):
         return accuracy is not None and self.accuracy is not None and accuracy >= self.accuracy
 
 
-class Optimizer(SpecModel):
-    """The optimizer. Further keys are MXNet's arguments of it, such as `momentum` and `wd`."""
+class Schedule(SpecModel):
+    """A schedule of the learning rate. Further keys are its arguments, such as `step_size` and `gamma`."""
 
     model_config = ConfigDict(extra="allow")
+    __pydantic_extra__: dict[ScheduleArgumentName, ScheduleArgument]
+
+    name: ScheduleName = Field(
+        description="Name of a class in torch.optim.lr_scheduler.", examples=["StepLR", "OneCycleLR"]
+    )
+
+    @model_validator(mode="after")
+    def _is_short(self) -> Schedule:
+        if len(self.__pydantic_extra__ or {}) > 32:
+            raise conflicts(CrossFieldError((), "too many arguments", "at most 32"))
+        return self
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments for the class."""
+        return dict(self.__pydantic_extra__ or {})
+
+
+def _with_lr(schema: dict[str, Any]) -> None:
+    """`lr` as a field of its own in the schema, so that an API server takes it too."""
+    fields = schema["properties"]
+    words = {"description": "PyTorch's name of `learningRate`.", "examples": [0.001]}
+    lr = {**fields["learningRate"], **words}
+    lr.pop("title", None)
+    order = list(fields)
+    fields["lr"] = lr
+    for key in order[order.index("learningRate") + 1 :]:
+        fields[key] = fields.pop(key)
+    del schema["required"]
+
+
+class Optimizer(SpecModel):
+    """The optimizer. Further keys are the framework's arguments of it, such as `momentum` and `wd`."""
+
+    model_config = ConfigDict(extra="allow", json_schema_extra=_with_lr)
     __pydantic_extra__: dict[ArgumentName, Argument]
 
-    name: OptimizerName = Field(default="sgd", description="Name of the MXNet optimizer.")
-    learning_rate: Number = Field(gt=0, le=1000, description="Step size.", examples=[0.05])
+    name: OptimizerName = Field(default="sgd", description="Name of the framework's optimizer.")
+    learning_rate: Number = Field(
+        gt=0,
+        le=1000,
+        validation_alias=AliasChoices("learningRate", "lr"),
+        description="Step size. Required.",
+        examples=[0.05],
+    )
+    schedule: Schedule | None = Field(
+        default=None,
+        description="PyTorch only: schedule of the learning rate, stepped after every training step.",
+        examples=[{"name": "StepLR", "step_size": 2000, "gamma": 0.1}],
+    )
 
     @model_validator(mode="after")
     def _says_nothing_twice(self) -> Optimizer:
         extra = self.__pydantic_extra__ or {}
         if len(extra) > 32:
             raise conflicts(CrossFieldError((), f"{len(extra)} further arguments", "at most 32"))
-        if "learning_rate" in extra:
-            raise conflicts(CrossFieldError(("learning_rate",), "said twice", "learningRate alone"))
+        for key in ("learning_rate", "lr"):
+            if key in extra:
+                raise conflicts(CrossFieldError((key,), "said twice", "learningRate alone"))
         return self
 
     @property
-    def arguments(self) -> dict[str, bool | int | float | str]:
-        """Keyword arguments for the MXNet optimizer, including `learning_rate`."""
+    def arguments(self) -> dict[str, Any]:
+        """Keyword arguments for the optimizer, including `learning_rate`."""
         return {"learning_rate": self.learning_rate, **(self.__pydantic_extra__ or {})}
 
 

@@ -39,16 +39,23 @@ _IMAGE_PATTERN = r"^[A-Za-z0-9][-A-Za-z0-9._/:@]{0,254}$"
 _CONFIG_MAP_PATTERN = r"^[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?$"
 _CURRENCY_PATTERN = r"^[A-Z]{3}$"
 _SHA256_PATTERN = r"^[0-9a-f]{64}$"
+_PYTHON_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,79}$"
+#: PyTorch's schedules have arguments such as T_max.
+SCHEDULE_ARGUMENT_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
+_SCHEDULE_PATTERN = r"^[A-Z][A-Za-z0-9]{0,39}$"
 URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
 #: Each pattern in words, for the message about a text that does not match.
 IN_WORDS = {
     LABEL_KEY_PATTERN: "a label's name as in Kubernetes, such as team or example.com/team",
     _LABEL_VALUE_PATTERN: "at most 63 letters, digits and -_. with a letter or digit at both ends",
-    ARGUMENT_NAME_PATTERN: "the name of an MXNet argument, such as momentum",
+    ARGUMENT_NAME_PATTERN: "the name of an argument, such as momentum",
     _NAME_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
     _IDENTIFIER_PATTERN: "lower-case letters, digits and -, at most 40, with a letter or digit at both ends",
-    _OPTIMIZER_PATTERN: "the name of an MXNet optimizer",
+    SCHEDULE_ARGUMENT_PATTERN: "the name of an argument, such as step_size",
+    _OPTIMIZER_PATTERN: "the name of one of the framework's optimizers",
+    _PYTHON_NAME_PATTERN: "the name of a function or class in the model file",
+    _SCHEDULE_PATTERN: "the name of a class in torch.optim.lr_scheduler",
     _IMAGE_PATTERN: "the name of a container image",
     _CONFIG_MAP_PATTERN: "the name of a ConfigMap: a DNS name in lower case",
     _CURRENCY_PATTERN: "three capital letters",
@@ -119,8 +126,12 @@ def _only_true(value: bool) -> bool:
     return value
 
 
-def _argument(value: Any) -> Any:
-    """One plain value of an optimizer's argument."""
+def _argument(value: Any, longest: int = 4) -> Any:
+    """One plain value of an optimizer's argument, or a few numbers."""
+    if isinstance(value, list | tuple):
+        if not 1 <= len(value) <= longest or not all(_is_number(each) for each in value):
+            raise mistake("not a list of numbers", f"1 to {longest} numbers")
+        return tuple(_argument(each) for each in value)
     if isinstance(value, str):
         if not re.fullmatch(r"[A-Za-z0-9_.:-]{1,100}", value):
             raise mistake("not a plain word", "a number, true, false, or a word of letters, digits and _.:-")
@@ -128,10 +139,19 @@ def _argument(value: Any) -> Any:
         if abs(value) > 2**53:
             raise mistake("too large a number", "at most 2^53")
     elif not isinstance(value, float):
-        raise mistake("not one plain value", "a number, true, false or a word")
+        raise mistake("not one plain value", "a number, true, false, a word or a list of numbers")
     elif not math.isfinite(value):
         raise mistake("not a finite number", "a finite number")
     return value
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def no_default(schema: dict[str, Any]) -> None:
+    """For `json_schema_extra` of a field whose default depends on other fields: an API server fills in none."""
+    schema.pop("default", None)
 
 
 #: Largest number of characters of a path or URI.
@@ -182,8 +202,13 @@ Duration = Annotated[
 ]
 
 
-#: An argument of an optimizer: true, false, a number or a word.
+#: An argument of an optimizer: true, false, a number, a word or at most 4 numbers.
 Argument = Annotated[Any, BeforeValidator(_argument)]
+#: An argument of a schedule: the same, with at most 100 numbers.
+ScheduleArgument = Annotated[Any, BeforeValidator(lambda value: _argument(value, 100))]
+ScheduleArgumentName = Annotated[str, StringConstraints(pattern=SCHEDULE_ARGUMENT_PATTERN)]
+ScheduleName = Annotated[Text, StringConstraints(pattern=_SCHEDULE_PATTERN)]
+PythonName = Annotated[Text, StringConstraints(pattern=_PYTHON_NAME_PATTERN)]
 OptimizerName = Annotated[Text, StringConstraints(pattern=_OPTIMIZER_PATTERN)]
 ArgumentName = Annotated[str, StringConstraints(pattern=ARGUMENT_NAME_PATTERN)]
 LabelKey = Annotated[Text, StringConstraints(pattern=LABEL_KEY_PATTERN)]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Sequence
 
 import fsspec
 
@@ -27,6 +28,17 @@ def sweep(folder: str, *keep: str | None) -> None:
                 files.rm_file(file)
     except Exception as error:  # each file system has errors of its own
         log.warning("old checkpoints in %s stay: %s", folder, error)
+
+
+def obsolete(folder: str, written: Sequence[str]) -> list[str]:
+    """URIs from the third-last checkpoint in `written` to the second-last, those of failed attempts between them too.
+
+    Functions delete them where the handler does not see the folder: each epoch the next ones.
+    """
+    if len(written) < 3:
+        return []
+    (job, first), (_, end) = (_parts(uri.rpartition("/")[2]) for uri in written[-3:-1])
+    return [f"{folder}/{job}.{attempt}.ckpt" for attempt in range(first, end)]
 
 
 def _begun(name: str) -> bool:

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from coach.core.cluster import Pod, PodId
-from coach.core.errors import CoachError, PermanentError, TemporaryError
+from coach.core.errors import CoachError, PermanentError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -37,16 +37,16 @@ from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api import nodes, pods
-from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object
+from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object, until_answered
 from coach.platforms.kubernetes_api.proxy import PodProxy
 from coach.platforms.kubernetes_api.watch import Collection
 
 log = logging.getLogger(__name__)
 
-#: Seconds until a pod is deleted without its kubelet's consent: on a node that is lost there is nobody to give it.
+#: Seconds until a pod is deleted without its kubelet's consent, which a lost node never gives.
 FORCE_SECONDS = 15.0
-#: Seconds before a request is repeated that the API server did not take.
-RETRY_SECONDS = 1.0
+#: Seconds between two looks whether a preemption is over.
+DRAIN_SECONDS = 0.1
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
 
@@ -72,6 +72,8 @@ class KubernetesPlatform:
         self._settings = settings
         self._now = now
         self._ready: set[PodId] = set()
+        #: Pods that the cluster took away, with its words, until they are made again.
+        self._disrupted: dict[PodId, str] = {}
         self._epochs: dict[str, GangClient] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         #: What each pod that starts was last said to wait for.
@@ -82,38 +84,41 @@ class KubernetesPlatform:
     async def open(self, events: PlatformEvents) -> Cluster:
         """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
         self._events = events
-        self._api = await self._connect()
-        if not self._api.inside:
-            await self._adopt_settings()
-        self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
-        if self.sees_checkpoints:
-            for folder in (manifests.CHECKPOINTS, manifests.DATA):
-                Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
-        try:
+        async with contextlib.AsyncExitStack() as undo:
+            self._api = await self._connect()
+            undo.push_async_callback(self._api.close)
+            if not self._api.inside:
+                await self._adopt_settings()
+            self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
+            if self.sees_checkpoints:
+                for folder in (manifests.CHECKPOINTS, manifests.DATA):
+                    Path(manifests.VOLUME, folder).mkdir(mode=0o700, exist_ok=True)
             self._pods_path = f"{CORE}/namespaces/{self._api.namespace}/pods"
             self._gangs_path = f"{COACH}/namespaces/{self._api.namespace}/gangs"
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
             await self._check()
             ours = f"{manifests.HANDLER}={self._settings.handler}"
             self._pods = Collection(self._api, self._pods_path, ours)
+            self._gangs = Collection(self._api, self._gangs_path, ours)
             self._nodes = Collection(self._api, f"{CORE}/nodes")
-            await asyncio.gather(self._pods.open(), self._nodes.open())
+            for collection in (self._pods, self._gangs, self._nodes):
+                undo.push_async_callback(collection.close)
+                await collection.open()
             await self._sweep()
-        except BaseException:
-            await self._api.close()
-            raise
-        self._logs = PodLogs(self._api, self._folder)
-        self._pods.listeners.append(self._pod_changed)
-        self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
-        self._http = httpx.AsyncClient(
-            limits=httpx.Limits(max_connections=None),
-            trust_env=False,
-            transport=None if self._api.inside else PodProxy(self._api, self._pod_at),
-        )
-        if self._api.inside:
-            await warm_up.prepare(self._http)
+            self._logs = PodLogs(self._api, self._folder)
+            self._pods.listeners.append(self._pod_changed)
+            self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
+            self._http = httpx.AsyncClient(
+                limits=httpx.Limits(max_connections=None),
+                trust_env=False,
+                transport=None if self._api.inside else PodProxy(self._api, self._pod_at),
+            )
+            undo.push_async_callback(self._http.aclose)
+            if self._api.inside:
+                await warm_up.prepare(self._http)
+            self._cluster = self._nodes_now()
+            undo.pop_all()
         self._keep(self._keep_alive())
-        self._cluster = self._nodes_now()
         return self._cluster
 
     async def close(self) -> None:
@@ -123,18 +128,25 @@ class KubernetesPlatform:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(CoachError):
             await self._sweep()
-        await asyncio.gather(self._pods.close(), self._nodes.close(), self._logs.close())
+        followed = (self._pods, self._gangs, self._nodes, self._logs)
+        await asyncio.gather(*(one.close() for one in followed))
         await self._http.aclose()
         await self._api.close()
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
+        if not manifests.image(spec, self._settings):
+            raise PodError(
+                Reason.POD_REFUSED,
+                "no image with PyTorch is known: say spec.image, or the chart's functions.pytorchImage "
+                "(deploy/pod-pytorch.Dockerfile makes one)",
+            )
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
         try:
-            applied = await self._api.apply(f"{self._gangs_path}/{size.job}", gang)
+            applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if (path := manifests.shipped_model(spec)) is not None:
                 made = manifests.model(size.job, path, self._settings, manifests.owner(applied))
-                await self._api.apply(f"{self._maps_path}/{made['metadata']['name']}", made)
+                await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
         except ApiError as error:
             if error.status not in (400, 403, 413, 422):
                 raise
@@ -144,11 +156,12 @@ class KubernetesPlatform:
 
     async def forget(self, job: str) -> None:
         """The job holds nothing and wants nothing: its Gang goes."""
-        await self._api.delete(f"{self._gangs_path}/{job}")
+        await self._deleted(f"{self._gangs_path}/{job}")
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
         """Create the pod and wait until it is ready: as long as it has no node, then for `startTimeout`."""
         self._ready.discard(pod.id)
+        self._disrupted.pop(pod.id, None)
         owners = await self._owner(self._gangs_path, pod.id.job)
         await self._create(manifests.pod(pod, spec, self._settings, owners))
         name = pod.id.name
@@ -185,14 +198,32 @@ class KubernetesPlatform:
         client = GangClient(self._http, order, self._now)
         self._epochs[order.action.token] = client
         try:
+            await self._let_drain(order, client)
             return await client.run(progress)
         except EpochError as error:
+            taken = [words for pod in order.action.pods if (words := self._disrupted.get(pod))]
+            if taken:  # whatever was noticed first
+                raise EpochError(Reason.DISRUPTED, taken[0], error.invocations) from error
             # What does not answer now will not answer the next attempt either.
             for pod in client.silent & self._ready:
                 self._lose(pod, Reason.FUNCTION_LOST, str(error))
             raise
         finally:
             del self._epochs[order.action.token]
+
+    async def _let_drain(self, order: EpochOrder, client: GangClient) -> None:
+        """Begin no epoch while the scheduler preempts the job: it deletes the pods as soon as none runs."""
+        name, path = order.action.job, f"{self._gangs_path}/{order.action.job}"
+        if not self._draining(name):
+            return
+        await self._api.merge(path, {"spec": {"betweenEpochs": True}})
+        while self._draining(name) and not client.stopping and self._now() < order.due:
+            await asyncio.sleep(DRAIN_SECONDS)
+        if not client.stopping:
+            await self._api.merge(path, {"spec": {"betweenEpochs": False}})
+
+    def _draining(self, job: str) -> bool:
+        return "draining" in self._gangs.objects.get(job, {}).get("status", {})
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
@@ -224,7 +255,10 @@ class KubernetesPlatform:
         lost = next((pod for pod in self._ready if pod.name == name), None)
         if lost is None:
             return
-        if found is None or pods.ending(found):
+        if found and pods.ending(found) and (words := pods.disrupted(found)):
+            self._disrupted[lost] = f"{name}: {words}"
+            self._lose(lost, Reason.DISRUPTED, f"{name}: {words}")
+        elif found is None or pods.ending(found):
             self._lose(lost, Reason.FUNCTION_LOST, f"{name} was deleted, not by Coach")
         elif failed := pods.failure(found):
             self._lose(lost, failed[0], f"{name}: {failed[1]}")
@@ -308,7 +342,7 @@ class KubernetesPlatform:
     async def _owner(self, path: str, name: str) -> list[Object]:
         """What refers to the object as owner, so that it takes with it what it owns; [] where there is none."""
         try:
-            found = await self._api.get(f"{path}/{name}")
+            found = await until_answered(lambda: self._api.get(f"{path}/{name}"))
         except ApiError as error:
             if error.status in (403, 404):
                 return []
@@ -320,9 +354,10 @@ class KubernetesPlatform:
         name = body["metadata"]["name"]
         while True:
             try:
-                made = await self._api.create(self._pods_path, body)
+                made = await until_answered(lambda: self._api.create(self._pods_path, body))
                 break
             except ApiError as error:
+                # Of an attempt before, or of this one: its answer was lost with the connection.
                 if error.reason == "AlreadyExists":
                     await self._delete(name)
                     await asyncio.sleep(NAME_SECONDS)
@@ -336,27 +371,21 @@ class KubernetesPlatform:
     async def _delete(self, name: str, *, force: bool = False) -> None:
         """Delete a pod; returns when it is gone."""
         if not force:
-            await self._ask_to_delete(name)
+            await self._deleted(f"{self._pods_path}/{name}")
             try:
                 async with asyncio.timeout(FORCE_SECONDS):
                     await self._pods.until(lambda: name not in self._pods.objects)
                     return
             except TimeoutError:
                 log.warning("%s did not end in %.0f s; deleting it by force", name, FORCE_SECONDS)
-        await self._ask_to_delete(name, gracePeriodSeconds=0)
+        await self._deleted(f"{self._pods_path}/{name}", gracePeriodSeconds=0)
         await self._pods.until(lambda: name not in self._pods.objects)
 
-    async def _ask_to_delete(self, name: str, **query: int) -> None:
-        """Send the request, again and again while the API server restarts. Raises ApiError where it is refused."""
-        while True:
-            try:
-                await self._api.delete(f"{self._pods_path}/{name}", **query)
-                return
-            except TemporaryError as error:
-                if isinstance(error, ApiError) and error.status < 500 and error.status != 429:
-                    raise
-                log.info("%s is not deleted yet: %s", name, error)
-                await asyncio.sleep(RETRY_SECONDS)
+    async def _applied(self, path: str, body: Object) -> Object:
+        return await until_answered(lambda: self._api.apply(path, body))
+
+    async def _deleted(self, path: str, **query: int) -> None:
+        await until_answered(lambda: self._api.delete(path, **query))
 
     async def _sweep(self) -> None:
         """Delete all pods and gangs of this handler."""

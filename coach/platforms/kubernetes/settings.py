@@ -14,10 +14,12 @@ class Settings:
     """Everything about function pods that no job file says.
 
     `volume_claim` names a claim that all nodes can mount: jobs find their data there, and keep their checkpoints.
-    `handler` tells the pods of one handler from those of another in the same namespace.
+    `handler` is the label that separates the pods of two handlers in one namespace.
     """
 
     image: str
+    #: Of PyTorch jobs: Coach's own image has MXNet only.
+    pytorch_image: str = ""
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     service_account: str = ""
@@ -33,6 +35,7 @@ class Settings:
         """
         named = {
             "image": "COACH_FUNCTIONS_IMAGE",
+            "pytorch_image": "COACH_PYTORCH_IMAGE",
             "pull_policy": "COACH_IMAGE_PULL_POLICY",
             "service_account": "COACH_FUNCTIONS_SERVICE_ACCOUNT",
             "scheduler": "COACH_SCHEDULER_NAME",

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 from urllib.parse import urlencode
 
 import aiohttp
@@ -22,6 +23,9 @@ from kubernetes.aio.config import kube_config
 
 from coach.core.errors import PermanentError, TemporaryError, UserError
 
+log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 #: A Kubernetes object, or a list of them, as its YAML reads.
 Object = dict[str, Any]
 
@@ -31,6 +35,8 @@ COACH = "/apis/coach.dev/v1alpha1"
 FIELD_MANAGER = "coach"
 #: Seconds that a request may take.
 REQUEST_SECONDS = 30.0
+#: Seconds before a request is repeated that the API server did not take.
+RETRY_SECONDS = 1.0
 #: Seconds without a line after which a watch counts as broken. The API server sends a bookmark every minute or so.
 SILENT_SECONDS = 100.0
 
@@ -189,6 +195,21 @@ class Api:
         )
         response: aiohttp.ClientResponse = answer.response
         return response
+
+
+async def until_answered(request: Callable[[], Awaitable[T]]) -> T:
+    """Send a request, again and again while the API server restarts or has too much to do.
+
+    Raises ApiError where it is refused.
+    """
+    while True:
+        try:
+            return await request()
+        except TemporaryError as error:
+            if isinstance(error, ApiError) and error.status < 500 and error.status != 429:
+                raise
+            log.info("sent again: %s", error)
+            await asyncio.sleep(RETRY_SECONDS)
 
 
 class _broken:

@@ -112,7 +112,7 @@ class Collection:
         elif before and _version(before) == _version(found):
             return
         elif before and before["metadata"]["uid"] != found["metadata"]["uid"]:
-            self._set(name, None)  # deleted and made again while nobody watched
+            self._set(name, None)  # deleted and created again while the watch was interrupted
             self._objects[name] = found
         else:
             self._objects[name] = found

@@ -11,13 +11,14 @@ from pathlib import Path
 from coach.core.errors import PermanentError
 from coach.core.spec.training import Framework
 from coach.platforms.local import install_runtime, pytorch_runtime
+from coach.platforms.local.host.idle_wrapper import PACKAGES_VARIABLE
 
-#: Seconds for the first import of a framework (some two, alone on the machine). One that fails says so at once, so this is
-#: for machines with twenty others at work on each core.
+#: Seconds for the first import of a framework (some two, alone on the machine). One that fails says so at once, so this
+#: is for machines with twenty others at work on each core.
 IMPORT_SECONDS = 180.0
 
 
-#: What a wheel carries beside coach's own modules, and where a checkout has the same.
+#: What a wheel carries in addition to coach's own modules, and where a checkout has the same.
 _BUNDLED = Path(__file__).resolve().parents[2] / "bundled"
 _CHECKOUT = Path(__file__).resolve().parents[3]
 _REQUIREMENTS = _BUNDLED / "functions.txt"
@@ -35,7 +36,7 @@ class NotPreparedError(PermanentError):
 class Functions:
     """The folder that has scheduler/, server/, worker/ and training/, and the Python that runs them for a framework.
 
-    `packages` are folders of Python packages that this Python needs beside its own.
+    `packages` are folders of Python packages that this Python needs in addition to its own.
     """
 
     folder: Path
@@ -110,6 +111,7 @@ class Functions:
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "COACH_DATA_CACHE": str(install_runtime.cache_folder() / "data"),
+            PACKAGES_VARIABLE: os.pathsep.join(map(str, self.packages)),
         }
 
     async def start_template(self, socket: Path) -> Template:
@@ -139,7 +141,7 @@ class Functions:
                     await asyncio.sleep(0.02)
         except TimeoutError:
             pass
-        except BaseException:  # whoever wanted it is gone, and nobody would end it
+        except BaseException:  # the caller is gone, and no other code would end the process
             await template.close()
             raise
         if socket.exists():
@@ -148,7 +150,9 @@ class Functions:
         said = (await process.stdout.read()).decode(errors="replace").strip() if process.stdout else ""
         last = said.splitlines()[-1] if said else f"nothing said within {IMPORT_SECONDS:.0f} s"
         step = install_runtime.LIBGOMP if "libgomp" in last else f"try {self.remedy}"
-        raise PermanentError(f"the functions' Python ({self.python}) cannot import {NAMES[self.framework]}: {last}; {step}")
+        raise PermanentError(
+            f"the functions' Python ({self.python}) cannot import {NAMES[self.framework]}: {last}; {step}"
+        )
 
 
 class Template:

@@ -1,7 +1,7 @@
 """Making the functions' own Python where Coach was installed as a wheel: once, on first use.
 
 A checkout has it from `make setup`. A wheel carries the functions and the list of what they need, with hashes
-(`coach/bundled`); what is made of that list stands in the cache, under the list's own hash.
+(`coach/bundled`); the environment made of that list is in the cache, under the list's hash.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def python_of(folder: Path) -> Path | None:
 def prepare(requirements: Path, say: Callable[[str], None]) -> Path:
     """Make the environment of a list where it is not there yet; its Python. Several at once make it once.
 
-    Raises PermanentError with what is missing: Python 3.11, a network, a library, room on the disk.
+    Raises PermanentError with what is missing: Python 3.11, a network, a library, disk space.
     """
     folder = place(requirements)
     try:
@@ -103,7 +103,7 @@ def _find_python() -> str:
     found = shutil.which(f"python{VERSION}")
     if found is None or subprocess.run([found, "-c", ""], capture_output=True, check=False).returncode:
         raise PermanentError(
-            f"MXNet needs Python {VERSION} beside this one ({sys.version.split()[0]}), and there is none on the PATH: "
+            f"MXNet needs Python {VERSION}, this is {sys.version.split()[0]}, and no python{VERSION} is on the PATH: "
             f"install python{VERSION} with its venv, or uv, which brings one; or set COACH_FUNCTIONS_PYTHON to a "
             "Python that has mxnet and nuclio-sdk"
         )
@@ -138,7 +138,7 @@ def _what_is_wrong(lines: Sequence[str]) -> str:
     if "ensurepip" in lower:
         return f"{said}; install python{VERSION}-venv (Debian, Ubuntu), or uv"
     if "no space left" in lower:
-        return f"{said}; make room, or set COACH_CACHE to another folder"
+        return f"{said}; free some disk space, or set COACH_CACHE to another folder"
     if any(words in lower for words in _UNREACHABLE):
         return (
             f"{said}; the first use needs the package index that Coach was installed from: try again with a network, "

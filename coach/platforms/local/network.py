@@ -7,7 +7,7 @@
 Both ends of a node's link have a token bucket (`tc tbf`): `eth0` holds back what leaves the node, `node0` what comes
 to it. Functions of one node talk through its loopback, without a limit, as they would on a real machine.
 
-Nothing has to be swept: a namespace lives as long as its *holder*, a process that reads a pipe of the handler's, and
+Nothing has to be swept: a namespace exists as long as its *holder*, a process that reads a pipe of the handler's, and
 the kernel takes links, bridge and routes away with it. So nothing is left behind however the handler ends. The bridge
 is in a namespace of its own, where no firewall of the machine drops what it forwards.
 

@@ -202,27 +202,29 @@ class LocalPlatform:
             progress(now)
             if not trains and now.state == "training":
                 trains = True
-                self._refill(order.spec.spec.framework, beside=not mini)
+                self._refill(order.spec.spec.framework, full_epoch=not mini)
 
+        why = "it did not answer"
         try:
             return await client.run(note)
         except EpochError as error:
-            # Whoever does not answer now will not answer the next attempt either.
-            await asyncio.gather(*(self._give_up(pod, str(error)) for pod in client.silent))
+            why = str(error)
             raise
         finally:
+            # What does not answer now will not answer the next attempt either.
+            await asyncio.gather(*(self._give_up(pod, why) for pod in client.silent))
             del self._epochs[order.action.token], self._training[order.action.token]
             self._probing.discard(order.action.token)
 
-    def _refill(self, framework: Framework, *, beside: bool) -> None:
-        """An epoch trains now: start no more spares, but some `beside` a whole one where a core is free.
+    def _refill(self, framework: Framework, *, full_epoch: bool) -> None:
+        """An epoch trains now: start no more spares, except a few during a `full_epoch` while a core is free.
 
-        Else an epoch would take a fifth longer for spares that may never be needed, and what it measures would be
-        wrong, as beside a mini-epoch.
+        Else spares that may never be needed would make an epoch a fifth longer, and its measured speed wrong. That
+        speed is all that a mini-epoch is for, so no spare starts during one.
         """
         free = sum(self._training.values()) < len(os.sched_getaffinity(0))
         for each, runtime in self.runtimes.items():
-            wanted = beside and not self._probing and free and each is framework
+            wanted = full_epoch and not self._probing and free and each is framework
             runtime.refill(SPARES_AN_EPOCH if wanted else 0)
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:

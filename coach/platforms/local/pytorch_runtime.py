@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -27,7 +28,8 @@ from coach.platforms.local import install_runtime
 VARIABLE = "COACH_PYTORCH_PYTHON"
 MINIMUM = (1, 13)
 REMEDY = (
-    f"pip install torch, or apt install python3-torch libopenblas0-pthread, or set {VARIABLE} to a Python that has it"
+    f"pip install torch, or apt install python3-torch libopenblas0-pthread, "
+    f"or set {VARIABLE} to a Python that has it"
 )
 #: Seconds for an import of torch on a busy machine.
 IMPORT_SECONDS = 120.0
@@ -103,7 +105,6 @@ def probe(python: Path) -> Torch | str:
     return Torch(python, torch, numpy, version)
 
 
-@cache
 def torch() -> Torch:
     """The first Python with a usable torch. Raises PermanentError with what was tried."""
     tried = []
@@ -149,20 +150,26 @@ def _install(folder: Path) -> list[str]:
     """How the list gets into a folder: by uv where there is one, else by pip."""
     own = _CHECKOUT / ".cache/uv/bin/uv"
     uv = shutil.which("uv") or (str(own) if own.exists() else None)
-    pip = [uv, "pip", "install"] if uv else [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
+    with_pip = sys.executable if importlib.util.find_spec("pip") else str(torch().python)
+    quiet = "--disable-pip-version-check"
+    pip = [uv, "pip", "install"] if uv else [with_pip, "-m", "pip", "install", quiet]
     listed = ["--require-hashes", "--requirement", str(requirements())]
     return [*pip, "--quiet", "--no-deps", "--target", str(folder), *listed]
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(f"{text}\n")
 
 
 def main() -> int:
     """Find a torch and prepare for it; 4 where there is none."""
     try:
         found = torch()
-        prepare(print)
+        prepare(_say)
     except CoachError as error:
-        print(f"setup: {error}", file=sys.stderr)
+        sys.stderr.write(f"setup: {error}\n")
         return error.exit_code
-    print(f"PyTorch {found.torch}, NumPy {found.numpy}, Python {found.version}: {found.python}")
+    _say(f"PyTorch {found.torch}, NumPy {found.numpy}, Python {found.version}: {found.python}")
     return 0
 
 

@@ -28,8 +28,10 @@ class Runtime:
         self._functions = functions
         self._folder = folder
         self._env = functions.env | {"COACH_ZYGOTE_TEMPLATE": str(self._socket)}
-        self.spares = Spares(min(spares, int(free_memory() / SPARE_MEMORY)), functions.python, self._env, folder)
-        self._filling: asyncio.Task[None] | None = None
+        self.spares = Spares(
+            min(spares, int(free_memory() / SPARE_MEMORY)), functions.python, self._env, folder
+        )
+        self.filling: asyncio.Task[None] | None = None
         self.template: Template | None = None
         self._lock = asyncio.Lock()
 
@@ -41,7 +43,7 @@ class Runtime:
         """Start the template and the spares. Raises PermanentError where the framework cannot be imported."""
         # A core is free for spares until the first group trains: while the framework is imported, and while a worker
         # loads.
-        self._filling = asyncio.create_task(self.spares.fill())
+        self.filling = asyncio.create_task(self.spares.fill())
         try:
             self.template = await self._functions.start_template(self._socket)
         except BaseException:
@@ -56,16 +58,16 @@ class Runtime:
             await self.template.close()
 
     async def _end_filling(self) -> None:
-        filling, self._filling = self._filling, None
+        filling, self.filling = self.filling, None
         if filling:
             filling.cancel()
             await asyncio.gather(filling, return_exceptions=True)
 
     def refill(self, at_most: int) -> None:
         """Start no more spares than `at_most` from now on."""
-        if self._filling is not None:
-            self._filling.cancel()
-        self._filling = asyncio.create_task(self.spares.fill(at_most)) if at_most else None
+        if self.filling is not None:
+            self.filling.cancel()
+        self.filling = asyncio.create_task(self.spares.fill(at_most)) if at_most else None
 
     async def launch(
         self,

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import IO
 
 PREFIX = "coach-"
-#: Held locked in each folder for as long as its handler lives.
+#: Locked in each folder while its handler runs.
 LOCK = ".lock"
 
 
@@ -42,7 +42,7 @@ class Scratch:
 
 
 def sweep() -> None:
-    """Delete the folders of handlers that live no more. What cannot be deleted stays."""
+    """Delete the folders of handlers that have ended. What cannot be deleted stays."""
     for path in Path(tempfile.gettempdir()).glob(f"{PREFIX}*/{LOCK}"):
         with contextlib.suppress(OSError), path.open("r+") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -9,7 +9,7 @@ start.
 
 import sys
 
-# The script's own folder is not the function's: a `platform.py` beside this file would hide the standard library's.
+# The script's own folder is not the function's: a `platform.py` next to this file would hide the standard library's.
 sys.path.pop(0)
 
 import argparse
@@ -49,7 +49,7 @@ def die_with_host(lifeline):
     fcntl.fcntl(lifeline, fcntl.F_SETOWN, -os.getpgrp())
     fcntl.fcntl(lifeline, F_SETSIG, signal.SIGKILL)
     fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
-    if select.select([lifeline], [], [], 0)[0]:  # it died before the kernel was told
+    if select.select([lifeline], [], [], 0)[0]:  # the host died before these calls
         os._exit(1)
 
 
@@ -124,7 +124,7 @@ class LogStream:
 
 
 class Wrapper:
-    """The function and its context, for as long as the process lives."""
+    """The function and its context, until the process ends."""
 
     def __init__(self, role, channel, logger):
         self._channel = channel
@@ -236,12 +236,12 @@ def parse_args():
 
 
 def follow_host():
-    """Enter the network namespace of the host, if it has another: a spare is told its own long after this began."""
+    """Enter the host's network namespace, if it has another: a spare enters its own long after this began."""
     theirs = f"/proc/{os.getppid()}/ns/net"
     try:
         same = os.stat(theirs).st_ino == os.stat("/proc/self/ns/net").st_ino  # noqa: PTH116 - no pathlib is imported
     except OSError:
-        return  # whoever may not look has no networks either: they need root
+        return  # without root, which networks need, there is no other namespace to enter
     if same:
         return
     import ctypes

@@ -36,8 +36,11 @@ class MeasuredSpeed:
         self._unit = float(self._fit(np.array([[1.0, 1.0]]))[0])
 
     def __call__(self, workers: int, servers: int) -> float:
-        """Speed with these counts, 1 at (1, 1); at least the slowest measured speed."""
-        at = min(workers, self._most[0]), min(max(servers, 1), self._most[1])
+        """Speed with these counts, 1 at (1, 1); at least the slowest measured speed.
+
+        Without servers as with one for each worker: the parts of the parameters then move as in a ring all-reduce.
+        """
+        at = min(workers, self._most[0]), min(servers or workers, self._most[1])
         if at not in self._known:
             self._known[at] = max(self._lowest, float(self._fit(np.array([at], float))[0])) / self._unit
         return self._known[at]

@@ -13,7 +13,7 @@ from training.data.dataset import share
 from training.elastic.line import Left, Replaced
 from training.errors import TrainingError
 from training.request import StartRequest
-from training.worker import EVALUATION_BATCH, PROGRESS_SECONDS, Background, Worker
+from training.worker import EVALUATION_BATCH, PROGRESS_SECONDS, Background, Worker, step_seed
 
 
 @dataclass
@@ -256,7 +256,7 @@ class ElasticWorker(Worker):
                     return False, [0.0, float(late)]
                 samples = self._dataset.train.rows(mine)
                 learner.take_loss()
-                learner.step(samples, len(mine), self._step_seed(place.position, rank))
+                learner.step(samples, len(mine), step_seed(self._request, place.position, rank))
                 return True, [learner.take_loss()[0], float(late)]
 
             loss, late = self._group.step(learner, compute)

@@ -69,7 +69,7 @@ class TorchLearner:
         if isinstance(batch, torch.Tensor):
             return batch.to(self._device)
         if isinstance(batch, np.ndarray):
-            tensor = torch.from_numpy(batch)
+            tensor = torch.from_numpy(batch if batch.flags.writeable else batch.copy())
             if batch.dtype.kind in "ui":
                 tensor = tensor.long()
             elif batch.dtype == np.float64:

@@ -76,9 +76,9 @@ type gang struct {
 	Job      string         `json:"job"`
 	Priority int32          `json:"priority"`
 	Created  float64        `json:"created"`
-	Required map[string]int `json:"needed"`
+	Required map[string]int `json:"required"`
 	Queued   []pod          `json:"queued"`
-	Duration *float64       `json:"length"`
+	Duration *float64       `json:"duration"`
 }
 
 func key(job string) identity.Key { return identity.Key{Namespace: "default", Job: job} }

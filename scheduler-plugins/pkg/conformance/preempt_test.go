@@ -14,11 +14,11 @@ import (
 
 // preemption is what a case of section preempt gives in addition to nodes and bound.
 type preemption struct {
-	Running []running      `json:"running"`
-	Asks    *preemptorCase `json:"asks"`
-	Policy  preempt.Policy `json:"policy"`
-	S       *float64       `json:"s"`
-	P       *int           `json:"P"`
+	Running   []running      `json:"running"`
+	Preemptor *preemptorCase `json:"preemptor"`
+	Policy    preempt.Policy `json:"policy"`
+	S         *float64       `json:"s"`
+	P         *int           `json:"P"`
 }
 
 type running struct {
@@ -63,13 +63,13 @@ func checkPreempt(t *testing.T, c testCase) {
 		}
 		jobs = append(jobs, job)
 	}
-	gang := &planner.Gang{Key: key("the-one-that-asks"), Order: order.Key{Priority: c.Asks.Priority}}
-	for i, p := range spread(c.Asks.Pods) {
+	gang := &planner.Gang{Key: key("preemptor"), Order: order.Key{Priority: c.Preemptor.Priority}}
+	for i, p := range spread(c.Preemptor.Pods) {
 		gang.Members = append(gang.Members, planner.Member{Role: identity.Worker, Index: i, Request: p.request(), Node: planner.NoNode})
 	}
 	rank, _ := identity.Worker.Rank()
 	gang.Required[rank] = len(gang.Members)
-	preemptor := preempt.Preemptor{Gang: gang, Missing: gang.Required.Short(), TrialAndError: c.Asks.TrialAndError == nil || *c.Asks.TrialAndError}
+	preemptor := preempt.Preemptor{Gang: gang, Missing: gang.Required.Short(), TrialAndError: c.Preemptor.TrialAndError == nil || *c.Preemptor.TrialAndError}
 	settings := preempt.Settings{Policy: c.Policy, GraceWeight: 4, MaxPreemptions: 1}
 	if c.S != nil {
 		settings.GraceWeight = *c.S

@@ -284,13 +284,16 @@ func (g *Gang) invalid() string {
 	if g.Invalid != "" {
 		return g.Invalid
 	}
+	members := slices.Concat(g.Members, g.Bound)
+	hasServers := slices.ContainsFunc(members, func(m Member) bool { return m.Role == identity.Server })
 	for rank, required := range g.Required {
-		if required < 1 {
+		// Jobs that train by all-reduce have no servers.
+		if required < 1 && (hasServers || identity.Roles[rank] != identity.Server) {
 			return fmt.Sprintf("needs %d %ss, but at least 1 of each role runs an epoch", required, identity.Roles[rank])
 		}
 	}
 	names := map[string]int{}
-	for _, member := range slices.Concat(g.Members, g.Bound) {
+	for _, member := range members {
 		if names[member.Name]++; names[member.Name] > 1 {
 			return fmt.Sprintf("pod %s is there twice", member.Name)
 		}

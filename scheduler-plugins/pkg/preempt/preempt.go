@@ -58,7 +58,7 @@ type Running struct {
 // Victims at an epoch boundary go before all others. Then FitGpp takes the gang with the least score among those that free enough capacity
 // by themselves and were preempted fewer than P times (equation 2). The paper's jobs are single tasks and it stops there; a gang
 // can need more capacity than any one victim holds, and then the least scores are added up until it fits, as LRTP and RAND do with
-// their orders. tests/conformance/README.md has the rules in full, under "Who gives way".
+// their orders. tests/conformance/README.md has the rules in full, under "Which jobs are preempted".
 func Choose(s *planner.Snapshot, preemptor Preemptor, running []Running, settings Settings) []identity.Key {
 	if settings.Policy == Never || !preemptor.TrialAndError || fitsWithout(s, preemptor, nil) {
 		return nil

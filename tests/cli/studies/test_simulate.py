@@ -51,6 +51,19 @@ def test_a_what_if_answers_with_a_row_a_policy_and_a_figure(
     assert figure.read_text().startswith("<?xml")
 
 
+def test_a_what_if_warns_of_an_old_word_as_coach_run_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = Path("jobs/a.yaml").read_text()
+    file = tmp_path / "old.yaml"
+    file.write_text(re.sub(r"^  budget: .*$", "  budget: none", text, flags=re.MULTILINE))
+    assert simulate(str(file), "--assume", "--epochs", "3", "-o", "csv") == 0
+    assert re.findall(r"^warning: (.*)$", capsys.readouterr().err, re.MULTILINE) == [
+        f'{file}:{1 + file.read_text().splitlines().index("  budget: none")}:11 spec.budget: an old word ("none") - '
+        "budget: {unlimited: true}; the next release reads nothing else"
+    ]
+
+
 #: Room for one of the two jobs, which come at the same time.
 ONE_OF_TWO = ("jobs/a.yaml", "jobs/b.yaml", "--nodes", "1x0.9", "--assume")
 

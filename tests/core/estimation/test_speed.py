@@ -335,3 +335,59 @@ def test_speeds_of_fifteen_orders_of_magnitude_are_fitted() -> None:
     )
     fit = fit_form(PARAMETER_SERVER, workers, servers, speeds, weights)
     assert np.isfinite(fit.theta).all() and fit.theta.max() > 0
+
+
+def all_reduce(w, work=1.0, shared=0.1, exchange=0.2, step=0.02):
+    """Epochs/s of a job without servers that follows the form exactly."""
+    return 1 / (work / w + shared + exchange * (1 - 1 / w) + step * (w - 1))
+
+
+@given(
+    st.lists(
+        st.builds(SpeedPoint, counts, st.just(0), st.floats(1e-9, 1e9), st.floats(0.01, 100.0)),
+        min_size=1,
+        max_size=12,
+    ),
+    counts,
+)
+def test_without_servers_a_speed_is_positive_and_finite_everywhere(known, workers):
+    model = fit_speed(known)
+    interval = model.interval(workers, 0)
+    assert 0 < interval.low <= interval.expected <= interval.high < math.inf
+    assert interval.expected == pytest.approx(model.predict(workers, 0))
+    assert model.predict_all([(workers, 0)])[0] == pytest.approx(model.predict(workers, 0))
+    assert 0 < model.parametric(workers, 0) < math.inf
+    assert np.isfinite(model.improvement([(workers, 0)], 1.0)).all()
+    assert SpeedModel.from_dict(json.loads(json.dumps(model.to_dict()))) == model
+    assert next_probe(known, 4, 0) in {(1, 0), (2, 0), (3, 0), (4, 0), None}
+
+
+def test_few_probes_of_a_job_without_servers_predict_the_others_and_find_the_best():
+    points, most = [], 16
+    while (probe := next_probe(points, most, 0)) is not None:
+        assert probe[1] == 0
+        points.append(SpeedPoint(*probe, all_reduce(probe[0])))
+    assert points[0].workers == 1
+    assert len(points) <= most / 2
+    model = fit_speed(points)
+    assert model.form == "all-reduce"
+    for workers in range(1, most + 1):
+        assert model.predict(workers, 0) == pytest.approx(all_reduce(workers), rel=0.1)
+    best = max(range(1, most + 1), key=all_reduce)
+    assert all_reduce(max(range(1, most + 1), key=lambda w: model.predict(w, 0))) > 0.97 * all_reduce(best)
+
+
+def test_workers_whose_exchange_costs_more_than_they_save_are_not_predicted_to_help():
+    slow = [SpeedPoint(w, 0, all_reduce(w, exchange=3.0)) for w in (1, 2)]
+    model = fit_speed(slow)
+    assert model.predict(2, 0) < model.predict(1, 0)
+    assert model.predict(4, 0) < model.predict(1, 0)
+
+
+def test_the_bound_of_the_workers_computing_holds_without_servers():
+    """A slow second measurement does not hide that four workers cannot be four times as fast as two."""
+    points = [SpeedPoint(1, 0, 1.0), SpeedPoint(2, 0, 1.9, computing_part=0.9)]
+    model = fit_speed(points)
+    (bound,) = model.upper_bound([(4, 0)])
+    assert bound.expected == pytest.approx(2 * model.interval(2, 0).expected)
+    assert model.predict(4, 0) <= bound.expected

@@ -85,9 +85,9 @@ def bound_pods(raw: list[dict[str, Any]]) -> list[Pod | ForeignPod]:
 
 
 def gang_of(raw: dict[str, Any]) -> Gang:
-    required = {Role(role): count for role, count in raw.get("needed", dict.fromkeys(Role, 1)).items()}
+    required = {Role(role): count for role, count in raw.get("required", dict.fromkeys(Role, 1)).items()}
     members = requests(raw.get("queued", []), {k: raw[k] for k in ("job", "priority", "created") if k in raw})
-    return Gang(raw["job"], tuple(members), required, raw.get("length"))
+    return Gang(raw["job"], tuple(members), required, raw.get("duration"))
 
 
 def nodes_of(raw: list[dict[str, Any]]) -> list[Node]:
@@ -195,7 +195,7 @@ def clusters(draw: st.DrawFn, nodes: int = 4) -> tuple[list[Node], list[Pod | Fo
 
 @st.composite
 def gangs(draw: st.DrawFn, job: str, most: int = 2) -> Gang:
-    """A gang with up to `most` servers and workers, of which at least one each is needed."""
+    """A gang with up to `most` servers and workers, of which at least one each is required."""
     counts = {
         Role.SCHEDULER: 1,
         Role.SERVER: draw(st.integers(1, most)),
@@ -224,7 +224,7 @@ def free_room(nodes: list[Node], bound: list[Pod | ForeignPod]) -> dict[str, Res
     return room
 
 
-def needed_members(gang: Gang) -> list[PodRequest]:
+def required_members(gang: Gang) -> list[PodRequest]:
     by_index = sorted(gang.members, key=lambda member: member.id.index)
     return [
         member
@@ -256,18 +256,18 @@ def test_a_small_gang_is_placed_exactly_when_a_placement_exists(
     world: tuple[list[Node], list[Pod | ForeignPod]], gang: Gang
 ) -> None:
     nodes, bound = world
-    possible = any_placement(needed_members(gang), free_room(nodes, bound))
+    possible = any_placement(required_members(gang), free_room(nodes, bound))
     outcome = plan_gang(gang, nodes, bound)
     assert isinstance(outcome, GangPlan) == possible, outcome
     if isinstance(outcome, Pending):
-        never = not any_placement(needed_members(gang), free_room(nodes, []))
+        never = not any_placement(required_members(gang), free_room(nodes, []))
         assert outcome.reason is (PendingReason.NEVER_FITS if never else PendingReason.WAITING_CAPACITY)
         assert outcome.best_partial < sum(outcome.missing.values())
 
 
 @st.composite
 def crowded(draw: st.DrawFn) -> tuple[list[Node], list[Pod], Gang]:
-    """Nodes of 4-8 cores, some with a pod of another job or of our own, and a gang of which all members are needed."""
+    """Nodes of 4-8 cores, some with a pod of another job or of our own, and a gang with required members only."""
     nodes = [Node(f"n{i}", Resources(draw(st.integers(4, 8)), 0)) for i in range(draw(st.integers(2, 4)))]
     bound = [
         Pod(PodId(job, Role.WORKER, 10 + i), node.name, Resources(draw(st.integers(1, 4)), 0))

@@ -26,7 +26,7 @@ from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, spec
 
 #: What the functions can say of an epoch, and a platform of a pod.
 EPOCH_FAULTS = tuple(reason for reason, meaning in REASON_INFO.items() if meaning.state is None)
-POD_FAULTS = (Reason.FUNCTION_LOST, Reason.OUT_OF_MEMORY, Reason.INTERNAL)
+POD_FAULTS = (Reason.FUNCTION_LOST, Reason.DISRUPTED, Reason.OUT_OF_MEMORY, Reason.INTERNAL)
 #: Events after which something happens from outside: most histories are shorter than this.
 LATEST = 120
 
@@ -62,14 +62,14 @@ class Fault:
 
 
 @dataclass
-class Life:
-    """All that a world is made of."""
+class Scenario:
+    """All that a history starts from."""
 
     cluster: tuple[Node, ...]
     files: list[dict[str, Any]]
     dynamics: dict[str, FaultyDynamics]
     more: dict[str, dict[str, Any]]
-    blows: list[Fault]
+    faults: list[Fault]
     submissions: dict[str, int] = field(default_factory=dict)  #: job -> after how many events it comes
 
 
@@ -78,25 +78,25 @@ def scaled(dice: Draws, low: float, high: float) -> float:
     return low * (high / low) ** (dice.whole(0, 40) / 40)
 
 
-def draw(dice: Draws) -> Life:
+def draw(dice: Draws) -> Scenario:
     cluster = tuple(
         Node(f"node-{i}", Resources(dice.pick(2.0, 1.6, 4.0, 8.0, 1.0), dice.pick(64.0, 4.0, 2.0)))
         for i in range(dice.whole(1, 4))
     )
     names = ["a", "b", "c", "d"][: dice.pick(1, 1, 2, 2, 3, 4)]
-    life = Life(cluster, [], {}, {}, [])
+    scenario = Scenario(cluster, [], {}, {}, [])
     for name in names:
         dynamics = _truth(dice)
-        life.dynamics[name] = dynamics
-        life.files.append(spec(name, **_file(dice, dynamics)))
-        life.more[name] = _known(dice, dynamics)
-        life.submissions[name] = dice.pick(0, 0, 0, dice.whole(0, 40))
+        scenario.dynamics[name] = dynamics
+        scenario.files.append(spec(name, **_file(dice, dynamics)))
+        scenario.more[name] = _known(dice, dynamics)
+        scenario.submissions[name] = dice.pick(0, 0, 0, dice.whole(0, 40))
     for _ in range(dice.pick(0, 1, 1, 2, 3, 6)):
         kind = dice.pick(
             "lose", "restart", "again", "cancel", "interrupt", "stop", "resume", "early", "nodes"
         )
-        life.blows.append(Fault(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
-    return life
+        scenario.faults.append(Fault(dice.whole(1, LATEST), kind, dice.pick(*names), dice.whole(0, 50)))
+    return scenario
 
 
 def _truth(dice: Draws) -> FaultyDynamics:
@@ -199,22 +199,22 @@ def _known(dice: Draws, dynamics: FaultyDynamics) -> dict[str, Any]:
     return {**known, "known_epochs": dice.pick(None, 3.0, 40.0)}
 
 
-def play(life: Life, *, shadow: bool = True) -> World:
-    """Live it to the end, with every blow at its place; then resume what was stopped, and again to the end."""
-    world = World.of(life.cluster, shadow=shadow)
-    blows = sorted(life.blows, key=lambda blow: blow.after)
-    waiting = sorted(life.files, key=lambda file: life.submissions[file["metadata"]["name"]])
+def play(scenario: Scenario, *, shadow: bool = True) -> World:
+    """Play it to the end, with every fault at its place; then resume what was stopped, and again to the end."""
+    world = World.of(scenario.cluster, shadow=shadow)
+    faults = sorted(scenario.faults, key=lambda fault: fault.after)
+    waiting = sorted(scenario.files, key=lambda file: scenario.submissions[file["metadata"]["name"]])
     events = 0
     while True:
-        while waiting and life.submissions[waiting[0]["metadata"]["name"]] <= events:
+        while waiting and scenario.submissions[waiting[0]["metadata"]["name"]] <= events:
             file = waiting.pop(0)
             name = file["metadata"]["name"]
-            world.submit(file, life.dynamics[name], **life.more[name])
-        while blows and blows[0].after <= events:
-            _strike(world, blows.pop(0))
+            world.submit(file, scenario.dynamics[name], **scenario.more[name])
+        while faults and faults[0].after <= events:
+            _strike(world, faults.pop(0))
         going = world.step()
         events += 1
-        if not going and not waiting and not blows:
+        if not going and not waiting and not faults:
             break
         assert events < 5_000, f"still going: {world.history[-20:]}"
     world.check_rest()
@@ -228,22 +228,22 @@ def play(life: Life, *, shadow: bool = True) -> World:
     return world
 
 
-def _strike(world: World, blow: Fault) -> None:
-    if blow.kind == "restart":
-        world.restart(down=blow.number * 10.0)
+def _strike(world: World, fault: Fault) -> None:
+    if fault.kind == "restart":
+        world.restart(down=fault.number * 10.0)
         return
-    if blow.kind == "nodes":
+    if fault.kind == "nodes":
         names = [node.name for node in world.reducer.nodes.all]
-        count = 1 + blow.number % len(names)
-        world.lose_nodes(*names[-count:], back=blow.number * 2.0)
+        count = 1 + fault.number % len(names)
+        world.lose_nodes(*names[-count:], back=fault.number * 2.0)
         return
-    job = world.reducer.jobs.get(blow.job)
+    job = world.reducer.jobs.get(fault.job)
     if job is None:
-        world.send(ev.CancelRequested(world.now, blow.job))
+        world.send(ev.CancelRequested(world.now, fault.job))
         return
-    match blow.kind:
+    match fault.kind:
         case "lose" if job.pods:
-            world.lose(sorted(job.pods)[blow.number % len(job.pods)])
+            world.lose(sorted(job.pods)[fault.number % len(job.pods)])
         case "again":
             answers = (
                 ev.EpochFinished,
@@ -261,19 +261,19 @@ def _strike(world: World, blow: Fault) -> None:
                 and not (isinstance(event, ev.PodReady) and (r := world.pods.get(event.pod)) and not r.ready)
             ]
             if past:
-                world.send(past[-1 - blow.number % len(past)])
+                world.send(past[-1 - fault.number % len(past)])
         case "cancel":
             world.cancel(job.name)
         case "interrupt" | "stop":
-            world.suspend(job.name, now=blow.kind == "stop")
+            world.suspend(job.name, now=fault.kind == "stop")
         case "resume":
-            left = (job.ledger.budget or 0) * blow.number // 25
+            left = (job.ledger.budget or 0) * fault.number // 25
             world.resume(job.name, left)
         case "early":
             # An epoch that fails for a reason of its own, just now.
             order = world.epochs.get(job.name)
             if order:
-                world.fail(order, 0.0, EPOCH_FAULTS[blow.number % len(EPOCH_FAULTS)])
+                world.fail(order, 0.0, EPOCH_FAULTS[fault.number % len(EPOCH_FAULTS)])
 
 
 def main(count: int, seed: int) -> int:
@@ -282,9 +282,9 @@ def main(count: int, seed: int) -> int:
     states, counts, faults = Counter[str](), Counter[str](), Counter[str]()
     broken: list[tuple[int, str]] = []
     for number in range(count):
-        life = draw(SeededDraws(f"{seed} {number}"))
+        scenario = draw(SeededDraws(f"{seed} {number}"))
         try:
-            world = play(life, shadow=False)
+            world = play(scenario, shadow=False)
         except Exception as error:
             broken.append((number, f"{type(error).__name__}: {error}"[:300]))
             continue
@@ -297,20 +297,20 @@ def main(count: int, seed: int) -> int:
             if job.ledger.budget is not None:
                 counts["with a budget"] += 1
                 counts["overshoots"] += job.ledger.spent > job.ledger.budget
-        faults.update(blow.kind for blow in life.blows)
+        faults.update(fault.kind for fault in scenario.faults)
     seconds = time.monotonic() - began
     print(f"{count} histories from seed {seed} in {seconds:.0f} s ({seconds / count * 1000:.0f} ms each)\n")
     rows = [
         *counts.items(),
         ("broken rules", len(broken)),
         *sorted((f"ended {k}", v) for k, v in states.items()),
-        *sorted((f"blow: {k}", v) for k, v in faults.items()),
+        *sorted((f"fault: {k}", v) for k, v in faults.items()),
     ]
     print("| what | count |\n| --- | ---: |")
     for what, count in rows:
         print(f"| {what} | {count} |")
     for number, error in broken[:20]:
-        print(f"life {number}: {error}")
+        print(f"history {number}: {error}")
     return len(broken)
 
 

@@ -14,7 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from coach.core.jobs.reasons import State
-from tests.core.lifecycle.random_histories import Life, SeededDraws, draw, main, play
+from tests.core.lifecycle.random_histories import Scenario, SeededDraws, draw, main, play
 
 pytestmark = pytest.mark.standard
 
@@ -45,16 +45,16 @@ class DrawnDice:
 
 
 @st.composite
-def histories(draw_from: Any) -> Life:
+def histories(draw_from: Any) -> Scenario:
     return draw(DrawnDice(draw_from))
 
 
 @settings(max_examples=50, deadline=None, suppress_health_check=list(HealthCheck))
 @given(histories())
-def test_every_job_ends_and_no_rule_is_broken_on_the_way(life: Life) -> None:
+def test_every_job_ends_and_no_rule_is_broken_on_the_way(scenario: Scenario) -> None:
     """Never overspent, no partial gang, no node over-committed, nothing twice, nothing lost, and fold == state."""
-    world = play(life, shadow=True)
-    assert {job.name for job in world.reducer.jobs.values()} == set(life.dynamics)
+    world = play(scenario, shadow=True)
+    assert {job.name for job in world.reducer.jobs.values()} == set(scenario.dynamics)
 
 
 def test_sixty_histories_from_a_seed_break_no_rule(capsys: Any) -> None:

@@ -28,7 +28,7 @@ def server_speed(
     """Epochs/s of a parameter-server group: 1/v = work/w + fixed + traffic w/s + worker w + server s (design 5)."""
 
     def speed(a: Allocation) -> float:
-        w, s = a
+        w, s = a[0], max(a[1], 1)
         return 1.0 / (work / w + fixed + traffic * w / s + worker * w + server * s)
 
     return speed

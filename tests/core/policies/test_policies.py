@@ -23,6 +23,7 @@ NAMES = [
     "coach:mean-completion",
     "static:1x1",
     "static:2x3",
+    "static:2",
     "fifo",
     "srtf",
     "drf",
@@ -53,8 +54,9 @@ def test_coach_by_itself_means_soonest() -> None:
         "coach:fastest",
         "static",
         "static:",
-        "static:2",
+        "static:0",
         "static:0x1",
+        "static:2x0",
         "static:2x1x1",
         ":2x1",
     ],
@@ -129,8 +131,9 @@ def jobs_and_nodes(draw: st.DrawFn) -> tuple[list[Job], ClusterView]:
     """Jobs in any state. What the busy ones hold fits on the nodes."""
     jobs = []
     for i in range(draw(st.integers(0, 5))):
-        least = Allocation(draw(st.integers(1, 2)), draw(st.integers(1, 2)))
-        most = Allocation(least[0] + draw(st.integers(0, 3)), least[1] + draw(st.integers(0, 2)))
+        servers = draw(st.sampled_from([(0, 0), (1, 2), (2, 2)]))  # the first: by all-reduce
+        least = Allocation(draw(st.integers(1, 2)), servers[0])
+        most = Allocation(least[0] + draw(st.integers(0, 3)), least[1] + draw(st.integers(0, servers[1])))
         inside = st.tuples(st.integers(least[0], most[0]), st.integers(least[1], most[1])).map(
             lambda a: Allocation(*a)
         )

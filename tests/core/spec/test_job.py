@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from coach.core.cluster import Allocation, Resources, Role
 from coach.core.money import PRICE_BOOKS
 from coach.core.spec import quantities
-from coach.core.spec.job import DataFormat, JobClass, Limits, Mode, PolicyName, Target, TrainingJob
+from coach.core.spec.job import DataFormat, Framework, JobClass, Limits, Mode, PolicyName, Target, TrainingJob
 
 SMALLEST = {
     "apiVersion": "coach.dev/v1alpha1",
@@ -92,6 +92,39 @@ def test_a_static_policy_leaves_one_allocation():
     assert spec.limits.allows(Allocation(2, 3)) and not spec.limits.allows(Allocation(3, 3))
 
 
+def test_a_pytorch_job_has_no_servers():
+    spec = job(framework="pytorch").spec
+    assert spec.framework is Framework.PYTORCH
+    assert spec.limits == Limits(Allocation(1, 0), Allocation(4, 0))
+    assert job(framework="pytorch", servers={"max": 0}).spec == spec
+    static = job(framework="pytorch", policy={"name": "static", "workers": 2}).spec
+    assert static.limits == Limits(Allocation(2, 0), Allocation(2, 0))
+
+
+def test_a_job_that_says_no_framework_is_mxnets():
+    assert job().spec.framework is Framework.MXNET
+
+
+def test_the_model_file_may_name_what_makes_the_network():
+    assert job(model={"file": "lenet.py"}).spec.model.net == "net"
+    long = job(model={"file": "lenet.py", "net": "LeNet"}).spec
+    assert job(model={"file": "lenet.py:LeNet"}).spec == long
+    assert job(model={"file": "lenet.py:LeNet", "net": "LeNet"}).spec == long
+    assert job(model={"file": "s3://b/lenet.py:LeNet"}).spec.model.file == "s3://b/lenet.py"
+    assert job(model={"file": "a:b.py"}).spec.model.file == "a:b.py"
+
+
+def test_pytorchs_optimizer_is_written_as_in_pytorch():
+    schedule = {"name": "MultiStepLR", "milestones": [2000, 4000], "gamma": 0.1}
+    optimizer = {"name": "AdamW", "lr": 0.001, "betas": [0.9, 0.999], "schedule": schedule}
+    found = job(framework="pytorch", optimizer=optimizer).spec.optimizer
+    assert found.arguments == {"learning_rate": 0.001, "betas": (0.9, 0.999)}
+    assert (found.schedule.name, found.schedule.arguments) == (
+        "MultiStepLR",
+        {"milestones": (2000, 4000), "gamma": 0.1},
+    )
+
+
 def test_optimizer_arguments_are_mxnets_own():
     spec = job(optimizer={"learningRate": 0.1, "momentum": 0.9, "lazy_update": True}).spec
     assert spec.optimizer.arguments == {"learning_rate": 0.1, "momentum": 0.9, "lazy_update": True}
@@ -159,9 +192,33 @@ REFUSED = [
         "policy.workers: outside the job's limits",
     ),
     ({"optimizer": {"learningRate": 0.1, "x y": 1}}, "optimizer.x y", "pattern"),
-    ({"optimizer": {"learningRate": 0.1, "wd": [1]}}, "optimizer.wd", "not one plain value"),
+    ({"optimizer": {"learningRate": 0.1, "wd": {"a": 1}}}, "optimizer.wd", "not one plain value"),
+    ({"optimizer": {"learningRate": 0.1, "wd": [1] * 5}}, "optimizer.wd", "not a list of numbers"),
+    ({"optimizer": {"learningRate": 0.1, "wd": [True]}}, "optimizer.wd", "not a list of numbers"),
+    ({"optimizer": {"learningRate": 0.1, "wd": [math.inf]}}, "optimizer.wd", "not a finite number"),
     ({"optimizer": {"learningRate": 0.1, "wd": math.nan}}, "optimizer.wd", "not a finite number"),
     ({"optimizer": {"learningRate": 0.1, "learning_rate": 1}}, "optimizer", "said twice"),
+    ({"optimizer": {"learningRate": 0.1, "lr": 0.1}}, "optimizer", "lr: said twice"),
+    ({"optimizer": {"momentum": 0.1}}, "optimizer.learningRate", "required"),
+    ({"optimizer": {"lr": 0}}, "optimizer.lr", "greater than 0"),
+    (
+        {"optimizer": {"lr": 1, "schedule": {"name": "StepLR"}}},
+        "",
+        "optimizer.schedule: has no meaning for an",
+    ),
+    ({"framework": "torch"}, "framework", "'mxnet' or 'pytorch'"),
+    ({"framework": "pytorch", "servers": {"max": 2}}, "", "servers: PyTorch jobs train by all-reduce"),
+    ({"framework": "pytorch", "servers": {"min": 1}}, "", "servers: PyTorch jobs train by all-reduce"),
+    (
+        {"framework": "pytorch", "policy": {"name": "static", "workers": 1, "servers": 1}},
+        "",
+        "policy.servers: PyTorch jobs train by all-reduce",
+    ),
+    ({"framework": "pytorch", "mode": "async"}, "", "mode: PyTorch jobs train by all-reduce"),
+    ({"servers": {"min": 0}}, "", "servers.min: too small"),
+    ({"servers": {"min": 0, "max": 0}}, "", "servers.min: too small"),
+    ({"model": {"file": "x.py:A", "net": "B"}}, "model", "net: not A, which file names"),
+    ({"model": {"file": "x.py", "net": "a.b"}}, "model.net", "pattern"),
     ({"prices": "free"}, "prices.<word>", "flat"),
     (
         {"prices": {"name": "flat", "currency": "USD", "vcpuSecond": 0, "gibSecond": 0, "invocation": 0}},
@@ -224,7 +281,7 @@ def specs(draw):
     """Any valid spec, as the dictionary that a YAML file would give."""
     low, high = sorted((draw(counts), draw(counts)))
     spec = {
-        "model": {"file": draw(st.sampled_from(["x.py", "file:///m/x.py", "s3://b/x.py"]))},
+        "model": {"file": draw(st.sampled_from(["x.py", "file:///m/x.py:Net", "s3://b/x.py"]))},
         "data": draw(
             st.sampled_from([{"format": "digits8x8"}, {"format": "custom"}])
             | st.sampled_from([{"format": f.value, "uri": "s3://b/d"} for f in DataFormat if f.needs_uri])
@@ -248,12 +305,19 @@ def specs(draw):
             st.one_of(st.integers(1, 10**6), st.sampled_from(["10m", "1h30m", "20ms", "0.25s"]))
         ),
         "gracePeriod": draw(st.integers(0, 10**6)),
+        "framework": draw(st.sampled_from(["mxnet", "pytorch"])),
         "optimizer": {
-            "learningRate": draw(st.floats(1e-9, 1000)),
+            draw(st.sampled_from(["learningRate", "lr"])): draw(st.floats(1e-9, 1000)),
             **draw(
                 st.dictionaries(
                     st.sampled_from(["momentum", "wd", "lazy_update", "beta1"]),
-                    st.one_of(st.booleans(), st.integers(-9, 9), st.floats(-1e9, 1e9), st.just("x")),
+                    st.one_of(
+                        st.booleans(),
+                        st.integers(-9, 9),
+                        st.floats(-1e9, 1e9),
+                        st.just("x"),
+                        st.just([0.9, 1]),
+                    ),
                 )
             ),
         },
@@ -261,6 +325,10 @@ def specs(draw):
         "testing": {"errorFactors": {"speed": draw(st.floats(0.1, 10))}},
     }
     optional = draw(st.sets(st.sampled_from(["timeLimit", "gracePeriod", "optimizer", "policy", "testing"])))
+    if spec["framework"] == "pytorch":
+        del spec["servers"]
+        spec["policy"].pop("servers", None)
+        spec["optimizer"]["schedule"] = {"name": "CosineAnnealingLR", "T_max": draw(st.integers(1, 9))}
     return {key: value for key, value in spec.items() if key not in optional}
 
 

@@ -1,4 +1,4 @@
-"""Model files as PyTorch's users have them: losses, data, optimizers and metrics of their own, without a Coach import."""
+"""Model files as PyTorch's users have them: losses, data, optimizers and metrics of their own."""
 
 import math
 from pathlib import Path
@@ -11,7 +11,7 @@ from tests.functions.pytorch.test_training import MLP, epoch, in_torch
 
 pytestmark = pytest.mark.pytorch
 
-#: As Hugging Face's models: a batch of keyword arguments, outputs with a loss of their own, a head tied to the embedding.
+#: As Hugging Face's models: a batch of keyword arguments, outputs with their own loss, a head tied to the embedding.
 LANGUAGE_MODEL = """
     from dataclasses import dataclass
 

@@ -173,11 +173,11 @@ def test_the_records_that_say_which_handler_had_which_job_are_read_alone(path: P
 
 # -- of living jobs ---------------------------------------------------------------------------------------
 
-LIVES = [play(draw(SeededDraws(f"alive {number}")), shadow=False).history for number in range(12)]
+HISTORIES = [play(draw(SeededDraws(f"alive {number}")), shadow=False).history for number in range(12)]
 
 
 @settings(max_examples=30, deadline=None)
-@given(st.sampled_from(LIVES), st.lists(st.floats(0, 1), max_size=5), st.integers(0, 2**20))
+@given(st.sampled_from(HISTORIES), st.lists(st.floats(0, 1), max_size=5), st.integers(0, 2**20))
 def test_a_snapshot_at_any_record_and_the_rest_are_the_whole_fold(
     tmp_path_factory: pytest.TempPathFactory, history: list[Any], shares: list[float], chosen: int
 ) -> None:

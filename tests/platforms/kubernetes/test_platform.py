@@ -15,14 +15,16 @@ from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
 from coach.core.errors import PermanentError, TemporaryError
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
-from coach.platforms.base import Cluster, GangSize, PodError
+from coach.platforms.base import Cluster, EpochOrder, GangSize, PodError
 from coach.platforms.kubernetes import platform as module
 from coach.platforms.kubernetes.platform import KubernetesPlatform
 from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api import client
 from coach.platforms.kubernetes_api.client import Api, ApiError
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.docs.pages import ROOT
 from tests.packaging.api_server import ApiServer, api_server, served
+from tests.platforms.orders import whole_epoch
 
 pytestmark = pytest.mark.processes
 
@@ -182,6 +184,7 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
             assert (
                 container["image"] == "coach-functions:9" and container["imagePullPolicy"] == "IfNotPresent"
             )
+            assert {"name": "COACH_FRAMEWORK", "value": "mxnet"} in container["env"]
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert made["spec"]["securityContext"]["runAsNonRoot"]
             assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/tmp", str(model)}
@@ -190,6 +193,24 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
             await platform.forget("job")
             await cluster.gone("job", GANGS)
             assert not heard.lost and not heard.pending
+
+    run(body)
+
+
+def test_the_gang_of_a_job_without_servers_needs_none_and_every_gang_needs_a_worker(run: Any) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        imageless = training_job(framework="pytorch", servers={"max": 0})
+        with pytest.raises(PodError, match=r"no image with PyTorch is known: say spec\.image"):
+            await platform.gang(GangSize("job", Allocation(1, 0), Allocation(2, 0)), imageless)
+        job = training_job(framework="pytorch", servers={"max": 0}, image="torch:1")
+        await platform.gang(GangSize("job", Allocation(1, 0), Allocation(2, 0)), job)
+        gang = await cluster.there("job", GANGS)
+        counts = {role["name"]: (role["required"], role["desired"]) for role in gang["spec"]["roles"]}
+        assert counts == {"scheduler": (1, 1), "server": (0, 0), "worker": (1, 2)}
+        with pytest.raises(PodError, match="only jobs that train by all-reduce have no servers"):
+            await platform.gang(GangSize("job", Allocation(0, 1), Allocation(2, 1)), job)
+        await platform.forget("job")
+        await cluster.gone("job", GANGS)
 
     run(body)
 
@@ -248,6 +269,65 @@ def test_a_pod_that_ends_is_lost_with_its_reason_and_leaves_room_for_the_next_of
     run(body)
 
 
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("PreemptionByScheduler", Reason.DISRUPTED),
+        ("EvictionByEvictionAPI", Reason.DISRUPTED),
+        ("TerminationByKubelet", Reason.FUNCTION_LOST),
+    ],
+)
+def test_a_pod_that_the_cluster_takes_away_is_no_failure_unless_it_used_too_much(
+    run: Any, why: str, reason: Reason
+) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        async with deployed(platform, cluster, training_job()):
+            target = {"type": "DisruptionTarget", "status": "True", "reason": why, "message": "for another"}
+            await cluster.status(WORKER.name, conditions=[{"type": "Ready", "status": "True"}, target])
+            await cluster._ask("DELETE", f"{PODS}/{WORKER.name}")
+            await heard.until(lambda: heard.lost)
+            assert heard.lost[0][:2] == (WORKER, reason)
+            await cluster.gone(WORKER.name)
+
+    run(body)
+
+
+def test_no_epoch_begins_while_the_scheduler_drains_the_gang(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+
+    class Client(module.GangClient):
+        async def run(self, progress: Any) -> Any:
+            began.append(self._order.action.token)
+
+    monkeypatch.setattr(module, "GangClient", Client)
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        async def drain(draining: Any) -> None:
+            await cluster._ask("PATCH", f"{GANGS}/job/status", {"status": {"draining": draining}})
+            await heard.until(lambda: platform._draining("job") == bool(draining))
+
+        async def between_epochs() -> bool:
+            return bool((await cluster.there("job", GANGS))["spec"].get("betweenEpochs"))
+
+        job = training_job()
+        async with deployed(platform, cluster, job):
+            order = EpochOrder(whole_epoch([WORKER], "file:///out"), job, {WORKER: "10.1.1.7:8080"}, 60.0)
+            at = "2026-01-01T12:00:00Z"
+            await drain({"by": "default/trial", "since": at, "until": at})
+            epoch = asyncio.create_task(platform.run_epoch(order, lambda _: None))
+            async with asyncio.timeout(10):
+                while not await between_epochs():
+                    await asyncio.sleep(0.02)
+            assert not began
+            await drain(None)  # the preemptor has gone
+            await asyncio.wait_for(epoch, 10)
+            assert began and not await between_epochs()
+
+    run(body)
+
+
 def test_nodes_that_are_cordoned_or_stop_reporting_reach_the_handler(run: Any) -> None:
     async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
         async with deployed(platform, cluster, training_job()):
@@ -289,22 +369,26 @@ def test_a_pod_that_the_cluster_refuses_fails_with_its_words(run: Any) -> None:
     run(body)
 
 
-def test_a_release_outlasts_a_restart_of_the_api_server(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "RETRY_SECONDS", 0.05)
+def test_a_restart_of_the_api_server_costs_no_pod(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request of a pod's life is lost: Gang, owner, creation, deletion, and the Gang's end."""
+    monkeypatch.setattr(client, "RETRY_SECONDS", 0.05)
 
     async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        request, failed = platform._api._request, set[tuple[str, str]]()
+
+        async def failing(method: str, path: str, *rest: Any) -> Any:
+            if (method, path) in failed:
+                return await request(method, path, *rest)
+            failed.add((method, path))
+            raise ApiError(503, "", "not yet") if method == "DELETE" else TemporaryError("refused")
+
+        monkeypatch.setattr(platform._api, "_request", failing)
         async with deployed(platform, cluster, training_job()):
-            delete, failures = platform._api.delete, [TemporaryError("refused"), ApiError(503, "", "not yet")]
-
-            async def failing(path: str, **query: Any) -> None:
-                if failures:
-                    raise failures.pop()
-                await delete(path, **query)
-
-            monkeypatch.setattr(platform._api, "delete", failing)
             await platform.release([WORKER])
             await cluster.gone(WORKER.name)
-            assert not failures and not heard.lost
+            await platform.forget("job")
+            await cluster.gone("job", GANGS)
+        assert {method for method, _ in failed} == {"PATCH", "GET", "POST", "DELETE"} and not heard.lost
 
     run(body)
 

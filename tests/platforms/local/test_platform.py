@@ -16,8 +16,8 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason, State
-from coach.core.spec.training import Framework
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.handler.handler import Handler
 from coach.handler.state.journal import Journal
 from coach.platforms.local.cluster import parse_nodes
@@ -220,7 +220,7 @@ def test_spares_are_started_until_a_group_trains(tmp_path):
 
 
 @pytest.mark.parametrize(("mini", "more"), [(True, False), (False, True)])
-def test_no_spare_is_started_beside_a_mini_epoch_and_some_beside_a_whole_one(tmp_path, mini, more):
+def test_no_spare_is_started_during_a_mini_epoch_and_some_during_a_full_one(tmp_path, mini, more):
     found = Functions.find()
 
     async def main():
@@ -230,10 +230,11 @@ def test_no_spare_is_started_beside_a_mini_epoch_and_some_beside_a_whole_one(tmp
         )
         await platform.open(SimpleNamespace(pod_lost=lambda *_: None))
         try:
-            filling = platform._filling
-            platform._refill(beside=not mini)
+            runtime = platform.runtimes[Framework.MXNET]
+            filling = runtime.filling
+            platform._refill(Framework.MXNET, full_epoch=not mini)
             await asyncio.wait({filling}, timeout=60)
-            return filling.cancelled(), platform._filling is not None
+            return filling.cancelled(), runtime.filling is not None
         finally:
             await platform.close()
 

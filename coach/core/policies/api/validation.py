@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TypeVar
 
+from coach.core.cluster import Allocation
 from coach.core.policies.api.react import (
     Action,
     Hold,
@@ -42,5 +43,6 @@ def check(action: Action, job: AnyJob | None, now: float) -> AnyJob:
         plan, low, high = action.plan, job.minimum, job.maximum
         workers, servers = totals(plan) if len(plan) != 1 else plan[0][1:]
         if not (low.workers <= workers <= high.workers and low.servers <= servers <= high.servers):
-            raise PolicyError(f"{action}: {workers}x{servers} is not within {low}..{high} of job {job.id}")
+            given = Allocation(workers, servers)
+            raise PolicyError(f"{action}: {given} is not within {low}..{high} of job {job.id}")
     return job

@@ -26,6 +26,9 @@ from coach.core.policies.sharing.progressive_filling import Filling, Share, one_
 #: The jobs to preempt: of the running best-effort jobs, for a job of this priority.
 Choice = Callable[[Sequence[Running], Fits, int], list[Running]]
 
+#: In a job's saved state: how often it was preempted. Journals of earlier releases have the second key.
+PREEMPTED, _OLD_PREEMPTED = "preempted", "gave_way"
+
 
 @dataclass
 class BetweenEpochs:
@@ -97,8 +100,9 @@ class BetweenEpochs:
         self._preempted = {name: count for name, count in self._preempted.items() if name in alive}
 
     def _recall(self, job: str, known: Mapping[str, Any]) -> None:
-        if "gave_way" in known:
-            self._preempted[job] = int(known["gave_way"])
+        for key in (PREEMPTED, _OLD_PREEMPTED):
+            if key in known:
+                self._preempted[job] = int(known[key])
         if "lot" in known:
             self._lot[job] = float(known["lot"])
         if "leaving" in known:
@@ -108,7 +112,7 @@ class BetweenEpochs:
         """See `base.Remembers`."""
         known: dict[str, Any] = {}
         if preempted := self._preempted.get(job, 0):
-            known["gave_way"] = preempted
+            known[PREEMPTED] = preempted
         if lot := self._lot.get(job, 0.0):
             known["lot"] = lot
         if job in self._leaving:

@@ -44,7 +44,7 @@ _GRACE = 5.0
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one host until it is told to stop."""
+    """Run one host until a signal ends it."""
     args = _parse(argv)
     announce = _Announcer(args.ready_fd)
     bare = None
@@ -112,7 +112,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="coach.platforms.local.host", description=__doc__)
     what = parser.add_mutually_exclusive_group(required=True)
     what.add_argument("--config", type=Path, help="the function's processor.yaml")
-    what.add_argument("--spare", action="store_true", help="wait at --parent-fd to be told what to become")
+    what.add_argument("--spare", action="store_true", help="wait at --parent-fd for the function to become")
     parser.add_argument("--platform-config", type=Path, help="platform.yaml")
     parser.add_argument(
         "--parent-fd", type=int, metavar="FD", help="end when this pipe closes (0: standard input)"
@@ -131,7 +131,7 @@ def _parse(argv: list[str] | None) -> argparse.Namespace:
         "--idle-seconds",
         type=float,
         metavar="S",
-        help="end when no request came for so long: nobody is there any more",
+        help="end when no request came for so long: the handler is gone",
     )
     parser.add_argument(
         "--log-bytes", type=int, default=4 * 1024 * 1024, help="size at which the log file is rotated"
@@ -166,7 +166,7 @@ def _bind(address: tuple[str, int]) -> socket.socket:
 
 
 class _Announcer:
-    """Tells whoever started the host how it went, once."""
+    """Reports to the process that started the host whether it is ready or failed, once."""
 
     def __init__(self, fd: int | None) -> None:
         self._fd = fd

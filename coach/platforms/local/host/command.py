@@ -73,7 +73,7 @@ class HostProcess:
             if os.write(self._lifeline, line) < len(line):
                 return False  # larger than the pipe
         except OSError:
-            return False  # it has just ended, and we have not been told yet
+            return False  # it has just ended, and the event loop has not seen it yet
         self.name, self.address = name, address
         spare = self._announced
 

@@ -21,8 +21,8 @@ class ConfigError(Exception):
 class HostConfig:
     """One function's configuration.
 
-    Times are seconds, sizes bytes. Addresses are (host, port); `None` serves nothing there. `python_path` stands in
-    front of the functions' PYTHONPATH.
+    Times are seconds, sizes bytes. Addresses are (host, port); `None` serves nothing there. `python_path` goes before
+    the functions' PYTHONPATH.
     """
 
     name: str

@@ -5,6 +5,8 @@ import socket
 import subprocess
 from pathlib import Path
 
+#: The environment variable with folders of packages, the wrapper's own among them, that its Python does not have.
+PACKAGES_VARIABLE = "COACH_PYTHON_PACKAGES"
 WRAPPER = Path(__file__).resolve().parent.parent / "wrapper.py"
 
 
@@ -36,7 +38,7 @@ class BareWrapper:
                 stderr=output,
                 pass_fds=[theirs.fileno(), lifeline],
                 # Its path comes with the function: no module of a function's hides one that the wrapper needs.
-                env={key: value for key, value in os.environ.items() if key != "PYTHONPATH"},
+                env={**os.environ, "PYTHONPATH": os.environ.get(PACKAGES_VARIABLE, "")},
                 process_group=0,
             )
         finally:

@@ -46,12 +46,12 @@ async def launch(
 
     Reads `function_dir`/function.yaml (Nuclio's format), gives the function the name `name`, and writes processor.yaml
     and platform.yaml into `run_dir`, which is its working directory too. `python` is the functions' interpreter;
-    `python_path` folders are importable beside `function_dir`. The function's environment is this process's without its
-    Python settings, then `spec.env` of function.yaml, then `env`. `trigger` overrides keys of the HTTP trigger, such as
+    `function_dir` and the folders of `python_path` are importable. The function's environment is this process's without
+    its Python settings, then `spec.env` of function.yaml, then `env`. `trigger` overrides keys of the HTTP trigger, as
     numWorkers or workerTerminationTimeout. `health` is the address of /live and /ready; by default there is none,
-    because `wait_ready` and `wait` tell the same. `network` is the path of a network namespace to run it in, which only
-    root may do. One of `spares` becomes this host where there is one. Raises UserError when function.yaml cannot be
-    used.
+    because `wait_ready` and `wait` report the same. `network` is the path of a network namespace to run it in, which
+    only root may do. One of `spares` becomes this host where there is one. Raises UserError when function.yaml cannot
+    be used.
     """
     from_file = write_config(
         function_dir,

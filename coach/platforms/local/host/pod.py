@@ -18,7 +18,7 @@ from coach.platforms.local.host.launch import CONFIG_ARGUMENTS, write_config
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run the host of one function until it is told to stop."""
+    """Run the host of one function until a signal ends it."""
     args = _parse(argv)
     if os.getpid() == 1:
         _leave_init_behind()

@@ -107,7 +107,7 @@ class Pool:
             worker.busy = True
             answer = await worker.process.call({**head, "id": worker.event_id}, body)
         except WrapperDied:
-            raise  # nobody gets this worker any more
+            raise  # the worker is not released: it has no process
         except TimeoutError:
             self._replace(worker)
             self._release(worker)

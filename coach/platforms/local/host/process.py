@@ -1,4 +1,4 @@
-"""One life of a wrapper process: start it, hand it one event at a time, end it."""
+"""One wrapper process: start it, hand it one event at a time, end it."""
 
 import asyncio
 import contextlib
@@ -41,7 +41,7 @@ class WrapperProcess:
     """A wrapper in a process group of its own, from `__init__` (which starts it and returns at once) to `kill`.
 
     Holds at most one event; the caller sees to that. `ended` gets the reason when it ends without being asked to.
-    A `bare` wrapper that runs already becomes this one; without it a new one is started, which is told just the same.
+    A `bare` wrapper that runs already becomes this one; without it a new one is started, with the same first message.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class WrapperProcess:
         self._ending = self._reaped = False
         bare = bare or BareWrapper(config.python)
         self._process, self._socket, self._lifeline = bare.process, bare.socket, bare.lifeline
-        self._tell_function()
+        self._send_function()
         self._tasks = [
             loop.create_task(self._read_frames()),
             loop.create_task(self._read_output(bare.output)),
@@ -103,7 +103,7 @@ class WrapperProcess:
         """Send SIGKILL to the wrapper and to what it started in its group."""
         self._ending = True
         if not self._terminated.done():
-            self._terminated.set_result(None)  # whoever waits for the callback waits no longer
+            self._terminated.set_result(None)  # `terminate` waits for the callback no longer
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.killpg(self.pid, signal.SIGKILL)
 
@@ -124,7 +124,7 @@ class WrapperProcess:
         os.close(self._pidfd)
         os.close(self._lifeline)
 
-    def _tell_function(self) -> None:
+    def _send_function(self) -> None:
         """The first message: which function the process is to load, and where."""
         config = self._config
         role = {

@@ -1,4 +1,4 @@
-"""Hosts that were started before anybody needs one: Python runs and has imported, only the function is missing.
+"""Hosts that were started before they are needed: Python runs and has imported, only the function is missing.
 
 Starting a host takes some 0.2 s of computing, most of it imports; a spare takes on a function in a tenth of that. It
 knows nothing of any job, so it serves whichever comes. Like every host it ends with the process that started it.
@@ -15,7 +15,7 @@ _READ_AT_START = ("PYTHON", "NUCLIO_PYTHON_EXE_PATH", "LANG", "LC_", "LD_", "GLI
 
 
 class Spares:
-    """Up to `wanted` hosts with the environment `env` beside this process's own; what they say goes to `folder`."""
+    """Up to `wanted` hosts with the environment `env` on top of this process's own; their output goes to `folder`."""
 
     def __init__(self, wanted: int, python: Path, env: Mapping[str, str], folder: Path) -> None:
         self._wanted = wanted

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 import pytest
 
@@ -119,6 +121,22 @@ def test_no_job_is_preempted_more_than_p_times() -> None:
     again = [be("a", ONE), te("u", created=9.0, maximum=ONE)]
     assert decided(chosen, again, cluster(2)) == {"a": "1x1", "u": "-"}
     assert decided(policy("fitgpp:P=2"), again, cluster(2)) == {"a": "-", "u": "1x1"}
+
+
+@dataclass(frozen=True)
+class Restored(Job):
+    """A job with what the policy saved of it before the handler's restart."""
+
+    policy_state: Mapping[str, Any] = field(default_factory=dict)
+
+
+@pytest.mark.parametrize("key", ["preempted", "gave_way"])
+def test_a_journal_of_any_release_says_how_often_a_job_was_preempted(key: str) -> None:
+    chosen = policy("fitgpp:P=1")
+    before = Restored("a", maximum=TWO, current=ONE, grace=10.0, policy_state={key: 1})
+    jobs = [before, te("u", created=9.0, maximum=ONE)]
+    assert decided(chosen, jobs, cluster(2)) == {"a": "1x1", "u": "-"}
+    assert chosen.memory("a") == {"preempted": 1}
 
 
 def test_a_preempted_job_may_stay_when_the_trial_is_gone() -> None:

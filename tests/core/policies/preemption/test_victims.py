@@ -57,18 +57,18 @@ class Case:
             for job in raw.get("running", [])
             if not job.get("trial")
         ]
-        asks = raw["asks"]
-        self.trial, self.priority = asks.get("trial", True), asks.get("priority", 0)
-        shapes = [resources(pod) for pod in asks["pods"] for _ in range(pod.get("count", 1))]
+        preemptor = raw["preemptor"]
+        self.trial, self.priority = preemptor.get("trial", True), preemptor.get("priority", 0)
+        shapes = [resources(pod) for pod in preemptor["pods"] for _ in range(pod.get("count", 1))]
         members = tuple(
-            PodRequest(PodId("asks", Role.WORKER, i), shape, 0, 0.0) for i, shape in enumerate(shapes)
+            PodRequest(PodId("preemptor", Role.WORKER, i), shape, 0, 0.0) for i, shape in enumerate(shapes)
         )
         # The planner of gangs wants one of each role.
         nothing = Resources(0, 0)
         members += tuple(
-            PodRequest(PodId("asks", role, 0), nothing, 0, 0.0) for role in (Role.SCHEDULER, Role.SERVER)
+            PodRequest(PodId("preemptor", role, 0), nothing, 0, 0.0) for role in (Role.SCHEDULER, Role.SERVER)
         )
-        self.gang = Gang("asks", members, {Role.WORKER: len(shapes), Role.SERVER: 1, Role.SCHEDULER: 1})
+        self.gang = Gang("preemptor", members, {Role.WORKER: len(shapes), Role.SERVER: 1, Role.SCHEDULER: 1})
 
     def _pods(self, job: dict[str, Any]) -> list[Pod]:
         shapes = [(resources(pod), pod["node"]) for pod in job["pods"] for _ in range(pod.get("count", 1))]
@@ -97,7 +97,7 @@ def test_conformance(raw: dict[str, Any]) -> None:
 
 
 def test_without_putting_back_all_chosen_go() -> None:
-    raw = next(case for case in CASES if case["name"].startswith("lrtp, on until there is room"))
+    raw = next(case for case in CASES if case["name"].startswith("lrtp, on until the pods fit"))
     case = Case(raw)
     chosen = choose(case.running, case.fits, rule=Rule.LRTP, trim=False)
     assert [job.job for job in chosen] == ["elsewhere", "in-the-way", "too"]

@@ -1,0 +1,45 @@
+"""What `helm uninstall` runs first, on a real API server; tests/kubernetes runs it with a handler."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from coach.controller.reconcile import FINALIZER
+from coach.controller.uninstall import end_jobs
+from coach.platforms.kubernetes_api.client import Api
+from tests.core.lifecycle.faulty_cluster import SPEC
+from tests.docs.pages import ROOT
+from tests.packaging.api_server import ApiServer, api_server, served
+
+pytestmark = pytest.mark.processes
+
+JOBS = "/apis/coach.dev/v1alpha1/namespaces/default/trainingjobs"
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
+    with api_server(tmp_path_factory.mktemp("api-server")) as started:
+        served(started.admin, yaml.safe_load((ROOT / "deploy/chart/files/trainingjob-crd.yaml").read_text()))
+        yield started
+
+
+def test_jobs_that_no_handler_releases_do_not_stay(
+    server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
+    held: dict[str, Any] = {"name": "held", "finalizers": [FINALIZER]}
+    for metadata in ({"name": "free"}, held):
+        server.admin.create(JOBS, {**SPEC, "metadata": metadata})
+
+    async def body() -> None:
+        async with await Api.connect() as api:
+            assert await end_jobs(api, seconds=1.0) == ["held"]
+            assert await end_jobs(api, seconds=1.0) == []
+
+    asyncio.run(body())
+    assert server.admin.get(JOBS)["items"] == []
