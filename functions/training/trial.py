@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from training import backend, linux
+from training import backend, linux, model_file
 from training.cache import Cache
 from training.errors import TrainingError
 from training.group_member import as_training_error
@@ -101,11 +101,7 @@ def main() -> int:
         run(fields)
     except Exception as error:
         known = as_training_error(error)
-        uri = fields["model"]["uri"].removeprefix("file://")
-        say(
-            error=known.as_dict()
-            | {"traceback": of_user(error, uri) or of_user(error, fields["model"]["uri"])}
-        )
+        say(error=known.as_dict() | {"traceback": of_user(error, model_file.shown(fields["model"]["uri"]))})
         return 1
     return 0
 

@@ -16,6 +16,7 @@ import numpy as np
 from training import backend, checkpoint, ipc, linux, model_file, storage
 from training.backend import Group, Learner
 from training.data.dataset import DataSet, Stream, share
+from training.data.formats import BUILT_IN
 from training.errors import TrainingError
 from training.liveness import Hub, Member
 from training.reporter import Loaded, Reporter
@@ -318,14 +319,18 @@ class Worker:
 
 def own_data(request: StartRequest, model: ModuleType) -> DataSet:
     """The splits that the model file reads itself, by its data(split) or data(split, path)."""
-    uri, spec = request.model["uri"], request.data
+    uri, spec = model_file.shown(request.model["uri"]), request.data
     reader = getattr(model, "data", None)
     if not callable(reader):
         raise TrainingError(
             "ModelInvalid", f"the data's format is {spec['format']}, but {uri} defines no data(split)"
         )
     splits = []
-    arguments = [spec.get("uri")] if len(inspect.signature(reader).parameters) > 1 else []
+    place = spec.get("uri")
+    arguments = []
+    if len(inspect.signature(reader).parameters) > 1 and place is not None and place != BUILT_IN:
+        path = storage.local_path(place)
+        arguments = [place if path is None else str(path)]
     for name in ("train", "test"):
         try:
             made = reader(name, *arguments)

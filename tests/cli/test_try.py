@@ -73,6 +73,19 @@ def test_an_error_of_the_model_is_shown_from_its_own_line_on(tmp_path: Path) -> 
 
 
 @pytest.mark.pytorch
+def test_a_target_that_is_not_measured_is_said(tmp_path: Path) -> None:
+    regression = TORCH.replace(
+        "nn.CrossEntropyLoss()", "lambda outputs, labels: (outputs[:, 0] - labels).square()"
+    )
+    (tmp_path / "model.py").write_text(regression.replace("(784, 10)", "(784, 1)"))
+    file = job(tmp_path, "model.py")
+    file.write_text(file.read_text().replace("target: {loss: 0.5}", "target: {accuracy: 0.5}"))
+    done = coach("try", str(file))
+    assert done.returncode == 2
+    assert "spec.target.accuracy: none is measured" in done.stderr and "define metrics(" in done.stderr
+
+
+@pytest.mark.pytorch
 def test_a_model_that_kills_its_process_is_told_from_an_error(tmp_path: Path) -> None:
     crashing = (
         TORCH + "\nimport os\n\nclass Dies(nn.Flatten):\n    def forward(self, x):\n        os.abort()\n"

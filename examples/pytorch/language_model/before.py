@@ -44,7 +44,7 @@ class LanguageModel(nn.Module):
         layer = nn.TransformerEncoderLayer(
             WIDTH, 4, 2 * WIDTH, dropout=0.0, batch_first=True, norm_first=True
         )
-        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.head = nn.Linear(WIDTH, CHARACTERS, bias=False)
         nn.init.normal_(self.embedding.weight, std=0.1)
         self.head.weight = self.embedding.weight  # tied
@@ -57,10 +57,10 @@ class LanguageModel(nn.Module):
 
 
 net = LanguageModel()
-optimizer = torch.optim.AdamW(net.parameters(), lr=0.004)
+optimizer = torch.optim.AdamW(net.parameters(), lr=0.01)
 schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, lambda step: min(1.0, (step + 1) / 20))
-train = DataLoader(Blocks(TEXT[:80_000]), batch_size=32, shuffle=True)
-test = DataLoader(Blocks(TEXT[80_000:]), batch_size=32)
+train = DataLoader(Blocks(TEXT[:80_000]), batch_size=16, shuffle=True)
+test = DataLoader(Blocks(TEXT[80_000:]), batch_size=16)
 
 for epoch in range(EPOCHS):
     net.train()

@@ -42,7 +42,7 @@ class LanguageModel(nn.Module):
         layer = nn.TransformerEncoderLayer(
             WIDTH, 4, 2 * WIDTH, dropout=0.0, batch_first=True, norm_first=True
         )
-        self.body = nn.TransformerEncoder(layer, 2, enable_nested_tensor=False)
+        self.body = nn.TransformerEncoder(layer, 1, enable_nested_tensor=False)
         self.head = nn.Linear(WIDTH, CHARACTERS, bias=False)
         nn.init.normal_(self.embedding.weight, std=0.1)
         self.head.weight = self.embedding.weight  # tied
@@ -55,7 +55,7 @@ class LanguageModel(nn.Module):
 
 
 def optimizer(net):
-    return torch.optim.AdamW(net.parameters(), lr=0.004)
+    return torch.optim.AdamW(net.parameters(), lr=0.01)
 
 
 def schedule(optimizer):

@@ -68,6 +68,8 @@ def samples(made: Any, model: ModuleType, split: str) -> Samples:
     if isinstance(made, torch.utils.data.DataLoader):
         message = f"data({split!r}) is a DataLoader; return its dataset, and define collate(samples) for its collate_fn"
         raise TrainingError("DataInvalid", message)
+    if isinstance(made, tuple) and made and all(isinstance(each, torch.Tensor) for each in made):
+        made = torch.utils.data.TensorDataset(*made)
     if isinstance(made, tuple | list) and len(made) == 2 and all(_is_array(each) for each in made):
         return checked(Split(np.asarray(made[0]), np.asarray(made[1])), split)
     if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):
