@@ -21,7 +21,7 @@ from training.membership.messages import Entered, Lose, Send, Timer, View, decod
 from training.reporter import Reporter
 from training.request import StartRequest
 
-#: Ended epochs that members who come later are told of, lost members and changes that the status has.
+#: Ended epochs that members who come later hear of, lost members and changes that the status has.
 REMEMBERED = 32
 
 

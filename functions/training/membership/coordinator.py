@@ -308,7 +308,7 @@ class Coordinator:
             self._expel(member, None)
         self.entered = set()
         if not kept:
-            self.current, self._holders = None, set()  # nobody has the group's state: it is founded anew
+            self.current, self._holders = None, set()  # no member has the group's state: it is founded anew
             return
         members = [*kept, *newcomers]
         self.current, self._holders = self._issue(members, list(newcomers), planned=False), set(kept)

@@ -72,7 +72,7 @@ class Member:
         self._idle = False
 
     @property
-    def _lives(self) -> bool:
+    def _participates(self) -> bool:
         """Whether it is in a view, with the group's state."""
         return self._heir and self.state in (FORMING, ENTERING, TRAINING)
 
@@ -112,7 +112,7 @@ class Member:
         return [*closed, Form(view)]
 
     def _planned(self, view: View) -> list[Command]:
-        if not self._lives:
+        if not self._participates:
             if self.name not in view.newcomers:
                 return []  # an heir that is broken waits for the forced view that will come
             # The others may have agreed on the view that is left here.
@@ -251,7 +251,7 @@ class Member:
 
     def rests(self, idle: bool) -> list[Command]:
         """Whether it waits for its next epoch. One that is to leave does so then: there is no step to agree after."""
-        told, self._idle = self._idle, idle
-        if idle and self._lives and self.next is not None and self.name not in self.next.members:
+        before, self._idle = self._idle, idle
+        if idle and self._participates and self.next is not None and self.name not in self.next.members:
             return [*self._close(), *self._leave(), Tell(Left())]
-        return [] if told == idle or self.state == OUT else [Tell(Idle(idle))]
+        return [] if before == idle or self.state == OUT else [Tell(Idle(idle))]
