@@ -12,6 +12,8 @@
 # make soak        RUNS=5: make test again and again beside a busy core, goes on where it was stopped; results/test-soak.md
 # make chaos       N=100 SEED=1: kill and stop every part at random instants; results/chaos adds up
 # make chaos-kubernetes  N=20 SEED=1: faults at random instants on the cluster; results/kubernetes/chaos.md adds up
+# make histories   N=1000000: as many histories of the protocol by which workers join, leave and die (simulated), goes on
+#                  where it was stopped; results/pytorch/histories.json
 # make fuzz        SECONDS=60: new random cases for every property, then job files guided by the parser's coverage;
 #                  what fails is kept in tests/counterexamples, where every later run begins with it
 # make wheel       dist/: installed anywhere, it runs jobs too (docs/how-to/run-a-service.md)
@@ -20,7 +22,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-pytorch kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-pytorch kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -167,6 +169,10 @@ chaos-kubernetes: N := 20
 chaos-kubernetes: kubernetes
 	@.venv/bin/python -m benchmarks.service.chaos_kubernetes $(N) $(SEED)
 
+histories: N := 1000000
+histories: setup
+	@.venv/bin/python -m tests.functions.membership.histories $(N)
+
 SECONDS := 60
 fuzz: setup
 	@$(UV) pip install --quiet --python .venv/bin/python atheris==3.1.0
@@ -194,6 +200,7 @@ contracts: setup
 # Versions are locked with hashes and without addresses.
 requirements: | $(UV)
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/functions.in -o requirements/functions.txt
+	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/pytorch.in -o requirements/pytorch.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header requirements/coach.in -o requirements/coach.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/host.in -o requirements/host.txt
 	@$(UV) pip compile --quiet --upgrade --python-version $(PYTHON_VERSION) --generate-hashes --no-header -c requirements/coach.txt requirements/dev.in -o requirements/dev.txt

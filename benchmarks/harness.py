@@ -81,7 +81,7 @@ async def _run(  # noqa: PLR0917 - `run` has the same
     journal = Journal.write(home / "journal.db")
     local = LocalPlatform(
         parse_nodes(nodes),
-        Functions.find(),
+        Functions.find(jobs[0].spec.framework),
         lambda name: home / "logs" / name,
         lambda: handler.now(),  # noqa: PLW0108 (not there yet)
         bandwidth,

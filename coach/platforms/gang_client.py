@@ -63,6 +63,10 @@ class Member:
         return self.address.rpartition(":")[0]
 
 
+#: Failures of one worker that say nothing of the others.
+_GONE = (Reason.FUNCTION_LOST, Reason.PEER_LOST, Reason.INTERNAL, Reason.OUT_OF_MEMORY, Reason.STALLED)
+
+
 class MemberError(Exception):
     """One member said or showed that it cannot go on."""
 
@@ -157,12 +161,15 @@ class GangClient:
             watchers = [asyncio.ensure_future(self._watch(member, progress)) for member in self.members]
             workers = [w for m, w in zip(self.members, watchers, strict=True) if m.pod.role is Role.WORKER]
             pending: set[asyncio.Future[Any]] = set(watchers)
+            lost: list[BaseException] = []
             while not all(worker.done() for worker in workers):
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
-                errors = [task.exception() for task in done if task.exception() is not None]
-                if errors:
+                errors = [error for task in done if (error := task.exception()) is not None]
+                lost += errors
+                if not all(map(self._can_do_without, errors)) or len(lost) == len(workers):
                     raise await self._cause(errors, pending)
-            report: dict[str, Any] = workers[0].result()
+            report = next(worker.result() for worker in workers if not worker.exception())
+            report["workers_lost"] = len(lost)
             wanted = self._order.spec.spec.target.accuracy is not None and self._order.action.evaluate
             if report.get("accuracy") is None and wanted:
                 first = next(member for member in self.members if member.pod.role is Role.WORKER)
@@ -173,6 +180,15 @@ class GangClient:
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
+
+    def _can_do_without(self, error: BaseException) -> bool:
+        """Whether the others of an elastic group go on: a worker is gone, and nothing is wrong with the job."""
+        return (
+            self._order.spec.spec.elastic
+            and isinstance(error, MemberError)
+            and error.member.pod.role is Role.WORKER
+            and error.reason in _GONE
+        )
 
     async def _cause(self, errors: list[Any], pending: set[asyncio.Future[Any]]) -> BaseException:
         """The failure that explains the others; those that follow on its heels are waited for a moment."""
@@ -201,6 +217,7 @@ class GangClient:
             "host": member.host,
             "deadline": max(0.1, order.due - self._now() - MARGIN),
             "mode": spec.mode.value,
+            **({"elastic": True} if spec.elastic else {}),
             "memory": spec.resources.of(member.pod.role).memory,
             "threads": max(1, int(spec.resources.of(member.pod.role).cpu)),
         }
@@ -349,4 +366,5 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         memory_gib=float(report.get("max_rss_gib") or 0.0),
         warm_up_samples=int(report.get("warm_up_samples") or 0),
         warm_up_seconds=float(report.get("warm_up_seconds") or 0.0),
+        workers_lost=int(report.get("workers_lost") or 0),
     )

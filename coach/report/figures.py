@@ -431,7 +431,8 @@ def _draw_speed_curve(ax: Axes, story: Story, job: Job, speed: SpeedModel) -> No
     for verdict, (marker, label) in (REFUSED_BY_COST if by_cost else REFUSED).items():
         refused = [one.allocation.workers for one in choices if one.verdict is verdict]
         refused = [w for w in refused if w in workers]
-        look = {"markersize": 7, "color": ORANGE, "markeredgecolor": "black", "zorder": 4, "label": label}
+        look = {"markersize": 7, "color": ORANGE, "markeredgecolor": "black", "zorder": 4}
+        look["label"] = label.partition(" (")[0]  # the axis has the speed
         mark(refused, [fitted[w - 1].expected for w in refused], marker, look)
     ax.set_ylim(bottom=0)
     ax.xaxis.set_major_locator(MaxNLocator(integer=True))

@@ -12,7 +12,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from coach.handler.endpoint import Endpoint
 from coach.handler.private_files import refuse_shared
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
+from coach.platforms.local import pytorch_runtime
 from coach.platforms.local.cluster import GIB, machine
 from coach.platforms.local.environment import Functions, NotPreparedError
 from coach.platforms.local.install_runtime import LIBGOMP
@@ -74,7 +75,7 @@ def checks(home: StateDirectory, also: tuple[OptionalFeature, ...] = (), port: i
         lambda: _home(home),
         lambda: _disk(home),
         lambda: _journals(home),
-        _functions,
+        _frameworks,
         _machine,
         _addresses,
         _files,
@@ -140,6 +141,29 @@ def _journals(home: StateDirectory) -> Iterator[Check]:
         left = [name for name, job in jobs.items() if not held and not job.ended]
         step = f"unfinished jobs wait; resume them: coach resume {left[0]}, or coach serve" if left else ""
         yield Check(path.name, Status.OK, found, step)
+
+
+def _frameworks() -> Iterator[Check]:
+    """MXNet and PyTorch; one of them is enough."""
+    try:
+        found = pytorch_runtime.torch()
+    except CoachError as error:
+        yield from _functions()
+        if pytorch_runtime.VARIABLE in os.environ:
+            yield Check("PyTorch", Status.WARNING, str(error).partition("; pip")[0], pytorch_runtime.REMEDY)
+            return
+        none = "no Python on this machine has it; only PyTorch jobs need it"
+        yield Check("PyTorch", Status.OK, none, pytorch_runtime.REMEDY)
+        return
+    for check in _functions():
+        missing = check.status is Status.FAILED
+        yield (
+            replace(check, status=Status.WARNING, found=f"{check.found}; only MXNet jobs need it")
+            if missing
+            else check
+        )
+    versions = f"Python {found.version}, PyTorch {found.torch}, numpy {found.numpy}"
+    yield Check("PyTorch", Status.OK, f"{versions}: {found.python}")
 
 
 def _functions() -> Iterator[Check]:

@@ -6,7 +6,7 @@ COACH_FRAMEWORK says which one this process is for: only that one is imported.
 import functools
 import importlib
 import os
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, BinaryIO, Protocol
 
@@ -100,6 +100,11 @@ class Framework(Protocol):
 
     def make_group(self, request: StartRequest, liveness: Hub | Member) -> Group:
         """The member that a start message describes, not yet in its group."""
+
+    def make_elastic_group(
+        self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]
+    ) -> Any:
+        """A worker's side of a group that changes while it trains. Raises BadRequest where there is none."""
 
     def make_learner(self, request: StartRequest, model: ModuleType, sample: Any) -> Learner:
         """The user's model with initial weights from the job's seed. `sample` is a batch of one, for its shape."""

@@ -1,4 +1,4 @@
-"""A function's handler: the start, status, stop and health operations of docs/reference/functions.md.
+"""A function's handler: the start, status, resize, stop and health operations of docs/reference/functions.md.
 
 Runs in the wrapper, without threads. Messages of the zygote and the child are read when the next request comes; nothing
 depends on reading them sooner (the zygote enforces the deadline, unread progress is dropped).
@@ -52,6 +52,11 @@ class Epoch:
         """Whether it will not change any more."""
         return self.state in FINAL
 
+    @property
+    def can_join_again(self) -> bool:
+        """Whether this member of an elastic group is gone before the epoch's end."""
+        return self.over and (self.report is None or self.report.get("left", False))
+
     def answer(self) -> dict:
         """The body of a status answer."""
         body = {"epoch": self.token, "state": self.state, "version": self.version, "progress": self.progress}
@@ -82,6 +87,7 @@ class Child:
     pid: int | None = None
     loading: dict | None = None  # what the zygote is loading for it, and since when
     closed: bool = False  # its socket is at the end of file
+    left: bool = False  # it has left its elastic group
     failure: TrainingError | None = None
     #: Reports of epochs that this function has not heard of yet.
     done: dict[str, dict] = field(default_factory=dict)
@@ -89,7 +95,7 @@ class Child:
     @property
     def usable(self) -> bool:
         """Whether it can run another epoch, for all that is known."""
-        return not self.closed and self.failure is None
+        return not self.closed and self.failure is None and not self.left
 
 
 class Function:
@@ -109,7 +115,13 @@ class Function:
 
     def handle(self, body: Any) -> Answer:
         """Answer one request: an HTTP status and a body."""
-        operations = {"start": self.start, "status": self.status, "stop": self.stop, "health": self.health}
+        operations = {
+            "start": self.start,
+            "status": self.status,
+            "resize": self.resize,
+            "stop": self.stop,
+            "health": self.health,
+        }
         try:
             body = _decoded(body)
             operation = operations.get(body.get("op"))
@@ -123,7 +135,8 @@ class Function:
     def start(self, body: dict) -> Answer:
         """Begin an epoch, or join it when it was begun before."""
         token = body.get("epoch")
-        if isinstance(token, str) and (known := self._known(token)) is not None:
+        known = self._known(token) if isinstance(token, str) else None
+        if known is not None and not (body.get("elastic") is True and known.can_join_again):
             return 202, {"epoch": token, "state": known.state}
         asked = request.parse(body, self.role)
         if self.role != "worker":
@@ -154,6 +167,26 @@ class Function:
             if epoch.over or epoch.version != seen or left <= 0:
                 return 200, epoch.answer()
             self._listen(left)
+
+    def resize(self, body: dict) -> Answer:
+        """From now on these workers, by rank, belong to the elastic group of this scheduler."""
+        group, members = body.get("group"), body.get("members")
+        if self.role != "scheduler":
+            raise TrainingError("BadRequest", f"this function is a {self.role}; resize is for the scheduler")
+        ranks = members if isinstance(members, list) else []
+        if (
+            not ranks
+            or len(set(map(repr, ranks))) < len(ranks)
+            or not all(type(each) is int and each >= 0 for each in ranks)
+        ):
+            raise TrainingError(
+                "BadRequest", f"members is {members!r}; it must be the ranks of one or more workers"
+            )
+        child = self._child
+        if child is None or not child.usable or child.request.group != group or not child.request.elastic:
+            raise TrainingError("BadRequest", f"no elastic group {group!r} here; start it with elastic: true")
+        ipc.send(child.socket, {"resize": members})
+        return 200, {"group": group, "members": members}
 
     def stop(self, body: dict) -> Answer:
         """End the group, named by its id or by its current epoch. Naming one that is not there is no error."""
@@ -233,9 +266,11 @@ class Function:
             raise TrainingError("BadRequest", message)
         epoch = self._make_current(asked)
         self._zygote.send({"op": "deadline", "serial": child.serial, "at": epoch.deadline})
-        if self.role == "worker":
+        if self.role == "worker" or asked.elastic:
             ipc.send(child.socket, {"request": asked.as_dict()})
-        elif asked.epoch in child.done:
+        if self.role == "worker":
+            return
+        if asked.epoch in child.done:
             epoch.become("done", report=child.done[asked.epoch])
         else:
             epoch.become("training")
@@ -318,6 +353,7 @@ class Function:
             if self._epoch is not None and self._epoch.group == child.request.group:
                 self._epoch.become("failed", error=child.failure)
         elif event == "done":
+            child.left = message["report"].get("left", False)
             if epoch is None:
                 child.done[message["epoch"]] = message["report"]
             else:

@@ -12,6 +12,8 @@ import traceback
 from typing import NoReturn
 
 from training import backend, linux
+from training.elastic import hub
+from training.elastic.worker import ElasticWorker
 from training.errors import TrainingError
 from training.liveness import Hub, Member
 from training.reporter import Loaded, Reporter
@@ -29,6 +31,10 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         linux.keep_freed_memory()
         backend.current().limit_threads(request.threads)
         reporter.state("forming")
+        if request.elastic:
+            _run_elastic(request, loaded, reporter, wrapper)
+            sys.stderr.flush()
+            os._exit(0)
         if request.role == "scheduler":
             liveness = Hub(request, _Listener(reporter, request).heard)
         else:
@@ -46,6 +52,22 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         os._exit(0)
     except BaseException as error:
         reporter.fail(as_training_error(error), liveness)
+
+
+def _run_elastic(request: StartRequest, loaded: Loaded, reporter: Reporter, wrapper: socket.socket) -> None:
+    """A member whose group changes while it trains."""
+    if request.role == "scheduler":
+        hub.Hub(request, reporter).serve(wrapper)
+        return
+
+    def fail(error: BaseException) -> NoReturn:
+        reporter.fail(as_training_error(error))
+
+    worker = ElasticWorker(request, loaded, reporter=reporter, wrapper=wrapper, fail=fail)
+    try:
+        worker.run()
+    except BaseException as error:
+        reporter.fail(as_training_error(error), worker.line)
 
 
 class _Listener:

@@ -30,7 +30,8 @@ def address(request: StartRequest) -> tuple[str, int]:
     return host, port + 1
 
 
-def _watch_for_silence(connection: socket.socket) -> None:
+def watch_for_silence(connection: socket.socket) -> None:
+    """Have the kernel end the connection when the other machine is gone."""
     connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, 2)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, 2)
@@ -39,7 +40,7 @@ def _watch_for_silence(connection: socket.socket) -> None:
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
-def _lines(buffer: bytearray) -> list[dict]:
+def take_lines(buffer: bytearray) -> list[dict]:
     """Take the whole lines out of `buffer`. Raises ValueError for what is not JSON objects."""
     *lines, rest = bytes(buffer).split(b"\n")
     buffer[:] = rest
@@ -104,7 +105,7 @@ class Member:
                 message = f"from {self._request.host} to the scheduler at {self._request.root}: {error}"
                 raise TrainingError("PeerLost", message) from error
             connection.settimeout(None)
-            _watch_for_silence(connection)
+            watch_for_silence(connection)
             return connection
 
     def tell(self, message: dict) -> None:
@@ -139,7 +140,7 @@ class Member:
                 self._ended.set()
                 return
             buffer += received
-            for message in _lines(buffer):
+            for message in take_lines(buffer):
                 self._leaving = self._leaving or "leaving" in message
                 if "put" in message:
                     self._values.note(message["put"], message["value"])
@@ -194,7 +195,7 @@ class Hub:
                 for key, _ in selector.select():
                     if key.fileobj is self._listener:
                         connection, _ = self._listener.accept()
-                        _watch_for_silence(connection)
+                        watch_for_silence(connection)
                         self._buffers[connection] = bytearray()
                         selector.register(connection, selectors.EVENT_READ)
                     elif not self._read(key.fileobj):
@@ -206,7 +207,7 @@ class Hub:
         try:
             received = connection.recv(65536)
             self._buffers[connection] += received
-            messages = _lines(self._buffers[connection]) if received else []
+            messages = take_lines(self._buffers[connection]) if received else []
         except (OSError, ValueError):
             return False
         for message in messages:

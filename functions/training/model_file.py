@@ -9,6 +9,12 @@ from training import backend, storage
 from training.errors import TrainingError
 
 
+def shown(uri: str) -> str:
+    """What messages, tracebacks and the file's own __file__ call it: its path where it is on this machine."""
+    path = storage.local_path(uri)
+    return uri if path is None else str(path)
+
+
 def read(uri: str, sha256: str | None) -> tuple[bytes, str]:
     """The file's content and its SHA-256. Raises TrainingError ModelInvalid or StorageFailed."""
     source = storage.read(uri, missing="ModelInvalid")
@@ -23,20 +29,26 @@ def run(uri: str, source: bytes, digest: str, net: str = "net") -> ModuleType:
 
     Raises TrainingError ModelInvalid when it cannot be run or lacks what the framework needs.
     """
+    name = shown(uri)
     module = ModuleType(f"model_{digest[:12]}")
-    module.__file__ = uri
+    module.__file__ = name
     text = source.decode(errors="replace")
-    linecache.cache[uri] = (len(text), None, text.splitlines(keepends=True), uri)  # tracebacks show its lines
+    linecache.cache[name] = (
+        len(text),
+        None,
+        text.splitlines(keepends=True),
+        name,
+    )  # tracebacks show its lines
     sys.modules[module.__name__] = module  # dataclasses and pickle look classes up there
     try:
-        exec(compile(source, uri, "exec"), module.__dict__)  # noqa: S102 - running it is what it is for
+        exec(compile(source, name, "exec"), module.__dict__)  # noqa: S102 - running it is what it is for
     except Exception as error:
         raise invalid(uri, error) from error
     except SystemExit as error:
         raise TrainingError(
-            "ModelInvalid", f"{uri} called exit({error.code!r}) while being loaded"
+            "ModelInvalid", f"{name} called exit({error.code!r}) while being loaded"
         ) from error
-    backend.current().require(module, uri, net)
+    backend.current().require(module, name, net)
     return module
 
 
@@ -47,6 +59,7 @@ def invalid(uri: str, error: BaseException) -> TrainingError:
     """
     if isinstance(error, TrainingError):
         return error
+    uri = shown(uri)
     if isinstance(error, MemoryError):
         return TrainingError("OutOfMemory", f"{uri}: {error}")
     if isinstance(error, SyntaxError):
@@ -55,4 +68,7 @@ def invalid(uri: str, error: BaseException) -> TrainingError:
     place = f"{uri} line {lines[-1]}" if lines else uri
     # MXNet puts its C++ stack behind the first paragraph of a message.
     text = str(error).strip().split("\nStack trace:")[0].strip()
-    return TrainingError("ModelInvalid", f"{place}: {type(error).__name__}: {text}")
+    hint = ""
+    if isinstance(error, ModuleNotFoundError):
+        hint = f"; a model is one file: what it imports has to be installed in {sys.executable}"
+    return TrainingError("ModelInvalid", f"{place}: {type(error).__name__}: {text}{hint}")

@@ -60,6 +60,8 @@ class StartRequest:
     threads: int = 1
     evaluate: bool = True
     keep: bool = True
+    elastic: bool = False
+    deterministic: bool = False
     model_seconds: float = 30.0
 
     @property
@@ -84,7 +86,8 @@ class StartRequest:
 
     def group_part(self) -> dict:
         """The fields that must stay the same while the group stays formed."""
-        return {name: value for name, value in asdict(self).items() if name not in PER_EPOCH}
+        changing = (*PER_EPOCH, "workers") if self.elastic else PER_EPOCH
+        return {name: value for name, value in asdict(self).items() if name not in changing}
 
 
 def _whole(least: int, most: int = 2**53) -> Callable[[Any], str | None]:
@@ -201,6 +204,8 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "threads": _whole(1, 1024),
     "evaluate": _flag,
     "keep": _flag,
+    "elastic": _flag,
+    "deterministic": _flag,
     "model_seconds": _positive,
 }
 
@@ -231,7 +236,9 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
     count = {"scheduler": 1, "server": request.servers, "worker": request.workers}[request.role]
     if request.role != role:
         faults.append(f"role is {request.role}, but this function is a {role}")
-    if request.rank >= count:
+    if request.elastic and (request.servers or request.mode != "sync"):
+        faults.append("elastic groups have no servers: servers must be 0 and mode sync")
+    if request.rank >= count and not (request.elastic and request.role == "worker"):
         faults.append(f"rank is {request.rank}, but the group has {count} of role {request.role}")
     if request.role != "worker":
         return faults

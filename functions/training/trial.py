@@ -15,7 +15,7 @@ import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from training import backend, linux
+from training import backend, linux, model_file
 from training.cache import Cache
 from training.errors import TrainingError
 from training.group_member import as_training_error
@@ -53,7 +53,7 @@ def run(fields: dict) -> None:
     for number in range(STEPS):
         say(phase=f"step {number + 1}")
         began = time.perf_counter()
-        learner.step(batch, size, step_seed(request, number * request.batch_size))
+        learner.step(batch, size, step_seed(request, number * request.batch_size, 0))
         learner.update(size)
         learner.wait()
         loss, counted = learner.take_loss()
@@ -101,11 +101,7 @@ def main() -> int:
         run(fields)
     except Exception as error:
         known = as_training_error(error)
-        uri = fields["model"]["uri"].removeprefix("file://")
-        say(
-            error=known.as_dict()
-            | {"traceback": of_user(error, uri) or of_user(error, fields["model"]["uri"])}
-        )
+        say(error=known.as_dict() | {"traceback": of_user(error, model_file.shown(fields["model"]["uri"]))})
         return 1
     return 0
 

@@ -16,6 +16,7 @@ import numpy as np
 from training import backend, checkpoint, ipc, linux, model_file, storage
 from training.backend import Group, Learner
 from training.data.dataset import DataSet, Stream, share
+from training.data.formats import BUILT_IN
 from training.errors import TrainingError
 from training.liveness import Hub, Member
 from training.reporter import Loaded, Reporter
@@ -27,7 +28,7 @@ PROGRESS_SECONDS = 0.5
 EVALUATION_BATCH = 256
 
 
-class _Background:
+class Background:
     """A call in a thread of its own; wait() raises what it raised."""
 
     def __init__(self, call: Callable[[], None]) -> None:
@@ -43,12 +44,13 @@ class _Background:
             self._error = error
 
     def wait(self) -> None:
+        """Until it has returned."""
         self._thread.join()
         if self._error is not None:
             raise self._error
 
 
-class _Trained(NamedTuple):
+class Trained(NamedTuple):
     """What was trained, and when: times are seconds since 1970.
 
     The warm-up is the first step of a new learner: memory is allocated, kernels are chosen.
@@ -95,7 +97,7 @@ class Worker:
         self._learner: Learner | None = None
         self._dataset: DataSet | None = None
         self._stream: Stream | None = None
-        self._forming: _Background | None = None
+        self._forming: Background | None = None
         self._progress: dict = {}
         self._at: tuple[str | None, int] | None = (
             None  # the checkpoint and position that the learner holds now
@@ -104,7 +106,7 @@ class Worker:
     def run(self) -> None:
         """Train epochs until one is the last, or the wrapper is gone."""
         # Joining is mostly waiting, loading is mostly work: they run at the same time.
-        self._forming = _Background(self._group.form)
+        self._forming = Background(self._group.form)
         while True:
             report = self._epoch()
             if self._request.rank == 0:
@@ -145,7 +147,7 @@ class Worker:
         position = request.position + trained.samples
         began = time.perf_counter()
         # Storing is mostly waiting, and evaluation does not change the weights: they run at the same time.
-        storing = self._store(position)
+        storing = self._store(position) if request.rank == 0 else None
         copy_seconds = time.perf_counter() - began
         loss = accuracy = None
         began = time.perf_counter()
@@ -180,10 +182,10 @@ class Worker:
             "weights_uri": request.weights_out if request.rank == 0 else None,
         }
 
-    def _store(self, position: int) -> _Background | None:
-        """Begin to write the checkpoint, if this worker writes one."""
+    def _store(self, position: int) -> Background | None:
+        """Begin to write the checkpoint, if one is wanted."""
         request = self._request
-        if request.weights_out is None or request.rank != 0:
+        if request.weights_out is None:
             return None
         state = checkpoint.Checkpoint(
             arrays=self._learner.arrays(),
@@ -192,7 +194,7 @@ class Worker:
             epoch=request.epoch,
             seed=request.seed,
         )
-        return _Background(partial(_save, request, state))
+        return Background(partial(_save, request, state))
 
     def _join(self) -> None:
         """Wait until the group is formed, when it is not yet."""
@@ -209,11 +211,20 @@ class Worker:
         if self._learner is not None and request.mode == "async":
             message = "an asynchronous group's servers hold its weights: it goes on from its own last checkpoint only"
             raise TrainingError("BadRequest", f"{message}; use another group id")
+        self._make_learner()
+        self._load()
+        return True
+
+    def _make_learner(self) -> None:
         if self._dataset is None:
-            self._dataset = self._loaded.dataset or own_data(request, self._loaded.model)
-            self._stream = Stream(len(self._dataset.train), request.seed)
+            self._dataset = self._loaded.dataset or own_data(self._request, self._loaded.model)
+            self._stream = Stream(len(self._dataset.train), self._request.seed)
         sample = self._dataset.train.rows(slice(0, 1))
-        self._learner = backend.current().make_learner(request, self._loaded.model, sample)
+        self._learner = backend.current().make_learner(self._request, self._loaded.model, sample)
+
+    def _load(self) -> None:
+        """Read the checkpoint that the epoch goes on from, if there is one."""
+        request = self._request
         if request.weights_in is not None:
             state = checkpoint.load(request.weights_in, backend.current().read_checkpoint)
             resumed = request.position > 0
@@ -224,9 +235,8 @@ class Worker:
                 raise TrainingError("CheckpointInvalid", message)
             # Weights for a first epoch are pre-trained ones: their optimizer's state does not belong to this job.
             self._learner.restore(state.arrays, state.settings if resumed else None)
-        return True
 
-    def _train(self, *, first: bool) -> _Trained:
+    def _train(self, *, first: bool) -> Trained:
         """Train the samples of the request; `first`: with a new learner."""
         request, learner, batch = self._request, self._learner, self._request.batch_size
         total = self._total(first=first)
@@ -239,7 +249,7 @@ class Worker:
         while trained < total:
             rows = self._stream.rows(request.position + trained, batch)[mine]
             samples = self._dataset.train.rows(rows)
-            learner.step(samples, len(rows), step_seed(request, request.position + trained))
+            learner.step(samples, len(rows), step_seed(request, request.position + trained, request.rank))
             self._group.step(learner, batch)
             trained += batch
             is_first = first and trained == batch
@@ -267,7 +277,7 @@ class Worker:
         mean = None
         if counted:
             mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
-        return _Trained(trained, mean, started_at, started_at + warm - began, ended_at, max(worked))
+        return Trained(trained, mean, started_at, started_at + warm - began, ended_at, max(worked))
 
     def _total(self, *, first: bool) -> int:
         """How many samples to train, in whole batches: a number, or a fraction of a data set, whose size is known here.
@@ -309,14 +319,18 @@ class Worker:
 
 def own_data(request: StartRequest, model: ModuleType) -> DataSet:
     """The splits that the model file reads itself, by its data(split) or data(split, path)."""
-    uri, spec = request.model["uri"], request.data
+    uri, spec = model_file.shown(request.model["uri"]), request.data
     reader = getattr(model, "data", None)
     if not callable(reader):
         raise TrainingError(
             "ModelInvalid", f"the data's format is {spec['format']}, but {uri} defines no data(split)"
         )
     splits = []
-    arguments = [spec.get("uri")] if len(inspect.signature(reader).parameters) > 1 else []
+    place = spec.get("uri")
+    arguments = []
+    if len(inspect.signature(reader).parameters) > 1 and place is not None and place != BUILT_IN:
+        path = storage.local_path(place)
+        arguments = [place if path is None else str(path)]
     for name in ("train", "test"):
         try:
             made = reader(name, *arguments)
@@ -330,7 +344,7 @@ def own_data(request: StartRequest, model: ModuleType) -> DataSet:
     return DataSet(*splits).first(spec.get("size"))
 
 
-def step_seed(request: StartRequest, position: int) -> int:
+def step_seed(request: StartRequest, position: int, rank: int) -> int:
     """One seed for each (job, step, worker), so that a repeated epoch drops the same units."""
-    numbers = [request.seed, position // 2**32, position % 2**32, request.rank]
+    numbers = [request.seed, position // 2**32, position % 2**32, rank]
     return int(np.random.SeedSequence(numbers).generate_state(1)[0] >> 1)

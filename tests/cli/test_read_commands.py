@@ -25,7 +25,7 @@ from coach.service.doctor import checks
 from tests.cli.conftest import ROOT, keep
 from tests.cli.test_commands import run, typed
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec
-from tests.report.recorded_jobs import BUDGET, half_way, one_job, steady_job, two_jobs
+from tests.report.recorded_jobs import BUDGET, half_way, one_job, pytorch_job, steady_job, two_jobs
 
 pytestmark = pytest.mark.standard
 
@@ -74,6 +74,32 @@ def test_why_shows_the_decision_the_alternatives_and_the_money(
     assert re.search(
         r"^Money: [\d.]+ / 0.05 USD spent, .* reserved; the next epoch may cost [\d.]+ USD$", out, re.M
     )
+
+
+def test_a_job_without_servers_is_told_by_its_workers(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory
+) -> None:
+    keep(home, pytorch_job(8))
+    journal = Journal.write(home.journal(1))
+    try:
+        for command in (["why", "torch"], ["show", "torch"], ["ps"], ["events", "torch"]):
+            code, out, _ = run(capsys, *command)
+            assert code == 0
+            assert not re.search(r"\b\dx\d|servers?\b", out), out
+            told = {
+                "why": r"^torch is Training: trains \(with \d workers\)$",
+                "show": r"^  workers +\d \(1 to 4 workers\)$",
+                "ps": r"^torch .* \d ",
+                "events": r" probe 1 worker: ",
+            }
+            assert re.search(told[command[0]], out, re.M), out
+        _, out, _ = run(capsys, "show", "torch", "-o", "csv")
+        assert {row["servers"] for row in csv.DictReader(io.StringIO(out))} == {"0"}
+        _, out, _ = run(capsys, "ps", "-o", "json")
+        [row] = json.loads(out)
+        assert row["workers"] > 0 and row["servers"] == 0
+    finally:
+        journal.close()
 
 
 def test_why_says_what_the_money_is_kept_for(
@@ -310,6 +336,7 @@ def test_doctor_names_what_is_amiss_and_the_next_step(
     keep(home, half_way())
     home.journal(2).write_bytes(b"no journal at all" * 100)
     monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", str(tmp_path / "none"))
+    monkeypatch.setenv("COACH_PYTORCH_PYTHON", sys.executable)  # has no torch
     checks = found(home, port=0)
     assert checks["state folder"][0] == "ok"
     status, said, step = checks["journal.db"]
@@ -327,10 +354,21 @@ def test_doctor_names_what_is_amiss_and_the_next_step(
 def test_doctor_reports_a_python_without_mxnet(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", sys.executable)
     assert Functions.find().python == Path(sys.executable)
-    status, said, step = found(home)["MXNet"]
+    monkeypatch.setenv("COACH_PYTORCH_PYTHON", sys.executable)  # has no torch
+    checks = found(home)
+    status, said, step = checks["MXNet"]
     assert status == "failed"
     assert "libgomp" in said or "mxnet" in said
     assert step
+    assert checks["PyTorch"][0] == "warning" and "No module named" in checks["PyTorch"][1]
+
+
+@pytest.mark.pytorch
+def test_pytorch_alone_is_enough_for_doctor(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("COACH_FUNCTIONS_PYTHON", sys.executable)  # has no MXNet
+    checks = found(home)
+    assert checks["MXNet"][0] == "warning" and "only MXNet jobs need it" in checks["MXNet"][1]
+    assert checks["PyTorch"][:1] == ("ok",)
 
 
 def test_doctor_looks_at_what_only_some_need(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:

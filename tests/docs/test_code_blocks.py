@@ -5,6 +5,8 @@
 | `python` | run, all of a page in order in one namespace |
 | `python file=NAME` | written to NAME, where later blocks of the page can import it; compiled |
 | `python functions` | run by the functions' Python |
+| `python pytorch` | parsed; test_bring_your_model runs it |
+| `diff file=FOLDER` | what makes before.py model.py there; test_bring_your_model compares |
 | `bash` | `coach`, `make` and `python -m` lines are parsed: command, options, target, module exist |
 | `bash run` | the `coach` lines are run as well |
 | `bash not-run: REASON` | as `bash`, and other commands may occur |
@@ -53,7 +55,7 @@ def of(*languages: str) -> Any:
 @pytest.fixture
 def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A folder as a reader has it: the job files and models, and a state folder of its own."""
-    for name in ("jobs", "functions"):
+    for name in ("jobs", "functions", "examples"):
         (tmp_path / name).symlink_to(ROOT / name)
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
@@ -62,7 +64,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_block_has_a_language_and_known_words():
-    words = r"(?:python( file=\S+| functions)?|bash( run| not-run: .+)?|yaml( scenario)?|json|toml|ini|text)"
+    words = r"(?:python( file=\S+| functions| pytorch)?|diff file=\S+|bash( run| not-run: .+)?|yaml( scenario)?|json|toml|ini|text)"
     assert [f"{block}: {block.info}" for block in BLOCKS if not re.fullmatch(words, block.info)] == []
 
 
@@ -144,6 +146,8 @@ def test_python_runs(page, workplace):
                 path = workplace / block.words.removeprefix("file=")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_text(block.text)
+            elif block.words == "pytorch":
+                continue
             elif block.words == "functions":
                 python = ROOT / ".venv-functions/bin/python"
                 if not python.exists():

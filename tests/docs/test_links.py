@@ -7,7 +7,7 @@ import pytest
 from tests.docs.pages import PAGES, ROOT, tracked
 
 MARKDOWN = tracked("*.md")
-FOLDERS = "benchmarks|coach|deploy|docs|functions|jobs|results|scheduler-plugins|scripts|tests"
+FOLDERS = "benchmarks|coach|deploy|docs|examples|functions|jobs|results|scheduler-plugins|scripts|tests"
 #: What looks like a path in this repository and is none: it is written on demand.
 NOT_FILES = {"results/quick"}
 

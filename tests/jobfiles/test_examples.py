@@ -29,7 +29,7 @@ def test_an_example_is_a_job_file_and_a_custom_resource(path):
 def test_an_example_names_a_model_of_this_repository(path):
     for loaded in load_jobs([path], check_files=False):
         model = local_path(loaded.spec.spec.model.file)
-        assert model.parent == ROOT / "functions/models"
+        assert model.is_relative_to(ROOT / "functions/models")
         assert model.is_file()
 
 

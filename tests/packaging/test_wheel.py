@@ -39,6 +39,20 @@ spec:
   optimizer: {name: sgd, learningRate: 0.1, momentum: 0.9}
 """
 
+TORCH_MODEL = """
+import torch
+from torch import nn
+
+def net():
+    return nn.Linear(4, 2)
+
+loss = nn.CrossEntropyLoss()
+
+def data(split):
+    x = torch.randn(640, 4, generator=torch.Generator().manual_seed(len(split)))
+    return x, (x.sum(dim=1) > 0).long()
+"""
+
 
 @dataclass(frozen=True)
 class Installed:
@@ -132,6 +146,18 @@ def test_it_runs_a_job_with_a_python_for_the_functions_that_is_there(installed: 
     assert done.returncode == 0, done.stdout + done.stderr
     assert "first use" not in done.stderr
     assert not list((installed.folder / "cache").glob("functions-*"))
+
+
+@pytest.mark.pytorch
+def test_it_runs_a_pytorch_job_with_the_torch_that_is_there(installed: Installed) -> None:
+    (installed.folder / "torch_model.py").write_text(TORCH_MODEL)
+    job = JOB.replace("file: model.py", "file: torch_model.py").replace("format: digits8x8", "format: custom")
+    job = job.replace("  servers: {min: 1, max: 1}\n", "").replace(", servers: 1", "")
+    (installed.folder / "torch.yaml").write_text(job.replace("name: far", "name: torch"))
+    path = f"{installed.uv.parent}{os.pathsep}{os.environ['PATH']}"
+    done = installed.coach("run", "torch.yaml", "--no-live", PATH=path)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "first use: installing nuclio-sdk" in done.stderr
 
 
 @pytest.mark.full

@@ -79,3 +79,14 @@ def half_way(epochs: int = 8) -> World:
         until=lambda: len(world.job("digits").epochs) == epochs and world.job("digits").running is not None
     )
     return world
+
+
+def pytorch_job(epochs: int | None = None) -> World:
+    """A job without servers: that has ended well, or is in the middle of training."""
+    world = World.of(nodes(2, 4.0))
+    document = spec("torch", budget=BUDGET, framework="pytorch", workers={"min": 1, "max": 4})
+    del document["spec"]["servers"]
+    world.submit(document, FaultyDynamics(speed=lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1))))
+    job = world.job("torch")
+    world.run(until=lambda: epochs is not None and len(job.epochs) == epochs and job.running is not None)
+    return world

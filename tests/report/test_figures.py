@@ -10,13 +10,14 @@ from matplotlib.figure import Figure
 
 from coach.core.jobs import actions as act
 from coach.core.jobs.decision import StepKind
+from coach.core.jobs.epoch import EpochKind
 from coach.handler.state.journal import Journal
 from coach.report import formatting
 from coach.report.choices import Verdict, last_decision
 from coach.report.figures import REFUSED, STYLE, Story, figures, plot, rendered
 from coach.report.history import history
 from coach.report.multi_job_figure import plot_together, together
-from tests.report.recorded_jobs import faulty_job, half_way, one_job, steady_job, two_jobs
+from tests.report.recorded_jobs import faulty_job, half_way, one_job, pytorch_job, steady_job, two_jobs
 
 pytestmark = pytest.mark.standard
 
@@ -141,6 +142,27 @@ def test_the_surface_marks_what_gains_nothing_and_what_has_no_room() -> None:
         "refused: no gain (speed against the chosen)",
         "refused: no room (speed against the chosen)",
     } <= legend(surface)
+
+
+def test_the_speed_of_a_job_without_servers_is_a_curve_over_its_workers(tmp_path: Path) -> None:
+    world = pytorch_job(8)
+    story = Story.of(world.job("torch"), world.history, world.now)
+    with mpl.rc_context(STYLE):
+        made = figures(story)
+    assert legend(made["torch-allocation"]) == {"workers", "probe"}
+    drawn = made["torch-speed"].axes
+    assert (len(drawn), drawn[0].get_xlabel(), drawn[0].get_ylabel()) == (1, "workers", "epochs/s")
+    decision = last_decision(world.history, "torch")
+    assert decision is not None and story.job.speed is not None
+    lines = {line.get_label(): line for line in drawn[0].lines}
+    assert lines["fitted"].get_xdata().tolist() == [1, 2, 3, 4]
+    assert list(lines["chosen"].get_xdata()) == [decision.chosen.workers]
+    probed = {epoch.allocation.workers for epoch in decision.job.epochs if epoch.kind is EpochKind.PROBE}
+    assert set(lines["probed"].get_xdata()) == probed
+    refused = {one.allocation.workers for one in decision.choices()[1:]}
+    shown = [lines[label].get_xdata() for label in lines if str(label).startswith("refused: ")]
+    assert {workers for each in shown for workers in each} == refused
+    assert len(plot([story], tmp_path, ["svg"])) == 5
 
 
 def test_every_axis_says_what_it_measures(faulty: dict[str, Figure]) -> None:

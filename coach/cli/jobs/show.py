@@ -97,6 +97,7 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
     now = formatting.score(row.loss if row.metric == "loss" else row.accuracy)
     best = formatting.score(row.best_loss if row.metric == "loss" else row.best_accuracy)
     left = None if row.budget is None else row.budget - row.spent - row.reserved
+    net = job.spec.model.net
     counts = "workers x servers" if job.maximum.servers else "workers"
     facts = {
         "state": f"{row.state} ({row.reason}): {row.message}"
@@ -104,7 +105,7 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         else f"{row.state} ({row.reason})",
         "target": f"{measure}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}",
         "eta": tables.eta(row, interval=True),
-        counts: f"{tables.size(row)}, of {formatting.limits(job.minimum, job.maximum)}",
+        counts: f"{tables.size(row)} ({formatting.limits(job.minimum, job.maximum)})",
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "
         f"{formatting.rest(left)} left",
         "prices": job.spec.price_book.name,
@@ -115,7 +116,8 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         "submitted": formatting.moment(job.submitted_at),
         "started": formatting.moment(job.started_at),
         "ended": formatting.moment(job.ended_at),
-        "model": job.spec.model.file,
+        "framework": job.spec.framework.value,
+        "model": job.spec.model.file if net == "net" else f"{job.spec.model.file}:{net}",
         "data": job.spec.data.uri or job.spec.data.format.value,
         "checkpoint": job.weights or formatting.UNKNOWN,
         "logs": str(home.logs(job.name)),

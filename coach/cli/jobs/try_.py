@@ -43,10 +43,22 @@ def command(
         found.append({"job": one.spec.name} | fields(trial))
         if output is Format.TABLE:
             _show(one.spec, functions, trial)
-        codes.append(0 if trial.good else 5 if trial.crash else 2)
+        unmeasured = trial.good and _unmeasured(one.spec, trial)
+        if unmeasured:
+            typer.echo(
+                f"\n{one.path}: spec.target.accuracy: none is measured, so it cannot be reached; set a loss as the "
+                'target, or define metrics(outputs, batch), which returns {"accuracy": the mean of the batch}',
+                err=True,
+            )
+        codes.append(5 if trial.crash else 2 if unmeasured or not trial.good else 0)
     if output is Format.JSON:
         print_json(found)
     raise typer.Exit(max(codes))
+
+
+def _unmeasured(job: TrainingJob, trial: Trial) -> bool:
+    """Whether the target is an accuracy, and the evaluation has none."""
+    return job.spec.target.accuracy is not None and trial.evaluation["accuracy"] is None
 
 
 def _show(job: TrainingJob, functions: Functions, trial: Trial) -> None:

@@ -44,6 +44,8 @@ class EpochReport:
     warm_up_seconds: float = 0.0
     #: CPU seconds of the first worker's busiest thread while training, without the warm-up.
     thread_seconds: float = 0.0
+    #: Workers of an elastic group that were lost on the way: the speed is not that of the allocation.
+    workers_lost: int = 0
 
 
 @dataclass(slots=True)

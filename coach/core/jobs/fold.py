@@ -111,6 +111,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
             group=order.group,
             report=report,
             predicted_seconds=order.predicted_seconds,
+            cost=job.charges.get(order.token, 0),  # settled when a worker was lost
         )
     )
     job.phase = Phase.IDLE

@@ -240,6 +240,7 @@ class Job:
                 mini=e.kind is EpochKind.PROBE,
             )
             for e in self.epochs
+            if not e.report.workers_lost
         ]
         return known + own
 

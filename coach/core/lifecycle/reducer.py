@@ -189,6 +189,10 @@ class Reducer:
 
     def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
         assert job is not None
+        if job.running and self._survives(job, event.pod):
+            self._settle(job, event.at, Charge.EPOCH)  # from now on the pod costs nothing
+            self._capacity_changed()
+            return
         if job.running:
             self._emit(act.StopEpoch(event.at, job.name, job.running.token, event.reason))
             return
@@ -202,6 +206,13 @@ class Reducer:
             else:
                 self._failed(job, event.at, event.reason, event.message)
         self._capacity_changed()
+
+    @staticmethod
+    def _survives(job: Job, lost: PodId) -> bool:
+        """Whether the running epoch goes on: the other workers of an elastic group do without a lost one."""
+        assert job.running is not None
+        workers = [pod for pod in job.running.pods if pod.role is Role.WORKER and pod in job.pods]
+        return job.spec.elastic and lost.role is Role.WORKER and bool(workers)
 
     def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
         assert job is not None

@@ -277,6 +277,11 @@ class JobSpec(SpecModel):
         return found
 
     @property
+    def elastic(self) -> bool:
+        """Whether the group goes on when a worker is lost in mid-epoch."""
+        return self.framework is Framework.PYTORCH
+
+    @property
     def limits(self) -> Limits:
         """The smallest and the largest allocation; both are the fixed one where the policy is static."""
         if self.policy.allocation is not None:

@@ -135,6 +135,12 @@ class KubernetesPlatform:
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
+        if not manifests.image(spec, self._settings):
+            raise PodError(
+                Reason.POD_REFUSED,
+                "no image with PyTorch is known: say spec.image, or the chart's functions.pytorchImage "
+                "(deploy/pod-pytorch.Dockerfile makes one)",
+            )
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)

@@ -204,13 +204,15 @@ class LocalPlatform:
                 trains = True
                 self._refill(order.spec.spec.framework, full_epoch=not mini)
 
+        why = "it did not answer"
         try:
             return await client.run(note)
         except EpochError as error:
-            # A pod that does not answer now will not answer the next attempt either.
-            await asyncio.gather(*(self._give_up(pod, str(error)) for pod in client.silent))
+            why = str(error)
             raise
         finally:
+            # What does not answer now will not answer the next attempt either.
+            await asyncio.gather(*(self._give_up(pod, why) for pod in client.silent))
             del self._epochs[order.action.token], self._training[order.action.token]
             self._probing.discard(order.action.token)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import fcntl
 import hashlib
+import importlib.util
 import json
 import os
 import shutil
@@ -104,7 +105,6 @@ def probe(python: Path) -> Torch | str:
     return Torch(python, torch, numpy, version)
 
 
-@cache
 def torch() -> Torch:
     """The first Python with a usable torch. Raises PermanentError with what was tried."""
     tried = []
@@ -150,11 +150,9 @@ def _install(folder: Path) -> list[str]:
     """How the list gets into a folder: by uv where there is one, else by pip."""
     own = _CHECKOUT / ".cache/uv/bin/uv"
     uv = shutil.which("uv") or (str(own) if own.exists() else None)
-    pip = (
-        [uv, "pip", "install"]
-        if uv
-        else [sys.executable, "-m", "pip", "install", "--disable-pip-version-check"]
-    )
+    with_pip = sys.executable if importlib.util.find_spec("pip") else str(torch().python)
+    quiet = "--disable-pip-version-check"
+    pip = [uv, "pip", "install"] if uv else [with_pip, "-m", "pip", "install", quiet]
     listed = ["--require-hashes", "--requirement", str(requirements())]
     return [*pip, "--quiet", "--no-deps", "--target", str(folder), *listed]
 

@@ -1,7 +1,7 @@
 """MXNet as a framework: see training.backend.Framework."""
 
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from training.mxnet.pslite import PsLiteGroup
 __all__ = [
     "failure",
     "limit_threads",
+    "make_elastic_group",
     "make_group",
     "make_learner",
     "read_checkpoint",
@@ -27,6 +28,14 @@ __all__ = [
 
 make_group = PsLiteGroup
 make_learner = MxnetLearner
+
+
+def make_elastic_group(*_: object) -> NoReturn:
+    """See training.backend.Framework."""
+    message = (
+        "elastic is true, but ps-lite's groups are fixed: leave it out; another group id has another size"
+    )
+    raise TrainingError("BadRequest", message)
 
 
 def warm_up() -> None:

@@ -32,7 +32,7 @@ class MxnetLearner:
     def __init__(
         self, request: StartRequest, model: ModuleType, sample: tuple[np.ndarray, np.ndarray]
     ) -> None:
-        self._uri = request.model["uri"]
+        self._uri = model_file.shown(request.model["uri"])
         mx.random.seed(request.seed)
         np.random.seed(request.seed)
         random.seed(request.seed)

@@ -1,45 +1,17 @@
 """The group of workers that sum their gradients by all-reduce, over torch.distributed's gloo. It has no servers.
 
-Workers find each other over the liveness connection. The process group is made directly, not as torch.distributed's
-global one: it listens on the function's own address only, and the model file may use torch.distributed as it likes.
+Workers find each other over the liveness connection.
 """
 
-from datetime import timedelta
 from typing import Any
 
 import torch
-import torch.distributed as dist
 
 from training.errors import TrainingError
 from training.liveness import Hub, Member
+from training.pytorch import gloo
 from training.pytorch.learner import TorchLearner
 from training.request import StartRequest
-
-#: Seconds of one exchange. A lost member is known by the liveness connection long before.
-EXCHANGE_SECONDS = 1800
-
-
-class LivenessStore(dist.Store):
-    """Where torch.distributed's members find each other: on the connections that the group has anyway."""
-
-    def __init__(self, liveness: Hub | Member, prefix: str) -> None:
-        super().__init__()
-        self._liveness = liveness
-        self._prefix = prefix
-
-    def set(self, key: str, value: bytes | str) -> None:
-        """Share a value with all members."""
-        text = value if isinstance(value, str) else value.decode("latin-1")
-        self._liveness.put(f"{self._prefix}/{key}", text)
-
-    def get(self, key: str) -> bytes:
-        """A value that a member shares; waits for it."""
-        return self._liveness.get(f"{self._prefix}/{key}").encode("latin-1")
-
-    def wait(self, keys: list[str], timeout: timedelta | None = None) -> None:
-        """Wait until these have values."""
-        for key in keys:
-            self.get(key)
 
 
 class AllReduceGroup:
@@ -64,11 +36,11 @@ class AllReduceGroup:
         """See training.backend.Group."""
         if self._request.workers == 1:
             return
-        options = dist.ProcessGroupGloo._Options()
-        options._devices = [dist.ProcessGroupGloo.create_device(hostname=self._request.host)]
-        options._timeout = timedelta(seconds=EXCHANGE_SECONDS)
-        store = LivenessStore(self._liveness, self._request.group)
-        self._group = dist.ProcessGroupGloo(store, self._request.rank, self._request.workers, options)
+        prefix, put, get = self._request.group, self._liveness.put, self._liveness.get
+        store = gloo.KeyValueStore(
+            lambda key, value: put(f"{prefix}/{key}", value), lambda key: get(f"{prefix}/{key}")
+        )
+        self._group = gloo.process_group(store, self._request.host, self._request.rank, self._request.workers)
         self._sum(torch.zeros(1))  # so that a connection that cannot be made shows now
 
     def serve(self) -> None:
@@ -76,9 +48,9 @@ class AllReduceGroup:
         self._liveness.wait_for_end()
 
     def _sum(self, tensor: torch.Tensor) -> torch.Tensor:
-        """`tensor`, in place the sum over all workers."""
-        self._group.allreduce([tensor]).wait()
-        return tensor
+        """The sum over all workers."""
+        in_order = self._request.deterministic
+        return gloo.add_up(self._group, tensor, self._request.workers, in_rank_order=in_order)
 
     def share(self, learner: TorchLearner) -> None:
         """See training.backend.Group."""

@@ -14,12 +14,14 @@ from training.errors import TrainingError
 from training.pytorch.all_reduce import AllReduceGroup
 from training.pytorch.checkpoint import read_checkpoint, write_checkpoint
 from training.pytorch.dataset import DatasetSamples
+from training.pytorch.elastic import ElasticGroup
 from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
 
 __all__ = [
     "failure",
     "limit_threads",
+    "make_elastic_group",
     "make_group",
     "make_learner",
     "read_checkpoint",
@@ -29,6 +31,7 @@ __all__ = [
     "write_checkpoint",
 ]
 
+make_elastic_group = ElasticGroup
 make_group = AllReduceGroup
 make_learner = TorchLearner
 limit_threads = torch.set_num_threads
@@ -65,6 +68,8 @@ def samples(made: Any, model: ModuleType, split: str) -> Samples:
     if isinstance(made, torch.utils.data.DataLoader):
         message = f"data({split!r}) is a DataLoader; return its dataset, and define collate(samples) for its collate_fn"
         raise TrainingError("DataInvalid", message)
+    if isinstance(made, tuple) and made and all(isinstance(each, torch.Tensor) for each in made):
+        made = torch.utils.data.TensorDataset(*made)
     if isinstance(made, tuple | list) and len(made) == 2 and all(_is_array(each) for each in made):
         return checked(Split(np.asarray(made[0]), np.asarray(made[1])), split)
     if not (hasattr(made, "__len__") and hasattr(made, "__getitem__")):

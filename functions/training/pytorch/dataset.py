@@ -4,6 +4,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
+from torch.utils.data import TensorDataset, default_collate
 
 
 class DatasetSamples:
@@ -21,7 +22,10 @@ class DatasetSamples:
 
     def rows(self, index: np.ndarray | slice) -> Any:
         """See training.data.dataset.Samples."""
-        numbers = range(*index.indices(self._size)) if isinstance(index, slice) else index.tolist()
+        numbers = list(range(*index.indices(self._size))) if isinstance(index, slice) else index.tolist()
+        if type(self._dataset) is TensorDataset and self._collate is default_collate:
+            # The same batch at once: a table's rows one by one take longer than a step of a small net.
+            return [tensor[numbers] for tensor in self._dataset.tensors]
         return self._collate([self._dataset[number] for number in numbers])
 
     def first(self, size: int) -> "DatasetSamples":

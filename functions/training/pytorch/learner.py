@@ -24,13 +24,20 @@ class TorchLearner:
     """See training.backend.Learner."""
 
     def __init__(self, request: StartRequest, model: ModuleType, sample: Any) -> None:
-        self._uri = request.model["uri"]
+        self._uri = model_file.shown(request.model["uri"])
         self._batch_size = request.batch_size
         self._device = torch.device("cpu")
         self._metrics = getattr(model, "metrics", None)
         _seed(request.seed)
         with self._users_code():
-            self.net = getattr(model, request.net)()
+            made = getattr(model, request.net)
+            if isinstance(made, torch.nn.Module):
+                raise TrainingError(
+                    "ModelInvalid",
+                    f"{self._uri}: {request.net} is a {type(made).__name__} that was made when the file was read; "
+                    "write a function that makes it, or name its class after the file: model.py:Net",
+                )
+            self.net = made()
             if not isinstance(self.net, torch.nn.Module):
                 kind = type(self.net).__name__
                 raise TrainingError(
@@ -127,7 +134,12 @@ class TorchLearner:
     def _right(self, outputs: Any, batch: Any, count: int) -> float:
         """How many samples of the batch are answered right; NaN where that is not known."""
         if callable(self._metrics):
-            accuracy = self._metrics(outputs, batch).get("accuracy")
+            measured = self._metrics(outputs, batch)
+            if not isinstance(measured, Mapping):
+                kind = type(measured).__name__
+                message = f'{self._uri}: metrics returned {kind}, not {{"accuracy": the mean over the batch}}'
+                raise TrainingError("ModelInvalid", message)
+            accuracy = measured.get("accuracy")
             return float("nan") if accuracy is None else float(accuracy) * count
         scores, labels = main_output(outputs), _labels(batch)
         if not isinstance(scores, torch.Tensor) or not isinstance(labels, torch.Tensor):
@@ -146,6 +158,14 @@ class TorchLearner:
     def settings(self) -> dict:
         """See training.backend.Learner."""
         return optimizers.state(self.optimizer, self._schedule)
+
+    def schedule_state(self) -> dict | None:
+        """Of the learning-rate schedule."""
+        return optimizers.schedule_state(self._schedule)
+
+    def restore_schedule(self, saved: dict | None) -> None:
+        """Undo schedule_state."""
+        optimizers.restore_schedule(self._schedule, saved)
 
     def restore(self, arrays: dict[str, torch.Tensor], settings: dict | None) -> None:
         """See training.backend.Learner."""

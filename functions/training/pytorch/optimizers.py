@@ -15,6 +15,13 @@ Optimizer = torch.optim.Optimizer
 #: When neither the job nor the model file names one.
 DEFAULT = {"name": "SGD", "learning_rate": 0.01}
 
+#: What PyTorch has and a model file cannot use, and why; job files are checked before they get here.
+UNFIT = {
+    "LBFGS": "it computes the loss several times a step, by a closure that Coach does not have",
+    "SparseAdam": "it takes sparse gradients only, and gradients are summed as dense ones",
+    "ReduceLROnPlateau": "it is stepped with a loss, not after every training step",
+}
+
 
 def create(spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str) -> tuple[Optimizer, Any]:
     """The optimizer and its schedule (None without one), which is stepped after every training step.
@@ -24,11 +31,10 @@ def create(spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str)
     TrainingError BadRequest or ModelInvalid.
     """
     own = getattr(model, "optimizer", None)
-    if spec is None and callable(own):
+    if spec is None and own is not None:
         try:
             optimizer = _of_model_file(own, net)
-            own_schedule = getattr(model, "schedule", None)
-            return optimizer, own_schedule(optimizer) if callable(own_schedule) else None
+            return optimizer, _schedule(getattr(model, "schedule", None), optimizer)
         except Exception as error:
             raise model_file.invalid(uri, error) from error
     try:
@@ -39,10 +45,26 @@ def create(spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str)
 
 def _of_model_file(own: Any, net: torch.nn.Module) -> Optimizer:
     """Its one parameter is the net, or the net's parameters where it is named so."""
+    if not callable(own):
+        kind = type(own).__name__
+        raise TypeError(f"optimizer is a {kind}; write `def optimizer(net): return ...`: Coach makes the net")
     names = list(inspect.signature(own).parameters)
     made = own(net.parameters() if names and names[0].startswith("param") else net)
     if not isinstance(made, Optimizer):
         raise TypeError(f"optimizer() returned {type(made).__name__}, no torch.optim.Optimizer")
+    if why := UNFIT.get(type(made).__name__):
+        raise TypeError(f"{type(made).__name__} cannot be used: {why}")
+    return made
+
+
+def _schedule(own: Any, optimizer: Optimizer) -> Any:
+    if own is None:
+        return None
+    if not callable(own):
+        raise TypeError(f"schedule is a {type(own).__name__}; write `def schedule(optimizer): return ...`")
+    made = own(optimizer)
+    if why := UNFIT.get(type(made).__name__):
+        raise TypeError(f"{type(made).__name__} cannot be used: {why}")
     return made
 
 
@@ -69,8 +91,19 @@ def _plain(value: Any) -> Any:
 
 def state(optimizer: Optimizer, schedule: Any) -> dict:
     """Both state_dicts, copied: training may go on while they are written."""
-    plain = None if schedule is None else _without_objects(schedule.state_dict())
-    return {"optimizer_state_dict": copy.deepcopy(optimizer.state_dict()), "scheduler_state_dict": plain}
+    plain = copy.deepcopy(optimizer.state_dict())
+    return {"optimizer_state_dict": plain, "scheduler_state_dict": schedule_state(schedule)}
+
+
+def schedule_state(schedule: Any) -> dict | None:
+    """A schedule's state_dict, as far as it is plain."""
+    return None if schedule is None else _without_objects(schedule.state_dict())
+
+
+def restore_schedule(schedule: Any, saved: dict | None) -> None:
+    """Undo schedule_state."""
+    if schedule is not None and saved is not None:
+        schedule.load_state_dict({**schedule.state_dict(), **saved})
 
 
 def restore(optimizer: Optimizer, schedule: Any, saved: dict) -> None:
@@ -84,8 +117,7 @@ def restore(optimizer: Optimizer, schedule: Any, saved: dict) -> None:
     except (ValueError, KeyError, TypeError) as error:
         message = f"the checkpoint does not fit {type(optimizer).__name__}: {error}"
         raise TrainingError("CheckpointInvalid", message) from error
-    if schedule is not None and saved["scheduler_state_dict"] is not None:
-        schedule.load_state_dict({**schedule.state_dict(), **saved["scheduler_state_dict"]})
+    restore_schedule(schedule, saved["scheduler_state_dict"])
 
 
 def _without_objects(values: dict) -> dict:

@@ -171,6 +171,17 @@ def test_a_dataset_with_its_collate_function_and_metrics(gang: Gang, tmp_path: P
             "ModelInvalid",
             "net made int, no torch.nn.Module",
         ),
+        (("loss = ", "net = net()\nloss = "), "ModelInvalid", "name its class after the file: model.py:Net"),
+        (
+            ("loss = ", "def metrics(outputs, batch):\n    return 0.5\nloss = "),
+            "ModelInvalid",
+            "returned float",
+        ),
+        (
+            ("from torch import nn", "from torch import nn\nimport my_layers"),
+            "ModelInvalid",
+            "a model is one file",
+        ),
     ],
 )
 def test_what_is_wrong_with_a_model_file_is_said(
@@ -180,6 +191,61 @@ def test_what_is_wrong_with_a_model_file_is_said(
     gang.start(1, 0, **wanted)
     error = gang.worker.wait(wanted["epoch"])["error"]
     assert error["reason"] == reason and message in error["message"] and "model.py" in error["message"], error
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("optimizer = torch.optim.Adam(net().parameters())", "write `def optimizer(net): return ...`"),
+        (
+            "def optimizer(net): return torch.optim.LBFGS(net.parameters())",
+            "by a closure that Coach does not have",
+        ),
+        (
+            "def optimizer(net): return torch.optim.Adam(net.parameters())\n"
+            "def schedule(optimizer): return torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer)",
+            "it is stepped with a loss",
+        ),
+        (
+            "def optimizer(parameters): return torch.optim.Adam(parameters)\n"
+            "schedule = torch.optim.lr_scheduler.StepLR(optimizer(net().parameters()), 9)",
+            "schedule is a StepLR; write `def schedule(optimizer): return ...`",
+        ),
+    ],
+)
+def test_what_is_wrong_with_its_optimizer_or_schedule_is_said(
+    gang: Gang, tmp_path: Path, text: str, message: str
+) -> None:
+    wanted = epoch(tmp_path, text=f"{dedent(MLP)}\nimport torch\n{text}\n", optimizer=None)
+    gang.start(1, 0, **wanted)
+    error = gang.worker.wait(wanted["epoch"])["error"]
+    assert error["reason"] == "ModelInvalid" and message in error["message"], error
+
+
+def test_data_as_tensors_keeps_its_types_and_comes_from_a_plain_path(gang: Gang, tmp_path: Path) -> None:
+    text = """
+        from pathlib import Path
+
+        import torch
+        from torch import nn
+
+        class Net(nn.Sequential):
+            def __init__(self):
+                super().__init__(nn.Embedding(4, 4), nn.Flatten(), nn.Linear(8, 4))
+
+        loss = nn.CrossEntropyLoss()
+
+        def data(split, folder):
+            numbers = Path(folder, "numbers").read_text().split() * (40 if split == "train" else 10)
+            tokens = torch.tensor([int(each) for each in numbers]).reshape(-1, 2)
+            assert Path(__file__).parent == Path(folder)
+            return tokens, tokens[:, 0].clone()
+    """
+    (tmp_path / "numbers").write_text("0 1 1 2 2 3 3 0")
+    job = {"text": text, "net": "Net", "data": {**CUSTOM, "uri": f"file://{tmp_path}"}}
+    wanted = epoch(tmp_path, **job)
+    report = gang.epoch(2, 0, **{**wanted, "samples": 640})
+    assert report["data_size"] == 160 and report["accuracy"] == 1
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,8 @@ from coach.jobfiles.pytorch_optimizers import (
     UNFIT_SCHEDULES,
     WORD,
 )
-from tests.functions.hosting import PYTORCH_PYTHON, ROOT
+from coach.platforms.local import pytorch_runtime
+from tests.functions.hosting import ROOT
 
 pytestmark = pytest.mark.pytorch
 
@@ -76,7 +77,8 @@ UNSET = {"foreach": FLAG, "fused": FLAG, "milestones": NUMBERS, "momentum": NUMB
 
 
 def python(code: str) -> str:
-    ran = subprocess.run([PYTORCH_PYTHON, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    found = pytorch_runtime.torch().python
+    ran = subprocess.run([found, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()[-1]
 

@@ -184,6 +184,7 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
             assert (
                 container["image"] == "coach-functions:9" and container["imagePullPolicy"] == "IfNotPresent"
             )
+            assert {"name": "COACH_FRAMEWORK", "value": "mxnet"} in container["env"]
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert made["spec"]["securityContext"]["runAsNonRoot"]
             assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/tmp", str(model)}
@@ -192,6 +193,24 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
             await platform.forget("job")
             await cluster.gone("job", GANGS)
             assert not heard.lost and not heard.pending
+
+    run(body)
+
+
+def test_the_gang_of_a_job_without_servers_needs_none_and_every_gang_needs_a_worker(run: Any) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        imageless = training_job(framework="pytorch", servers={"max": 0})
+        with pytest.raises(PodError, match=r"no image with PyTorch is known: say spec\.image"):
+            await platform.gang(GangSize("job", Allocation(1, 0), Allocation(2, 0)), imageless)
+        job = training_job(framework="pytorch", servers={"max": 0}, image="torch:1")
+        await platform.gang(GangSize("job", Allocation(1, 0), Allocation(2, 0)), job)
+        gang = await cluster.there("job", GANGS)
+        counts = {role["name"]: (role["required"], role["desired"]) for role in gang["spec"]["roles"]}
+        assert counts == {"scheduler": (1, 1), "server": (0, 0), "worker": (1, 2)}
+        with pytest.raises(PodError, match="only jobs that train by all-reduce have no servers"):
+            await platform.gang(GangSize("job", Allocation(0, 1), Allocation(2, 1)), job)
+        await platform.forget("job")
+        await cluster.gone("job", GANGS)
 
     run(body)
 

@@ -1,0 +1,54 @@
+"""A convolutional network for handwritten digits."""
+
+import json
+from pathlib import Path
+
+import torch
+from torch import nn
+from torch.utils.data import Dataset
+
+
+class Digits(Dataset):
+    """28x28 images: folder/0.json has the pixels of all zeros one after the other, 9.json those of all nines."""
+
+    def __init__(self, folder, train):
+        self.samples = []
+        for digit in range(10):
+            pixels = json.loads((Path(folder) / f"{digit}.json").read_text())["data"]
+            images = torch.tensor(pixels).reshape(-1, 1, 28, 28)
+            cut = len(images) * 4 // 5
+            self.samples += [(image, digit) for image in (images[:cut] if train else images[cut:])]
+
+    def __len__(self):
+        return len(self.samples)
+
+    def __getitem__(self, index):
+        return self.samples[index]
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.features = nn.Sequential(
+            nn.Conv2d(1, 16, 5, stride=2),
+            nn.BatchNorm2d(16),
+            nn.ReLU(),
+            nn.Conv2d(16, 32, 5, stride=2),
+            nn.BatchNorm2d(32),
+            nn.ReLU(),
+        )
+        self.head = nn.Sequential(nn.Flatten(), nn.Dropout(0.2), nn.Linear(512, 10))
+
+    def forward(self, images):
+        return self.head(self.features(images))
+
+
+loss = nn.CrossEntropyLoss()
+
+
+def optimizer(net):
+    return torch.optim.Adam(net.parameters(), lr=0.002)
+
+
+def data(split, folder):
+    return Digits(folder, train=split == "train")

@@ -1,0 +1,229 @@
+"""The scheduler's side of an elastic group: connections, timers and values around the coordinator."""
+
+import contextlib
+import heapq
+import itertools
+import json
+import os
+import queue
+import secrets
+import selectors
+import socket
+import sys
+import threading
+import time
+
+from training import ipc, linux
+from training.errors import TrainingError
+from training.liveness import address, take_lines, watch_for_silence
+from training.membership.coordinator import Coordinator
+from training.membership.messages import Entered, Lose, Send, Timer, View, decode, encode, worker_of
+from training.reporter import Reporter
+from training.request import StartRequest
+
+#: Ended epochs that members who come later are told of, lost members and changes that the status has.
+REMEMBERED = 32
+
+
+class Hub:
+    """One thread serves the members; the main thread listens to the wrapper."""
+
+    def __init__(self, request: StartRequest, reporter: Reporter) -> None:
+        self._request = request
+        self._reporter = reporter
+        self._coordinator = Coordinator(secrets.token_hex(4), request.workers)
+        self._members: dict[socket.socket, str] = {}
+        self._buffers: dict[socket.socket, bytearray] = {}
+        self._values: dict[str, str] = {}
+        self._done: list[str] = []
+        self._lost: list[dict] = []
+        self._changes: dict[int, dict] = {}
+        self._reported: tuple[int, bool] | None = None
+        #: The last view in which all members trained.
+        self._view: View | None = None
+        self._ending = False
+        self._cpu_seconds = linux.cpu_seconds()
+        self._timers: list[tuple[float, int, tuple]] = []
+        self._serial = itertools.count()
+        self._orders: queue.SimpleQueue[dict] = queue.SimpleQueue()
+        self._wake, self._waker = socket.socketpair()
+        try:
+            self._listener = socket.create_server(address(request), backlog=256)
+        except OSError as error:
+            host, port = address(request)
+            raise TrainingError("Internal", f"cannot listen on {host}:{port}: {error}") from error
+        threading.Thread(target=self._run, name="membership", daemon=True).start()
+
+    def tell(self, message: dict) -> None:
+        """The scheduler's own failure: members go on without it."""
+
+    def serve(self, wrapper: socket.socket) -> None:
+        """Hand over what the wrapper says, until it is gone or the members have left."""
+        while True:
+            message, _ = ipc.receive(wrapper)
+            if message is None:
+                return
+            self._orders.put(message)
+            self._waker.send(b"x")
+
+    # -- the thread that serves -------------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        try:
+            with selectors.DefaultSelector() as selector:
+                selector.register(self._listener, selectors.EVENT_READ)
+                selector.register(self._wake, selectors.EVENT_READ)
+                while True:
+                    wait = max(0.0, self._timers[0][0] - time.monotonic()) if self._timers else None
+                    for key, _ in selector.select(wait):
+                        self._ready(selector, key.fileobj)
+                    while self._timers and self._timers[0][0] <= time.monotonic():
+                        self._obey(self._coordinator.timed_out(heapq.heappop(self._timers)[2]))
+        except BaseException as error:
+            self._reporter.fail(
+                TrainingError("Internal", f"the scheduler's hub: {type(error).__name__}: {error}")
+            )
+
+    def _ready(self, selector: selectors.BaseSelector, ready: socket.socket) -> None:
+        if ready is self._wake:
+            self._wake.recv(64)
+            while not self._orders.empty():
+                self._order(self._orders.get())
+        elif ready is self._listener:
+            connection, _ = self._listener.accept()
+            watch_for_silence(connection)
+            self._buffers[connection] = bytearray()
+            selector.register(connection, selectors.EVENT_READ)
+        elif not self._read(ready):
+            selector.unregister(ready)
+            self._forget(ready)
+
+    def _order(self, message: dict) -> None:
+        if "resize" in message:
+            self._obey(self._coordinator.resize(set(message["resize"])))
+        elif "request" in message:
+            self._reporter.epoch = message["request"]["epoch"]
+            self._report()
+
+    def _read(self, connection: socket.socket) -> bool:
+        """Handle what came; False when the connection is over."""
+        try:
+            received = connection.recv(65536)
+            self._buffers[connection] += received
+            messages = take_lines(self._buffers[connection]) if received else []
+        except (OSError, ValueError):
+            return False
+        for message in messages:
+            if connection in self._members:
+                self._heard(connection, message)
+            elif not self._welcome(connection, message):
+                return False
+        return bool(received)
+
+    def _welcome(self, connection: socket.socket, message: dict) -> bool:
+        if message.get("hello") != self._request.group or not isinstance(message.get("member"), str):
+            return False  # a stranger, or a member of a group that was here before
+        self._members[connection] = message["member"]
+        for key, value in self._values.items():
+            self._send(connection, {"put": key, "value": value})
+        for epoch in self._done:
+            self._send(connection, {"done": epoch})
+        return True
+
+    def _heard(self, connection: socket.socket, message: dict) -> None:
+        name = self._members[connection]
+        if "membership" in message:
+            pause = message.pop("pause", None)
+            decoded = decode(message)
+            if isinstance(decoded, Entered):
+                self._entered(decoded, pause)
+            self._obey(self._coordinator.hear(name, decoded))
+        elif "put" in message:
+            self._values[message["put"]] = message["value"]
+            self._broadcast({"put": message["put"], "value": message["value"]})
+        elif "done" in message and message["done"] not in self._done:
+            self._epoch_done(message["done"])
+        elif "failed" in message:
+            self._obey(self._coordinator.lost(name, message["failed"]))
+        elif "leaving" in message:
+            self._ending = True
+            self._obey(self._coordinator.end())
+
+    def _forget(self, connection: socket.socket) -> None:
+        connection.close()
+        self._buffers.pop(connection, None)
+        name = self._members.pop(connection, None)
+        if name is not None:
+            self._obey(self._coordinator.lost(name, "its process ended"))
+        if self._ending and not self._members:
+            sys.stderr.flush()
+            os._exit(0)
+
+    def _obey(self, commands: list) -> None:
+        self._reported = self._report_changes()
+        for command in commands:
+            match command:
+                case Send(name, message):
+                    for connection in [each for each, member in self._members.items() if member == name]:
+                        self._send(connection, encode(message))
+                case Timer(key, seconds):
+                    heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._serial), key))
+                case Lose(name, because):
+                    if not self._ending:
+                        self._lost.append({"worker": worker_of(name), "because": because})
+                        self._report()
+
+    # -- status -----------------------------------------------------------------------------------------------------
+
+    def _entered(self, entered: Entered, pause: float | None) -> None:
+        view = entered.view
+        change = self._changes.setdefault(
+            view.number, {"view": view.number, "pause_ms": 0.0, "step": entered.clock}
+        )
+        change["workers"] = [worker_of(each) for each in view.members]
+        if pause is not None:
+            change["pause_ms"] = max(change["pause_ms"], round(1000 * pause, 1))
+
+    def _report_changes(self) -> tuple[int, bool] | None:
+        """Tell the wrapper when there is another view, or all have entered it."""
+        view = self._coordinator.current
+        if view is None:
+            return None
+        now = (view.number, self._coordinator.entered >= set(view.members))
+        if now != self._reported and now[1]:
+            self._view = view
+            self._reporter.state("training")
+            if view.number in self._changes:
+                self._changes[view.number].setdefault("at", time.time())
+            self._report()
+            kept = tuple(f"{each.prefix}/" for each in (view, self._coordinator.pending) if each is not None)
+            self._values = {key: value for key, value in self._values.items() if key.startswith(kept)}
+        return now
+
+    def _report(self) -> None:
+        view = self._view
+        changes = [self._changes[number] for number in sorted(self._changes)[-REMEMBERED:]]
+        self._changes = {change["view"]: change for change in changes}
+        self._reporter.progress(
+            view=view.number if view is not None else None,
+            members=[worker_of(each) for each in view.members] if view is not None else [],
+            changes=changes,
+            lost=self._lost[-REMEMBERED:],
+        )
+
+    def _epoch_done(self, epoch: str) -> None:
+        self._done = [*self._done[-REMEMBERED:], epoch]
+        self._broadcast({"done": epoch})
+        cpu_seconds = linux.cpu_seconds()
+        report = {"cpu_seconds": cpu_seconds - self._cpu_seconds, "max_rss_gib": linux.max_rss_gib()}
+        self._cpu_seconds = cpu_seconds
+        self._reporter.done(report, epoch)
+
+    def _broadcast(self, message: dict) -> None:
+        for connection in list(self._members):
+            self._send(connection, message)
+
+    @staticmethod
+    def _send(connection: socket.socket, message: dict) -> None:
+        with contextlib.suppress(OSError):
+            connection.sendall(json.dumps(message).encode() + b"\n")

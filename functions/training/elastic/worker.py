@@ -1,0 +1,297 @@
+"""A worker of an elastic group: the others come and go while it trains, in the same process."""
+
+import collections
+import math
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from training import backend, ipc, linux
+from training.data.dataset import share
+from training.elastic.line import Left, Replaced
+from training.errors import TrainingError
+from training.request import StartRequest
+from training.worker import EVALUATION_BATCH, PROGRESS_SECONDS, Background, Worker, step_seed
+
+
+@dataclass
+class _Place:
+    """Where the group is: positions are in samples since the job's start."""
+
+    position: int
+    #: The epoch under way, and where it began and ends; None between epochs.
+    epoch: str | None = None
+    start: int = 0
+    end: int = 0
+    #: Sum of the sample losses of this epoch.
+    losses: float = 0.0
+    #: Whether no epoch was trained since the group was founded.
+    fresh: bool = True
+
+
+class ElasticWorker(Worker):
+    """See training.worker.Worker. All workers write reports; the one of rank 0 in the view stores the checkpoint."""
+
+    def __init__(
+        self, request: StartRequest, loaded: Any, *, reporter: Any, wrapper: Any, fail: Callable
+    ) -> None:
+        super().__init__(request, loaded, group=None, liveness=None, reporter=reporter, wrapper=wrapper)
+        self._place = _Place(request.position)
+        self._group = backend.current().make_elastic_group(request, self, fail)
+        self.line = self._liveness = self._group.line
+        self._inbox: collections.deque[dict | None] = collections.deque()
+        threading.Thread(target=self._listen_to_wrapper, name="wrapper", daemon=True).start()
+
+    def run(self) -> None:
+        """Train epochs until one is the last, the wrapper is gone, or the worker has left."""
+        try:
+            while True:
+                report = self._epoch()
+                if report["left"]:
+                    self._reporter.done(report)
+                    self._liveness.wait_for_release()
+                    return
+                self._liveness.tell({"done": self._request.epoch})
+                self._reporter.done(report)
+                if not self._request.keep or not self._next():
+                    break
+        except Left:
+            pass  # between two epochs
+        self._liveness.leave()
+
+    def _listen_to_wrapper(self) -> None:
+        while True:
+            message, _ = ipc.receive(self._wrapper)
+            with self._liveness.changed:
+                self._inbox.append(message)
+                self._liveness.changed.notify_all()
+            if message is None:
+                return
+
+    def _next(self) -> bool:
+        self._group.rest(lambda: bool(self._inbox))
+        message = self._inbox.popleft()
+        if message is None:
+            return False
+        self._request = StartRequest(**message["request"])
+        self._reporter.epoch = self._request.epoch
+        self._loaded = replace(self._loaded, seconds=0.0)
+        return True
+
+    # -- the state of the group -------------------------------------------------------------------------------------
+
+    def found(self) -> None:
+        """See training.pytorch.elastic.Owner: the checkpoint, or initial weights."""
+        self._make_learner()
+        self._load()
+        self._place = _Place(self._request.position)
+        self._at = (self._request.weights_in, self._request.position)
+
+    def state(self) -> tuple[Any, dict]:
+        """See Owner."""
+        return self._learner, {"place": vars(self._place), "at": self._at}
+
+    def install(self, restore: Callable[[Any], None], plain: dict) -> None:
+        """See Owner."""
+        restore(self._learner)
+        self._place = _Place(**plain["place"])
+        self._at = plain["at"] and tuple(plain["at"])
+
+    # -- an epoch ---------------------------------------------------------------------------------------------------
+
+    def _epoch(self) -> dict:
+        request = self._request
+        cpu_before = linux.cpu_seconds()
+        began = time.perf_counter()
+        is_new = self._learner is None
+        if is_new:
+            self._make_learner()
+        load_seconds = self._loaded.seconds + time.perf_counter() - began
+        began = time.perf_counter()
+        if is_new:
+            self.line.ready()
+        report = {"load_seconds": load_seconds, "data_size": len(self._dataset.train), "left": False}
+        try:
+            self._group.settle(until=lambda: request.epoch in self.line.done)
+            report["form_seconds"] = time.perf_counter() - began
+            if request.epoch in self.line.done:
+                return self._report(report, cpu_before, is_new=is_new)  # it ended before this worker came
+            self._begin()
+            self._reporter.state("training")
+            while True:
+                try:
+                    return self._trained(report, cpu_before, is_new=is_new)
+                except Replaced:
+                    self._begin()
+        except Left:
+            report["left"] = True
+            return self._report(report, cpu_before, is_new=is_new)
+
+    def _report(self, report: dict, cpu_before: float, *, is_new: bool) -> dict:
+        """What every report has; the rest is as if nothing was trained."""
+        position = (
+            self._place.position if self._place.epoch == self._request.epoch else self._request.position
+        )
+        nothing = {
+            "loss": None,
+            "accuracy": None,
+            "train_loss": None,
+            "weights_uri": None,
+            "form_seconds": 0.0,
+        }
+        times = (
+            "train_seconds",
+            "warm_up_seconds",
+            "evaluate_seconds",
+            "checkpoint_seconds",
+            "thread_seconds",
+        )
+        now = time.time()
+        return {
+            **nothing,
+            **dict.fromkeys(times, 0.0),
+            "samples": position - self._request.position,
+            "position": position,
+            "warm_up_samples": 0,
+            "train_started_at": now,
+            "train_ended_at": now,
+            "cpu_seconds": linux.cpu_seconds() - cpu_before,
+            "max_rss_gib": linux.max_rss_gib(),
+            **report,
+        }
+
+    def _begin(self) -> None:
+        """Take up the epoch where the group is in it."""
+        request, place = self._request, self._place
+        if place.epoch == request.epoch:
+            return
+        if place.epoch is not None and place.position < place.end:
+            message = f"the group is in epoch {place.epoch}; start a worker that joins with that one"
+            raise TrainingError("BadRequest", message)
+        if self._at != (request.weights_in, request.position):
+            self._make_learner()
+            self._load()
+            self._at = (request.weights_in, request.position)
+        end = request.position + self._total(first=place.fresh)
+        self._place = _Place(request.position, request.epoch, request.position, end, fresh=False)
+
+    def _trained(self, report: dict, cpu_before: float, *, is_new: bool) -> dict:
+        request, place = self._request, self._place
+        started_at, began = time.time(), time.perf_counter()
+        warm_at, threads = self._steps(is_new=is_new, began=began)
+        self._group.average_buffers(self._learner)
+        ended = time.perf_counter()
+        worked = (now - threads.get(each, 0.0) for each, now in linux.threads_cpu_seconds().items())
+        thread_seconds = max(worked)
+
+        stored: Background | None = None
+        if self._group.rank == 0:
+            stored = self._store(place.position)
+        copied = time.perf_counter()
+        loss = accuracy = None
+        if request.evaluate:
+            self._reporter.state("evaluating")
+            loss, accuracy = self._evaluate()
+        evaluated = time.perf_counter()
+
+        def store(rank: int, members: int) -> list[float]:
+            del members
+            nonlocal stored
+            if rank == 0:  # another worker had it, and died
+                stored = stored or self._store(place.position)
+                if stored is not None:
+                    stored.wait()
+            return [1.0]
+
+        self._group.total(store)
+        self._at = (request.weights_out, place.position)
+        trained = place.position - place.start
+        return self._report(
+            {
+                **report,
+                "loss": loss,
+                "accuracy": accuracy,
+                "train_loss": place.losses / trained if trained else None,
+                "train_seconds": ended - began,
+                "warm_up_seconds": warm_at - began,
+                "warm_up_samples": request.batch_size if is_new else 0,
+                "evaluate_seconds": evaluated - copied,
+                "checkpoint_seconds": copied - ended + time.perf_counter() - evaluated,
+                "train_started_at": started_at,
+                "train_ended_at": started_at + ended - began,
+                "thread_seconds": thread_seconds,
+                "weights_uri": request.weights_out,
+            },
+            cpu_before,
+            is_new=is_new,
+        )
+
+    def _steps(self, *, is_new: bool, began: float) -> tuple[float, dict]:
+        """Train to the epoch's end. When the learner was warm, and what its threads had computed then."""
+        request, learner, place, batch = self._request, self._learner, self._place, self._request.batch_size
+        reported = warm_at = began
+        threads = linux.threads_cpu_seconds()
+        first = is_new
+        deadline = None if request.seconds is None or first else began + request.seconds
+        stop = False
+        self._progress = {"samples": place.position - place.start, "total": place.end - place.start}
+        while place.position < place.end and not stop:
+            rows = self._stream.rows(place.position, batch)
+            measured = [each.clone() for each in learner.buffers]
+
+            def compute(
+                rank: int,
+                members: int,
+                rows: Any = rows,
+                measured: list = measured,
+                deadline: float | None = deadline,
+            ) -> tuple[bool, list[float]]:
+                for buffer, before in zip(learner.buffers, measured, strict=True):
+                    buffer.copy_(before)  # a step that is repeated measures once
+                mine = rows[share(batch, rank, members)]
+                late = deadline is not None and time.perf_counter() >= deadline
+                if not len(mine):
+                    return False, [0.0, float(late)]
+                samples = self._dataset.train.rows(mine)
+                learner.take_loss()
+                learner.step(samples, len(mine), step_seed(self._request, place.position, rank))
+                return True, [learner.take_loss()[0], float(late)]
+
+            loss, late = self._group.step(learner, compute)
+            place.position += batch
+            place.losses += loss
+            if not math.isfinite(loss):
+                where = f"samples {place.position - batch} to {place.position}"
+                raise TrainingError("LossNotFinite", f"the training loss became {loss} within {where}")
+            now = time.perf_counter()
+            if first:
+                learner.wait()
+                first, warm_at, threads = False, time.perf_counter(), linux.threads_cpu_seconds()
+                deadline = None if request.seconds is None else warm_at + request.seconds
+            stop = late > 0
+            if now - reported >= PROGRESS_SECONDS:
+                reported = now
+                trained = place.position - place.start
+                self._progress = {
+                    "samples": trained,
+                    "total": place.end - place.start,
+                    "loss": place.losses / trained,
+                }
+                self._reporter.progress(**self._progress)
+        return warm_at, threads
+
+    def _evaluate(self) -> tuple[float, float | None]:
+        split = self._dataset.test
+
+        def measure(rank: int, members: int) -> list[float]:
+            part = share(len(split), rank, members)
+            starts = range(part.start, part.stop, EVALUATION_BATCH)
+            return list(self._learner.evaluate(self._with_progress(starts, part.stop)))
+
+        sums = self._group.total(measure)
+        loss, right = sums[0] / len(split), sums[1] / len(split)
+        if not math.isfinite(loss):
+            raise TrainingError("LossNotFinite", f"the test loss is {loss}")
+        return loss, (None if math.isnan(right) else right)

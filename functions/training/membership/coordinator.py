@@ -1,0 +1,396 @@
+"""The coordinator's side: which workers are there, which view they train in, which one comes next."""
+
+from dataclasses import dataclass
+
+from training.membership.messages import (
+    Alive,
+    Broken,
+    Drop,
+    Entered,
+    Formed,
+    Hello,
+    Idle,
+    Left,
+    Lose,
+    Message,
+    NotFormed,
+    Order,
+    Out,
+    Ping,
+    Send,
+    Timer,
+    View,
+    Waiting,
+    worker_of,
+)
+
+Command = Send | Timer | Lose
+
+#: How long members may take to form a view.
+FORMING_SECONDS = 8.0
+#: How long a member may take to answer when its peers wait for it.
+HANG_SECONDS = 4.0
+#: How long a new coordinator waits for members that others say they trained with.
+RECOVERY_SECONDS = 8.0
+#: Before a view that could not be formed twice is tried again: it doubles from one to the other.
+RETRY_SECONDS, LONGEST_RETRY_SECONDS = 0.1, 5.0
+
+_WENT_ON = "the group went on without it"
+
+
+@dataclass
+class _Member:
+    #: The number of the last forced view that it was sent.
+    forced: int = 0
+    #: The number of the last view that it was in and gave up.
+    broken: int = 0
+    #: The number of the ping that it has not answered.
+    ping: int | None = None
+    #: Whether its worker ever belonged to the group: one may connect before the coordinator hears of it.
+    was_wanted: bool = False
+    idle: bool = False
+
+
+class Coordinator:
+    """One coordinator. `token` is of this one only; `workers` is how many found the group."""
+
+    def __init__(self, token: str, workers: int) -> None:
+        self._token = token
+        #: Ranks of the workers that belong to the group.
+        self.wanted = set(range(workers))
+        self._knows_wanted = False
+        #: The newest view that members are in.
+        self.current: View | None = None
+        #: The planned one after it.
+        self.pending: View | None = None
+        #: Members of the current view that have the group's state, those that train in it, those that are connected.
+        self._holders: set[str] = set()
+        self.entered: set[str] = set()
+        self._formed: set[str] = set()
+        #: All that are there, in the order in which they came.
+        self._members: dict[str, _Member] = {}
+        #: Members whose time is over, and those of them that wait to be released.
+        self._gone: set[str] = set()
+        self._leaving: set[str] = set()
+        self._reports: dict[str, Hello] = {}
+        self._recovered = False
+        self._number = 0
+        self._pings = 0
+        self._failures = 0
+        self._paused = False
+        self._pauses = 0
+        self._ended = False
+        self._commands: list[Command] = []
+
+    # -- events -----------------------------------------------------------------------------------------------------
+
+    def hear(self, member: str, message: Message) -> list[Command]:
+        """A message of a member's."""
+        known = self._members.get(member)
+        if isinstance(message, Hello):
+            self._welcome(member, message)
+        elif known is None:
+            if not isinstance(message, Left | Alive) and member not in self._leaving:
+                self._commands.append(Send(member, Out(_WENT_ON)))
+        else:
+            match message:
+                case Alive():
+                    known.ping = None
+                case Idle(idle):
+                    known.idle = idle
+                case Formed(number):
+                    if number in (view.number for view in (self.pending or self.current,) if view):
+                        self._formed.add(member)
+                case NotFormed(number):
+                    self._not_formed(member, number)
+                case Entered(view):
+                    self._entered(member, view)
+                case Left(view):
+                    if view is not None:
+                        self._advance(view, member)
+                    self._leaving.add(member)
+                    self._remove(member)
+                case Broken(number):
+                    self._broken(member, number)
+                case Waiting(number):
+                    if self.current is not None and self.current.number == number:
+                        self._waited_for(member)
+        return self._settle()
+
+    def lost(self, member: str, because: str) -> list[Command]:
+        """Its connection ended."""
+        if member in self._members:
+            self._commands.append(Lose(member, because))
+            self._remove(member)
+        self._leaving.discard(member)
+        return self._settle()
+
+    def resize(self, workers: set[int]) -> list[Command]:
+        """These workers belong to the group from now on."""
+        self.wanted, self._knows_wanted = set(workers), True
+        return self._settle()
+
+    def timed_out(self, key: tuple) -> list[Command]:
+        """A timer has run out."""
+        match key:
+            case ("forming", number):
+                for view in (self.pending, self.current):
+                    late = (
+                        view is not None and view.number == number and not self._formed >= set(view.members)
+                    )
+                    if late and (view is self.pending or not self.entered):
+                        self._suspect(set(view.members) - self._formed)
+                        self._fail(view)
+            case ("retry", pause) if pause == self._pauses:
+                self._paused = False
+            case ("force", number) if self.current is not None and self.current.number == number:
+                if not self.entered:
+                    self._force()
+            case ("silent", member, ping):
+                if member in self._members and self._members[member].ping == ping:
+                    because = f"it hung: no answer for {HANG_SECONDS:g} s while others waited for it"
+                    self._commands += [Lose(member, because), Send(member, Out(because))]
+                    self._remove(member)
+            case ("recovery",):
+                self._recovered = True
+        return self._settle()
+
+    def end(self) -> list[Command]:
+        """The group ends in good order: members that go are not replaced by a view of the others."""
+        self._ended = True
+        return []
+
+    # -- members ----------------------------------------------------------------------------------------------------
+
+    def _welcome(self, member: str, hello: Hello) -> None:
+        self._number = max(self._number, hello.seen)
+        if member in self._members:
+            self._remove(member)  # it connects again, before its lost connection was noticed
+        if member in self._gone:
+            self._commands.append(Send(member, Out(_WENT_ON)))
+            return
+        for other in [each for each in self._members if worker_of(each) == worker_of(member)]:
+            self._commands.append(Lose(other, "its worker was started again"))
+            self._remove(other)
+        if hello.view is not None and self.current is not None:
+            self._expel(member)
+            return
+        self._members[member] = _Member(idle=hello.idle)
+        if hello.view is not None:
+            if not self._reports:
+                self._commands.append(Timer(("recovery",), RECOVERY_SECONDS))
+            self._reports[member] = hello
+
+    def _remove(self, member: str) -> None:
+        """It is gone: what it was part of changes."""
+        self._members.pop(member, None)
+        self._reports.pop(member, None)
+        self._gone.add(member)
+        if self.pending is not None and member in self.pending.members:
+            self._abandon()
+        self._holders.discard(member)
+        if self.current is not None and member in self.current.members:
+            self._force()
+
+    def _expel(self, member: str, because: str | None = _WENT_ON) -> None:
+        self._members.pop(member, None)
+        self._gone.add(member)
+        self._commands.append(Send(member, Out(because)))
+
+    def _waited_for(self, member: str) -> None:
+        """A member waits for the others of the current view."""
+        resting = [
+            each
+            for each, known in self._members.items()
+            if each in self.current.members and known.idle and worker_of(each) not in self.wanted
+        ]
+        if resting and self.pending is not None:
+            self._force(self.pending.newcomers)  # they get no epoch any more, so no step comes to agree after
+        else:
+            self._suspect(set(self.current.members) - {member})
+
+    def _suspect(self, members: set[str]) -> None:
+        """Ask for a sign of life, and wait for it."""
+        for member in sorted(members & set(self._members)):
+            if self._members[member].ping is None:
+                self._pings += 1
+                self._members[member].ping = self._pings
+                self._commands += [Send(member, Ping()), Timer(("silent", member, self._pings), HANG_SECONDS)]
+
+    def _broken(self, member: str, number: int) -> None:
+        self._members[member].broken = max(self._members[member].broken, number)
+        if self._members[member].forced > number:
+            return  # it was sent another view meanwhile
+        if member in self._reports:
+            self._reports[member] = Hello(self._reports[member].view, False, 0)
+        elif self.current is None:
+            return
+        elif member in self.current.members:
+            self._force()
+        elif self.pending is not None and number == self.pending.number:
+            self._fail(self.pending)
+        elif worker_of(member) not in self.wanted:
+            self._expel(member)
+
+    # -- views ------------------------------------------------------------------------------------------------------
+
+    def _issue(self, members: list[str], newcomers: list[str], *, planned: bool) -> View:
+        self._number += 1
+        self._formed = set()
+        prefix = f"{self._token}/{self._number}"
+        return View(self._number, prefix, tuple(members), tuple(newcomers), planned)
+
+    def _send(self, view: View, members: list[str]) -> None:
+        for member in members:
+            if member in self._members:
+                self._commands.append(Send(member, Order(view)))
+                if not view.planned:
+                    self._members[member].forced = view.number
+        self._commands.append(Timer(("forming", view.number), FORMING_SECONDS))
+
+    def _abandon(self) -> None:
+        """The planned view will not be, unless all had agreed on it already."""
+        view, self.pending = self.pending, None
+        for member in self.current.members:
+            if member in self._members:
+                self._commands.append(Send(member, Drop(view.number)))
+
+    def _entered(self, member: str, view: View) -> None:
+        if member in self._reports:
+            self._reports[member] = Hello(view, True)
+        self._advance(view, member)
+        if view == self.current:
+            self._holders.add(member)
+            self.entered.add(member)
+
+    def _advance(self, view: View, member: str) -> None:
+        """Members have agreed on this planned view; this one said so."""
+        if self.current is None or view.number <= self.current.number:
+            return
+        heirs = set(view.members) - set(view.newcomers) | {member}
+        self.current, self._holders, self.entered = view, heirs & set(self._members), set()
+        if self.pending is not None and self.pending.number <= view.number:
+            self.pending = None
+        if any(
+            each not in self._members or self._members[each].broken >= view.number for each in view.members
+        ):
+            self._force()
+
+    def _not_formed(self, member: str, number: int) -> None:
+        if self.pending is not None and number == self.pending.number:
+            self._fail(self.pending)
+        elif self.current is not None and number == self.current.number and member not in self.entered:
+            self._fail(self.current)
+
+    def _fail(self, view: View) -> None:
+        """That view could not be formed: another prefix, at once the first time."""
+        self._failures += 1
+        seconds = min(RETRY_SECONDS * 2**self._failures, LONGEST_RETRY_SECONDS)
+        if view.planned or view.newcomers:
+            self._paused = self._failures > 1
+            if self._paused:
+                self._pauses += 1
+                self._commands.append(Timer(("retry", self._pauses), seconds))
+        if view is self.pending:
+            self._abandon()
+        elif view.newcomers or self._failures == 1:
+            self._force()
+        else:
+            self._commands.append(Timer(("force", view.number), seconds))
+
+    def _force(self, newcomers: tuple[str, ...] = ()) -> None:
+        """A view of the survivors, and of these, at once."""
+        if self.pending is not None:
+            self._abandon()
+        survivors = [each for each in self.current.members if each in self._members and each in self._holders]
+        kept = [each for each in survivors if worker_of(each) in self.wanted] or survivors[:1]
+        for member in set(survivors) - set(kept):
+            self._expel(member, None)
+        self.entered = set()
+        if not kept:
+            self.current, self._holders = None, set()  # nobody has the group's state: it is founded anew
+            return
+        members = [*kept, *newcomers]
+        self.current, self._holders = self._issue(members, list(newcomers), planned=False), set(kept)
+        self._send(self.current, members)
+
+    # -- what follows -----------------------------------------------------------------------------------------------
+
+    def _settle(self) -> list[Command]:
+        if not self._ended:
+            if self.current is None:
+                self._recover() if self._reports else self._found()
+            elif self.entered >= set(self.current.members):
+                for member in sorted(self._leaving):
+                    self._commands.append(Send(member, Out()))
+                self._leaving.clear()
+                self._plan()
+            self._dismiss()
+        commands, self._commands = self._commands, []
+        return commands
+
+    def _dismiss(self) -> None:
+        """Let go of those that belonged to the group and are in no view."""
+        used = {each for view in (self.current, self.pending) if view for each in view.members}
+        for member, known in list(self._members.items()):
+            if worker_of(member) in self.wanted:
+                known.was_wanted = True
+            elif known.was_wanted and member not in used and member not in self._reports:
+                self._expel(member, None)
+
+    def _found(self) -> None:
+        """When all that belong to the group are there, the first one's state becomes that of all."""
+        members = sorted((each for each in self._members if worker_of(each) in self.wanted), key=worker_of)
+        if not members or {worker_of(each) for each in members} != self.wanted:
+            return
+        self.current, self._knows_wanted = self._issue(members, members, planned=False), True
+        self._holders, self.entered = {members[0]}, set()
+        self._send(self.current, members)
+
+    def _recover(self) -> None:
+        """Go on with the newest view that a member is in."""
+        newest = max((hello.view for hello in self._reports.values()), key=lambda view: view.number)
+        expected = {each for each in newest.members if each not in self._gone}
+        if not self._recovered and not expected <= set(self._members):
+            return
+        reports, self._reports = self._reports, {}
+        for member in [each for each in reports if each not in newest.members]:
+            self._expel(member)
+        if not self._knows_wanted:
+            self.wanted = {worker_of(each) for each in newest.members}
+        self.current = newest
+        self._holders = {
+            each
+            for each, hello in reports.items()
+            if each in newest.members and (each not in newest.newcomers or hello.view == newest)
+        }
+        intact = {each for each, hello in reports.items() if hello.view == newest and hello.intact}
+        if intact >= set(newest.members):
+            self.entered = set(newest.members)
+        else:
+            self._force()
+
+    def _plan(self) -> None:
+        """The view that the workers wanted would make of those that are there."""
+        if self._paused:
+            return
+        kept = [each for each in self.current.members if worker_of(each) in self.wanted]
+        joined = [
+            each
+            for each in self._members
+            if each not in self.current.members and worker_of(each) in self.wanted
+        ]
+        if not kept:
+            kept = [self.current.members[0]]  # until the newcomers have the state from it
+        target = {*kept, *joined}
+        if target == set(self.current.members):
+            self._failures = 0
+            if self.pending is not None:
+                self._abandon()
+        elif all(self._members[each].idle for each in self.current.members):
+            self._force(tuple(joined))  # there is no step to agree after
+        elif self.pending is None or set(self.pending.members) != target:
+            if self.pending is not None:
+                self._abandon()
+            self.pending = self._issue([*kept, *joined], joined, planned=True)
+            self._send(self.pending, [*self.current.members, *joined])

@@ -1,0 +1,158 @@
+"""`coach try`, `coach model` and a whole PyTorch job, on real frameworks."""
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from coach.platforms.local import pytorch_runtime
+from tests.cli.test_run import coach, started
+
+ROOT = Path(__file__).parents[2]
+JOB = """
+apiVersion: coach.dev/v1alpha1
+kind: TrainingJob
+metadata: {{name: tried}}
+spec:
+  model: {{file: {model}}}
+  data: {{uri: {digits}, format: digits-json, size: 640}}
+  target: {{loss: 0.5}}
+  budget: {{unlimited: true}}
+  batchSize: 64
+"""
+TORCH = """
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+
+loss = nn.CrossEntropyLoss()
+"""
+
+
+def job(folder: Path, model: str | Path) -> Path:
+    file = folder / "job.yaml"
+    file.write_text(JOB.format(model=model, digits=ROOT / ".data/mnist-digits"))
+    return file
+
+
+@pytest.mark.mxnet
+def test_mxnet_steps_are_tried(tmp_path: Path, functions: None) -> None:
+    done = coach("try", str(job(tmp_path, ROOT / "functions/models/lenet.py")), "-o", "json")
+    assert done.returncode == 0, done.stdout
+    (found,) = json.loads(done.stdout)
+    assert found["data"]["train"] == 640 and found["data"]["batch"][0] == "float32 (64, 1, 28, 28)"
+    assert found["steps"][1]["loss"] < 3 and found["evaluation"]["samples"] == 256 and found["memory"] > 0
+
+
+@pytest.mark.pytorch
+def test_pytorch_steps_are_tried_and_shown(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(TORCH)
+    done = coach("try", str(job(tmp_path, "model.py")))
+    assert done.returncode == 0, done.stdout
+    for words in (
+        "640 samples to train on",
+        "int32 (64,)",
+        "samples/s",
+        "of the 1 GiB that a worker requests",
+    ):
+        assert words in done.stdout
+
+
+@pytest.mark.pytorch
+def test_an_error_of_the_model_is_shown_from_its_own_line_on(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(TORCH.replace("784", "785"))
+    done = coach("try", str(job(tmp_path, "model.py")))
+    assert done.returncode == 2
+    assert "shapes cannot be multiplied" in done.stderr and "training/" not in done.stderr
+
+
+@pytest.mark.pytorch
+def test_a_target_that_is_not_measured_is_said(tmp_path: Path) -> None:
+    regression = TORCH.replace(
+        "nn.CrossEntropyLoss()", "lambda outputs, labels: (outputs[:, 0] - labels).square()"
+    )
+    (tmp_path / "model.py").write_text(regression.replace("(784, 10)", "(784, 1)"))
+    file = job(tmp_path, "model.py")
+    file.write_text(file.read_text().replace("target: {loss: 0.5}", "target: {accuracy: 0.5}"))
+    done = coach("try", str(file))
+    assert done.returncode == 2
+    assert "spec.target.accuracy: none is measured" in done.stderr and "define metrics(" in done.stderr
+
+
+@pytest.mark.pytorch
+def test_a_model_that_kills_its_process_is_told_from_an_error(tmp_path: Path) -> None:
+    crashing = (
+        TORCH + "\nimport os\n\nclass Dies(nn.Flatten):\n    def forward(self, x):\n        os.abort()\n"
+    )
+    (tmp_path / "model.py").write_text(crashing.replace("nn.Flatten()", "Dies()"))
+    done = coach("try", str(job(tmp_path, "model.py")))
+    assert done.returncode == 5
+    assert "died by itself during step 1 (signal SIGABRT)" in done.stderr and "PyTorch" in done.stderr
+
+
+@pytest.mark.pytorch
+def test_a_pytorch_job_runs_to_its_target_within_its_budget_and_hands_its_model_over(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(TORCH)
+    file = job(tmp_path, "model.py")
+    limits = "budget: {amount: 0.05, currency: USD}\n  workers: {min: 1, max: 2}\n  optimizer: {name: SGD, lr: 0.1}"
+    roles = "resources: {scheduler: {cpu: 50m, memory: 256Mi}, worker: {cpu: 500m, memory: 512Mi}}"
+    file.write_text(file.read_text().replace("budget: {unlimited: true}", f"{limits}\n  {roles}"))
+    done = coach("run", str(file), "--no-live")
+    assert done.returncode == 0, done.stdout + done.stderr
+    shown = json.loads(coach("show", "tried", "-o", "json").stdout)
+    assert shown["state"] == "Succeeded" and shown["loss"] <= 0.5
+    assert {epoch["servers"] for epoch in shown["epochs"]} == {0}
+    assert shown["spent"] == pytest.approx(sum(epoch["cost"] for epoch in shown["epochs"]))
+    assert 0 < shown["spent"] <= 0.05
+    model = tmp_path / "tried.pt"
+    assert coach("model", "tried", "-o", str(model)).returncode == 0
+    again = coach("model", "tried", "-o", str(model))
+    assert again.returncode == 2 and "--force" in again.stderr
+    code = f"import torch; print(sorted(torch.load({str(model)!r}, weights_only=True)['model_state_dict']))"
+    python = str(pytorch_runtime.torch().python)
+    names = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert names.strip() == "['1.bias', '1.weight']"
+
+
+SLOW = (
+    TORCH.replace("nn.Sequential(", "Slow(")
+    + """
+import time
+
+class Slow(nn.Sequential):
+    def forward(self, x):
+        time.sleep(0.05)
+        return super().forward(x)
+"""
+)
+
+
+@pytest.mark.pytorch
+def test_an_epoch_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(SLOW)
+    file = job(tmp_path, "model.py")
+    fixed = "maxEpochs: 3\n  policy: {name: static, workers: 2}\n  workers: {min: 1, max: 2}"
+    roles = "resources: {scheduler: {cpu: 50m, memory: 256Mi}, worker: {cpu: 500m, memory: 512Mi}}"
+    text = file.read_text().replace("loss: 0.5", "loss: 0.001").replace("size: 640", "size: 2560")
+    file.write_text(f"{text.rstrip()}\n  {fixed}\n  {roles}\n")
+    with started("run", str(file), "--no-live") as run:
+        run.until("epoch 1:")
+        time.sleep(1.0)  # into the second epoch, which takes four
+        for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/cwd").readlink().name == "tried-worker-1":
+                    os.kill(pid, signal.SIGKILL)
+        _, said = run.end()
+    assert "tried-worker-1 is gone" in said
+    assert "epoch 2: 2 workers (1 lost on the way)" in said
+    shown = json.loads(coach("show", "tried", "-o", "json").stdout)
+    assert [epoch["attempt"] for epoch in shown["epochs"]] == [1, 1, 1]
+    assert shown["spent"] == pytest.approx(sum(epoch["cost"] for epoch in shown["epochs"]))
+    losses = [epoch["loss"] for epoch in shown["epochs"]]
+    assert losses == sorted(losses, reverse=True)
