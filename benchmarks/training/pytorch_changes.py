@@ -127,8 +127,8 @@ def page(found: dict[tuple[str, str], list[float]], rounds: int, load: tuple[flo
         "",
         f"`python -m benchmarks.training.pytorch_changes {rounds}`: real functions on {os.cpu_count()} cores, load "
         f"{load[0]:.1f} before and {load[1]:.1f} after. Median (worst) of {rounds}, in milliseconds. A change: from "
-        "the last step of the old group until every worker of the new one has the state and trains. A kill: from the "
-        "signal until the survivors take the step up again.",
+        "the end of the last step in the old group until all workers of the new one have the state and train. A kill: "
+        "from the signal until the survivors take the step up again.",
         "",
         "| change | " + " | ".join(MODELS) + " |",
         "| --- |" + " --- |" * len(MODELS),

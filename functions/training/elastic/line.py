@@ -236,11 +236,14 @@ class Line:
 
     def went_over(self, old: View) -> None:
         """All agreed to leave that view after this exchange. It is let go of later: that takes tens of milliseconds."""
-        self._broken_at = time.monotonic()
         self.retired.append(self.groups.pop(old.number, None))
 
+    def begin_pause(self) -> None:
+        """From here on this worker only waits for the next view. A view that broke made it wait already."""
+        self._broken_at = self._broken_at or time.monotonic()
+
     def take_pause(self) -> float | None:
-        """Seconds since the last view broke, once."""
+        """Seconds since the last view broke or was left, once."""
         since, self._broken_at = self._broken_at, None
         return None if since is None else time.monotonic() - since
 

@@ -99,6 +99,8 @@ class ElasticGroup:
         with line.changed:
             if member.state != machine.ENTERING:
                 return None
+            if line.entered is not None:
+                line.begin_pause()
             view = member.view
             group = line.groups[view.number]
             clock, commands = member.enter()
