@@ -15,8 +15,8 @@ import numpy as np
 
 from training import backend, checkpoint, ipc, linux, model_file, storage
 from training.backend import Group, Learner
-from training.data.formats import BUILT_IN
 from training.data.dataset import DataSet, Stream, share
+from training.data.formats import BUILT_IN
 from training.errors import TrainingError
 from training.liveness import Hub, Member
 from training.reporter import Loaded, Reporter
