@@ -33,7 +33,12 @@ def run(uri: str, source: bytes, digest: str, net: str = "net") -> ModuleType:
     module = ModuleType(f"model_{digest[:12]}")
     module.__file__ = name
     text = source.decode(errors="replace")
-    linecache.cache[name] = (len(text), None, text.splitlines(keepends=True), name)  # tracebacks show its lines
+    linecache.cache[name] = (
+        len(text),
+        None,
+        text.splitlines(keepends=True),
+        name,
+    )  # tracebacks show its lines
     sys.modules[module.__name__] = module  # dataclasses and pickle look classes up there
     try:
         exec(compile(source, name, "exec"), module.__dict__)  # noqa: S102 - running it is what it is for
