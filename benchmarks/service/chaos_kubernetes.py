@@ -10,6 +10,7 @@ what was settled, and no pod, Gang or ConfigMap may be left. Two jobs without a 
 from __future__ import annotations
 
 import argparse
+import contextlib
 import csv
 import random
 import statistics
@@ -118,6 +119,8 @@ class Stage:
             row["lost"] = " ".join(str(error).split())[:1000]
         finally:
             self._mend()
+            with contextlib.suppress(RuntimeError):  # one that is lost must not disturb the next
+                self.coach.cluster.kubectl("delete", "trainingjob", run.name, "--timeout=60s")
         return row
 
     def _strike(self, run: Run) -> str:

@@ -102,7 +102,7 @@ def _same_job(coach: Coach, cluster: Cluster, workers: int, servers: int) -> lis
     jobs = [job(name, target={"loss": 0.5, "epochsInARow": 3}, **limits, **policy) for name in names]
     with tempfile.TemporaryDirectory(prefix="coach-bench-") as home:
         here = [_run_here(one, cluster, Path(home)) for one in jobs]
-        weights = [_last_checkpoint(Path(home, "checkpoints", name)) for name in names]
+        weights = [_last_checkpoint(Path(home, "jobs", name, "checkpoints")) for name in names]
     there = []
     for one in jobs:
         coach.apply(one)

@@ -19,7 +19,7 @@ from coach.jobfiles.resource_status import (
 from coach.report import formatting
 from coach.report.status import JobRow
 
-#: States and reasons that somebody should look at.
+#: States and reasons whose Events are warnings.
 _WARNINGS = frozenset(
     {
         State.FAILED,

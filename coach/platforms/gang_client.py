@@ -126,6 +126,11 @@ class GangClient:
         if not self._stop.done():
             self._stop.set_result(reason)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether `stop` was called."""
+        return self._stop.done()
+
     async def run(self, progress: Callable[[Progress], None]) -> tuple[EpochReport, int]:
         """The epoch, from the start messages to the last worker's report. Raises EpochError, the group ended."""
         epoch = asyncio.ensure_future(self._epoch(progress))

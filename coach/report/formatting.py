@@ -115,9 +115,9 @@ def count(many: int, one: str, more: str | None = None) -> str:
 
 
 def limits(smallest: Allocation, largest: Allocation) -> str:
-    """Allocations from one to another: `1x1 to 4x4`, `1 to 4 workers`, or only one."""
+    """Allocations from one to another: `1x1 to 4x4`, `1 to 4 workers`, or `always 2x1`."""
     if smallest == largest:
-        return str(smallest)
+        return f"always {smallest}"
     return f"{smallest.cell} to {largest}"
 
 

@@ -132,8 +132,10 @@ class EventFormatter:
             measure = ""
         elif job.metric == "loss":
             measure = f" loss {formatting.score(report.loss)}"
+        lost = f" ({report.workers_lost} lost on the way)" if report.workers_lost else ""
         time = formatting.duration(epoch.seconds)
-        return f"epoch {epoch.number}{kind}: {epoch.allocation}{measure} in {time}, {cost}"
+        cost = formatting.money(epoch.cost, _currency(job))
+        return f"epoch {epoch.number}{kind}: {epoch.allocation}{lost}{measure} in {time}, {cost}"
 
     def _failed(self, job: Job, record: ev.EpochFailed) -> str:
         if record.reason in (Reason.SUSPENDED, Reason.CANCELLED_BY_USER):

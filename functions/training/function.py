@@ -52,6 +52,11 @@ class Epoch:
         """Whether it will not change any more."""
         return self.state in FINAL
 
+    @property
+    def can_join_again(self) -> bool:
+        """Whether this member of an elastic group is gone before the epoch's end."""
+        return self.over and (self.report is None or self.report.get("left", False))
+
     def answer(self) -> dict:
         """The body of a status answer."""
         body = {"epoch": self.token, "state": self.state, "version": self.version, "progress": self.progress}
@@ -82,6 +87,7 @@ class Child:
     pid: int | None = None
     loading: dict | None = None  # what the zygote is loading for it, and since when
     closed: bool = False  # its socket is at the end of file
+    left: bool = False  # it has left its elastic group
     failure: TrainingError | None = None
     #: Reports of epochs that this function has not heard of yet.
     done: dict[str, dict] = field(default_factory=dict)
@@ -89,7 +95,7 @@ class Child:
     @property
     def usable(self) -> bool:
         """Whether it can run another epoch, for all that is known."""
-        return not self.closed and self.failure is None
+        return not self.closed and self.failure is None and not self.left
 
 
 class Function:
@@ -129,7 +135,8 @@ class Function:
     def start(self, body: dict) -> Answer:
         """Begin an epoch, or join it when it was begun before."""
         token = body.get("epoch")
-        if isinstance(token, str) and (known := self._known(token)) is not None:
+        known = self._known(token) if isinstance(token, str) else None
+        if known is not None and not (body.get("elastic") is True and known.can_join_again):
             return 202, {"epoch": token, "state": known.state}
         asked = request.parse(body, self.role)
         if self.role != "worker":
@@ -346,6 +353,7 @@ class Function:
             if self._epoch is not None and self._epoch.group == child.request.group:
                 self._epoch.become("failed", error=child.failure)
         elif event == "done":
+            child.left = message["report"].get("left", False)
             if epoch is None:
                 child.done[message["epoch"]] = message["report"]
             else:

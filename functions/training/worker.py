@@ -44,6 +44,7 @@ class Background:
             self._error = error
 
     def wait(self) -> None:
+        """Until it has returned."""
         self._thread.join()
         if self._error is not None:
             raise self._error

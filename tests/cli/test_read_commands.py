@@ -88,7 +88,7 @@ def test_a_job_without_servers_is_told_by_its_workers(
             assert not re.search(r"\b\dx\d|servers?\b", out), out
             told = {
                 "why": r"^torch is Training: trains \(with \d workers\)$",
-                "show": r"^  workers +\d, of 1 to 4 workers$",
+                "show": r"^  workers +\d \(1 to 4 workers\)$",
                 "ps": r"^torch .* \d ",
                 "events": r" probe 1 worker: ",
             }

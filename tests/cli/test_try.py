@@ -1,13 +1,17 @@
 """`coach try`, `coach model` and a whole PyTorch job, on real frameworks."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
+import time
 from pathlib import Path
 
 import pytest
 
 from coach.platforms.local import pytorch_runtime
-from tests.cli.test_run import coach
+from tests.cli.test_run import coach, started
 
 ROOT = Path(__file__).parents[2]
 JOB = """
@@ -114,3 +118,41 @@ def test_a_pytorch_job_runs_to_its_target_within_its_budget_and_hands_its_model_
     python = str(pytorch_runtime.torch().python)
     names = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True).stdout
     assert names.strip() == "['1.bias', '1.weight']"
+
+
+SLOW = (
+    TORCH.replace("nn.Sequential(", "Slow(")
+    + """
+import time
+
+class Slow(nn.Sequential):
+    def forward(self, x):
+        time.sleep(0.05)
+        return super().forward(x)
+"""
+)
+
+
+@pytest.mark.pytorch
+def test_an_epoch_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(SLOW)
+    file = job(tmp_path, "model.py")
+    fixed = "maxEpochs: 3\n  policy: {name: static, workers: 2}\n  workers: {min: 1, max: 2}"
+    roles = "resources: {scheduler: {cpu: 50m, memory: 256Mi}, worker: {cpu: 500m, memory: 512Mi}}"
+    text = file.read_text().replace("loss: 0.5", "loss: 0.001").replace("size: 640", "size: 2560")
+    file.write_text(f"{text.rstrip()}\n  {fixed}\n  {roles}\n")
+    with started("run", str(file), "--no-live") as run:
+        run.until("epoch 1:")
+        time.sleep(1.0)  # into the second epoch, which takes four
+        for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/cwd").readlink().name == "tried-worker-1":
+                    os.kill(pid, signal.SIGKILL)
+        _, said = run.end()
+    assert "tried-worker-1 is gone" in said
+    assert "epoch 2: 2 workers (1 lost on the way)" in said
+    shown = json.loads(coach("show", "tried", "-o", "json").stdout)
+    assert [epoch["attempt"] for epoch in shown["epochs"]] == [1, 1, 1]
+    assert shown["spent"] == pytest.approx(sum(epoch["cost"] for epoch in shown["epochs"]))
+    losses = [epoch["loss"] for epoch in shown["epochs"]]
+    assert losses == sorted(losses, reverse=True)

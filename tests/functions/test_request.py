@@ -82,6 +82,7 @@ def test_a_missing_field_is_named(field: str) -> None:
         ("threads", 0),
         ("evaluate", 1),
         ("keep", "yes"),
+        ("elastic", 1),
         ("model_seconds", 0),
     ],
 )
@@ -121,3 +122,13 @@ def test_servers_and_schedulers_need_nothing_of_a_workers() -> None:
             for key in ("epoch", "group", "rank", "workers", "servers", "root", "host", "deadline")
         }
         assert request.parse({**body, "role": role}, role).role == role
+
+
+def test_an_elastic_worker_may_come_later_than_those_that_found_the_group() -> None:
+    later = {**GOOD, "servers": 0, "rank": 5, "elastic": True}
+    assert request.parse(later, "worker").rank == 5
+    assert "workers" not in request.parse(later, "worker").group_part()
+    with pytest.raises(TrainingError, match="rank is 5"):
+        request.parse({**later, "elastic": False}, "worker")
+    with pytest.raises(TrainingError, match="servers must be 0"):
+        request.parse({**later, "servers": 1}, "worker")

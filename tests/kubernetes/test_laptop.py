@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from tests.kubernetes.cluster import ROOT
+from tests.kubernetes.cluster import ROOT, Cluster
 from tests.kubernetes.installed import Coach, job
 
 
@@ -51,6 +51,10 @@ def test_a_handler_outside_trains_a_model_of_its_own_in_pods(
     assert shown["spent"] == pytest.approx(sum(epoch["cost"] for epoch in shown["epochs"]), rel=0.2)
     assert "ready" in coach_command(coach, tmp_path / "home", "logs", "laptop").stdout
     coach.nothing_left("laptop")
+    assert len(shown["epochs"]) > 3
+    if isinstance(coach.cluster, Cluster):
+        left = list((coach.cluster.shared / "checkpoints/laptop").glob("*.ckpt"))
+        assert 2 <= len(left) <= 3, "the functions delete older ones"
 
 
 def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(

@@ -142,6 +142,7 @@ def test_values_reach_what_they_are_for() -> None:
         "imagePullPolicy": "Never", "imagePullSecrets[0].name": "one", "imagePullSecrets[1].name": "two",
         "handler.policy": "drf", "handler.nodeSelector.disk": "ssd", "handler.extraArgs[0]": "--allow=/data",
         "functions.image.repository": "registry.example.com/coach-functions", "functions.image.tag": "v7",
+        "functions.pytorchImage.repository": "torch", "functions.pytorchImage.tag": "v8",
         "scheduler.args.backfill": "easy", "scheduler.name": "coach-thesis", "persistence.existingClaim": "mine",
         "token.existingSecret": "ours", "crds.keep": "true",
     }  # fmt: skip
@@ -156,6 +157,7 @@ def test_values_reach_what_they_are_for() -> None:
         "COACH_NAMESPACE": None,
         "COACH_HANDLER": "coach-handler",
         "COACH_FUNCTIONS_IMAGE": "registry.example.com/coach-functions:v7",
+        "COACH_PYTORCH_IMAGE": "torch:v8",
         "COACH_FUNCTIONS_SERVICE_ACCOUNT": "coach-functions",
         "COACH_SCHEDULER_NAME": "coach-thesis",
         "COACH_IMAGE_PULL_POLICY": "Never",

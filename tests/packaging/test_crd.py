@@ -57,11 +57,34 @@ def test_every_job_file_of_ours_is_taken_and_means_the_same(admin: Client, path:
         [ours] = read_jobs(json.dumps(document))
         assert TrainingJob.from_json({**stored, "metadata": document["metadata"]}) == ours
         said, filled = document["spec"], ours.to_json()["spec"]
-        for key in {"servers"} - said.keys():  # depends on the framework, so the server fills in nothing
-            del filled[key]
-        if "net" not in said["model"] and ":" not in said["model"]["file"]:
+        # These depend on others, so the server fills in nothing, and keeps short forms as they are.
+        other = {"servers"} - said.keys()
+        other |= {"model"} if ":" in said["model"]["file"] else set()
+        other |= {"optimizer"} if "lr" in said.get("optimizer", {}) else set()
+        if "net" not in said["model"]:
             del filled["model"]["net"]
+        for key in other:
+            filled.pop(key, None)
+            stored["spec"].pop(key, None)
         assert stored["spec"] == filled, "the server fills in the same defaults"
+
+
+def test_a_pytorch_job_is_taken_as_in_a_file_and_has_no_servers(admin: Client) -> None:
+    schedule = {"name": "MultiStepLR", "milestones": [2000, 4000], "gamma": 0.1}
+    document = good(
+        framework="pytorch",
+        model={"file": "model.py:LeNet"},
+        optimizer={"name": "AdamW", "lr": 0.001, "betas": [0.9, 0.999], "schedule": schedule},
+        policy={"name": "static", "workers": 2},
+    )
+    answer = admin.http.post(JOBS, json=document, params={"dryRun": "All", "fieldValidation": "Strict"})
+    assert answer.status_code == 201, answer.text
+    [ours] = read_jobs(json.dumps(document))
+    stored = TrainingJob.from_json({**document, "spec": answer.json()["spec"]})
+    assert stored == ours
+    assert ours.spec.limits.largest == (2, 0)
+    again = {**document, "spec": ours.to_json()["spec"]}  # as `coach --context NAME submit` writes it
+    assert refusal(admin, again) == ""
 
 
 #: What the rules of a CRD cannot see: an optimizer's further arguments, what they are for MXNet, and whether an own

@@ -6,11 +6,12 @@ import asyncio
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
-from coach.core.cluster import PodId, Role
+from coach.core.cluster import Allocation, PodId, Role
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochError, EpochOrder
@@ -45,3 +46,41 @@ def test_a_member_that_hangs_in_the_group_before_is_ended_with_it(tmp_path: Path
         asyncio.run(main())
     assert caught.value.reason is Reason.BUSY
     assert sorted(set(stopped)) == ["job.g1", "job.g2"]
+
+
+def test_workers_get_the_network_the_optimizer_and_its_schedule_as_their_framework_reads_them(
+    tmp_path: Path,
+) -> None:
+    schedule = {"name": "MultiStepLR", "milestones": [2000, 4000], "gamma": 0.1}
+    document = spec(
+        framework="pytorch",
+        model={"file": "file:///m.py:LeNet"},
+        optimizer={"name": "AdamW", "lr": 0.001, "betas": [0.9, 0.999], "schedule": schedule},
+        servers={"max": 0},
+    )
+    pods = PodId("job", Role.SCHEDULER, 0), PodId("job", Role.WORKER, 0)
+    order = whole_epoch(pods, (tmp_path / "1").as_uri(), allocation=Allocation(1, 0))
+    started: dict[str, Any] = {}
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        body = json.loads(request.content)
+        started.update({body["role"]: body} if body["op"] == "start" else {})
+        return httpx.Response(400, json={"error": {"reason": "BadRequest", "message": "enough"}})
+
+    async def main() -> None:
+        async with httpx.AsyncClient(transport=httpx.MockTransport(answer)) as http:
+            addresses = {pod: f"127.0.0.1:{9000 + number}" for number, pod in enumerate(pods)}
+            epoch = EpochOrder(order, TrainingJob.from_json(document), addresses, time.time() + 60.0)
+            await GangClient(http, epoch, time.time).run(lambda _progress: None)
+
+    with pytest.raises(EpochError):
+        asyncio.run(main())
+    worker = started["worker"]
+    assert worker["servers"] == 0
+    assert worker["model"] == {"uri": "file:///m.py", "sha256": None, "net": "LeNet"}
+    assert worker["optimizer"] == {
+        "name": "AdamW",
+        "learning_rate": 0.001,
+        "betas": [0.9, 0.999],
+        "schedule": schedule,
+    }

@@ -16,6 +16,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason, State
 from coach.core.money import to_money
 from coach.plugins import POLICIES, policy
+from coach.simulation.dynamics.from_journal import learn, runs_of
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.reducer_simulation import Driver
@@ -99,6 +100,9 @@ def test_a_job_without_servers_comes_to_its_target_within_its_budget() -> None:
             "no server is reserved"
         )
     assert not any(isinstance(record, ev.EpochFailed) for record in records)
+    learned = learn(list(runs_of(records).values())).speed
+    for workers in range(1, 7):
+        assert learned(workers, 0) == pytest.approx(dynamics().speed(workers, 0), rel=0.3)
 
 
 @pytest.mark.parametrize("model", sorted(shipped()))

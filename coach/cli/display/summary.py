@@ -71,7 +71,7 @@ def say(screen: Console, text: str) -> None:
 
 def wanted(spec: TrainingJob) -> str:
     """A job in one line: its target, its budget, and its limits."""
-    return f"{spec.name}: {_target(spec)}, {_budget(spec)}, {_limits(spec)}"
+    return f"{spec.name}: {_target(spec)}, {_budget(spec)}, {formatting.limits(*spec.spec.limits)}"
 
 
 def _cluster(nodes: tuple[Node, ...]) -> str:
@@ -96,12 +96,6 @@ def _budget(spec: TrainingJob) -> str:
     if budget is None:
         return "no budget"
     return f"at most {formatting.plain_amount(budget / 1e9)} {spec.spec.price_book.currency}"
-
-
-def _limits(spec: TrainingJob) -> str:
-    smallest, largest = spec.spec.limits
-    found = formatting.limits(smallest, largest)
-    return f"always {found}" if smallest == largest else found
 
 
 def summary(rows: Sequence[JobRow], width: int) -> Table:

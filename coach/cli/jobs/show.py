@@ -105,7 +105,7 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         else f"{row.state} ({row.reason})",
         "target": f"{measure}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}",
         "eta": tables.eta(row, interval=True),
-        counts: f"{tables.size(row)}, of {formatting.limits(job.minimum, job.maximum)}",
+        counts: f"{tables.size(row)} ({formatting.limits(job.minimum, job.maximum)})",
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "
         f"{formatting.rest(left)} left",
         "prices": job.spec.price_book.name,

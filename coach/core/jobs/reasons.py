@@ -38,7 +38,7 @@ class Retry(StrEnum):
 
     NEVER = "never"  #: the user's mistake, or a failure that another attempt cannot change
     BOUNDED = "bounded"  #: from the last checkpoint, a bounded number of times, with growing pauses
-    FREE = "free"  #: without counting the attempt: Coach itself ended it
+    FREE = "free"  #: without counting the attempt: Coach itself or the cluster ended it
 
 
 class Reason(StrEnum):
@@ -81,6 +81,7 @@ class Reason(StrEnum):
     STALLED = "Stalled"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
     HANDLER_RESTARTED = "HandlerRestarted"
+    DISRUPTED = "Disrupted"
     INTERNAL = "Internal"
     # ends
     TARGET_REACHED = "TargetReached"
@@ -141,6 +142,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.STALLED: ReasonInfo("its functions made no progress", retry=Retry.BOUNDED),
     Reason.DEADLINE_EXCEEDED: ReasonInfo("the epoch did not end by its deadline", retry=Retry.BOUNDED),
     Reason.HANDLER_RESTARTED: ReasonInfo("the handler restarted", retry=Retry.FREE),
+    Reason.DISRUPTED: ReasonInfo("the cluster took a function away", retry=Retry.FREE),
     Reason.INTERNAL: ReasonInfo("an error inside a function", retry=Retry.BOUNDED),
     Reason.TARGET_REACHED: ReasonInfo("the target held", State.SUCCEEDED),
     Reason.BUDGET_SPENT: ReasonInfo(

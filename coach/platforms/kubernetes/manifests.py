@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from coach.core.cluster import Pod, PodId, Role
-from coach.core.spec.job import TrainingJob
+from coach.core.spec.job import Framework, TrainingJob
 from coach.platforms.base import GangSize
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import Object
@@ -91,10 +91,11 @@ def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
             "ownerReferences": owners,
         },
         "spec": {
+            "betweenEpochs": False,
             "roles": [
                 {"name": role.value, "required": min(required[role], desired[role]), "desired": desired[role]}
                 for role in Role
-            ]
+            ],
         },
     }
 
@@ -135,6 +136,12 @@ def model(job: str, path: Path, settings: Settings, owners: list[Object]) -> Obj
     }
 
 
+def image(job: TrainingJob, settings: Settings) -> str:
+    """The image of a job's functions: its own, or the one for its framework; empty where there is none."""
+    by_framework = {Framework.MXNET: settings.image, Framework.PYTORCH: settings.pytorch_image}
+    return job.spec.image or by_framework[job.spec.framework]
+
+
 def _labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
     return {
         **MANAGED_BY,
@@ -156,10 +163,13 @@ def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
         ]
     return {
         "name": "function",
-        "image": job.spec.image or settings.image,
+        "image": image(job, settings),
         "imagePullPolicy": settings.pull_policy,
         "args": [of.id.role.value, "--idle-seconds", f"{IDLE_SECONDS:g}"],
-        "env": [{"name": "OMP_NUM_THREADS", "value": "1"}],
+        "env": [
+            {"name": "OMP_NUM_THREADS", "value": "1"},
+            {"name": "COACH_FRAMEWORK", "value": job.spec.framework.value},
+        ],
         "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
         "resources": requests(of.requests),
         "readinessProbe": {"httpGet": {"path": "/ready", "port": HEALTH_PORT}, "periodSeconds": 1},

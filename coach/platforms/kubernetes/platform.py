@@ -45,6 +45,8 @@ log = logging.getLogger(__name__)
 
 #: Seconds until a pod is deleted without its kubelet's consent, which a lost node never gives.
 FORCE_SECONDS = 15.0
+#: Seconds between two looks whether a preemption is over.
+DRAIN_SECONDS = 0.1
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
 
@@ -70,6 +72,8 @@ class KubernetesPlatform:
         self._settings = settings
         self._now = now
         self._ready: set[PodId] = set()
+        #: Pods that the cluster took away, with its words, until they are made again.
+        self._disrupted: dict[PodId, str] = {}
         self._epochs: dict[str, GangClient] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         #: What each pod that starts was last said to wait for.
@@ -95,8 +99,9 @@ class KubernetesPlatform:
             await self._check()
             ours = f"{manifests.HANDLER}={self._settings.handler}"
             self._pods = Collection(self._api, self._pods_path, ours)
+            self._gangs = Collection(self._api, self._gangs_path, ours)
             self._nodes = Collection(self._api, f"{CORE}/nodes")
-            for collection in (self._pods, self._nodes):
+            for collection in (self._pods, self._gangs, self._nodes):
                 undo.push_async_callback(collection.close)
                 await collection.open()
             await self._sweep()
@@ -123,12 +128,19 @@ class KubernetesPlatform:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(CoachError):
             await self._sweep()
-        await asyncio.gather(self._pods.close(), self._nodes.close(), self._logs.close())
+        followed = (self._pods, self._gangs, self._nodes, self._logs)
+        await asyncio.gather(*(one.close() for one in followed))
         await self._http.aclose()
         await self._api.close()
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
+        if not manifests.image(spec, self._settings):
+            raise PodError(
+                Reason.POD_REFUSED,
+                "no image with PyTorch is known: say spec.image, or the chart's functions.pytorchImage "
+                "(deploy/pod-pytorch.Dockerfile makes one)",
+            )
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
@@ -149,6 +161,7 @@ class KubernetesPlatform:
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
         """Create the pod and wait until it is ready: as long as it has no node, then for `startTimeout`."""
         self._ready.discard(pod.id)
+        self._disrupted.pop(pod.id, None)
         owners = await self._owner(self._gangs_path, pod.id.job)
         await self._create(manifests.pod(pod, spec, self._settings, owners))
         name = pod.id.name
@@ -185,14 +198,32 @@ class KubernetesPlatform:
         client = GangClient(self._http, order, self._now)
         self._epochs[order.action.token] = client
         try:
+            await self._let_drain(order, client)
             return await client.run(progress)
         except EpochError as error:
+            taken = [words for pod in order.action.pods if (words := self._disrupted.get(pod))]
+            if taken:  # whatever was noticed first
+                raise EpochError(Reason.DISRUPTED, taken[0], error.invocations) from error
             # What does not answer now will not answer the next attempt either.
             for pod in client.silent & self._ready:
                 self._lose(pod, Reason.FUNCTION_LOST, str(error))
             raise
         finally:
             del self._epochs[order.action.token]
+
+    async def _let_drain(self, order: EpochOrder, client: GangClient) -> None:
+        """Begin no epoch while the scheduler preempts the job: it deletes the pods as soon as none runs."""
+        name, path = order.action.job, f"{self._gangs_path}/{order.action.job}"
+        if not self._draining(name):
+            return
+        await self._api.merge(path, {"spec": {"betweenEpochs": True}})
+        while self._draining(name) and not client.stopping and self._now() < order.due:
+            await asyncio.sleep(DRAIN_SECONDS)
+        if not client.stopping:
+            await self._api.merge(path, {"spec": {"betweenEpochs": False}})
+
+    def _draining(self, job: str) -> bool:
+        return "draining" in self._gangs.objects.get(job, {}).get("status", {})
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
@@ -224,7 +255,10 @@ class KubernetesPlatform:
         lost = next((pod for pod in self._ready if pod.name == name), None)
         if lost is None:
             return
-        if found is None or pods.ending(found):
+        if found and pods.ending(found) and (words := pods.disrupted(found)):
+            self._disrupted[lost] = f"{name}: {words}"
+            self._lose(lost, Reason.DISRUPTED, f"{name}: {words}")
+        elif found is None or pods.ending(found):
             self._lose(lost, Reason.FUNCTION_LOST, f"{name} was deleted, not by Coach")
         elif failed := pods.failure(found):
             self._lose(lost, failed[0], f"{name}: {failed[1]}")

@@ -18,6 +18,8 @@ class Settings:
     """
 
     image: str
+    #: Of PyTorch jobs: Coach's own image has MXNet only.
+    pytorch_image: str = ""
     pull_policy: str = "IfNotPresent"
     pull_secrets: tuple[str, ...] = ()
     service_account: str = ""
@@ -33,6 +35,7 @@ class Settings:
         """
         named = {
             "image": "COACH_FUNCTIONS_IMAGE",
+            "pytorch_image": "COACH_PYTORCH_IMAGE",
             "pull_policy": "COACH_IMAGE_PULL_POLICY",
             "service_account": "COACH_FUNCTIONS_SERVICE_ACCOUNT",
             "scheduler": "COACH_SCHEDULER_NAME",

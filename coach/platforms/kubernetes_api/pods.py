@@ -27,6 +27,8 @@ _SCHEDULER = frozenset(
         "Placing",
     }
 )
+#: Reasons of the condition DisruptionTarget that are no fault of the pod, of its memory or of its disk.
+_DISRUPTIONS = frozenset({"PreemptionByScheduler", "EvictionByEvictionAPI"})
 #: Exit code of a process that the kernel killed with SIGKILL.
 _KILLED = 137
 
@@ -96,6 +98,14 @@ def failure(pod: Object) -> tuple[Reason, str] | None:
     if ended:
         return Reason.FUNCTION_LOST, str(status.get("message") or f"phase {status.get('phase')}")
     return None
+
+
+def disrupted(pod: Object) -> str:
+    """The cluster's words where it takes a sound pod away: for a gang that preempts, or to drain a node."""
+    condition = _condition(pod, "DisruptionTarget")
+    if condition.get("status") != "True" or condition.get("reason") not in _DISRUPTIONS:
+        return ""
+    return f"{condition['reason']}: {condition.get('message', '')}".rstrip(": ")
 
 
 def _terminated(terminated: Object) -> tuple[Reason, str]:

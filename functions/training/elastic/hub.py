@@ -17,11 +17,11 @@ from training import ipc, linux
 from training.errors import TrainingError
 from training.liveness import address, take_lines, watch_for_silence
 from training.membership.coordinator import Coordinator
-from training.membership.messages import Entered, Lose, Send, Timer, decode, encode, worker_of
+from training.membership.messages import Entered, Lose, Send, Timer, View, decode, encode, worker_of
 from training.reporter import Reporter
 from training.request import StartRequest
 
-#: Ended epochs that members who come later are told of, lost members and changes that the status has.
+#: Ended epochs that members who come later hear of, lost members and changes that the status has.
 REMEMBERED = 32
 
 
@@ -38,6 +38,9 @@ class Hub:
         self._done: list[str] = []
         self._lost: list[dict] = []
         self._changes: dict[int, dict] = {}
+        self._reported: tuple[int, bool] | None = None
+        #: The last view in which all members trained.
+        self._view: View | None = None
         self._ending = False
         self._cpu_seconds = linux.cpu_seconds()
         self._timers: list[tuple[float, int, tuple]] = []
@@ -132,9 +135,9 @@ class Hub:
         if "membership" in message:
             pause = message.pop("pause", None)
             decoded = decode(message)
-            self._obey(self._coordinator.hear(name, decoded))
             if isinstance(decoded, Entered):
-                self._entered(name, decoded, pause)
+                self._entered(decoded, pause)
+            self._obey(self._coordinator.hear(name, decoded))
         elif "put" in message:
             self._values[message["put"]] = message["value"]
             self._broadcast({"put": message["put"], "value": message["value"]})
@@ -157,6 +160,7 @@ class Hub:
             os._exit(0)
 
     def _obey(self, commands: list) -> None:
+        self._reported = self._report_changes()
         for command in commands:
             match command:
                 case Send(name, message):
@@ -171,7 +175,7 @@ class Hub:
 
     # -- status -----------------------------------------------------------------------------------------------------
 
-    def _entered(self, name: str, entered: Entered, pause: float | None) -> None:
+    def _entered(self, entered: Entered, pause: float | None) -> None:
         view = entered.view
         change = self._changes.setdefault(
             view.number, {"view": view.number, "pause_ms": 0.0, "step": entered.clock}
@@ -179,23 +183,30 @@ class Hub:
         change["workers"] = [worker_of(each) for each in view.members]
         if pause is not None:
             change["pause_ms"] = max(change["pause_ms"], round(1000 * pause, 1))
-        if self._coordinator.current == view and self._coordinator.entered >= set(view.members):
-            self._reporter.state("training")
-            for key in [each for each in self._values if not each.startswith(self._kept_prefixes())]:
-                del self._values[key]
-            self._report()
 
-    def _kept_prefixes(self) -> tuple[str, ...]:
-        views = (self._coordinator.current, self._coordinator.pending)
-        return tuple(f"{view.prefix}/" for view in views if view is not None)
+    def _report_changes(self) -> tuple[int, bool] | None:
+        """Tell the wrapper when there is another view, or all have entered it."""
+        view = self._coordinator.current
+        if view is None:
+            return None
+        now = (view.number, self._coordinator.entered >= set(view.members))
+        if now != self._reported and now[1]:
+            self._view = view
+            self._reporter.state("training")
+            if view.number in self._changes:
+                self._changes[view.number].setdefault("at", time.time())
+            self._report()
+            kept = tuple(f"{each.prefix}/" for each in (view, self._coordinator.pending) if each is not None)
+            self._values = {key: value for key, value in self._values.items() if key.startswith(kept)}
+        return now
 
     def _report(self) -> None:
-        current = self._coordinator.current
+        view = self._view
         changes = [self._changes[number] for number in sorted(self._changes)[-REMEMBERED:]]
         self._changes = {change["view"]: change for change in changes}
         self._reporter.progress(
-            view=current.number if current is not None else None,
-            members=[worker_of(each) for each in current.members] if current is not None else [],
+            view=view.number if view is not None else None,
+            members=[worker_of(each) for each in view.members] if view is not None else [],
             changes=changes,
             lost=self._lost[-REMEMBERED:],
         )

@@ -87,6 +87,8 @@ class Line:
         self._ready = False
         self._leaving = False
         self._waits_since: float | None = None
+        #: The number of the last view that this worker trained in, and when it ended.
+        self.entered: int | None = None
         self._broken_at: float | None = None
         self._connection = self._connect(time.monotonic() + request.deadline)
         threading.Thread(target=self._listen, name="membership", daemon=True).start()
@@ -101,18 +103,17 @@ class Line:
                 connection = socket.create_connection(
                     address(self._request), timeout=2, source_address=(self._request.host, 0)
                 )
+                connection.settimeout(None)
+                watch_for_silence(connection)
+                hello = {"hello": self._request.group, "role": "worker", "rank": self._request.rank}
+                connection.sendall(json.dumps({**hello, "member": self.member.name}).encode() + b"\n")
+                return connection
             except OSError as error:
                 if time.monotonic() > until:
                     message = f"no scheduler at {self._request.root}: {error}"
                     raise TrainingError("PeerLost", message) from error
                 time.sleep(pause)  # it may start after us
                 pause = min(pause * 1.5, 0.1)
-                continue
-            connection.settimeout(None)
-            watch_for_silence(connection)
-            hello = {"hello": self._request.group, "role": "worker", "rank": self._request.rank}
-            connection.sendall(json.dumps({**hello, "member": self.member.name}).encode() + b"\n")
-            return connection
 
     def send(self, message: dict) -> None:
         """One line to the scheduler; one that is gone shows on the listening side."""
@@ -198,12 +199,14 @@ class Line:
                     self._forming[view.number] = values = Values(self, view)
                     threading.Thread(target=self._form, args=(view, values), daemon=True).start()
                 case Close(view):
-                    self._broken_at = self._broken_at or time.monotonic()
+                    if view.number == self.entered:
+                        self._broken_at = time.monotonic()
                     if view.number in self._forming:
                         self._forming[view.number].closed = True
-                    group = self.groups.pop(view.number, None)
-                    self._transport.close(group)
-                    self.retired.append(group)
+                    if view.number in self._forming or view.number in self.groups:
+                        group = self.groups.pop(view.number, None)
+                        self._transport.close(group)
+                        self.retired.append(group)
                 case End():
                     self.ended = command
         self.changed.notify_all()

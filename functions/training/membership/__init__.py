@@ -12,8 +12,8 @@ two ways.
 - *Forced*, when a member died, hangs or lost a connection. Every survivor closes its connections at once (its peers
   wait for it otherwise) and the coordinator orders a view of the survivors, under a new prefix. In it they compare
   their clocks, the number of exchanges that each has completed. They differ by one at most, because an exchange needs
-  all members: a survivor that is behind gets the kept result of that exchange from one that has it, and nobody applies
-  an exchange twice. Where all clocks are equal the exchange is repeated, split over the survivors.
+  all members: a survivor that is behind gets the kept result of that exchange from one that has it, and no member
+  applies an exchange twice. Where all clocks are equal the exchange is repeated, split over the survivors.
 
 A member that a view leaves out never comes back with its own state: it joins again as a newcomer, whose state is
 replaced (`View.newcomers`). So there is one line of states, whatever happened to whom. The first view is *founded*: its

@@ -42,6 +42,8 @@ _WENT_ON = "the group went on without it"
 class _Member:
     #: The number of the last forced view that it was sent.
     forced: int = 0
+    #: The number of the last view that it was in and gave up.
+    broken: int = 0
     #: The number of the ping that it has not answered.
     ping: int | None = None
     #: Whether its worker ever belonged to the group: one may connect before the coordinator hears of it.
@@ -133,10 +135,12 @@ class Coordinator:
         match key:
             case ("forming", number):
                 for view in (self.pending, self.current):
-                    if view is not None and view.number == number and not self._formed >= set(view.members):
-                        if view is self.pending or not self.entered:
-                            self._suspect(set(view.members) - self._formed)
-                            self._fail(view)
+                    late = (
+                        view is not None and view.number == number and not self._formed >= set(view.members)
+                    )
+                    if late and (view is self.pending or not self.entered):
+                        self._suspect(set(view.members) - self._formed)
+                        self._fail(view)
             case ("retry", pause) if pause == self._pauses:
                 self._paused = False
             case ("force", number) if self.current is not None and self.current.number == number:
@@ -214,6 +218,7 @@ class Coordinator:
                 self._commands += [Send(member, Ping()), Timer(("silent", member, self._pings), HANG_SECONDS)]
 
     def _broken(self, member: str, number: int) -> None:
+        self._members[member].broken = max(self._members[member].broken, number)
         if self._members[member].forced > number:
             return  # it was sent another view meanwhile
         if member in self._reports:
@@ -266,7 +271,9 @@ class Coordinator:
         self.current, self._holders, self.entered = view, heirs & set(self._members), set()
         if self.pending is not None and self.pending.number <= view.number:
             self.pending = None
-        if not set(view.members) <= set(self._members):
+        if any(
+            each not in self._members or self._members[each].broken >= view.number for each in view.members
+        ):
             self._force()
 
     def _not_formed(self, member: str, number: int) -> None:
@@ -301,7 +308,7 @@ class Coordinator:
             self._expel(member, None)
         self.entered = set()
         if not kept:
-            self.current, self._holders = None, set()  # nobody has the group's state: it is founded anew
+            self.current, self._holders = None, set()  # no member has the group's state: it is founded anew
             return
         members = [*kept, *newcomers]
         self.current, self._holders = self._issue(members, list(newcomers), planned=False), set(kept)

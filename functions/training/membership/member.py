@@ -51,7 +51,7 @@ class Clock(NamedTuple):
 
 
 class Member:
-    """One member. Its caller's main thread exchanges, another one may call order(), formed() and so on: under a lock."""
+    """One member. One thread exchanges, others may call hear(), formed() and so on: under a lock."""
 
     def __init__(self, name: str) -> None:
         self.name = name
@@ -72,7 +72,7 @@ class Member:
         self._idle = False
 
     @property
-    def _lives(self) -> bool:
+    def _participates(self) -> bool:
         """Whether it is in a view, with the group's state."""
         return self._heir and self.state in (FORMING, ENTERING, TRAINING)
 
@@ -80,12 +80,12 @@ class Member:
 
     def hello(self) -> list[Command]:
         """Connected to a coordinator, the first or the next one. What the former one planned is void."""
-        self.next = None
+        dropped = self._drop()
         if self.state == OUT:
             return []
         if not self._heir:
-            return [Tell(Hello(seen=self._seen, idle=self._idle))]
-        return [Tell(Hello(self.view, self.state in (ENTERING, TRAINING), self._seen, self._idle))]
+            return [*dropped, Tell(Hello(seen=self._seen, idle=self._idle))]
+        return [*dropped, Tell(Hello(self.view, self.state in (ENTERING, TRAINING), self._seen, self._idle))]
 
     def hear(self, message: Message) -> list[Command]:
         """A message of the coordinator's."""
@@ -98,7 +98,7 @@ class Member:
                 return [*self._close(), *self._leave(), End(because)]
             case Drop(number):
                 if self.next is not None and self.next.number == number:
-                    self.next = None
+                    return self._drop()
             case Order(view) if view.number > self._seen:
                 self._seen = view.number
                 return self._planned(view) if view.planned else self._begin(view)
@@ -106,27 +106,43 @@ class Member:
 
     def _begin(self, view: View) -> list[Command]:
         """Leave what there is for this view."""
-        closed = self._close()
+        closed = [*self._close(), *self._drop_all()]
         self.view, self.state = view, FORMING
         self._heir = self.name not in view.newcomers
-        self.next = self.offered = None
         return [*closed, Form(view)]
 
     def _planned(self, view: View) -> list[Command]:
-        if not self._lives:
-            # An heir that is broken waits for the forced view that will come.
-            return self._begin(view) if self.name in view.newcomers else []
+        if not self._participates:
+            if self.name not in view.newcomers:
+                return []  # an heir that is broken waits for the forced view that will come
+            # The others may have agreed on the view that is left here.
+            left = [Tell(Broken(self.view.number))] if self.state in (FORMING, ENTERING, TRAINING) else []
+            return [*self._begin(view), *left]
         if self.name not in view.members and self._idle:
             return [*self._close(), *self._leave(), Tell(Left())]
+        dropped = self._drop()
         self.next, self._next_ready = view, self.name not in view.members
-        return [] if self._next_ready else [Form(view)]
+        return dropped if self._next_ready else [*dropped, Form(view)]
 
     def _close(self) -> list[Command]:
         return [Close(self.view)] if self.state in (FORMING, ENTERING, TRAINING) else []
 
+    def _drop(self) -> list[Command]:
+        """Give up the view that was to come next. It is closed: others may have gone over to it."""
+        dropped, self.next = self.next, None
+        return [Close(dropped)] if dropped is not None and dropped is not self.offered else []
+
+    def _drop_all(self) -> list[Command]:
+        """And the one that it offers."""
+        offered, self.offered = self.offered, None
+        dropped = self._drop()
+        return (
+            [*dropped, Close(offered)] if offered is not None and Close(offered) not in dropped else dropped
+        )
+
     def _leave(self) -> list[Command]:
-        self.state, self.next, self.offered = OUT, None, None
-        return []
+        self.state = OUT
+        return self._drop_all()
 
     # -- forming ----------------------------------------------------------------------------------------------------
 
@@ -187,7 +203,7 @@ class Member:
     # -- exchanging -------------------------------------------------------------------------------------------------
 
     def offer(self, *, may_change: bool = True) -> tuple[float, float]:
-        """Two elements of this member's part of the next exchange. All members allow a change after it, or none does."""
+        """Two elements of its part of the next exchange. All members allow a change after that, or none does."""
         self.offered = self.next if may_change and self.next is not None and self._next_ready else None
         distance = 0 if self.offered is None else self.offered.number - self.view.number
         return float(distance), float(distance**2)
@@ -198,10 +214,11 @@ class Member:
         offered, self.offered = self.offered, None
         if self.state != TRAINING or self.view.number != number or offered is None:
             return []
+        dropped = [Close(offered)] if offered is not self.next else []
         # Only where all numbers are the same do their sum and the sum of their squares agree.
         distance, members = offered.number - self.view.number, len(self.view.members)
         if offers != (float(members * distance), float(members * distance**2)):
-            return []
+            return dropped
         if self.name not in offered.members:
             return [*self._leave(), Tell(Left(offered))]
         self.view, self.state = offered, ENTERING
@@ -215,14 +232,16 @@ class Member:
         if self.state not in (ENTERING, TRAINING) or self.view.number != number:
             return []  # another view was ordered meanwhile
         closed, broken = self._close(), self.view
-        self.offered = None
+        offered, self.offered = self.offered, None
+        if offered is not None and offered is not self.next:
+            closed.append(Close(offered))
         if self.next is not None and self.name in self.next.newcomers:
             # The group went on without this member, which joins it again.
             self.view, self.next, self._heir = self.next, None, False
             self.state = ENTERING if self._next_ready else FORMING
-            return closed
-        self.state, self.next = WAITING, None
-        return [*closed, Tell(Broken(broken.number))]
+            return [*closed, Tell(Broken(broken.number))]
+        self.state = WAITING
+        return [*closed, *self._drop(), Tell(Broken(broken.number))]
 
     def waits(self) -> list[Command]:
         """Nothing has come from the others for a while."""
@@ -232,7 +251,7 @@ class Member:
 
     def rests(self, idle: bool) -> list[Command]:
         """Whether it waits for its next epoch. One that is to leave does so then: there is no step to agree after."""
-        told, self._idle = self._idle, idle
-        if idle and self._lives and self.next is not None and self.name not in self.next.members:
+        before, self._idle = self._idle, idle
+        if idle and self._participates and self.next is not None and self.name not in self.next.members:
             return [*self._close(), *self._leave(), Tell(Left())]
-        return [] if told == idle or self.state == OUT else [Tell(Idle(idle))]
+        return [] if before == idle or self.state == OUT else [Tell(Idle(idle))]

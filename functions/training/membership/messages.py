@@ -190,7 +190,7 @@ class Form:
 
 @dataclass(frozen=True)
 class Close:
-    """Close this view's connections at once: whoever waits in it gets an error."""
+    """Close this view's connections at once: members that wait in it get an error."""
 
     view: View
 

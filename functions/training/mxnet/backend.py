@@ -32,7 +32,9 @@ make_learner = MxnetLearner
 
 def make_elastic_group(*_: object) -> NoReturn:
     """See training.backend.Framework."""
-    message = "elastic is true, but ps-lite's groups are fixed: leave it out, and use another group id to change the size"
+    message = (
+        "elastic is true, but ps-lite's groups are fixed: leave it out; another group id has another size"
+    )
     raise TrainingError("BadRequest", message)
 
 

@@ -1,4 +1,4 @@
-"""Exchanges of an elastic group's workers over gloo: whatever happens to the group, each is completed once or not at all."""
+"""Exchanges of an elastic group's workers over gloo: each is completed once, whatever happens to the group."""
 
 import json
 from collections.abc import Callable
@@ -132,6 +132,7 @@ class ElasticGroup:
             self._last = tensors
         with line.changed:
             line.do(member.settled(view.number, taken), pause=line.take_pause())
+            line.entered = view.number
         return tensors if isinstance(taken, Take) and not taken.whole else None
 
     def _state(self) -> tuple[dict, list[torch.Tensor]]:
@@ -245,7 +246,7 @@ class ElasticGroup:
         return apply(learner, sums)
 
     def average_buffers(self, learner: TorchLearner) -> None:
-        """What layers measured becomes the mean over the workers, as they saw equal shares. Counters are equal on all."""
+        """What layers measured becomes the mean over the workers, as they saw equal shares."""
         buffers = [each for each in learner.buffers if each.is_floating_point()]
         if not buffers:
             return
@@ -269,7 +270,7 @@ class ElasticGroup:
 
 
 def gradients(learner: TorchLearner, numbers: list[float], *, used: bool) -> list[torch.Tensor]:
-    """The learner's gradients, flat, by dtype. The first is float32 and ends with which parameters have one, `numbers`."""
+    """The gradients, flat, by dtype. The first is float32 and ends with which parameters have one, and `numbers`."""
     has = [float(used and each.grad is not None) for each in learner.parameters]
     by_dtype: dict[torch.dtype, list[torch.Tensor]] = {torch.float32: []}
     for parameter, given in zip(learner.parameters, has, strict=True):

@@ -83,8 +83,9 @@ class GlooTransport:
     def __init__(self, host: str, scheduler: tuple[str, int]) -> None:
         self._host = host
         self._scheduler = (scheduler[0], scheduler[1] + 1)
-        #: Addresses of members, this one's too: other sockets of the process are the user's.
+        #: Addresses of members, this one's too, and those from which they connect.
         self._hosts = {host}
+        self._sources: set[str] = set()
         self._lock = threading.Lock()
         self._known: set[str] = set()
 
@@ -94,6 +95,8 @@ class GlooTransport:
         hosts = {values.get(f"host/{each}") for each in range(len(view.members))}
         with self._lock:
             self._hosts |= hosts
+            # The others connect from where this one would: all of them are on one machine, or each on its own.
+            self._sources |= {_source(each) for each in hosts}
         store = KeyValueStore(values.set, values.get)
         group = process_group(store, self._host, rank, len(view.members))
         group.barrier().wait()  # a connection that cannot be made shows now
@@ -113,7 +116,11 @@ class GlooTransport:
                 self._known -= group.sockets
 
     def _sockets(self) -> list[tuple[str, int]]:
-        """Inodes and descriptors of this process's connections to members, from the address that gloo has."""
+        """Inodes and descriptors of this process's connections to members.
+
+        gloo listens on a member's address, and leaves it to the kernel from which one it connects. Other connections
+        of this process are the scheduler's and the user's.
+        """
         found = []
         for entry in Path("/proc/self/fd").iterdir():
             with contextlib.suppress(OSError):
@@ -123,7 +130,16 @@ class GlooTransport:
                 with socket.socket(fileno=os.dup(int(entry.name))) as end:
                     if end.family not in (socket.AF_INET, socket.AF_INET6) or end.type != socket.SOCK_STREAM:
                         continue
-                    local, peer = end.getsockname()[0], end.getpeername()
-                if local == self._host and peer[0] in self._hosts and peer[:2] != self._scheduler:
+                    local, peer = end.getsockname()[:2], end.getpeername()[:2]
+                ends = {local[0], peer[0]}
+                if ends & self._hosts and ends <= self._hosts | self._sources and peer != self._scheduler:
                     found.append((inode, int(entry.name)))
         return found
+
+
+def _source(host: str) -> str:
+    """The address from which this machine connects to `host`."""
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    with socket.socket(family, socket.SOCK_DGRAM) as end:
+        end.connect((host, 9))  # sends nothing
+        return str(end.getsockname()[0])

@@ -34,6 +34,7 @@ ATTEMPTS = {
     Reason.DEADLINE_EXCEEDED: Retry.BOUNDED,
     Reason.INTERNAL: Retry.BOUNDED,
     Reason.HANDLER_RESTARTED: Retry.FREE,
+    Reason.DISRUPTED: Retry.FREE,
 }
 
 
@@ -48,9 +49,9 @@ def test_every_failed_attempt_has_its_retry_class_and_decides_no_state() -> None
     assert {reason: REASON_INFO[reason].retry for reason in ATTEMPTS} == ATTEMPTS
 
 
-def test_an_attempt_that_we_ended_ourselves_is_not_counted() -> None:
+def test_an_attempt_that_coach_or_the_cluster_ended_is_not_counted() -> None:
     free = {reason for reason, meaning in REASON_INFO.items() if meaning.retry is Retry.FREE}
-    assert free == RESUMABLE | {Reason.HANDLER_RESTARTED}
+    assert free == RESUMABLE | {Reason.HANDLER_RESTARTED, Reason.DISRUPTED}
 
 
 def test_every_state_has_an_exit_code_and_only_ends_have_one_of_their_own() -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources
+from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources, Role
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -173,8 +173,14 @@ class World(Driver):
 
     def _break_off(self, lost: set[PodId]) -> None:
         for order in self.epochs.values():
-            if lost & set(order.pods):
+            if lost & set(order.pods) and not self._goes_on(order, lost):
                 self.fail(order, 0.2, Reason.PEER_LOST)
+
+    def _goes_on(self, order: act.RunEpoch, lost: set[PodId]) -> bool:
+        """An elastic group does without lost workers while there is one."""
+        left = [pod for pod in order.pods if pod in self.pods and pod not in lost and pod.role is Role.WORKER]
+        of_workers = all(pod.role is Role.WORKER for pod in lost & set(order.pods))
+        return self.job(order.job).spec.elastic and of_workers and bool(left)
 
     def fail(self, order: act.RunEpoch, seconds: float, reason: Reason) -> None:
         """The epoch fails so many seconds from now, if it still runs then."""

@@ -228,6 +228,41 @@ def test_pods_that_die_together_are_one_failure() -> None:
     assert world.job().attempts == len(world.job().epochs) + 1
 
 
+def elastic(**changes: Any) -> World:
+    """A PyTorch job with three workers, in its second epoch."""
+    policy = {"name": "static", "workers": 3}
+    dynamics = FaultyDynamics(speed=lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1)))
+    world = start(dynamics, framework="pytorch", servers={"min": 0, "max": 0}, policy=policy, **changes)
+    world.run(until=lambda: at_phase(Phase.RUNNING, 1)(world))
+    return world
+
+
+def test_an_elastic_epoch_goes_on_without_a_lost_worker_which_costs_nothing_from_then_on() -> None:
+    world = elastic()
+    before = world.job().ledger.spent
+    world.at(world.now + 1.0, lambda: world.dies(PodId("job", Role.WORKER, 1)))
+    world.run(until=lambda: len(world.job().pods) == 3)
+    assert world.job().phase is Phase.RUNNING and not world.taken(act.StopEpoch)
+    assert world.job().ledger.spent > before
+    world.run()
+    job = world.job()
+    assert job.reason is Reason.EPOCH_LIMIT and job.attempts == len(job.epochs) == 4
+    assert job.ledger.spent == sum(epoch.cost for epoch in job.epochs)
+    assert job.epochs[1].cost < job.epochs[2].cost, "a worker less"
+    assert {len(order.pods) for order in world.orders()} == {4}, "the next epoch has a new worker"
+
+
+@pytest.mark.parametrize("lost", ["job-scheduler-0", "every worker"])
+def test_an_elastic_epoch_without_scheduler_or_workers_is_trained_again(lost: str) -> None:
+    world = elastic()
+    for pod in sorted(world.job().pods):
+        if pod.name == lost or (lost == "every worker" and pod.role is Role.WORKER):
+            world.lose(pod)
+    world.run()
+    assert world.job().reason is Reason.EPOCH_LIMIT
+    assert world.job().attempts == len(world.job().epochs) + 1
+
+
 def test_a_pod_that_dies_while_it_is_released_is_no_failure() -> None:
     world = start(FaultyDynamics(release_seconds=3.0))
     world.run(until=lambda: any(held.releasing for held in world.job().pods.values()))

@@ -383,9 +383,7 @@ class World:
                 self._stuck -= 1
                 group.stuck = True
         group.started.add(process.name)
-        if len(view.members) > 1 and self.coordinator is None:
-            self.on(process, self.delay(0.05), self._formed, group, False)
-        elif group.closed:
+        if (len(view.members) > 1 and self.coordinator is None) or group.closed:
             self.on(process, self.delay(0.05), self._formed, group, False)
         elif group.started == set(view.members) and not group.stuck:
             group.formed = True

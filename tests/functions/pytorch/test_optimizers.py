@@ -77,13 +77,8 @@ UNSET = {"foreach": FLAG, "fused": FLAG, "milestones": NUMBERS, "momentum": NUMB
 
 
 def python(code: str) -> str:
-    ran = subprocess.run(
-        [str(pytorch_runtime.torch().python), "-c", code],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    found = pytorch_runtime.torch().python
+    ran = subprocess.run([found, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
     assert ran.returncode == 0, ran.stderr
     return ran.stdout.splitlines()[-1]
 

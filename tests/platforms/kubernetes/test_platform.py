@@ -15,7 +15,7 @@ from coach.core.cluster import Allocation, Node, Pod, PodId, Resources, Role
 from coach.core.errors import PermanentError, TemporaryError
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
-from coach.platforms.base import Cluster, GangSize, PodError
+from coach.platforms.base import Cluster, EpochOrder, GangSize, PodError
 from coach.platforms.kubernetes import platform as module
 from coach.platforms.kubernetes.platform import KubernetesPlatform
 from coach.platforms.kubernetes.settings import Settings
@@ -24,6 +24,7 @@ from coach.platforms.kubernetes_api.client import Api, ApiError
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.docs.pages import ROOT
 from tests.packaging.api_server import ApiServer, api_server, served
+from tests.platforms.orders import whole_epoch
 
 pytestmark = pytest.mark.processes
 
@@ -183,6 +184,7 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
             assert (
                 container["image"] == "coach-functions:9" and container["imagePullPolicy"] == "IfNotPresent"
             )
+            assert {"name": "COACH_FRAMEWORK", "value": "mxnet"} in container["env"]
             assert container["securityContext"]["readOnlyRootFilesystem"]
             assert made["spec"]["securityContext"]["runAsNonRoot"]
             assert {mount["mountPath"] for mount in container["volumeMounts"]} == {"/tmp", str(model)}
@@ -197,7 +199,10 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
 
 def test_the_gang_of_a_job_without_servers_needs_none_and_every_gang_needs_a_worker(run: Any) -> None:
     async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
-        job = training_job(framework="pytorch", servers={"max": 0})
+        imageless = training_job(framework="pytorch", servers={"max": 0})
+        with pytest.raises(PodError, match=r"no image with PyTorch is known: say spec\.image"):
+            await platform.gang(GangSize("job", Allocation(1, 0), Allocation(2, 0)), imageless)
+        job = training_job(framework="pytorch", servers={"max": 0}, image="torch:1")
         await platform.gang(GangSize("job", Allocation(1, 0), Allocation(2, 0)), job)
         gang = await cluster.there("job", GANGS)
         counts = {role["name"]: (role["required"], role["desired"]) for role in gang["spec"]["roles"]}
@@ -260,6 +265,65 @@ def test_a_pod_that_ends_is_lost_with_its_reason_and_leaves_room_for_the_next_of
             await cluster._ask("DELETE", f"{PODS}/{WORKER.name}")
             await heard.until(lambda: len(heard.lost) == 2)
             assert heard.lost[1][1] is Reason.FUNCTION_LOST and "deleted" in heard.lost[1][2]
+
+    run(body)
+
+
+@pytest.mark.parametrize(
+    ("why", "reason"),
+    [
+        ("PreemptionByScheduler", Reason.DISRUPTED),
+        ("EvictionByEvictionAPI", Reason.DISRUPTED),
+        ("TerminationByKubelet", Reason.FUNCTION_LOST),
+    ],
+)
+def test_a_pod_that_the_cluster_takes_away_is_no_failure_unless_it_used_too_much(
+    run: Any, why: str, reason: Reason
+) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        async with deployed(platform, cluster, training_job()):
+            target = {"type": "DisruptionTarget", "status": "True", "reason": why, "message": "for another"}
+            await cluster.status(WORKER.name, conditions=[{"type": "Ready", "status": "True"}, target])
+            await cluster._ask("DELETE", f"{PODS}/{WORKER.name}")
+            await heard.until(lambda: heard.lost)
+            assert heard.lost[0][:2] == (WORKER, reason)
+            await cluster.gone(WORKER.name)
+
+    run(body)
+
+
+def test_no_epoch_begins_while_the_scheduler_drains_the_gang(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+
+    class Client(module.GangClient):
+        async def run(self, progress: Any) -> Any:
+            began.append(self._order.action.token)
+
+    monkeypatch.setattr(module, "GangClient", Client)
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        async def drain(draining: Any) -> None:
+            await cluster._ask("PATCH", f"{GANGS}/job/status", {"status": {"draining": draining}})
+            await heard.until(lambda: platform._draining("job") == bool(draining))
+
+        async def between_epochs() -> bool:
+            return bool((await cluster.there("job", GANGS))["spec"].get("betweenEpochs"))
+
+        job = training_job()
+        async with deployed(platform, cluster, job):
+            order = EpochOrder(whole_epoch([WORKER], "file:///out"), job, {WORKER: "10.1.1.7:8080"}, 60.0)
+            at = "2026-01-01T12:00:00Z"
+            await drain({"by": "default/trial", "since": at, "until": at})
+            epoch = asyncio.create_task(platform.run_epoch(order, lambda _: None))
+            async with asyncio.timeout(10):
+                while not await between_epochs():
+                    await asyncio.sleep(0.02)
+            assert not began
+            await drain(None)  # the preemptor has gone
+            await asyncio.wait_for(epoch, 10)
+            assert began and not await between_epochs()
 
     run(body)
 

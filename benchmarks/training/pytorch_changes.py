@@ -1,0 +1,164 @@
+"""What a change of an elastic PyTorch group costs the workers that stay, and how soon survivors of a kill go on.
+
+    python -m benchmarks.training.pytorch_changes [ROUNDS]
+
+Real functions on this machine, each worker with one thread, Adam, a small model and one of 10 million weights (40 MB,
+with 80 MB of Adam's). Writes results/pytorch/changes.md.
+"""
+
+import os
+import signal
+import statistics
+import sys
+import tempfile
+import textwrap
+import time
+from collections import defaultdict
+from pathlib import Path
+
+from tests.functions.hosting import ROOT, Gang, Template
+
+WRITTEN = ROOT / "results" / "pytorch" / "changes.md"
+MODEL = """
+    from torch import nn
+
+    def net():
+        return nn.Sequential(nn.Flatten(), nn.Linear(784, {width}), nn.ReLU(), nn.Linear({width}, {out}), nn.ReLU(),
+                             nn.Linear({out}, 10))
+
+    loss = nn.CrossEntropyLoss()
+"""
+#: Name -> sizes of the two hidden layers.
+MODELS = {"small (27,000 weights)": (32, 32), "10 million weights": (2560, 3072)}
+CASES = ("1 -> 2", "2 -> 3", "3 -> 2", "2 -> 1", "kill 1 of 3")
+
+
+class Run:
+    """One group in one endless epoch."""
+
+    def __init__(self, gang: Gang, folder: Path, sizes: tuple[int, int]) -> None:
+        gang.fresh_group()
+        self._gang = gang
+        file = folder / "model.py"
+        file.write_text(textwrap.dedent(MODEL.format(width=sizes[0], out=sizes[1])))
+        self._message = {
+            "epoch": f"epoch of {gang.group}",
+            "group": gang.group,
+            "elastic": True,
+            "servers": 0,
+            "root": f"{gang.functions['scheduler', 0].address}:{gang.port}",
+            "deadline": 3000,
+            "model": {"uri": str(file)},
+            "data": {"uri": str(ROOT / ".data/mnist-digits"), "format": "digits-json"},
+            "batch_size": 32,
+            "optimizer": {"name": "Adam", "learning_rate": 0.0001},
+            "samples": 10**9,
+        }
+        self._start("scheduler", 0)
+        self._start("worker", 0)
+        self.until(0)
+
+    def _start(self, role: str, rank: int) -> None:
+        function = self._gang.functions[role, rank]
+        function.start(role=role, rank=rank, host=function.address, workers=1, **self._message)
+
+    def join(self, rank: int, *all_ranks: int) -> dict:
+        """Start a worker; the change that brought it in. The group is told when the worker has loaded."""
+        self._start("worker", rank)
+        return self.resize(*all_ranks)
+
+    def resize(self, *ranks: int) -> dict:
+        """Have these workers make up the group; the change."""
+        answer = self._gang.functions["scheduler", 0].post(
+            op="resize", group=self._message["group"], members=list(ranks)
+        )
+        assert answer[0] == 200, answer
+        before = self._status("scheduler", 0)["progress"].get("members", [])
+        change = self.until(*ranks)
+        for rank in set(before) - set(ranks):
+            while self._status("worker", rank)["state"] == "training":
+                time.sleep(0.02)
+        return change
+
+    def until(self, *ranks: int, seconds: float = 60) -> dict:
+        """Wait until these train, and a moment more; the last change."""
+        until = time.monotonic() + seconds
+        while time.monotonic() < until:
+            progress = self._status("scheduler", 0)["progress"]
+            if sorted(progress.get("members", [])) == sorted(ranks):
+                time.sleep(0.5)
+                return progress["changes"][-1]
+            time.sleep(0.02)
+        raise AssertionError(f"{ranks} do not train: {self._status('scheduler', 0)}")
+
+    def _status(self, role: str, rank: int) -> dict:
+        return self._gang.functions[role, rank].post(op="status", epoch=self._message["epoch"])[1]
+
+    def kill(self, rank: int, *left: int) -> float:
+        """Milliseconds from the signal until the survivors, in their new view, take up the step again."""
+        pid = self._gang.functions["worker", rank].health()["child_pid"]
+        began = time.time()
+        os.kill(pid, signal.SIGKILL)
+        return 1000 * (self.until(*left)["at"] - began)
+
+
+def measure(gang: Gang, folder: Path, rounds: int) -> dict[tuple[str, str], list[float]]:
+    """Milliseconds of each case, by model."""
+    found: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for name, sizes in MODELS.items():
+        run = Run(gang, folder, sizes)
+        for _ in range(rounds):
+            found["1 -> 2", name].append(run.join(1, 0, 1)["pause_ms"])
+            found["2 -> 3", name].append(run.join(2, 0, 1, 2)["pause_ms"])
+            found["3 -> 2", name].append(run.resize(0, 1)["pause_ms"])
+            found["2 -> 1", name].append(run.resize(0)["pause_ms"])
+            run.join(1, 0, 1)
+            run.join(2, 0, 1, 2)
+            found["kill 1 of 3", name].append(run.kill(2, 0, 1))
+            run.resize(0)
+        gang.stop()
+    return found
+
+
+def page(found: dict[tuple[str, str], list[float]], rounds: int, load: tuple[float, float]) -> str:
+    """The table."""
+    lines = [
+        "# PyTorch: what a change of the group costs",
+        "",
+        f"`python -m benchmarks.training.pytorch_changes {rounds}`: real functions on {os.cpu_count()} cores, load "
+        f"{load[0]:.1f} before and {load[1]:.1f} after. Median (worst) of {rounds}, in milliseconds. A change: from "
+        "the last step of the old group until every worker of the new one has the state and trains. A kill: from the "
+        "signal until the survivors take the step up again.",
+        "",
+        "| change | " + " | ".join(MODELS) + " |",
+        "| --- |" + " --- |" * len(MODELS),
+    ]
+    for case in CASES:
+        cells = [
+            f"{statistics.median(found[case, name]):.0f} ({max(found[case, name]):.0f})" for name in MODELS
+        ]
+        lines.append(f"| {case} | " + " | ".join(cells) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def main() -> None:
+    """Measure and write the page."""
+    rounds = int(sys.argv[1]) if len(sys.argv) > 1 else 20
+    before = os.getloadavg()[0]
+    framework = {"COACH_FRAMEWORK": "pytorch"}
+    with tempfile.TemporaryDirectory() as folder:
+        template = Template(Path(folder) / "t.sock", **framework)
+        gang = Gang(3, 0, network=32, COACH_ZYGOTE_TEMPLATE=str(template.path), **framework)
+        try:
+            found = measure(gang, Path(folder), rounds)
+        finally:
+            gang.close()
+            template.close()
+    text = page(found, rounds, (before, os.getloadavg()[0]))
+    WRITTEN.parent.mkdir(parents=True, exist_ok=True)
+    WRITTEN.write_text(text)
+    print(text)
+
+
+if __name__ == "__main__":
+    main()
