@@ -55,9 +55,7 @@ def test_the_script_runs_without_coach(folder: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.pytorch
-@pytest.mark.timeout(
-    600
-)  # three commands and the training; the digits take three minutes on a machine six times too busy
+@pytest.mark.timeout(600)  # on a machine that is six times too busy the digits take three minutes
 @each_example
 def test_its_job_is_tried_and_reaches_its_target(
     folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -6,7 +6,7 @@
 | `python file=NAME` | written to NAME, where later blocks of the page can import it; compiled |
 | `python functions` | run by the functions' Python |
 | `python pytorch` | parsed; test_bring_your_model runs it |
-| `diff file=FOLDER` | from before.py to model.py there; test_bring_your_model compares |
+| `diff file=FOLDER` | what makes before.py model.py there; test_bring_your_model compares |
 | `bash` | `coach`, `make` and `python -m` lines are parsed: command, options, target, module exist |
 | `bash run` | the `coach` lines are run as well |
 | `bash not-run: REASON` | as `bash`, and other commands may occur |
@@ -64,8 +64,13 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_block_has_a_language_and_known_words():
+<<<<<<< HEAD
     python = r"python( file=\S+| functions| pytorch)?"
     words = rf"(?:{python}|diff file=\S+|bash( run| not-run: .+)?|yaml( scenario)?|json|toml|ini|text)"
+=======
+    python, shell = r"python( file=\S+| functions| pytorch)?|diff file=\S+", r"bash( run| not-run: .+)?"
+    words = rf"(?:{python}|{shell}|yaml( scenario)?|json|toml|ini|text)"
+>>>>>>> wt-docs
     assert [f"{block}: {block.info}" for block in BLOCKS if not re.fullmatch(words, block.info)] == []
 
 
