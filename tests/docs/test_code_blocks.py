@@ -64,13 +64,8 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_every_block_has_a_language_and_known_words():
-<<<<<<< HEAD
     python = r"python( file=\S+| functions| pytorch)?"
     words = rf"(?:{python}|diff file=\S+|bash( run| not-run: .+)?|yaml( scenario)?|json|toml|ini|text)"
-=======
-    python, shell = r"python( file=\S+| functions| pytorch)?|diff file=\S+", r"bash( run| not-run: .+)?"
-    words = rf"(?:{python}|{shell}|yaml( scenario)?|json|toml|ini|text)"
->>>>>>> wt-docs
     assert [f"{block}: {block.info}" for block in BLOCKS if not re.fullmatch(words, block.info)] == []
 
 
