@@ -48,7 +48,13 @@ PREDICTED = re.compile(r"next: \S+ (\S+) and (\S+) USD an epoch predicted")
 
 
 def main() -> int:
-    """Measure, and write the table."""
+    """Measure, and write the tables."""
+    commit = subprocess.run(
+        ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"],
+        capture_output=True,
+        text=True,
+        check=True,
+    ).stdout.strip()
     try:
         with Cluster() as cluster:
             for name in images.IMAGES:
@@ -72,12 +78,6 @@ def main() -> int:
         _row("outside training in the first epoch, once its pods are ready, 2x1", _fresh(two)),
     ]
     load = "{:.1f}, {:.1f}, {:.1f}".format(*os.getloadavg())
-    commit = subprocess.run(
-        ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"],
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
     measured = f"On {datetime.now(UTC):%Y-%m-%d}, at commit {commit}; load average {load}."
     note = (
         f"{measured} Control plane and three nodes share the machine.\n"
