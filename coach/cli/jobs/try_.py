@@ -19,7 +19,7 @@ def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file.")],
     output: Output = Format.TABLE,
 ) -> None:
-    """Train two steps of a job in one process, without a budget, to see whether its model works.
+    """Train two steps of a job, to see whether its model works.
 
     Shows the shapes of a batch, the speed, the memory, and one evaluation; or the model file's own traceback. The
     exit code is 2 where the model or the data is wrong, 5 where the process died by itself.

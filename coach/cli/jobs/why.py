@@ -9,7 +9,7 @@ from coach.cli.options import JobName
 
 
 def command(job: JobName, output: Output = Format.TABLE) -> None:
-    """Explain why a job waits, or has the workers and servers it has.
+    """Explain why a job waits, or has its workers and servers.
 
     Shows the last decision step by step, the jobs before it in the queue, what other allocations would bring and
     cost and why each was refused, the predicted end, and the money.
