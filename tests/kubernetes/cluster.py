@@ -136,10 +136,9 @@ class Cluster(ExistingCluster):
         self.nodes[node].stop_kubelet()
 
     def start_kubelet(self, node: str) -> None:
-        """Start a node's kubelet again; returns once it answers."""
+        """Start a node's kubelet again; returns once it knows its pods: `kubectl exec` fails before that."""
         self.nodes[node].start_kubelet()
-        healthy = f"/api/v1/nodes/{node}/proxy/healthz"
-        self._wait(f"kubelet on {node}", lambda: self.kubectl("get", "--raw", healthy) == "ok")
+        self._wait(f"kubelet on {node}", lambda: self._knows_its_pods(node))
 
     def kill_node(self, node: str) -> None:
         """Lose a node with all its processes."""
@@ -373,6 +372,11 @@ echo 1 > /proc/sys/net/ipv4/ip_forward
         )
         self.kubectl("get", "serviceaccount", "default")  # without it no pod is admitted
         return conditions.split() == ["True"] * len(self.nodes)
+
+    def _knows_its_pods(self, node: str) -> bool:
+        known = json.loads(self.kubectl("get", "--raw", f"/api/v1/nodes/{node}/proxy/pods"))["items"] or ()
+        bound = self.get("pods", "-A", "--field-selector", f"spec.nodeName={node}")["items"]
+        return {pod["metadata"]["uid"] for pod in bound} <= {pod["metadata"]["uid"] for pod in known}
 
     def _mark(self, step: str) -> None:
         self.seconds[step] = time.monotonic() - self._began
