@@ -2,8 +2,6 @@
 
 import json
 import math
-import os
-import signal
 import subprocess
 import textwrap
 from pathlib import Path
@@ -12,7 +10,7 @@ from typing import Any
 import pytest
 
 from coach.platforms.local import pytorch_runtime
-from tests.functions.hosting import ROOT, Gang, eventually
+from tests.functions.hosting import ROOT, Gang
 from tests.functions.messages import epoch as message
 from tests.functions.messages import model_file
 
@@ -36,22 +34,6 @@ NORMALISED = """
     loss = nn.CrossEntropyLoss()
 """
 
-#: Slow by the time it sleeps in each forward pass, so that a test can act in the middle of an epoch.
-SLOW = """
-    import time
-    from torch import nn
-
-    class Slow(nn.Sequential):
-        def forward(self, x):
-            time.sleep(0.02)
-            return super().forward(x)
-
-    def net():
-        return Slow(nn.Flatten(), nn.Linear(784, 10))
-
-    loss = nn.CrossEntropyLoss()
-"""
-
 
 def epoch(folder: Path, after: dict | None = None, text: str = MLP, net: str = "net", **changes: Any) -> dict:
     """The next epoch's message, of a model file with this text, on 1,440 digits."""
@@ -59,6 +41,7 @@ def epoch(folder: Path, after: dict | None = None, text: str = MLP, net: str = "
         "model": {**model_file(folder / "model.py", text), "net": net},
         "data": {"uri": str(ROOT / ".data/mnist-digits"), "format": "digits-json", "size": 1440},
         "optimizer": {"name": "SGD", "learning_rate": 0.1, "momentum": 0.9},
+        "elastic": True,  # as the handler starts them
         **changes,
     }
     return message(folder, after, **changes)
@@ -153,23 +136,6 @@ def test_batch_normalisation_keeps_one_running_mean_for_all_workers(gang: Gang, 
         print(json.dumps([int(state["2.num_batches_tracked"]), float(state["2.running_var"].min())]))
     """)
     assert counted[0] == 40 and counted[1] > 0
-
-
-def test_a_worker_that_dies_ends_the_group_at_once_and_the_next_group_goes_on(
-    gang: Gang, tmp_path: Path
-) -> None:
-    first = gang.epoch(2, 0, **epoch(tmp_path, text=SLOW))
-    gang.fresh_group()
-    lost = epoch(tmp_path, first, text=SLOW, samples=6400)
-    gang.start(2, 0, **lost)
-    victim = gang.functions["worker", 1]
-    gang.worker.wait(lost["epoch"], ("training",))
-    os.kill(victim.health()["child_pid"], signal.SIGKILL)
-    answer = gang.worker.wait(lost["epoch"], seconds=5)
-    assert answer["error"]["reason"] == "PeerLost" and "worker 1" in answer["error"]["message"]
-    eventually(lambda: gang.worker.health()["child_pid"] is None)
-    gang.fresh_group()
-    assert gang.epoch(2, 0, **epoch(tmp_path, first, text=SLOW))["position"] == 2 * 640
 
 
 def test_a_damaged_checkpoint_is_refused(gang: Gang, tmp_path: Path) -> None:
