@@ -11,7 +11,6 @@ from types import ModuleType
 from typing import Any, BinaryIO, Protocol
 
 from training.data.dataset import Samples
-from training.liveness import Hub, Member
 from training.request import StartRequest
 
 #: The environment variable that names the framework of a function.
@@ -98,13 +97,13 @@ class Framework(Protocol):
     def samples(self, made: Any, model: ModuleType, split: str) -> Samples:
         """What the model file's data(split) returned, as samples. Raises TrainingError DataInvalid."""
 
-    def make_group(self, request: StartRequest, liveness: Hub | Member) -> Group:
-        """The member that a start message describes, not yet in its group."""
+    def make_group(self, request: StartRequest) -> Group:
+        """The member of a fixed group, not yet in it. Raises BadRequest where groups are elastic."""
 
     def make_elastic_group(
         self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]
     ) -> Any:
-        """A worker's side of a group that changes while it trains. Raises BadRequest where there is none."""
+        """A worker's side of a group that changes while it trains. Raises BadRequest where groups are fixed."""
 
     def make_learner(self, request: StartRequest, model: ModuleType, sample: Any) -> Learner:
         """The user's model with initial weights from the job's seed. `sample` is a batch of one, for its shape."""

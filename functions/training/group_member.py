@@ -39,7 +39,7 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
             liveness = Hub(request, _Listener(reporter, request).heard)
         else:
             liveness = Member(request, _Listener(reporter, request).heard)
-        group = backend.current().make_group(request, liveness)
+        group = backend.current().make_group(request)
         if request.role == "worker":
             worker = Worker(
                 request, loaded, group=group, liveness=liveness, reporter=reporter, wrapper=wrapper

@@ -1,10 +1,9 @@
-"""How members of a group learn at once that one of them died, and how they find each other.
+"""How members of a group learn at once that one of them died.
 
 ps-lite does not report a lost member: its survivors wait for ever. So every member also holds one TCP connection to
 the scheduler's member, on the port after the group's root port. When a process dies, for any reason, the kernel closes
 its sockets; the hub sees it and notifies the others, which end themselves. The same connection carries "formed" and
-"done", so that servers and the scheduler know them too, and the values by which a framework's workers find each other
-(`put`, `get`). Lines are JSON, a few per epoch.
+"done", so that servers and the scheduler know them too. Lines are JSON, a few per epoch.
 """
 
 import contextlib
@@ -50,29 +49,6 @@ def take_lines(buffer: bytearray) -> list[dict]:
     return messages
 
 
-class _Values:
-    """Texts by name that the members of a group share."""
-
-    def __init__(self) -> None:
-        self._values: dict[str, str] = {}
-        self._changed = threading.Condition()
-
-    def note(self, key: str, value: str) -> None:
-        with self._changed:
-            self._values[key] = value
-            self._changed.notify_all()
-
-    def get(self, key: str) -> str:
-        """Waits until a member has put it."""
-        with self._changed:
-            self._changed.wait_for(lambda: key in self._values)
-            return self._values[key]
-
-    def all(self) -> dict[str, str]:
-        with self._changed:
-            return dict(self._values)
-
-
 class Member:
     """A server's or worker's end of the liveness connection."""
 
@@ -80,9 +56,6 @@ class Member:
         self._request = request
         self._notify = notify
         self._leaving = False
-        self._ended = threading.Event()
-        self._values = _Values()
-        self.get = self._values.get
         self._connection = self._connect(time.monotonic() + request.deadline)
         self.tell({"hello": request.group, "role": request.role, "rank": request.rank})
         threading.Thread(target=self._listen, name="liveness", daemon=True).start()
@@ -113,18 +86,10 @@ class Member:
         with contextlib.suppress(OSError):
             self._connection.sendall(json.dumps(message).encode() + b"\n")
 
-    def put(self, key: str, value: str) -> None:
-        """Share a value with all members, which `get(key)` waits for."""
-        self.tell({"put": key, "value": value})
-
     def leave(self) -> None:
         """Say that this member's end is meant."""
         self._leaving = True
         self.tell({"leaving": True})
-
-    def wait_for_end(self) -> None:
-        """Wait until the group has ended in good order."""
-        self._ended.wait()
 
     def _listen(self) -> None:
         buffer = bytearray()
@@ -137,15 +102,11 @@ class Member:
                 self._connection.close()
                 if not self._leaving:
                     self._notify({"lost": "the scheduler"})
-                self._ended.set()
                 return
             buffer += received
             for message in take_lines(buffer):
                 self._leaving = self._leaving or "leaving" in message
-                if "put" in message:
-                    self._values.note(message["put"], message["value"])
-                else:
-                    self._notify(message)
+                self._notify(message)
 
 
 class Hub:
@@ -159,9 +120,6 @@ class Hub:
         self._formed: set[str] = set()
         self._failed: set[socket.socket] = set()
         self._leaving = False
-        self._ended = threading.Event()
-        self._values = _Values()
-        self.get = self._values.get
         try:
             self._listener = socket.create_server(address(request), backlog=256)
         except OSError as error:
@@ -169,18 +127,9 @@ class Hub:
             raise TrainingError("Internal", f"cannot listen on {host}:{port}: {error}") from error
         threading.Thread(target=self._run, name="liveness", daemon=True).start()
 
-    def put(self, key: str, value: str) -> None:
-        """Share a value with all members, which `get(key)` waits for."""
-        self._values.note(key, value)
-        self._broadcast({"put": key, "value": value})
-
     def leave(self) -> None:
         """The group is over; members may go."""
         self._leaving = True
-
-    def wait_for_end(self) -> None:
-        """Wait until all members have left in good order."""
-        self._ended.wait()
 
     def tell(self, message: dict) -> None:
         """What the scheduler's own member has to say to the others."""
@@ -229,8 +178,6 @@ class Hub:
             self._notify(refusal)
             return False
         self._members[connection] = name
-        for key, value in self._values.all().items():
-            self._send(connection, {"put": key, "value": value})
         self._notify({"joined": len(self._members), "of": len(expected)})
         return True
 
@@ -251,8 +198,6 @@ class Hub:
         elif "done" in message:
             self._broadcast(message)
             self._notify(message)
-        elif "put" in message:
-            self.put(message["put"], message["value"])
 
     def _forget(self, connection: socket.socket) -> None:
         connection.close()
@@ -260,8 +205,6 @@ class Hub:
         name = self._members.pop(connection, None)
         if name is not None and not self._leaving and connection not in self._failed:
             self._lose(name, "its process ended", None)
-        if self._leaving and not self._members:
-            self._ended.set()
 
     def _lose(self, name: str, because: str, source: socket.socket | None) -> None:
         message = {"lost": name, "because": because}
@@ -269,11 +212,8 @@ class Hub:
         self._notify(message)
 
     def _broadcast(self, message: dict, leaving_out: socket.socket | None = None) -> None:
+        line = json.dumps(message).encode() + b"\n"
         for connection in list(self._members):
             if connection is not leaving_out:
-                self._send(connection, message)
-
-    @staticmethod
-    def _send(connection: socket.socket, message: dict) -> None:
-        with contextlib.suppress(OSError):
-            connection.sendall(json.dumps(message).encode() + b"\n")
+                with contextlib.suppress(OSError):
+                    connection.sendall(line)

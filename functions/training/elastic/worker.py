@@ -84,7 +84,8 @@ class ElasticWorker(Worker):
 
     def found(self) -> None:
         """See training.pytorch.elastic.Owner: the checkpoint, or initial weights."""
-        self._make_learner()
+        if self._at is not None:  # else it was just made
+            self._make_learner()
         self._load()
         self._place = _Place(self._request.position)
         self._at = (self._request.weights_in, self._request.position)

@@ -14,7 +14,6 @@ import mxnet as mx
 from mxnet.base import _LIB, check_call
 
 from training.errors import TrainingError
-from training.liveness import Hub, Member
 from training.mxnet import optimizers
 from training.mxnet.learner import MxnetLearner
 from training.request import StartRequest
@@ -26,8 +25,7 @@ _CONTROLLER_COMMAND = 0
 class PsLiteGroup:
     """See training.backend.Group."""
 
-    def __init__(self, request: StartRequest, liveness: Hub | Member) -> None:
-        del liveness
+    def __init__(self, request: StartRequest) -> None:
         if request.servers < 1:
             raise TrainingError("BadRequest", "servers is 0; MXNet's workers train with at least 1")
         self._request = request

@@ -2,7 +2,7 @@
 
 import importlib
 from types import ModuleType
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -11,12 +11,12 @@ import torch.utils.data
 
 from training.data.dataset import Samples, Split, checked
 from training.errors import TrainingError
-from training.pytorch.all_reduce import AllReduceGroup
 from training.pytorch.checkpoint import read_checkpoint, write_checkpoint
 from training.pytorch.dataset import DatasetSamples
 from training.pytorch.elastic import ElasticGroup
 from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
+from training.request import StartRequest
 
 __all__ = [
     "failure",
@@ -32,9 +32,15 @@ __all__ = [
 ]
 
 make_elastic_group = ElasticGroup
-make_group = AllReduceGroup
 make_learner = TorchLearner
 limit_threads = torch.set_num_threads
+
+
+def make_group(request: StartRequest) -> NoReturn:
+    """See training.backend.Framework: all of PyTorch's groups are elastic."""
+    raise TrainingError(
+        "BadRequest", f"elastic is missing for {request.name}; PyTorch's groups are elastic: say true"
+    )
 
 
 def warm_up() -> None:

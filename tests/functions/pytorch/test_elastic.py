@@ -369,7 +369,7 @@ def replayed(tmp_path: Path, report: dict, views: list[tuple[int, int]]) -> bool
 def test_a_deterministic_group_has_the_bits_of_one_process_that_replays_its_shares(
     group: Elastic, tmp_path: Path, workers: int
 ) -> None:
-    message = slow(tmp_path, samples=SAMPLES // 4, deterministic=True, elastic=False)
+    message = slow(tmp_path, samples=SAMPLES // 4, deterministic=True)
     report = group.gang.epoch(workers, 0, **message)
     assert replayed(tmp_path, report, [(0, workers)])
 

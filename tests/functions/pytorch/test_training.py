@@ -149,3 +149,10 @@ def test_a_damaged_checkpoint_is_refused(gang: Gang, tmp_path: Path) -> None:
     gang.start(1, 0, **wanted)
     answer = gang.worker.wait(wanted["epoch"])
     assert answer["error"]["reason"] == "CheckpointInvalid", answer
+
+
+def test_a_group_that_is_not_elastic_is_refused(gang: Gang, tmp_path: Path) -> None:
+    wanted = epoch(tmp_path, elastic=False)
+    gang.start(1, 0, **wanted)
+    error = gang.worker.wait(wanted["epoch"])["error"]
+    assert error["reason"] == "BadRequest" and "elastic is missing" in error["message"], error
