@@ -64,7 +64,7 @@ class Member:
 
 
 #: Failures of one worker that say nothing of the others.
-_GONE = (Reason.FUNCTION_LOST, Reason.PEER_LOST, Reason.INTERNAL, Reason.OUT_OF_MEMORY, Reason.STALLED)
+_GONE = (Reason.FUNCTION_LOST, Reason.PEER_LOST, Reason.INTERNAL, Reason.STALLED)
 
 
 class MemberError(Exception):
@@ -206,7 +206,6 @@ class GangClient:
         port = FIRST_PORT + 2 * number % PORTS
         body: dict[str, Any] = {
             "op": "start",
-            "seed": spec.seed,
             "epoch": action.token,
             "group": action.group,
             "role": member.pod.role.value,
@@ -320,6 +319,7 @@ def training_fields(spec: JobSpec) -> dict[str, Any]:
         },
         "batch_size": spec.batch_size,
         "optimizer": optimizer,
+        "seed": spec.seed,
     }
 
 

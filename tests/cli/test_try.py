@@ -3,6 +3,7 @@
 import contextlib
 import json
 import os
+import re
 import signal
 import subprocess
 import time
@@ -137,22 +138,22 @@ class Slow(nn.Sequential):
 def test_an_epoch_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
     (tmp_path / "model.py").write_text(SLOW)
     file = job(tmp_path, "model.py")
-    fixed = "maxEpochs: 3\n  policy: {name: static, workers: 2}\n  workers: {min: 1, max: 2}"
+    fixed = "maxEpochs: 4\n  policy: {name: static, workers: 2}\n  workers: {min: 1, max: 2}"
     roles = "resources: {scheduler: {cpu: 50m, memory: 256Mi}, worker: {cpu: 500m, memory: 512Mi}}"
     text = file.read_text().replace("loss: 0.5", "loss: 0.001").replace("size: 640", "size: 2560")
     file.write_text(f"{text.rstrip()}\n  {fixed}\n  {roles}\n")
     with started("run", str(file), "--no-live") as run:
         run.until("epoch 1:")
-        time.sleep(1.0)  # into the second epoch, which takes four
+        time.sleep(1.0)  # into the next epoch, which takes two; or, on a busy machine, the one after it
         for pid in (int(path.name) for path in Path("/proc").iterdir() if path.name.isdigit()):
             with contextlib.suppress(OSError):
                 if Path(f"/proc/{pid}/cwd").readlink().name == "tried-worker-1":
                     os.kill(pid, signal.SIGKILL)
         _, said = run.end()
     assert "tried-worker-1 is gone" in said
-    assert "epoch 2: 2 workers (1 lost on the way)" in said
+    assert re.search(r"epoch \d: 2 workers \(1 lost on the way\)", said)
     shown = json.loads(coach("show", "tried", "-o", "json").stdout)
-    assert [epoch["attempt"] for epoch in shown["epochs"]] == [1, 1, 1]
+    assert [epoch["attempt"] for epoch in shown["epochs"]] == [1, 1, 1, 1]
     assert shown["spent"] == pytest.approx(sum(epoch["cost"] for epoch in shown["epochs"]))
     losses = [epoch["loss"] for epoch in shown["epochs"]]
     assert losses == sorted(losses, reverse=True)

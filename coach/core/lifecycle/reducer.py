@@ -189,7 +189,7 @@ class Reducer:
 
     def _pod_lost(self, job: Job | None, event: ev.PodLost, _: Any) -> None:
         assert job is not None
-        if job.running and self._survives(job, event.pod):
+        if job.running and self._survives(job, event):
             self._settle(job, event.at, Charge.EPOCH)  # from now on the pod costs nothing
             self._capacity_changed()
             return
@@ -208,11 +208,15 @@ class Reducer:
         self._capacity_changed()
 
     @staticmethod
-    def _survives(job: Job, lost: PodId) -> bool:
-        """Whether the running epoch goes on: the other workers of an elastic group do without a lost one."""
+    def _survives(job: Job, lost: ev.PodLost) -> bool:
+        """Whether the running epoch goes on: the other workers of an elastic group do without a lost one.
+
+        Not where the loss says that something is wrong with the job, such as too little memory.
+        """
         assert job.running is not None
         workers = [pod for pod in job.running.pods if pod.role is Role.WORKER and pod in job.pods]
-        return job.spec.elastic and lost.role is Role.WORKER and bool(workers)
+        by_chance = REASON_INFO[lost.reason].retry is not Retry.NEVER
+        return job.spec.elastic and lost.pod.role is Role.WORKER and by_chance and bool(workers)
 
     def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
         assert job is not None

@@ -6,6 +6,7 @@ A checkout has it from `make setup`. A wheel carries the functions and the list 
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import hashlib
 import os
@@ -58,6 +59,17 @@ def prepare(requirements: Path, say: Callable[[str], None]) -> Path:
     Raises PermanentError with what is missing: Python 3.11, a network, a library, disk space.
     """
     folder = place(requirements)
+    with locked(folder):
+        python = python_of(folder)
+        if python is None:
+            say(f"first use: installing MXNet for the functions into {folder} (some 400 MB, once)")
+            python = _make(folder, requirements)
+    return python
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Only one process at a time makes `folder` of the cache. Raises PermanentError where nothing can be written."""
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         lock = folder.with_suffix(".lock").open("a+")
@@ -67,11 +79,7 @@ def prepare(requirements: Path, say: Callable[[str], None]) -> Path:
         ) from error
     with lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
-        python = python_of(folder)
-        if python is None:
-            say(f"first use: installing MXNet for the functions into {folder} (some 400 MB, once)")
-            python = _make(folder, requirements)
-    return python
+        yield
 
 
 def _make(folder: Path, requirements: Path) -> Path:

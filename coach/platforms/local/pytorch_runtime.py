@@ -8,7 +8,6 @@ installed into it.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import importlib.util
 import json
@@ -128,15 +127,7 @@ def prepare(say: Callable[[str], None]) -> Path:
     folder = packages()
     if folder.exists():
         return folder
-    try:
-        folder.parent.mkdir(parents=True, exist_ok=True)
-        lock = folder.with_suffix(".lock").open("a+")
-    except OSError as error:
-        raise PermanentError(
-            f"{folder.parent}: cannot be written ({error.strerror}); set COACH_CACHE to a folder that can"
-        ) from error
-    with lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
+    with install_runtime.locked(folder):
         if not folder.exists():
             say(f"first use: installing nuclio-sdk for PyTorch functions into {folder}")
             half = folder.with_suffix(".half")

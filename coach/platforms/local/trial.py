@@ -44,7 +44,7 @@ def run(functions: Functions, job: TrainingJob, began: Callable[[str], None]) ->
     """Try `job`; `began` is called with each phase as it begins."""
     spec = job.spec
     threads = max(1, int(spec.resources.of(Role.WORKER).cpu))
-    fields = training_fields(spec) | {"seed": spec.seed, "threads": threads}
+    fields = training_fields(spec) | {"threads": threads}
     path = os.pathsep.join(map(str, functions.python_path))
     command = [str(functions.python), "-X", "faulthandler", "-m", "training.trial"]
     found = Trial()

@@ -4,6 +4,7 @@ import contextlib
 import json
 import secrets
 import socket
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -217,8 +218,12 @@ class Line:
             if len(view.members) > 1:
                 group = self._transport.connect(view, view.members.index(self.member.name), values)
             failed = values.closed
-        except Exception:
+        except (
+            Exception
+        ) as error:  # whatever keeps it from being formed: the group goes on under another view
             failed = True
+            if not values.closed:
+                sys.stderr.write(f"view {view.number} was not formed: {error}\n")
         with self.changed:
             self._forming.pop(view.number, None)
             if failed:

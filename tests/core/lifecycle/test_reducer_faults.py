@@ -252,6 +252,14 @@ def test_an_elastic_epoch_goes_on_without_a_lost_worker_which_costs_nothing_from
     assert {len(order.pods) for order in world.orders()} == {4}, "the next epoch has a new worker"
 
 
+def test_an_elastic_epoch_does_not_hide_that_a_worker_had_too_little_memory() -> None:
+    world = elastic()
+    world.lose(PodId("job", Role.WORKER, 1), Reason.OUT_OF_MEMORY)
+    assert world.taken(act.StopEpoch)
+    world.run()
+    assert (world.job().state, world.job().reason) == (State.FAILED, Reason.OUT_OF_MEMORY)
+
+
 @pytest.mark.parametrize("lost", ["job-scheduler-0", "every worker"])
 def test_an_elastic_epoch_without_scheduler_or_workers_is_trained_again(lost: str) -> None:
     world = elastic()
