@@ -15,7 +15,7 @@ import httpx
 
 from coach.core.cluster import PodId, Role
 from coach.core.jobs.actions import StallTimeouts
-from coach.core.jobs.epoch import EpochReport
+from coach.core.jobs.epoch import EpochKind, EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START
 from coach.core.lifecycle.stall_timeout import STALL_FACTOR, STALL_SECONDS
@@ -115,11 +115,15 @@ class GangClient:
         #: Pods that did not answer as functions do: they are of no use any more.
         self.silent: set[PodId] = set()
         self._stop: asyncio.Future[Reason] = asyncio.get_running_loop().create_future()
+        elastic = order.spec.spec.elastic
+        # Members of an elastic group keep their ranks when others leave.
         self.members = [
-            Member(pod, rank, order.addresses[pod])
+            Member(pod, pod.index if elastic else rank, order.addresses[pod])
             for role in Role
             for rank, pod in enumerate(pod for pod in order.action.pods if pod.role is role)
         ]
+        self._workers = [member for member in self.members if member.pod.role is Role.WORKER]
+        self._lost: list[BaseException] = []
 
     def stop(self, reason: Reason) -> None:
         """Make `run` end the group and raise EpochError with `reason`."""
@@ -159,32 +163,43 @@ class GangClient:
         try:
             await _all(starts)
             watchers = [asyncio.ensure_future(self._watch(member, progress)) for member in self.members]
-            workers = [w for m, w in zip(self.members, watchers, strict=True) if m.pod.role is Role.WORKER]
+            workers = [w for m, w in zip(self.members, watchers, strict=True) if m in self._workers]
             pending: set[asyncio.Future[Any]] = set(watchers)
-            lost: list[BaseException] = []
             while not all(worker.done() for worker in workers):
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 errors = [error for task in done if (error := task.exception()) is not None]
-                lost += errors
-                if not all(map(self._can_do_without, errors)) or len(lost) == len(workers):
+                self._lost += errors
+                if not all(map(self._can_do_without, errors)) or len(self._lost) == len(workers):
                     raise await self._cause(errors, pending)
-            report = next(worker.result() for worker in workers if not worker.exception())
-            report["workers_lost"] = len(lost)
+            reports = [worker.result() for worker in workers if not worker.exception()]
+            # One that joined an elastic group on the way has seen a part of the epoch only.
+            report = max(reports, key=lambda each: (each["samples"], each["train_seconds"]))
+            late = len(workers) - report.get("workers", len(workers))
+            report["workers_lost"] = max(len(self._lost), late)
             wanted = self._order.spec.spec.target.accuracy is not None and self._order.action.evaluate
             if report.get("accuracy") is None and wanted:
-                first = next(member for member in self.members if member.pod.role is Role.WORKER)
                 message = "the target is an accuracy, but the model's outputs are no classes; set target.loss instead"
-                raise MemberError(first, Reason.MODEL_INVALID, message)
+                raise MemberError(self._workers[0], Reason.MODEL_INVALID, message)
             return _report(report, self._order)
         finally:
             for watcher in watchers:
                 watcher.cancel()
             await asyncio.gather(*watchers, return_exceptions=True)
 
+    @property
+    def _first_worker(self) -> Member:
+        """The first that was not lost: its progress is the group's."""
+        lost = [error.member for error in self._lost if isinstance(error, MemberError)]
+        return next(member for member in self._workers if member not in lost)
+
     def _can_do_without(self, error: BaseException) -> bool:
-        """Whether the others of an elastic group go on: a worker is gone, and nothing is wrong with the job."""
+        """Whether the others of an elastic group go on: a worker is gone, and nothing is wrong with the job.
+
+        A probe measures all of them.
+        """
         return (
             self._order.spec.spec.elastic
+            and self._order.action.kind is EpochKind.FULL
             and isinstance(error, MemberError)
             and error.member.pod.role is Role.WORKER
             and error.reason in _GONE
@@ -216,10 +231,12 @@ class GangClient:
             "host": member.host,
             "deadline": max(0.1, order.due - self._now() - MARGIN),
             "mode": spec.mode.value,
-            **({"elastic": True} if spec.elastic else {}),
+            **({"elastic": True, "wait_for_all": action.kind is EpochKind.PROBE} if spec.elastic else {}),
             "memory": spec.resources.of(member.pod.role).memory,
             "threads": max(1, int(spec.resources.of(member.pod.role).cpu)),
         }
+        if spec.elastic and member.pod.role is Role.SCHEDULER:
+            body["members"] = [worker.rank for worker in self._workers]
         if member.pod.role is Role.WORKER:
             body |= training_fields(spec) | {
                 "position": action.position,
@@ -228,7 +245,8 @@ class GangClient:
                 "evaluate": action.evaluate,
                 "weights_in": action.weights_in,
                 "weights_out": action.weights_out,
-                "obsolete": list(order.obsolete) if member.rank == 0 else [],
+                # Which worker of an elastic group stores the checkpoint is decided there.
+                "obsolete": list(order.obsolete) if spec.elastic or member.rank == 0 else [],
             }
         await self._call(member, body, ANSWER_SECONDS)
 
@@ -255,7 +273,7 @@ class GangClient:
             stalled = progressing.note(str(state), seen, self._now()) if progressing else None
             if stalled:
                 raise MemberError(member, Reason.STALLED, stalled)
-            if worker and member.rank == 0:
+            if member is self._first_worker:
                 done = answer.get("progress") or {}
                 token = self._order.action.token
                 progress(Progress(token, str(state), int(done.get("samples", 0)), int(done.get("total", 0))))

@@ -132,7 +132,7 @@ class EventFormatter:
             measure = ""
         elif job.metric == "loss":
             measure = f" loss {formatting.score(report.loss)}"
-        lost = f" ({report.workers_lost} lost on the way)" if report.workers_lost else ""
+        lost = f" ({report.workers_lost} lost or late)" if report.workers_lost else ""
         time = formatting.duration(epoch.seconds)
         cost = formatting.money(epoch.cost, _currency(job))
         return f"epoch {epoch.number}{kind}: {epoch.allocation}{lost}{measure} in {time}, {cost}"

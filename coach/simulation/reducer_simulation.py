@@ -350,7 +350,8 @@ class Driver:
         job = self.reducer.jobs[order.job]
         drawn = draw(self._seed, order.job, job.attempts, self._faults.function_lost)
         speed = dynamics.speed(*order.allocation) * math.exp(dynamics.speed_noise * drawn.speed)
-        same = bool(job.epochs) and job.epochs[-1].group == order.group
+        last = job.epochs[-1] if job.epochs else None
+        same = last is not None and (last.group, last.allocation) == (order.group, order.allocation)
         fraction = order.fraction
         if order.seconds is not None:
             # In a new group the seconds count from the end of the first step.

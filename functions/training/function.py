@@ -173,15 +173,8 @@ class Function:
         group, members = body.get("group"), body.get("members")
         if self.role != "scheduler":
             raise TrainingError("BadRequest", f"this function is a {self.role}; resize is for the scheduler")
-        ranks = members if isinstance(members, list) else []
-        if (
-            not ranks
-            or len(set(map(repr, ranks))) < len(ranks)
-            or not all(type(each) is int and each >= 0 for each in ranks)
-        ):
-            raise TrainingError(
-                "BadRequest", f"members is {members!r}; it must be the ranks of one or more workers"
-            )
+        if fault := request.ranks(members):
+            raise TrainingError("BadRequest", f"members is {members!r}; it {fault}")
         child = self._child
         if child is None or not child.usable or child.request.group != group or not child.request.elastic:
             raise TrainingError("BadRequest", f"no elastic group {group!r} here; start it with elastic: true")

@@ -27,6 +27,8 @@ PER_EPOCH = (
     "deadline",
     "evaluate",
     "keep",
+    "members",
+    "wait_for_all",
 )
 
 
@@ -62,6 +64,8 @@ class StartRequest:
     keep: bool = True
     elastic: bool = False
     deterministic: bool = False
+    members: Sequence[int] | None = None
+    wait_for_all: bool = False
     model_seconds: float = 30.0
 
     @property
@@ -124,6 +128,17 @@ def _text(value: Any) -> str | None:
 
 def _texts(value: Any) -> str | None:
     return None if isinstance(value, list) and not any(map(_text, value)) else "must be a list of texts"
+
+
+def ranks(value: Any) -> str | None:
+    """The fault of what should name workers by their ranks."""
+    good = (
+        isinstance(value, list)
+        and value
+        and all(type(each) is int and each >= 0 for each in value)
+        and len(set(value)) == len(value)
+    )
+    return None if good else "must be the ranks of one or more workers"
 
 
 def _flag(value: Any) -> str | None:
@@ -206,6 +221,8 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "keep": _flag,
     "elastic": _flag,
     "deterministic": _flag,
+    "members": _or_null(ranks),
+    "wait_for_all": _flag,
     "model_seconds": _positive,
 }
 
@@ -238,6 +255,8 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
         faults.append(f"role is {request.role}, but this function is a {role}")
     if request.elastic and (request.servers or request.mode != "sync"):
         faults.append("elastic groups have no servers: servers must be 0 and mode sync")
+    if request.members is not None and not (request.elastic and request.role == "scheduler"):
+        faults.append("members is for the scheduler of an elastic group")
     if request.rank >= count and not (request.elastic and request.role == "worker"):
         faults.append(f"rank is {request.rank}, but the group has {count} of role {request.role}")
     if request.role != "worker":

@@ -44,7 +44,7 @@ class EpochReport:
     warm_up_seconds: float = 0.0
     #: CPU seconds of the first worker's busiest thread while training, without the warm-up.
     thread_seconds: float = 0.0
-    #: Workers of an elastic group that were lost on the way: the speed is not that of the allocation.
+    #: Workers of an elastic group that were lost on the way or came too late: the speed is not that of the allocation.
     workers_lost: int = 0
 
 
@@ -69,6 +69,10 @@ class Epoch:
     def seconds(self) -> float:
         """From RunEpoch to EpochFinished."""
         return self.ended_at - self.started_at
+
+    def continues(self, before: Epoch) -> bool:
+        """Whether it began with the same members, still connected: an elastic group changes and keeps its name."""
+        return (self.group, self.allocation) == (before.group, before.allocation)
 
     @property
     def fraction(self) -> float:

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from coach.core.cluster import NOTHING
+from coach.core.cluster import NOTHING, Role
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import Epoch, EpochKind
@@ -77,7 +77,7 @@ def _pod_lost(job: Job, event: ev.PodLost) -> None:
     held = job.pods.get(event.pod)
     if held is not None and not held.releasing:
         del job.pods[event.pod]
-        job.group = ""
+        _shrink_group(job)
 
 
 def _pods_released(job: Job, event: ev.PodsReleased) -> None:
@@ -194,16 +194,23 @@ def _deploy_pods(job: Job, action: act.DeployPods) -> None:
 def _release_pods(job: Job, action: act.ReleasePods) -> None:
     for pod in action.pods:
         job.pods[pod].releasing = True
-    job.group = ""
+    _shrink_group(job)
+
+
+def _shrink_group(job: Job) -> None:
+    """Members are gone. A parameter-server group ends with them, an elastic one with its scheduler or last worker."""
+    roles = {pod.role for pod in job.members if pod in job.pods and not job.pods[pod].releasing}
+    if not job.spec.elastic or not {Role.SCHEDULER, Role.WORKER} <= roles:
+        job.group = ""
 
 
 def _run_epoch(job: Job, action: act.RunEpoch) -> None:
     job.running = action
     job.phase = Phase.RUNNING
     job.timer = ""
+    job.members = action.pods
     if action.group != job.group:
         job.group = action.group
-        job.members = action.pods
         job.groups += 1
     job.attempts += 1
     job.last_token = action.token

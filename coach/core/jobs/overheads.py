@@ -22,9 +22,10 @@ PRIOR_RESTART_SECONDS = 0.5
 class Times:
     """Seconds outside training: median and range over the latest relevant epochs.
 
-    `kept`: without the evaluation, of epochs whose group stayed formed from the epoch before. `fresh`: the same, of all
-    others. Each is None if there is no such epoch. `restart` is the additional time of a new group compared with one
-    that stays formed or, as long as none has, with a checkpoint. `evaluations`: time of an evaluation by the number of
+    `kept`: without the evaluation, of epochs whose group stayed as it was from the epoch before. `fresh`: the same, of
+    all others; of a job whose elastic group was changed, only of those that began with a change. Each is None if there
+    is no such epoch. `restart` is the additional time of an epoch of the second kind compared with one of the first or,
+    as long as there is none, with a checkpoint. `evaluations`: time of an evaluation by the number of
     workers, which share the test data if `shared`.
     """
 
@@ -43,9 +44,17 @@ class Times:
             _hidden(epoch, _evaluation(evaluations, epoch.allocation.workers, shared)) for epoch in epochs
         ]
         other = [max(0.0, epoch.other_seconds - less) for epoch, less in zip(epochs, hidden, strict=True)]
-        stayed = [False, *(before.group == epoch.group for before, epoch in pairwise(epochs))]
+        stayed = [False, *(epoch.continues(before) for before, epoch in pairwise(epochs))]
+        resized = [False, *(epoch.group == before.group for before, epoch in pairwise(epochs))]
         kept = [seconds for seconds, formed in zip(other, stayed, strict=False) if formed]
         fresh = [seconds for seconds, formed in zip(other, stayed, strict=False) if not formed]
+        changes = [
+            seconds
+            for seconds, formed, same in zip(other, stayed, resized, strict=False)
+            if same and not formed
+        ]
+        if changes:
+            fresh = changes  # an elastic group was formed once, and is changed from then on
         restart = PRIOR_RESTART_SECONDS
         if fresh:
             usual = kept or [

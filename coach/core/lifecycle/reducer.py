@@ -494,7 +494,7 @@ class Reducer:
         pods = tuple(sorted(job.pods))
         attempt = job.failures + 1
         token = f"{job.name}.{job.attempts + 1}"
-        same = job.group != "" and job.members == pods
+        same = job.group != "" and (job.spec.elastic or job.members == pods)
         reason = Reason.PROBING_SPEED if kind is EpochKind.PROBE else Reason.TRAINING_EPOCH
         number = len(job.epochs) + 1
         self._emit(

@@ -257,7 +257,7 @@ def _overheads(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
         before: Epoch | None = None
         for epoch in run.job.epochs:
             seconds = max(0.0, epoch.other_seconds - epoch.report.evaluate_seconds)
-            same = before is not None and before.group == epoch.group
+            same = before is not None and epoch.continues(before)
             (same_group if same else new_group).append(seconds)
             before = epoch
     return same_group, new_group

@@ -32,6 +32,8 @@ class Hub:
         self._request = request
         self._reporter = reporter
         self._coordinator = Coordinator(secrets.token_hex(4), request.workers)
+        if request.members is not None:
+            self._coordinator.resize(set(request.members))
         self._members: dict[socket.socket, str] = {}
         self._buffers: dict[socket.socket, bytearray] = {}
         self._values: dict[str, str] = {}
@@ -104,6 +106,8 @@ class Hub:
         elif "request" in message:
             self._reporter.epoch = message["request"]["epoch"]
             self._report()
+            if message["request"].get("members") is not None:
+                self._obey(self._coordinator.resize(set(message["request"]["members"])))
 
     def _read(self, connection: socket.socket) -> bool:
         """Handle what came; False when the connection is over."""

@@ -119,6 +119,9 @@ class ElasticWorker(Worker):
             report["form_seconds"] = time.perf_counter() - began
             if request.epoch in self.line.done:
                 return self._report(report, cpu_before, is_new=is_new)  # it ended before this worker came
+            if request.wait_for_all:
+                self._group.rest(until=lambda: self._group.size >= request.workers)
+                report["form_seconds"] = time.perf_counter() - began
             self._begin()
             self._reporter.state("training")
             while True:
@@ -158,6 +161,7 @@ class ElasticWorker(Worker):
             "warm_up_samples": 0,
             "train_started_at": now,
             "train_ended_at": now,
+            "workers": 0,
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
             **report,
@@ -181,7 +185,7 @@ class ElasticWorker(Worker):
     def _trained(self, report: dict, cpu_before: float, *, is_new: bool) -> dict:
         request, place = self._request, self._place
         started_at, began = time.time(), time.perf_counter()
-        warm_at, threads = self._steps(is_new=is_new, began=began)
+        workers, warm_up, warm_at, threads = self._steps(is_new=is_new, began=began)
         self._group.average_buffers(self._learner)
         ended = time.perf_counter()
         worked = (now - threads.get(each, 0.0) for each, now in linux.threads_cpu_seconds().items())
@@ -217,26 +221,32 @@ class ElasticWorker(Worker):
                 "train_loss": place.losses / trained if trained else None,
                 "train_seconds": ended - began,
                 "warm_up_seconds": warm_at - began,
-                "warm_up_samples": request.batch_size if is_new else 0,
+                "warm_up_samples": warm_up,
                 "evaluate_seconds": evaluated - copied,
                 "checkpoint_seconds": copied - ended + time.perf_counter() - evaluated,
                 "train_started_at": started_at,
                 "train_ended_at": started_at + ended - began,
                 "thread_seconds": thread_seconds,
                 "weights_uri": request.weights_out,
+                "workers": workers,
             },
             cpu_before,
             is_new=is_new,
         )
 
-    def _steps(self, *, is_new: bool, began: float) -> tuple[float, dict]:
-        """Train to the epoch's end. When the learner was warm, and what its threads had computed then."""
+    def _steps(self, *, is_new: bool, began: float) -> tuple[int, int, float, dict]:
+        """Train to the epoch's end.
+
+        How many workers trained the last step, the samples of the warm-up, when it was over, and what the threads had computed then. It lasts until a step with
+        a learner that is warm and with all workers: only then does the speed say something.
+        """
         request, learner, place, batch = self._request, self._learner, self._place, self._request.batch_size
         reported = warm_at = began
         threads = linux.threads_cpu_seconds()
         first = is_new
+        warm_up, warming = 0, is_new or self._group.size < request.workers
         deadline = None if request.seconds is None or first else began + request.seconds
-        stop = False
+        stop, together = False, 0
         self._progress = {"samples": place.position - place.start, "total": place.end - place.start}
         while place.position < place.end and not stop:
             rows = self._stream.rows(place.position, batch)
@@ -260,6 +270,7 @@ class ElasticWorker(Worker):
                 learner.step(samples, len(mine), step_seed(self._request, place.position, rank))
                 return True, [learner.take_loss()[0], float(late)]
 
+            together = self._group.size
             loss, late = self._group.step(learner, compute)
             place.position += batch
             place.losses += loss
@@ -267,10 +278,13 @@ class ElasticWorker(Worker):
                 where = f"samples {place.position - batch} to {place.position}"
                 raise TrainingError("LossNotFinite", f"the training loss became {loss} within {where}")
             now = time.perf_counter()
-            if first:
+            if warming:
                 learner.wait()
-                first, warm_at, threads = False, time.perf_counter(), linux.threads_cpu_seconds()
-                deadline = None if request.seconds is None else warm_at + request.seconds
+                warm_up, warm_at, threads = warm_up + batch, time.perf_counter(), linux.threads_cpu_seconds()
+                warming = together < request.workers
+                if first:
+                    first = False
+                    deadline = None if request.seconds is None else warm_at + request.seconds
             stop = late > 0
             if now - reported >= PROGRESS_SECONDS:
                 reported = now
@@ -281,7 +295,7 @@ class ElasticWorker(Worker):
                     "loss": place.losses / trained,
                 }
                 self._reporter.progress(**self._progress)
-        return warm_at, threads
+        return together, warm_up, warm_at, threads
 
     def _evaluate(self) -> tuple[float, float | None]:
         split = self._dataset.test

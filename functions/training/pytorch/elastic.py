@@ -93,6 +93,11 @@ class ElasticGroup:
         view = self.line.member.view
         return view.members.index(self.line.member.name)
 
+    @property
+    def size(self) -> int:
+        """Workers that train together at present."""
+        return len(self.line.member.view.members) if self.trains else 0
+
     def _enter(self) -> list[torch.Tensor] | None:
         """Bring all members of a new view to the same state."""
         line, member = self.line, self.line.member

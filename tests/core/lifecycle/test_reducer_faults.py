@@ -250,6 +250,7 @@ def test_an_elastic_epoch_goes_on_without_a_lost_worker_which_costs_nothing_from
     assert job.ledger.spent == sum(epoch.cost for epoch in job.epochs)
     assert job.epochs[1].cost < job.epochs[2].cost, "a worker less"
     assert {len(order.pods) for order in world.orders()} == {4}, "the next epoch has a new worker"
+    assert {order.group for order in world.orders()} == {"job.g1"}, "which joins the others"
 
 
 def test_an_elastic_epoch_does_not_hide_that_a_worker_had_too_little_memory() -> None:
@@ -263,12 +264,26 @@ def test_an_elastic_epoch_does_not_hide_that_a_worker_had_too_little_memory() ->
 @pytest.mark.parametrize("lost", ["job-scheduler-0", "every worker"])
 def test_an_elastic_epoch_without_scheduler_or_workers_is_trained_again(lost: str) -> None:
     world = elastic()
+    assert world.job().group == "job.g1"
     for pod in sorted(world.job().pods):
         if pod.name == lost or (lost == "every worker" and pod.role is Role.WORKER):
             world.lose(pod)
     world.run()
     assert world.job().reason is Reason.EPOCH_LIMIT
     assert world.job().attempts == len(world.job().epochs) + 1
+    assert world.job().groups == 2
+
+
+def test_an_elastic_group_that_grows_and_shrinks_is_formed_once_and_learns_what_a_change_costs() -> None:
+    dynamics = FaultyDynamics(
+        speed=lambda w, s: 0.1 * w / (1 + 0.15 * (w - 1)), same_group_seconds=0.5, new_group_seconds=2.5
+    )
+    world = start(dynamics, framework="pytorch", servers={"min": 0, "max": 0})
+    world.run()
+    job = world.job()
+    assert len({order.allocation for order in world.orders()}) > 1
+    assert {order.group for order in world.orders()} == {"job.g1"} and job.groups == 1
+    assert job.times.restart == pytest.approx(2.0, abs=0.3)
 
 
 def test_a_pod_that_dies_while_it_is_released_is_no_failure() -> None:

@@ -67,11 +67,20 @@ class Elastic:
         for rank in ranks:
             self.join(rank, len(ranks))
 
-    def _start(self, role: str, rank: int, workers: int) -> None:
+    def go_on(self, ranks: list[int], message: dict) -> None:
+        """Start the next epoch as the handler does: with whom is in the scheduler's start message."""
+        self.message = message
+        self.go = Path(message["model"]["uri"]).with_name("go")
+        self._start("scheduler", 0, len(ranks), members=ranks)
+        for rank in ranks:
+            self.join(rank, len(ranks))
+
+    def _start(self, role: str, rank: int, workers: int, **more: Any) -> None:
         function = self.gang.functions[role, rank]
         root = f"{self.gang.functions['scheduler', 0].address}:{self.gang.port}"
         common = {"role": role, "rank": rank, "workers": workers, "servers": 0, "root": root}
-        function.start(**common, host=function.address, **{"group": self.gang.group, **self.message})
+        message = {"group": self.gang.group, **self.message, **more}
+        function.start(**common, host=function.address, **message)
 
     def join(self, rank: int, workers: int = 1) -> None:
         """Start a worker: it connects to the group by itself."""
@@ -146,6 +155,40 @@ def test_a_group_that_nothing_happens_to_trains_epochs_like_a_fixed_one(
     assert Path(reports[0]["weights_uri"].removeprefix("file://")).exists()
     answer = group.scheduler.wait(group.message["epoch"], seconds=5)
     assert answer["state"] == "done" and answer["progress"]["members"] == [0, 1, 2]
+
+
+def test_a_group_that_changes_between_epochs_keeps_its_processes(
+    group: Elastic, tmp_path: Path, undisturbed: dict
+) -> None:
+    third = SAMPLES // 3
+    group.start([0], slow(tmp_path, samples=third))
+    (first,) = group.done(0)
+    (pid,) = group.pids(0)
+    group.go.unlink()  # so slow that the newcomer finds it under way
+    group.go_on([0, 1], slow(tmp_path, first, samples=third))
+    group.until_members(0, 1)
+    grown, joined = group.done(0, 1)
+    assert group.pids(0) == [pid]
+    assert grown["workers"] == joined["workers"] == 2
+    # The speed of one worker is not taken for that of two.
+    assert 0 < grown["warm_up_samples"] < grown["samples"] == joined["samples"] == third
+    assert 0 < grown["warm_up_seconds"] < grown["train_seconds"]
+    group.worker(1).post(op="stop", group=group.gang.group)  # its pod is released
+    group.go_on([0], slow(tmp_path, grown, samples=third))
+    (report,) = group.done(0)
+    assert group.pids(0) == [pid] and report["workers"] == 1
+    assert report["loss"] == pytest.approx(undisturbed["loss"], rel=1e-4)
+
+
+def test_an_epoch_that_waits_for_all_measures_nothing_without_them(group: Elastic, tmp_path: Path) -> None:
+    group.start([0], slow(tmp_path, samples=640))
+    (first,) = group.done(0)
+    (pid,) = group.pids(0)
+    group.go_on([0, 1, 2], slow(tmp_path, first, samples=640, wait_for_all=True))
+    reports = group.done(0, 1, 2)
+    assert group.pids(0) == [pid]
+    assert [report["workers"] for report in reports] == [3, 3, 3]
+    assert reports[0]["warm_up_samples"] == 0 and reports[0]["samples"] == 640
 
 
 def test_survivors_of_a_kill_go_on_in_the_same_processes(
