@@ -237,8 +237,8 @@ class ElasticWorker(Worker):
     def _steps(self, *, is_new: bool, began: float) -> tuple[int, int, float, dict]:
         """Train to the epoch's end.
 
-        How many workers trained the last step, the samples of the warm-up, when it was over, and what the threads had computed then. It lasts until a step with
-        a learner that is warm and with all workers: only then does the speed say something.
+        How many workers trained the last step, the samples of the warm-up, when it was over, and what the threads had
+        computed then. It lasts until the first step with a warm learner and all workers, whose speed says something.
         """
         request, learner, place, batch = self._request, self._learner, self._place, self._request.batch_size
         reported = warm_at = began

@@ -70,7 +70,7 @@ def job(name: str, folder: Path, **changes) -> TrainingJob:
 
 
 @contextlib.asynccontextmanager
-async def handler_on(folder: Path, nodes: str | None = None, **options):
+async def handler_on(folder: Path, nodes: str | None = None, decide=None, **options):
     journal = Journal.write(folder / "journal.db")
     holder: list[Handler] = []
     platform = LocalPlatform(
@@ -80,7 +80,7 @@ async def handler_on(folder: Path, nodes: str | None = None, **options):
         lambda: holder[0].now(),  # noqa: PLW0108 (not there yet)
         **options,
     )
-    handler = Handler(platform, journal, policy("coach"))
+    handler = Handler(platform, journal, decide or policy("coach"))
     holder.append(handler)
     try:
         async with handler:

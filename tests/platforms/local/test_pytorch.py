@@ -1,0 +1,119 @@
+"""Real PyTorch groups on this machine, under the real handler: they change without a restart."""
+
+import asyncio
+import json
+import os
+import signal
+import urllib.request
+from pathlib import Path
+
+import pytest
+
+from coach.core.cluster import Allocation, PodId, Role
+from coach.core.jobs import events as ev
+from coach.core.jobs.epoch import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
+from coach.core.policies.static import StaticPolicy
+from tests.functions.hosting import ROOT
+from tests.platforms.local.test_platform import ended, handler_on, job, submit
+
+pytestmark = [pytest.mark.pytorch, pytest.mark.timeout(180)]
+
+MODEL = """
+from torch import nn
+
+def net():
+    return nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+
+loss = nn.CrossEntropyLoss()
+"""
+
+
+class Epochs:
+    """A policy that gives one job so many workers in its first, second, ... full epoch."""
+
+    def __init__(self, *workers: int) -> None:
+        self._workers = workers
+        self.job: Job | None = None
+        self.name = "epochs"
+        self.cadence = None
+
+    def allocate(self, jobs, cluster):
+        done = self.job.full_epoch_count if self.job is not None else 0
+        return StaticPolicy(Allocation(self._workers[done], 0)).allocate(jobs, cluster)
+
+
+def process(pod: PodId, trained: Job) -> int | None:
+    """The process that trains in this pod, as its function says."""
+    body = json.dumps({"op": "health"}).encode()
+    request = urllib.request.Request(
+        f"http://{trained.pods[pod].address}/", body, {"Content-Type": "application/json"}
+    )
+    with urllib.request.urlopen(request, timeout=10) as answer:
+        return json.load(answer)["child_pid"]
+
+
+def train(
+    folder: Path, policy: Epochs, epochs: int, at: dict | None = None
+) -> tuple[Job, list[dict[str, int]]]:
+    """The job at its end, and the processes of its workers by pod at the end of each epoch.
+
+    `at` has what to do at the end of an epoch, by its number, with these processes.
+    """
+    spec = job(
+        "resized",
+        folder,
+        framework="pytorch",
+        servers={"min": 0, "max": 0},
+        maxEpochs=epochs,
+        data={"uri": str(ROOT / ".data/mnist-digits"), "format": "digits-json", "size": 1440},
+    )
+    (folder / "mine.py").write_text(MODEL)
+    trained: list[dict[str, int]] = []
+
+    async def main() -> Job:
+        async with handler_on(folder, decide=policy) as handler:
+
+            def watch(event, actions):
+                del actions
+                policy.job = handler.jobs.get("resized")
+                if isinstance(event, ev.EpochFinished):
+                    workers = [pod for pod in policy.job.members if pod.role is Role.WORKER]
+                    found = {pod.name: process(pod, policy.job) for pod in workers if pod in policy.job.pods}
+                    trained.append(found)
+                    (at or {}).get(len(trained), lambda _: None)(found)
+
+            handler.observers.append(watch)
+            submit(handler, spec, folder)
+            await handler.wait(ended(handler, "resized"))
+            return handler.jobs["resized"]
+
+    return asyncio.run(main()), trained
+
+
+def workers(job: Job) -> list[int]:
+    """Of each full epoch."""
+    return [epoch.allocation.workers for epoch in job.epochs if epoch.kind is EpochKind.FULL]
+
+
+def test_a_change_of_workers_starts_no_process_anew(tmp_path):
+    finished, trained = train(tmp_path, Epochs(1, 2, 2, 1, 2), 5)
+    assert finished.reason is Reason.EPOCH_LIMIT
+    assert workers(finished) == [1, 2, 2, 1, 2]
+    assert finished.groups == 1 and finished.attempts == len(finished.epochs)
+    assert len({found["resized-worker-0"] for found in trained}) == 1
+    assert trained[-4]["resized-worker-1"] == trained[-3]["resized-worker-1"]
+    assert trained[-1]["resized-worker-1"] != trained[-3]["resized-worker-1"], "it left and came back"
+
+
+def test_a_killed_worker_is_replaced_in_the_group_that_goes_on(tmp_path):
+    def kill(found: dict[str, int]) -> None:
+        os.kill(found["resized-worker-0"], signal.SIGKILL)
+
+    finished, trained = train(tmp_path, Epochs(2, 2, 2, 2), 4, {2: kill})
+    assert finished.reason is Reason.EPOCH_LIMIT
+    assert workers(finished) == [2, 2, 2, 2]
+    assert finished.groups == 1
+    assert len({found["resized-worker-1"] for found in trained if len(found) == 2}) == 1
+    assert trained[-1]["resized-worker-0"] != trained[0]["resized-worker-0"]
