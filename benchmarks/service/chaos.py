@@ -2,6 +2,7 @@
 
     python -m benchmarks.service.chaos 100 1         # 100 runs of seed 1; those of before are not repeated
     make chaos N=100 SEED=1
+    make chaos N=100 SEED=1 FRAMEWORK=pytorch        # results/chaos/pytorch.md; its workers survive each other
 
 A run is a job of six epochs on real functions (`tests/chaos`) and one SIGKILL or SIGSTOP to one process. Afterwards
 the job must have ended as if nothing had happened; `tests.chaos.stage.losses` says what that means. The runs add up
@@ -19,12 +20,13 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.harness import RESULTS, write_csv, write_table
+from coach.core.spec.training import Framework
 from tests.chaos import runs
 from tests.chaos.draw import SIGNALS, Fault, Victim, draw
 from tests.chaos.stage import Outcome, Stage
 
-ROWS = RESULTS / "chaos" / "runs.csv"
-TABLE = RESULTS / "chaos" / "chaos.md"
+RESULT = RESULTS / "chaos"
+TABLES, TABLES_PYTORCH = ("runs.csv", "chaos.md"), ("runs-pytorch.csv", "pytorch.md")
 COMMAND = "python -m benchmarks.service.chaos"
 #: Runs at once: most of the time they wait for something to be noticed.
 AT_ONCE = 4
@@ -37,37 +39,40 @@ def main() -> None:
     parser.add_argument("seed", type=int)
     parser.add_argument("--victims", nargs="*", default=[victim.value for victim in Victim])
     parser.add_argument("--at-once", type=int, default=AT_ONCE)
-    parser.add_argument("--out", type=Path, default=ROWS)
+    parser.add_argument("--framework", type=Framework, default=Framework.MXNET)
     options = parser.parse_args()
-    rows = _read(options.out)
+    has_servers = options.framework is Framework.MXNET
+    out, table = (RESULT / name for name in (TABLES if has_servers else TABLES_PYTORCH))
+    rows = _read(out)
     done = {(row["seed"], row["run"]) for row in rows}
     wanted = {Victim(name) for name in options.victims}
     todo = [
         (number, fault)
         for number in range(options.runs)
         if (str(options.seed), str(number)) not in done
-        and (fault := draw(options.seed, number)).victim in wanted
+        and (fault := draw(options.seed, number, servers=has_servers)).victim in wanted
     ]
     if todo:
-        asyncio.run(_run(options.seed, todo, rows, options.at_once, options.out))
+        asyncio.run(_run(options, todo, rows, out))
     if rows:
-        write(rows, options.out)
+        write(rows, table)
     lost = [row for row in rows if row["lost"]]
     print(f"{len(rows)} runs so far, {len(lost)} with losses", file=sys.stderr)
     raise SystemExit(any(row["lost"] for row in rows if row["seed"] == str(options.seed)))
 
 
 async def _run(
-    seed: int, todo: list[tuple[int, Fault]], rows: list[dict[str, Any]], at_once: int, out: Path
+    options: argparse.Namespace, todo: list[tuple[int, Fault]], rows: list[dict[str, Any]], out: Path
 ) -> None:
-    async with Stage.open() as stage:
-        free = asyncio.Semaphore(at_once)
+    seed = options.seed
+    async with Stage.open(options.framework) as stage:
+        free = asyncio.Semaphore(options.at_once)
 
         async def one(number: int, fault: Fault) -> None:
             async with free:
                 try:
                     if fault.victim is Victim.HANDLER:
-                        outcome = await runs.run_with(fault, stage.calm, stage.usual)
+                        outcome = await runs.run_with(fault, stage)
                     else:
                         outcome = await stage.run_with(f"run-{seed}-{number}", fault)
                 except AssertionError as error:
@@ -109,7 +114,7 @@ def _read(path: Path) -> list[dict[str, Any]]:
         return list(csv.DictReader(file))
 
 
-def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
+def write(rows: Sequence[dict[str, Any]], out: Path) -> None:
     """The table by victim and signal; runs in which the job ended before the fault are not counted."""
     hit = [row for row in rows if row["struck"] or row["lost"]]
     table = []
@@ -136,7 +141,7 @@ def write(rows: Sequence[dict[str, Any]], out: Path = ROWS) -> None:
         "two epochs repeated, another loss curve, money that does not add up, a process, socket or file left.\n"
         "[What was found](rounds.md), and mended."
     )
-    write_table(out.with_name("chaos.md"), "Kill any part at any instant", COMMAND, [*table, total], note)
+    write_table(out, "Kill any part at any instant", COMMAND, [*table, total], note)
 
 
 if __name__ == "__main__":

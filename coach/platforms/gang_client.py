@@ -7,6 +7,7 @@ are started together; the epoch is done when every worker is; one member that fa
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -123,7 +124,8 @@ class GangClient:
             for rank, pod in enumerate(pod for pod in order.action.pods if pod.role is role)
         ]
         self._workers = [member for member in self.members if member.pod.role is Role.WORKER]
-        self._lost: list[BaseException] = []
+        #: Workers that the others of an elastic group go on without.
+        self._lost: list[Member] = []
 
     def stop(self, reason: Reason) -> None:
         """Make `run` end the group and raise EpochError with `reason`."""
@@ -151,10 +153,10 @@ class GangClient:
         finally:
             epoch.cancel()
             await asyncio.gather(epoch, return_exceptions=True)
-        await self._end_group(self._order.action.group)
+        await self._end_group(self._order.action.group, self.members)
         if reason is Reason.BUSY:
             # A server or scheduler that hangs in the group before this one, whose workers are done, is ended with it.
-            await self._end_group(_group_before(self._order.action.group))
+            await self._end_group(_group_before(self._order.action.group), self.members)
         raise EpochError(reason, message, self.invocations)
 
     async def _epoch(self, progress: Callable[[Progress], None]) -> EpochReport:
@@ -168,9 +170,15 @@ class GangClient:
             while not all(worker.done() for worker in workers):
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 errors = [error for task in done if (error := task.exception()) is not None]
-                self._lost += errors
-                if not all(map(self._can_do_without, errors)) or len(self._lost) == len(workers):
+                if not all(map(self._can_do_without, errors)):
                     raise await self._cause(errors, pending)
+                self._lost += [error.member for error in errors if isinstance(error, MemberError)]
+                if len(self._lost) == len(workers):
+                    raise await self._cause(errors, pending)
+                if errors:
+                    await self._go_on_without_the_lost()
+            # Their processes may still hang; the functions must be free for the next epoch.
+            await self._end_group(self._order.action.group, self._lost)
             reports = [worker.result() for worker in workers if not worker.exception()]
             # One that joined an elastic group on the way has seen a part of the epoch only.
             report = max(reports, key=lambda each: (each["samples"], each["train_seconds"]))
@@ -189,8 +197,7 @@ class GangClient:
     @property
     def _first_worker(self) -> Member:
         """The first that was not lost: its progress is the group's."""
-        lost = [error.member for error in self._lost if isinstance(error, MemberError)]
-        return next(member for member in self._workers if member not in lost)
+        return next(member for member in self._workers if member not in self._lost)
 
     def _can_do_without(self, error: BaseException) -> bool:
         """Whether the others of an elastic group go on: a worker is gone, and nothing is wrong with the job.
@@ -204,6 +211,13 @@ class GangClient:
             and error.member.pod.role is Role.WORKER
             and error.reason in _GONE
         )
+
+    async def _go_on_without_the_lost(self) -> None:
+        """Have an elastic group that is still forming wait for the others only."""
+        ranks = [worker.rank for worker in self._workers if worker not in self._lost]
+        body = {"op": "resize", "group": self._order.action.group, "members": ranks}
+        with contextlib.suppress(MemberError):  # the scheduler's own watcher says what is wrong with it
+            await self._call(self.members[0], body, ANSWER_SECONDS)
 
     async def _cause(self, errors: list[Any], pending: set[asyncio.Future[Any]]) -> BaseException:
         """The failure that explains the others; those that follow on its heels are waited for a moment."""
@@ -312,12 +326,10 @@ class GangClient:
                 what = f"does not answer ({type(error).__name__})"
                 raise MemberError(member, Reason.FUNCTION_LOST, what) from error
 
-    async def _end_group(self, group: str) -> None:
-        """Stop every member, whatever it answers: one that does not is ended by its own deadline."""
+    async def _end_group(self, group: str, members: Sequence[Member]) -> None:
+        """Stop these members, whatever they answer: one that does not is ended by its own deadline."""
         body = {"op": "stop", "group": group}
-        await asyncio.gather(
-            *(self._call(m, body, END_SECONDS) for m in self.members), return_exceptions=True
-        )
+        await asyncio.gather(*(self._call(m, body, END_SECONDS) for m in members), return_exceptions=True)
 
 
 def training_fields(spec: JobSpec) -> dict[str, Any]:

@@ -61,17 +61,17 @@ class Fault:
         return self.instant is Instant.PROBING
 
 
-def draw(seed: int, number: int, victims: tuple[Victim, ...] = tuple(Victim)) -> Fault:
-    """The fault of run `number` of `seed`."""
+def draw(seed: int, number: int, *, servers: bool = True) -> Fault:
+    """The fault of run `number` of `seed`; `servers`: whether the job has some."""
     dice = random.Random(f"{seed} {number}")
-    victim = dice.choice(victims)
+    victim = dice.choice([victim for victim in Victim if servers or victim is not Victim.SERVER])
     instant = dice.choice(tuple(Instant))
     role = victim.value if victim.value in ("worker", "server", "scheduler") else ""
     return Fault(
         victim=victim,
         signal=dice.choice(tuple(SIGNALS)),
         instant=instant,
-        role=role or dice.choice(("worker", "server", "scheduler")),
+        role=role or dice.choice(("worker", "server", "scheduler") if servers else ("worker", "scheduler")),
         epoch=dice.randint(*EPOCHS[instant]),
         share=dice.random(),
     )

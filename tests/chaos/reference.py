@@ -1,9 +1,10 @@
 """The learning curve without Coach, without groups, without functions: one process, one batch after the other.
 
-Run by the functions' Python: `python reference.py MODEL BATCHES`. Prints {position: test loss} as JSON.
+Run by the functions' Python: `python reference.py MODEL BATCHES DATA`, DATA in JSON; prints {position: test loss}, too.
 """
 
 import json
+import os
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -12,7 +13,10 @@ ROOT = Path(__file__).resolve().parents[2]
 sys.path.insert(0, str(ROOT / "functions"))
 
 BATCH, SEED = 64, 3
-OPTIMIZER = {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9}
+OPTIMIZERS = {
+    "mxnet": {"name": "sgd", "learning_rate": 0.1, "momentum": 0.9},
+    "pytorch": {"name": "SGD", "learning_rate": 0.02, "momentum": 0.9},
+}
 
 
 def main() -> None:
@@ -21,16 +25,19 @@ def main() -> None:
     from training.data.dataset import Stream
     from training.data.formats import load
 
-    uri = sys.argv[1]
+    uri, batches, data = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
+    optimizer = OPTIMIZERS[os.environ[backend.VARIABLE]]
     model = model_file.run(uri, *model_file.read(uri, None))
     model.PAUSE = 0.0
-    dataset = load("sklearn:digits", "digits8x8")
-    request = SimpleNamespace(model={"uri": uri}, optimizer=OPTIMIZER, seed=SEED, weights_in=None, net="net")
+    dataset = load(data.get("uri", "sklearn:digits"), data["format"]).first(data.get("size"))
+    request = SimpleNamespace(
+        model={"uri": uri}, optimizer=optimizer, seed=SEED, weights_in=None, net="net", batch_size=BATCH
+    )
     sample, _ = dataset.train.rows(slice(0, 1))
     learner = backend.current().make_learner(request, model, sample)
     stream = Stream(len(dataset.train), SEED)
     curve = {}
-    for batch in range(int(sys.argv[2])):
+    for batch in range(batches):
         learner.step(dataset.train.rows(stream.rows(batch * BATCH, BATCH)), BATCH, seed=0)
         learner.update(BATCH)
         loss, _ = learner.evaluate([(dataset.test.rows(slice(0, len(dataset.test))), len(dataset.test))])

@@ -9,7 +9,7 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import yaml
@@ -24,20 +24,20 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from tests.chaos.draw import Fault, Instant
 from tests.chaos.processes import gone, marked
-from tests.chaos.stage import PATIENCE, Outcome, job_file, losses
+from tests.chaos.stage import PATIENCE, Outcome, Stage, job_file, losses
 
 ROOT = Path(__file__).resolve().parents[2]
 #: Seconds that a handler is stopped: longer than an epoch, shorter than what it has paid for.
 PAUSE = 2.0
 
 
-async def run_with(fault: Fault, calm: Sequence[float], usual: tuple[float, float]) -> Outcome:
-    """One run of a job under `coach run`; `calm` and `usual` are what a stage knows of undisturbed ones."""
+async def run_with(fault: Fault, stage: Stage) -> Outcome:
+    """One run of a job under `coach run`; the stage knows of undisturbed ones."""
     with tempfile.TemporaryDirectory(prefix="chaos-run-") as name:
         home, temporary = StateDirectory(Path(name) / "home"), Path(name) / "tmp"
         temporary.mkdir()
         file = Path(name) / "job.yaml"
-        file.write_text(yaml.safe_dump(job_file("struck", probing=fault.probing)))
+        file.write_text(yaml.safe_dump(job_file("struck", stage.framework, probing=fault.probing)))
         environment = {**os.environ, "COACH_HOME": str(home.path), "TMPDIR": str(temporary)}
         began = time.monotonic()
         log = (Path(name) / "out").open("ab")
@@ -52,7 +52,7 @@ async def run_with(fault: Fault, calm: Sequence[float], usual: tuple[float, floa
                 try:
                     async with asyncio.timeout(PATIENCE):
                         if not struck:
-                            struck = await _strike(home, process, fault, usual)
+                            struck = await _strike(home, process, fault, stage.usual)
                         await process.wait()
                 finally:
                     if process.returncode is None:
@@ -61,7 +61,7 @@ async def run_with(fault: Fault, calm: Sequence[float], usual: tuple[float, floa
                 if process.returncode != -signal.SIGKILL:
                     break
             job = _job(home, Path(name) / "out")
-            lost = losses(job, 1, calm)
+            lost = losses(job, 1, stage.calm)
             if process.returncode != 0:
                 lost.append(f"exit code {process.returncode}")
         except TimeoutError:

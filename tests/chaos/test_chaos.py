@@ -32,7 +32,7 @@ def test_a_process_that_is_hit_at_any_instant_costs_an_epoch_at_most(faults: lis
     async def main() -> list[Outcome]:
         async with Stage.open() as stage:
             started = [
-                runs.run_with(fault, stage.calm, stage.usual)
+                runs.run_with(fault, stage)
                 if fault.victim is Victim.HANDLER
                 else stage.run_with(f"run-{number}", fault)
                 for number, fault in enumerate(faults)
