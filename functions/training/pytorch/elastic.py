@@ -40,6 +40,8 @@ class ElasticGroup:
         self._in_rank_order = request.deterministic
         self.line = Line(request, gloo.GlooTransport(request.host, request.root_address), fail)
         self._last: list[torch.Tensor] = []
+        #: Two sets of tensors for gradients, by turns: allocating them costs as much as filling them.
+        self._spare: list[dict[torch.dtype, torch.Tensor]] = [{}, {}]
         self._replaced = False
 
     # -- views ------------------------------------------------------------------------------------------------------
@@ -221,6 +223,7 @@ class ElasticGroup:
                             for each in tensors
                         ]
             except RuntimeError:
+                self._spare = [{}, {}]  # peers may still write into what was exchanged
                 with line.changed:
                     line.do(member.broke(view.number))
                 continue
@@ -241,16 +244,19 @@ class ElasticGroup:
         `compute(rank, members)` leaves this worker's gradients in the learner: whether it had samples, and numbers.
         Returns the sums of the numbers.
         """
-        count = 0
+        alone = False
 
         def contribute(rank: int, members: int) -> list[torch.Tensor]:
-            nonlocal count
+            nonlocal alone
             used, numbers = compute(rank, members)
-            count = len(numbers)
-            return gradients(learner, numbers, used=used)
+            alone = members == 1
+            if alone:  # the gradients are where they belong
+                return [tail(learner, numbers, used=used)]
+            self._spare.reverse()
+            return gradients(learner, numbers, used=used, out=self._spare[0])
 
         sums = self.exchange(contribute, step=True)
-        return apply(learner, sums)
+        return apply(learner, sums, alone=alone)
 
     def average_buffers(self, learner: TorchLearner) -> None:
         """What layers measured becomes the mean over the workers, as they saw equal shares."""
@@ -276,35 +282,50 @@ class ElasticGroup:
         return sums[:-OFFERS].tolist()
 
 
-def gradients(learner: TorchLearner, numbers: list[float], *, used: bool) -> list[torch.Tensor]:
-    """The gradients, flat, by dtype. The first is float32 and ends with which parameters have one, and `numbers`."""
+def tail(learner: TorchLearner, numbers: list[float], *, used: bool) -> torch.Tensor:
+    """Which parameters have a gradient, `numbers`, and place for the offers."""
     has = [float(used and each.grad is not None) for each in learner.parameters]
+    return torch.tensor([*has, *numbers, *[0.0] * OFFERS])
+
+
+def gradients(
+    learner: TorchLearner, numbers: list[float], *, used: bool, out: dict[torch.dtype, torch.Tensor]
+) -> list[torch.Tensor]:
+    """The gradients, flat, by dtype, in `out`. The first is float32 and ends with the tail."""
     by_dtype: dict[torch.dtype, list[torch.Tensor]] = {torch.float32: []}
-    for parameter, given in zip(learner.parameters, has, strict=True):
-        grad = parameter.grad if given else torch.zeros_like(parameter)
+    for parameter in learner.parameters:
+        grad = parameter.grad if used and parameter.grad is not None else torch.zeros_like(parameter)
         by_dtype.setdefault(parameter.dtype, []).append(
             (grad.to_dense() if grad.is_sparse else grad).reshape(-1)
         )
-    by_dtype[torch.float32].append(torch.tensor([*has, *numbers, *[0.0] * OFFERS]))
-    return [torch.cat(each) for each in by_dtype.values()]
+    by_dtype[torch.float32].append(tail(learner, numbers, used=used))
+    for dtype, parts in by_dtype.items():
+        out[dtype] = torch.cat(parts, out=out[dtype]) if dtype in out else torch.cat(parts)
+    return [out[dtype] for dtype in by_dtype]
 
 
-def apply(learner: TorchLearner, sums: list[torch.Tensor]) -> list[float]:
-    """Let the optimizer apply the sums of all gradients. Returns the sums of the numbers."""
+def apply(learner: TorchLearner, sums: list[torch.Tensor], *, alone: bool) -> list[float]:
+    """Let the optimizer apply the sums of all gradients. Returns the sums of the numbers.
+
+    `alone`: the sums are the tail, and the gradients those that the learner has.
+    """
+    if alone:
+        learner.update(0)
+        return sums[0][len(learner.parameters) : -OFFERS].tolist()
     by_dtype = {each.dtype: each for each in sums}
     sizes = dict.fromkeys(by_dtype, 0)
     for parameter in learner.parameters:
         sizes[parameter.dtype] += parameter.numel()
-    tail = sums[0][sizes[torch.float32] : -OFFERS].tolist()
+    ends = sums[0][sizes[torch.float32] : -OFFERS].tolist()
     offsets = dict.fromkeys(by_dtype, 0)
-    for parameter, given in zip(learner.parameters, tail, strict=False):
+    for parameter, given in zip(learner.parameters, ends, strict=False):
         start = offsets[parameter.dtype]
         offsets[parameter.dtype] += parameter.numel()
         flat = by_dtype[parameter.dtype][start : offsets[parameter.dtype]]
         # A parameter that no worker's loss depends on has no gradient in plain training either.
         parameter.grad = flat.view_as(parameter) if given else None
     learner.update(0)
-    return tail[len(learner.parameters) :]
+    return ends[len(learner.parameters) :]
 
 
 def pack(learner: TorchLearner) -> tuple[dict, list[torch.Tensor]]:
