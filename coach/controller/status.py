@@ -41,7 +41,7 @@ def of_job(job: Job, row: JobRow, generation: int, before: dict[str, Any], now: 
         state=State(row.state),
         reason=row.reason,
         message=row.message[:_LONGEST],
-        target=f"{row.metric} {row.target:g}",
+        target=formatting.goal(row.metric, row.target),
         progress=_percent(job),
         epochs=row.full_epochs,
         loss=_rounded(row.loss),
@@ -166,7 +166,7 @@ def _share(job: Job) -> float | None:
     if job.state is State.SUCCEEDED:
         return 1.0
     last = job.last_x()
-    if last is None or last.expected <= 0 or job.ended:
+    if job.ended or (job.spec.target is not None and (last is None or last.expected <= 0)):
         return None
     left = forecast.remaining_epochs(job).expected
     return job.epochs_trained / (job.epochs_trained + left) if job.epochs_trained + left > 0 else None

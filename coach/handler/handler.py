@@ -306,9 +306,9 @@ class Handler:
             failed(Reason.FUNCTION_LOST, f"{lost[0]} was lost before the epoch began")
             return
         addresses = {pod: job.pods[pod].address for pod in action.pods}
-        written = () if self._platform.sees_checkpoints else [one.report.weights for one in job.epochs[-3:]]
+        old = () if self._platform.sees_checkpoints else obsolete(job)
         due = action.at + action.deadline
-        order = EpochOrder(action, job.job_file, addresses, due, obsolete(job.checkpoints, written))
+        order = EpochOrder(action, job.job_file, addresses, due, old)
         try:
             report, invocations = await self._platform.run_epoch(order, note)
         except EpochError as error:
@@ -325,7 +325,8 @@ class Handler:
                 return
             self._send(ev.EpochFinished(self.now(), action.job, action.token, report, invocations))
             if self._platform.sees_checkpoints:
-                await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out)
+                best = None if job.best is None else job.best.report.weights
+                await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out, best)
         finally:
             self.progress.pop(action.job, None)
 

@@ -66,6 +66,22 @@ _NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most
 _RULES: dict[tuple[str, ...], list[Rule]] = {
     (): [
         _rule(
+            "!has(self.target) || !has(self.objective) || !self.objective.startsWith('best-')",
+            "has no meaning for a job with a target - soonest or cheapest; or leave `target` out",
+            ".objective",
+        ),
+        _rule(
+            "has(self.target) || !has(self.objective) || self.objective.startsWith('best-')",
+            "needs a target - best-loss or best-accuracy; or a target",
+            ".objective",
+        ),
+        _rule(
+            "has(self.target) || has(self.budget.amount) || has(self.timeLimit) || has(self.maxEpochs)",
+            "required where nothing else ends the job - "
+            "a target, an amount as budget, timeLimit or maxEpochs",
+            ".target",
+        ),
+        _rule(
             "self.workers.max <= self.batchSize",
             "more than batchSize, which is %d - at most one worker a sample",
             ".workers.max",

@@ -184,9 +184,11 @@ class GangClient:
             report = max(reports, key=lambda each: (each["samples"], each["train_seconds"]))
             late = len(workers) - report.get("workers", len(workers))
             report["workers_lost"] = max(len(self._lost), late)
-            wanted = self._order.spec.spec.target.accuracy is not None and self._order.action.evaluate
+            wanted = self._order.spec.spec.metric == "accuracy" and self._order.action.evaluate
             if report.get("accuracy") is None and wanted:
-                message = "the target is an accuracy, but the model's outputs are no classes; set target.loss instead"
+                message = (
+                    "an accuracy is wanted, but the model's outputs are no classes; set a loss as the target"
+                )
                 raise MemberError(self._workers[0], Reason.MODEL_INVALID, message)
             return _report(report, self._order)
         finally:

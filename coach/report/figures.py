@@ -25,7 +25,8 @@ from coach.core.estimation.speed import SpeedModel
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
-from coach.core.policies.api.base import Objective
+from coach.core.lifecycle import forecast
+from coach.core.spec.job import JobObjective
 from coach.report import formatting
 from coach.report.accounting import Attempt, Balance, attempts, money
 from coach.report.choices import Decision, Verdict, last_decision
@@ -167,7 +168,8 @@ def draw_curve(axes: Sequence[Axes], story: Story) -> None:
             )
         if metric == job.metric:
             _target(ax, job)
-        lowest = min(y.min(initial=np.inf), job.target if metric == job.metric else np.inf)
+        goal = job.target if metric == job.metric and job.target is not None else np.inf
+        lowest = min(y.min(initial=np.inf), goal)
         if metric == "loss" and 0 < lowest < LOG_BELOW * y.max(initial=0):
             _logarithmic(ax, lowest, y.max())
         ax.set_ylabel(metric + (" (share right)" if metric == "accuracy" else " (mean, test split)"))
@@ -188,13 +190,18 @@ def _logarithmic(ax: Axes, low: float, high: float) -> None:
 
 
 def _target(ax: Axes, job: Job) -> None:
-    ax.axhline(job.target, color=RED, linestyle="--", linewidth=1.2, label=f"target {job.target:g}")
+    if job.target is not None:
+        ax.axhline(job.target, color=RED, linestyle="--", linewidth=1.2, label=f"target {job.target:g}")
+    elif job.best is not None:
+        at, value = job.best.epochs_trained, float(getattr(job.best.report, job.metric))
+        ax.plot(at, value, "*", color=RED, markersize=10, label=f"best: {value:.4g}")
     if job.convergence is None or not job.full_epochs:
         return
     # A job that has not reached its target is drawn up to the upper bound of its predicted end.
     last = None if job.state is State.SUCCEEDED else job.last_x()
     end = (
         job.epochs_trained
+        + (0.0 if job.ended or job.target is not None else forecast.epochs_within_bounds(job))
         if last is None
         else max(job.epochs_trained, min(last.high, LONGEST_BAND * last.expected))
     )
@@ -212,7 +219,7 @@ def _target(ax: Axes, job: Job) -> None:
         linewidth=0,
         label="80 % interval",
     )
-    if last is not None:
+    if last is not None and job.target is not None:
         ax.errorbar(
             last.expected,
             job.target,
@@ -374,7 +381,7 @@ def _draw_surface(ax: Axes, story: Story, job: Job, speed: SpeedModel) -> None:
     if chosen is not None:
         ax.plot(*chosen, "*", linestyle="", markersize=22, color=RED, markeredgecolor="white", zorder=3)
         ax.plot([], [], "*", linestyle="", markersize=12, color=RED, label="chosen")
-    by_cost = Objective(job.spec.objective) is Objective.CHEAPEST
+    by_cost = job.spec.objective is JobObjective.CHEAPEST
     for verdict, (marker, label) in (REFUSED_BY_COST if by_cost else REFUSED).items():
         refused = [one for one in choices if one.verdict is verdict and one.allocation in ink]
         for index, one in enumerate(refused):
@@ -427,7 +434,7 @@ def _draw_speed_curve(ax: Axes, story: Story, job: Job, speed: SpeedModel) -> No
     ][-1:]
     star = {"markersize": 18, "color": RED, "markeredgecolor": "white", "zorder": 3, "label": "chosen"}
     mark(counts[:1], [fitted[w - 1].expected for w in counts[:1]], "*", star)
-    by_cost = Objective(job.spec.objective) is Objective.CHEAPEST
+    by_cost = job.spec.objective is JobObjective.CHEAPEST
     for verdict, (marker, label) in (REFUSED_BY_COST if by_cost else REFUSED).items():
         refused = [one.allocation.workers for one in choices if one.verdict is verdict]
         refused = [w for w in refused if w in workers]

@@ -13,6 +13,11 @@ from coach.core.money import Money, to_amount
 UNKNOWN = "-"
 
 
+def goal(metric: str, target: float | None) -> str:
+    """`loss 0.35`; `best loss` of a job without a target."""
+    return f"best {metric}" if target is None else f"{metric} {target:g}"
+
+
 def number(value: float | None, digits: int = 3, *, zeros: bool = False) -> str:
     """`value` with `digits` significant digits and no exponent: 0.0931, 1.2, 431; with `zeros`, 1.20."""
     if value is None:

@@ -85,6 +85,13 @@ def curve_words(job: Job) -> str:
         f"{job.metric} levels off at {formatting.score(ends.expected)} "
         f"({formatting.score(ends.low)} to {formatting.score(ends.high)})"
     )
+    if job.target is None:
+        epochs = forecast.epochs_within_bounds(job)
+        end = model.interval(job.epochs_trained + epochs)
+        return (
+            f"{goes}; after {epochs:.0f} more epochs, all that its bounds allow, {formatting.score(end.expected)} "
+            f"({formatting.score(end.low)} to {formatting.score(end.high)}) is expected"
+        )
     last = job.last_x()
     if last is None:
         return f"{goes}; it sees no way to {job.target:g}"

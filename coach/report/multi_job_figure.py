@@ -74,7 +74,10 @@ def _met(one: Story, other: Story) -> bool:
 
 
 def _to_target(story: Story, value: float) -> float:
-    """0 at the job's first evaluated epoch, 1 at its target."""
+    """0 at the job's first evaluated epoch, 1 at its target, or at its best epoch."""
     first = getattr(story.job.evaluated_epochs[0].report, story.job.metric)
-    way = story.job.target - first
+    target, best = story.job.target, story.job.best
+    if target is None:
+        target = first if best is None else float(getattr(best.report, story.job.metric))
+    way = target - first
     return (value - first) / way if way else 1.0

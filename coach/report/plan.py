@@ -196,7 +196,7 @@ def _known(points: tuple[KnownSpeed, ...], epochs_trained: float | None) -> Iter
     if points:
         yield f"speed: earlier jobs like it measured {formatting.count(len(points), 'allocation')} on these nodes"
     if epochs_trained is not None:
-        yield f"epochs: earlier jobs like it reached this target after {epochs_trained:.0f} passes over the data"
+        yield f"epochs: earlier jobs like it ended after {epochs_trained:.0f} passes over the data"
 
 
 def _unknown(
@@ -206,7 +206,9 @@ def _unknown(
         yield "the model's file cannot be read here, so nothing says which earlier jobs are like this one"
     if not points:
         yield "speed: no earlier job with this model, data, batch size and resources ran on these nodes"
-    if epochs_trained is None:
+    if spec.spec.target is None:
+        yield "how good the model gets is not known; it trains as many epochs as its bounds allow"
+    elif epochs_trained is None:
         guess = f"{forecast.PRIOR_EPOCHS:.0f} epochs is a guess"
         yield f"epochs: no earlier job with this model and data reached this target; {guess}"
 

@@ -32,7 +32,7 @@ class JobRow:
     metric: str  #: what the target is about: loss or accuracy
     loss: float | None  #: of the last epoch
     accuracy: float | None
-    target: float
+    target: float | None  #: None where the job trains the best model within its bounds
     consecutive_hits: int  #: for how many full epochs in a row the target has held ...
     epochs_in_a_row: int  #: ... of how many
     best_loss: float | None
@@ -111,7 +111,7 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         accuracy=_finite(last.report.accuracy) if last else None,
         target=job.target,
         consecutive_hits=job.consecutive_hits,
-        epochs_in_a_row=job.spec.target.epochs_in_a_row,
+        epochs_in_a_row=job.spec.target.epochs_in_a_row if job.spec.target is not None else 0,
         best_loss=min((x for e in job.full_epochs if (x := e.report.loss) is not None), default=None),
         best_accuracy=max((a for e in job.full_epochs if (a := e.report.accuracy) is not None), default=None),
         workers=at.workers if at else None,
@@ -183,12 +183,14 @@ def shown_allocation(job: Job) -> Allocation | None:
 def eta(job: Job, now: float) -> Interval | None:
     """Seconds from `now` until the job is done; None without a curve, or if it never reaches the target.
 
+    A job without a target is done when it has trained all the epochs that its bounds allow; it may end earlier.
+
     Remaining epochs times predicted seconds an epoch, minus the running one's elapsed part. The two are assumed to be
     independent: their relative spreads add in quadrature.
     """
     if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
         return None
-    known = job.last_x() is not None and bool(job.full_epochs)
+    known = job.spec.target is None or (job.last_x() is not None and bool(job.full_epochs))
     if not known and (job.known_epochs is None or forecast.fit_says_unreachable(job)):
         return None
     at = job.desired or job.minimum

@@ -215,6 +215,8 @@ def epochs_needed(job: TrainingJob, dynamics: JobDynamics) -> int:
     """Whole epochs until the target has held for `epochsInARow`, without noise; at most `maxEpochs`."""
     target = job.spec.target
     max_epochs = job.spec.max_epochs or MAX_EPOCHS
+    if target is None:
+        return max_epochs
     hits = 0
     for epoch in range(1, max_epochs + 1):
         accuracy = dynamics.accuracy(epoch) if dynamics.accuracy is not None else None

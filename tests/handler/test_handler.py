@@ -493,9 +493,22 @@ def test_functions_delete_the_checkpoints_that_the_handler_does_not_see(path: Pa
             raise EpochError(Reason.PEER_LOST, "died", 1)
 
     job = run(path, FakePlatform(sees_checkpoints=False, on_epoch=on_epoch), job_of(maxEpochs=8))["job"]
-    last = [epoch.report.weights for epoch in job.epochs[-3:]]
+    kept = {job.best.report.weights, *(epoch.report.weights for epoch in job.epochs[-3:])}
     left = {file.as_uri() for file in path.parent.rglob("*.ckpt")}
-    assert len(job.epochs) > 3 and left == set(last)
+    assert len(job.epochs) > 3 and left == kept
+
+
+@pytest.mark.parametrize("sees_checkpoints", [True, False])
+def test_the_best_epochs_checkpoint_is_kept_until_there_is_a_better_one(
+    path: Path, sees_checkpoints: bool
+) -> None:
+    losses = iter([3.0, 1.0, 2.0, 2.0, 2.0, 2.0, 0.9, 2.0, 2.0, 2.0, 2.0] + [2.0] * 20)
+    platform = FakePlatform(sees_checkpoints=sees_checkpoints, loss=lambda _: next(losses))
+    job = run(path, platform, job_of(maxEpochs=10, target={"loss": 0.01}))["job"]
+    assert job.best.report.loss == 0.9
+    left = {file.as_uri() for file in path.parent.rglob("*.ckpt")}
+    assert job.best.report.weights in left and len(left) <= 4
+    assert job.best not in job.epochs[-3:]
 
 
 @pytest.mark.parametrize("folder", ["file:///nowhere/at/all", "nosuch://bucket"])

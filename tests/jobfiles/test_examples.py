@@ -57,9 +57,9 @@ def test_the_page_needs_its_marks():
         reference.page("no marks")
 
 
-def test_the_job_on_the_page_is_right():
-    [text] = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-    assert [job.name for job in read_jobs(text)] == ["lenet-digits"]
+def test_the_jobs_on_the_page_are_right():
+    texts = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
+    assert [job.name for text in texts for job in read_jobs(text)] == ["lenet-digits", "best-digits"]
 
 
 MISTAKEN = """\

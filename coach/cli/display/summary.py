@@ -60,6 +60,9 @@ def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
     if any(row.state == State.WAITING for row in rows):
         say(screen, f"  go on       {again}")
     say(screen, f"  details     coach show {rows[0].name}")
+    trained = [row.name for row in rows if row.full_epochs]
+    if trained:
+        say(screen, f"  best model  coach model {trained[0]}")
     say(screen, f"  CSV files   coach export {names}")
     say(screen, f"  figures     coach plot {names}")
 
@@ -83,6 +86,8 @@ def _cluster(nodes: tuple[Node, ...]) -> str:
 
 def _target(spec: TrainingJob) -> str:
     target = spec.spec.target
+    if target is None:
+        return f"the best {spec.spec.metric}"
     goal = f"loss {target.loss:g}" if target.loss is not None else f"accuracy {target.accuracy:g}"
     return (
         f"{goal} {formatting.count(target.epochs_in_a_row, 'time')} in a row"
@@ -106,7 +111,7 @@ def summary(rows: Sequence[JobRow], width: int) -> Table:
         "EPOCHS": [str(row.epoch) for row in rows],
         "BEST LOSS": [formatting.score(row.best_loss) for row in rows],
         "BEST ACCURACY": [formatting.score(row.best_accuracy) for row in rows],
-        "TARGET": [f"{row.metric} {row.target:g}" for row in rows],
+        "TARGET": [formatting.goal(row.metric, row.target) for row in rows],
         "TIME": [formatting.duration(row.seconds) for row in rows],
         "PREDICTED / REAL": [_predicted(row) for row in rows],
         "SPENT / BUDGET": [tables.money(row) for row in rows],

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import shutil
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from coach.cli.display.output import Format, print_json
+
+if TYPE_CHECKING:
+    from coach.core.jobs.epoch import Epoch
+    from coach.core.jobs.job import Job
 
 #: How each framework's users read a checkpoint.
 _READ = {
@@ -26,17 +30,22 @@ def command(
             "-o", "--output-file", metavar="FILE", help="Where to; by default JOB.pt or JOB.npz here."
         ),
     ] = None,
+    epoch: Annotated[
+        str, typer.Option("--epoch", metavar="best|last|N", help="Of which epoch; those that are kept.")
+    ] = "best",
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
 ) -> None:
-    """Copy a job's trained model, its last checkpoint, to a file.
+    """Copy a job's trained model to a file: its best epoch's, as the test split has it.
 
+    The best epoch's checkpoint is kept, and the last two.
     Of a PyTorch job the file has the net's state_dict, of an MXNet job its arrays.
 
     \b
     Examples:
       coach model lenet-digits
       coach model lenet-digits -o digits.npz
+      coach model lenet-digits --epoch last
     """
     from coach.cli.job_lookup import find, past_jobs
     from coach.core.errors import UserError
@@ -44,15 +53,13 @@ def command(
     from coach.jobfiles.load import local_path
 
     past = find(past_jobs(StateDirectory.default()), job)
-    weights, framework = past.job.weights, past.job.job_file.spec.framework.value
-    if weights is None:
-        raise UserError(
-            f"{past.job.name} has no checkpoint yet: the first full epoch writes one; coach why {job}"
-        )
-    source = local_path(weights)
+    framework = past.job.job_file.spec.framework.value
+    chosen = _epoch(past.job, epoch)
+    source = local_path(chosen.report.weights)
     if source is None or not source.is_file():
         raise UserError(
-            f"the checkpoint of {past.job.name} is at {weights}, which this machine does not have"
+            f"the checkpoint of epoch {chosen.number} of {past.job.name} is at {chosen.report.weights}, which this "
+            "machine does not have; the best epoch's is kept, and the last two: --epoch best, --epoch last"
         )
     to = file or Path(f"{past.job.name}{_SUFFIXES[framework]}")
     if to.is_dir():
@@ -66,19 +73,36 @@ def command(
     except OSError as error:
         half.unlink(missing_ok=True)
         raise UserError(f"{to}: cannot be written ({error.strerror})") from error
-    last = past.job.full_epochs[-1].report if past.job.full_epochs else None
     if output is Format.JSON:
         print_json(
             {
                 "job": past.job.name,
                 "framework": framework,
                 "file": str(to),
-                "epoch": len(past.job.full_epochs),
-                "loss": last.loss if last else None,
-                "accuracy": last.accuracy if last else None,
+                "epoch": chosen.number,
+                "loss": chosen.report.loss,
+                "accuracy": chosen.report.accuracy,
             }
         )
         return
-    said = f", loss {last.loss:.4f}" if last and last.loss is not None else ""
-    typer.echo(f"{to}: {past.job.name} after {len(past.job.epochs)} epochs{said}")
+    said = f", loss {chosen.report.loss:.4f}" if chosen.report.loss is not None else ""
+    typer.echo(f"{to}: {past.job.name} after epoch {chosen.number} of {len(past.job.epochs)}{said}")
     typer.echo(f"  {_READ[framework].format(file=to)}")
+
+
+def _epoch(job: Job, asked: str) -> Epoch:
+    """The epoch that `asked` names. Raises UserError."""
+    from coach.core.errors import UserError
+
+    if not job.epochs:
+        raise UserError(
+            f"{job.name} has no checkpoint yet: the first full epoch writes one; coach why {job.name}"
+        )
+    if asked == "last":
+        return job.epochs[-1]
+    if asked == "best":
+        return job.best or job.epochs[-1]
+    number = int(asked) if asked.isdecimal() and len(asked) < 10 else 0
+    if not 1 <= number <= len(job.epochs):
+        raise UserError(f"--epoch {asked!r}: must be best, last, or a number from 1 to {len(job.epochs)}")
+    return job.epochs[number - 1]

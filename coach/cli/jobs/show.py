@@ -93,9 +93,12 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
     from coach.report import formatting
     from coach.report.models import outside_words
 
-    measure = f"{row.metric} {row.target:g}, {formatting.count(row.epochs_in_a_row, 'time')} in a row"
     now = formatting.score(row.loss if row.metric == "loss" else row.accuracy)
     best = formatting.score(row.best_loss if row.metric == "loss" else row.best_accuracy)
+    target = f"{formatting.goal(row.metric, row.target)}; now {now}, best {best}"
+    if row.target is not None:
+        goal = f"{formatting.goal(row.metric, row.target)}, {formatting.count(row.epochs_in_a_row, 'time')} in a row"
+        target = f"{goal}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}"
     left = None if row.budget is None else row.budget - row.spent - row.reserved
     net = job.spec.model.net
     counts = "workers x servers" if job.maximum.servers else "workers"
@@ -103,7 +106,7 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         "state": f"{row.state} ({row.reason}): {row.message}"
         if row.message
         else f"{row.state} ({row.reason})",
-        "target": f"{measure}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}",
+        "target": target,
         "eta": tables.eta(row, interval=True),
         counts: f"{tables.size(row)} ({formatting.limits(job.minimum, job.maximum)})",
         "spent / budget": f"{tables.money(row)}; {formatting.amount(row.reserved)} reserved, "

@@ -58,7 +58,7 @@ def command(
 
 def _unmeasured(job: TrainingJob, trial: Trial) -> bool:
     """Whether the target is an accuracy, and the evaluation has none."""
-    return job.spec.target.accuracy is not None and trial.evaluation["accuracy"] is None
+    return job.spec.metric == "accuracy" and trial.evaluation["accuracy"] is None
 
 
 def _show(job: TrainingJob, functions: Functions, trial: Trial) -> None:

@@ -73,6 +73,11 @@ class ConvergenceModel:
         """Probability that the curve's mean ever reaches `target`."""
         return float(self._weights(target).sum())
 
+    def chance_by(self, value: float, x: float) -> float:
+        """Probability that the curve's mean is at `value`, or better, at `x`."""
+        at = self.curves.values(np.array([x]))[:, 0]
+        return float(self.curves.weight[at <= self._falling([value])[0]].sum() / self.curves.weight.sum())
+
     def epochs_to(self, target: float, consecutive_hits: int, x_now: float) -> Interval | None:
         """The x of the last epoch needed for `target` to hold `consecutive_hits` epochs; None = no solution.
 

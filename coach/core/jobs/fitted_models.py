@@ -86,8 +86,10 @@ class FittedCurve:
             )
         return self._asked[1]
 
-    def asked(self, target: Target) -> dict[str, Any]:
+    def asked(self, target: Target | None) -> dict[str, Any]:
         """Its data with the epoch at which `target` is predicted to hold, predicted at the time of the fit."""
+        if target is None:
+            return self.data
         last = self.last_x(target, self.epochs_trained)
         if last is not None and not math.isfinite(last.high):
             return self.data  # JSON has no infinity

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, Literal
@@ -155,14 +156,27 @@ class Job:
 
     @property
     def metric(self) -> Literal["loss", "accuracy"]:
-        """The target's measure."""
-        return "accuracy" if self.spec.target.loss is None else "loss"
+        """The target's measure, or that of the best model."""
+        return self.spec.metric
 
     @property
-    def target(self) -> float:
-        """The loss or accuracy to reach."""
+    def target(self) -> float | None:
+        """The loss or accuracy to reach; None where the job trains the best model within its bounds."""
         target = self.spec.target
+        if target is None:
+            return None
         return float(target.loss if target.loss is not None else target.accuracy or 0.0)
+
+    @property
+    def best(self) -> Epoch | None:
+        """The full epoch with the best model so far, the first of equal ones."""
+        return self.best_of(self.epochs)
+
+    def best_of(self, epochs: Sequence[Epoch]) -> Epoch | None:
+        """The same of these epochs alone."""
+        known = [e for e in epochs if e.kind is EpochKind.FULL and getattr(e.report, self.metric) is not None]
+        sign = 1.0 if self.metric == "loss" else -1.0
+        return min(known, key=lambda e: sign * float(getattr(e.report, self.metric)), default=None)
 
     @property
     def held(self) -> Allocation:
@@ -216,11 +230,13 @@ class Job:
     @property
     def consecutive_hits(self) -> int:
         """Number of latest full epochs in a row that reached the target (thesis section 4.1)."""
-        streak = 0
+        streak, target = 0, self.spec.target
+        if target is None:
+            return 0
         for epoch in reversed(self.epochs):
             if epoch.kind is not EpochKind.FULL:
                 continue
-            if not self.spec.target.reached(epoch.report.loss, epoch.report.accuracy):
+            if not target.reached(epoch.report.loss, epoch.report.accuracy):
                 break
             streak += 1
         return streak
@@ -260,12 +276,16 @@ class Job:
 
     def last_x(self) -> Interval | None:
         """Epochs trained when the target will have held long enough; None if the fitted curve never reaches it."""
-        return None if self.curve is None else self.curve.last_x(self.spec.target, self.epochs_trained)
+        if self.curve is None or self.spec.target is None:
+            return None
+        return self.curve.last_x(self.spec.target, self.epochs_trained)
 
     @property
     def hopeless(self) -> int:
         """Number of latest fits in a row, at most KEPT_CURVES, each after a full epoch, that never reach the target."""
         target = self.spec.target
+        if target is None:
+            return 0
         seen = (
             curve.last_x(target, curve.epochs_trained) is None for curve in reversed(self.full_epoch_curves)
         )

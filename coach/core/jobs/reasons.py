@@ -85,6 +85,9 @@ class Reason(StrEnum):
     INTERNAL = "Internal"
     # ends
     TARGET_REACHED = "TargetReached"
+    BUDGET_USED = "BudgetUsed"
+    LIMIT_REACHED = "LimitReached"
+    NO_GAIN_EXPECTED = "NoGainExpected"
     BUDGET_SPENT = "BudgetSpent"
     TARGET_BELOW_ASYMPTOTE = "TargetBelowAsymptote"
     TIME_LIMIT = "TimeLimit"
@@ -145,6 +148,9 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.DISRUPTED: ReasonInfo("the cluster took a function away", retry=Retry.FREE),
     Reason.INTERNAL: ReasonInfo("an error inside a function", retry=Retry.BOUNDED),
     Reason.TARGET_REACHED: ReasonInfo("the target held", State.SUCCEEDED),
+    Reason.BUDGET_USED: ReasonInfo("the budget was used for the best model", State.SUCCEEDED),
+    Reason.LIMIT_REACHED: ReasonInfo("the best model within its limit is there", State.SUCCEEDED),
+    Reason.NO_GAIN_EXPECTED: ReasonInfo("no better model is to be expected", State.SUCCEEDED),
     Reason.BUDGET_SPENT: ReasonInfo(
         "the rest of the budget does not cover another epoch", State.BUDGET_EXHAUSTED
     ),

@@ -62,10 +62,42 @@ class EpochTerms:
 
 def total_epochs(job: Job) -> float:
     """Predicted epochs of the whole job: by its curve, else by earlier jobs, else the prior."""
+    if job.spec.target is None:
+        return job.epochs_trained + epochs_within_bounds(job)
     limit = job.spec.max_epochs or float("inf")
     last = _predicted_last_epoch(job)
     predicted = last.expected if last is not None else job.known_epochs or PRIOR_EPOCHS
     return min(limit, max(predicted, 1.0))
+
+
+def epochs_within_bounds(job: Job) -> float:
+    """Full epochs that a job without a target may still train, with the allocation that allows most of them.
+
+    Its money, its time limit and `maxEpochs` bound them. At least 1.
+    """
+    limit, spec = float("inf"), job.spec
+    if spec.max_epochs is not None:
+        limit = float(spec.max_epochs - job.full_epoch_count)
+    if job.speed is None:
+        return max(1.0, min(limit, PRIOR_EPOCHS - job.epochs_trained))
+    seconds, costs, _ = _of_all(job)
+    epochs = np.full(len(costs), limit)
+    if job.ledger.budget is not None:
+        epochs = np.minimum(
+            epochs, to_amount(job.ledger.budget - job.ledger.spent) / np.maximum(costs, 1e-12)
+        )
+    if spec.time_limit is not None:
+        epochs = np.minimum(epochs, max(0.0, spec.time_limit - job.run_seconds) / np.maximum(seconds, 1e-9))
+    return max(1.0, float(epochs.max()))
+
+
+def bound_by_money(job: Job) -> bool:
+    """Whether nothing but its money bounds a job without a target: then cheap epochs are more epochs."""
+    if job.spec.target is not None or job.ledger.budget is None:
+        return False
+    cheapest, _ = _cheapest(job)
+    left = to_amount(job.ledger.budget - job.ledger.spent)
+    return left <= epochs_within_bounds(job) * cheapest * SAME_COST
 
 
 def _predicted_last_epoch(job: Job) -> Interval | None:
@@ -77,12 +109,17 @@ def _predicted_last_epoch(job: Job) -> Interval | None:
 
 
 def fit_says_unreachable(job: Job) -> bool:
-    """Whether the curve is long enough to predict, and never reaches the target."""
+    """Whether there is a target, and the curve is long enough to predict, and never reaches it."""
+    if job.spec.target is None:
+        return False
     return job.curve is not None and job.full_epoch_count >= CURVE_EPOCHS and job.last_x() is None
 
 
 def remaining_epochs(job: Job) -> Interval:
-    """Epochs still to train until the target has held long enough."""
+    """Epochs still to train until the target has held long enough, or as many as the job's bounds allow."""
+    if job.spec.target is None:
+        epochs = epochs_within_bounds(job)
+        return Interval(epochs, epochs, epochs)
     needed = float(max(1, job.spec.target.epochs_in_a_row - job.consecutive_hits))
     limit = float("inf")
     if job.spec.max_epochs:
@@ -138,14 +175,21 @@ def _cheapest(job: Job) -> tuple[float, Allocation]:
     """Expected cost of an epoch with the cheapest allocation, and that allocation; 0 while no speed is known."""
     if job.speed is None:
         return 0.0, job.minimum
+    _, costs, points = _of_all(job)
+    index = int(costs.argmin())
+    return float(costs[index]), points[index]
+
+
+def _of_all(job: Job) -> tuple[FloatArray, FloatArray, tuple[Allocation, ...]]:
+    """Expected seconds [m] and currency units [m] of an epoch with each allocation, whose speed is known; and these."""
+    assert job.speed is not None
     points, spec = _between(job.minimum, job.maximum), job.spec
     second, once = _prices(spec.resources, spec.price_book, points)
     # `predicted_cost` of all at once.
     fixed = {workers: job.times.fixed(workers).expected for workers in {point.workers for point in points}}
     outside = np.array([fixed[point.workers] for point in points])
-    costs = (outside + 1.0 / job.speed.expected(points)) * second + once
-    index = int(costs.argmin())
-    return float(costs[index]), points[index]
+    seconds = outside + 1.0 / job.speed.expected(points)
+    return seconds, seconds * second + once, points
 
 
 @lru_cache(maxsize=1 << 10)
@@ -163,8 +207,12 @@ def epochs_to_provide_for(job: Job) -> float:
     A short curve predicts too few epochs: the floor is the prior's upper bound. The next epoch may miss the target,
     which must then hold in a row from the start: the floor is the epochs that this takes. The number is computed again
     before each epoch, so money kept for epochs that turn out unnecessary is spent later.
+
+    A job without a target provides for all epochs that its bounds allow; speed is bought with what these leave.
     """
     epochs, spec = remaining_epochs(job), job.spec
+    if spec.target is None:
+        return epochs.expected
     prior = PRIOR_SPREAD * ((job.known_epochs or PRIOR_EPOCHS) - job.epochs_trained)
     once_more = 1.0 + spec.target.epochs_in_a_row
     floor = min((spec.max_epochs or math.inf) - job.full_epoch_count, max(prior, once_more))

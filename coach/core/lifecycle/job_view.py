@@ -15,6 +15,7 @@ from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast, probing, stopping_rules
 from coach.core.policies.api.base import Objective
+from coach.core.spec.job import JobObjective
 from coach.core.spec.training import JobClass
 
 
@@ -133,8 +134,9 @@ class JobPolicyView:
 
     @property
     def objective(self) -> Objective:
-        """As its file says."""
-        return Objective(self._job.spec.objective)
+        """As its file says; for the best model, speed where its bounds leave money for it (`forecast.epoch_budget`)."""
+        by_cost = self._job.spec.objective is JobObjective.CHEAPEST
+        return Objective.CHEAPEST if by_cost else Objective.SOONEST
 
     @cached_property
     def restart_seconds(self) -> float:

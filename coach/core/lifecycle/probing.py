@@ -23,6 +23,7 @@ from coach.core.jobs.job import Job
 from coach.core.lifecycle.forecast import (
     PRIOR_EPOCHS,
     allocations,
+    bound_by_money,
     epoch_budget,
     lowest_cost,
     predicted_cost,
@@ -141,8 +142,13 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
 
 
 def _to_be_cheap(job: Job, measured: Iterable[Allocation]) -> bool:
-    """Whether the job's objective is the lowest cost, and the cheapest measured allocation ends in time."""
+    """Whether the job's objective is the lowest cost, and the cheapest measured allocation ends in time.
+
+    Or it trains the best model, and has no more money than for epochs.
+    """
     spec = job.spec
+    if spec.target is None:
+        return bound_by_money(job)
     if spec.objective is not JobObjective.CHEAPEST:
         return False
     cheapest = min(measured, key=lambda at: predicted_cost(job, at))
@@ -169,7 +175,8 @@ def _cost_limits(job: Job, measured: Iterable[Allocation]) -> _CostLimits:
         return _CostLimits(float("inf"), float("inf"), short=False)
     cheapest = min(predicted_cost(job, at) for at in measured)
     left = to_amount(job.ledger.left or 0)
-    spare = left - remaining_epochs(job).expected * cheapest
+    # All the money of a job without a target is for epochs; what a measurement costs is compared with what it saves.
+    spare = 0.0 if job.spec.target is None else left - remaining_epochs(job).expected * cheapest
     return _CostLimits(max(allowed, cheapest), spare if spare > 0 else left, short=allowed < cheapest)
 
 

@@ -243,7 +243,7 @@ class Reducer:
             self._finish(
                 job,
                 event.at,
-                Reason.BUDGET_SPENT,
+                stopping_rules.out_of_money(job),
                 f"epoch {order.number} used up all {order.deadline:.1f} s that the budget left it",
             )
         else:
@@ -372,7 +372,8 @@ class Reducer:
         """End a job whose money covers no epoch that fits, unless it covers one that fits on unavailable nodes."""
         other = self._payable(job, ever=True)
         if other is None:
-            self._finish(job, at, Reason.BUDGET_SPENT, self._unpayable(job))
+            best = f"{stopping_rules.best_so_far(job)}; " if job.spec.target is None else ""
+            self._finish(job, at, stopping_rules.out_of_money(job), best + self._unpayable(job))
         else:
             self._release_pods(job, at)
             message = f"the money left covers {other}; {self.nodes.describe_unavailable()}"

@@ -1,4 +1,4 @@
-"""When a job ends, and why: it reached its target, reached a limit, or cannot reach its target."""
+"""When a job ends, and why: it reached its target or a limit, cannot reach its target, or expects no better model."""
 
 from __future__ import annotations
 
@@ -6,12 +6,15 @@ import statistics
 
 from coach.core.jobs.job import KEPT_CURVES, Job
 from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle import forecast
 
 #: A target counts as unreachable after this many fits in a row that never reach it, and this many full epochs.
 HOPELESS_FITS = KEPT_CURVES
 HOPELESS_EPOCHS = 8
 #: A job whose metric got worse by this part of its first value has not levelled off: it gets twice as many epochs.
 WORSE = 0.02
+#: A job without a target ends when a better model within its bounds has less than this chance.
+GAIN_CHANCE = 0.05
 
 
 def on_its_way(job: Job) -> bool:
@@ -23,7 +26,7 @@ def on_its_way(job: Job) -> bool:
     recent = values[-max(4, len(values) // 3) :]
     slope = statistics.linear_regression(range(len(recent)), recent).slope if len(recent) > 1 else 0.0
     reached = statistics.fmean(recent) + slope * (len(values) + len(recent) / 2)
-    return job.spec.target.reached(loss=reached, accuracy=reached)
+    return job.spec.target is not None and job.spec.target.reached(loss=reached, accuracy=reached)
 
 
 def got_worse(job: Job) -> bool:
@@ -50,6 +53,8 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
     """Why the job ends now, with the numbers; None while it goes on."""
     spec = job.spec
     target = spec.target
+    if target is None:
+        return _end_of_best(job)
     epochs = job.full_epoch_count
     if job.consecutive_hits >= target.epochs_in_a_row:
         last = job.full_epochs[-target.epochs_in_a_row :]
@@ -59,11 +64,9 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
     if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
         return Reason.TIME_LIMIT, f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
     if spec.max_epochs is not None and epochs >= spec.max_epochs:
-        best = (min if job.metric == "loss" else max)(getattr(e.report, job.metric) for e in job.full_epochs)
         return (
             Reason.EPOCH_LIMIT,
-            f"{epochs} of at most {spec.max_epochs} epochs done, best {job.metric} {best:.4g}, "
-            f"target {job.target:g}",
+            f"{epochs} of at most {spec.max_epochs} epochs done, {best_so_far(job)}, target {job.target:g}",
         )
     # The checks that read all epochs come last: few jobs get there.
     hopeless = epochs >= HOPELESS_EPOCHS and job.hopeless >= HOPELESS_FITS
@@ -76,3 +79,46 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
             f"target {job.target:g}, after {epochs} epochs",
         )
     return None
+
+
+def _end_of_best(job: Job) -> tuple[Reason, str] | None:
+    """The same of a job without a target, apart from its money: `out_of_money` has that."""
+    spec, epochs = job.spec, job.full_epoch_count
+    if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
+        time = f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"
+        return (Reason.LIMIT_REACHED if epochs else Reason.TIME_LIMIT), f"{time}, {best_so_far(job)}"
+    if spec.max_epochs is not None and epochs >= spec.max_epochs:
+        return Reason.LIMIT_REACHED, f"{epochs} of at most {spec.max_epochs} epochs done, {best_so_far(job)}"
+    best = job.best
+    if not spec.stop_early or best is None or epochs < HOPELESS_EPOCHS:
+        return None
+    if len(job.full_epoch_curves) < KEPT_CURVES or improves(job):
+        return None
+    value = float(getattr(best.report, job.metric))
+    end = job.epochs_trained + forecast.epochs_within_bounds(job)
+    chance = max(curve.model.chance_by(value, end) for curve in job.full_epoch_curves)
+    if chance >= GAIN_CHANCE:
+        return None
+    left = forecast.epochs_within_bounds(job)
+    return (
+        Reason.NO_GAIN_EXPECTED,
+        f"{best_so_far(job)}; better than that within {left:.0f} more epochs has a chance of {100 * chance:.0f} % "
+        "(stopEarly: false goes on)",
+    )
+
+
+def improves(job: Job) -> bool:
+    """Whether the best epoch is among the latest KEPT_CURVES: then curves that see no gain are not believed."""
+    return job.best in job.full_epochs[-KEPT_CURVES:]
+
+
+def out_of_money(job: Job) -> Reason:
+    """Why a job ends whose money covers no other epoch."""
+    return Reason.BUDGET_USED if job.spec.target is None and job.full_epoch_count else Reason.BUDGET_SPENT
+
+
+def best_so_far(job: Job) -> str:
+    """`best loss 0.1234 in epoch 12`."""
+    if job.best is None:
+        return "no full epoch ended"
+    return f"best {job.metric} {getattr(job.best.report, job.metric):.4g} in epoch {job.best.number}"

@@ -111,7 +111,11 @@ class JobSpec(SpecModel):
     )
     model: Model = Field(description="The model file: what is trained.")
     data: Data = Field(description="The data set it is trained on.")
-    target: Target = Field(description="When the job is done.")
+    target: Target | None = Field(
+        default=None,
+        description="When the job is done. Without it, the job trains the best model that its budget, `timeLimit` or "
+        "`maxEpochs` allows: one of these must be there.",
+    )
     budget: Budget = Field(
         description="The most that the job may spend: an amount, or `unlimited: true`.",
         examples=[{"amount": 5.00, "currency": "USD"}, {"unlimited": True}],
@@ -137,7 +141,7 @@ class JobSpec(SpecModel):
         default=None,
         ge=1,
         le=10**6,
-        description="Largest number of full epochs; after them the job ends without its target.",
+        description="Largest number of full epochs; after them the job ends, with or without its target.",
         examples=[50],
     )
     priority: StrictInt = Field(
@@ -193,7 +197,13 @@ class JobSpec(SpecModel):
     objective: JobObjective = Field(
         default=JobObjective.SOONEST,
         description="`soonest`: the target as soon as the budget allows; "
-        "`cheapest`: the target at the lowest cost, within `timeLimit` where there is one.",
+        "`cheapest`: the target at the lowest cost, within `timeLimit` where there is one. "
+        "Of a job without a target: `best-loss` (the default then), the lowest test loss, or `best-accuracy`.",
+        json_schema_extra=no_default,
+    )
+    stop_early: StrictBool = Field(
+        default=True,
+        description="Of a job without a target: whether it ends when no further improvement is to be expected.",
     )
     policy: Policy = Field(
         default=Policy(), description="Policy that chooses the numbers of workers and servers of each epoch."
@@ -213,6 +223,14 @@ class JobSpec(SpecModel):
             value = {**value, "policy": {"servers": 0, **policy}}
         return value
 
+    @model_validator(mode="before")
+    @classmethod
+    def _fills_in_the_objective(cls, value: Any) -> Any:
+        """The default of a job without a target."""
+        if not isinstance(value, dict) or value.get("target") is not None or "objective" in value:
+            return value
+        return {**value, "objective": JobObjective.BEST_LOSS.value}
+
     @model_validator(mode="after")
     def _goes_together(self) -> JobSpec:
         found = list(self._conflicts())
@@ -231,6 +249,7 @@ class JobSpec(SpecModel):
                 )
             )
         found += self._framework_conflicts()
+        found += self._target_conflicts()
         if self.budget.currency not in (None, self.price_book.currency):
             book = self.price_book
             problem = f"not the currency of the price book {book.name}, which is {book.currency}"
@@ -251,6 +270,25 @@ class JobSpec(SpecModel):
                         CrossFieldError(("policy", key), "outside the job's limits", right, ((key,),))
                     )
         return found
+
+    def _target_conflicts(self) -> list[CrossFieldError]:
+        if self.target is not None:
+            if not self.objective.is_best:
+                return []
+            problem, right = (
+                "has no meaning for a job with a target",
+                "soonest or cheapest; or leave `target` out",
+            )
+            return [CrossFieldError(("objective",), problem, right, (("target",),))]
+        if not self.objective.is_best:
+            problem, right = "needs a target", "best-loss or best-accuracy; or a target"
+            return [CrossFieldError(("objective",), problem, right)]
+        if self.budget.amount is None and self.time_limit is None and self.max_epochs is None:
+            problem = "required where nothing else ends the job"
+            return [
+                CrossFieldError(("target",), problem, "a target, an amount as budget, timeLimit or maxEpochs")
+            ]
+        return []
 
     def _framework_conflicts(self) -> list[CrossFieldError]:
         because = (("framework",),)
@@ -275,6 +313,13 @@ class JobSpec(SpecModel):
             problem = "PyTorch jobs train by all-reduce, so workers step together"
             found.append(CrossFieldError(("mode",), problem, "sync; or leave `mode` out", because))
         return found
+
+    @property
+    def metric(self) -> Literal["loss", "accuracy"]:
+        """The measure of its target, or of the best model."""
+        if self.target is None:
+            return "accuracy" if self.objective is JobObjective.BEST_ACCURACY else "loss"
+        return "accuracy" if self.target.loss is None else "loss"
 
     @property
     def elastic(self) -> bool:

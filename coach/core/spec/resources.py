@@ -41,6 +41,13 @@ class JobObjective(StrEnum):
 
     SOONEST = "soonest"
     CHEAPEST = "cheapest"
+    BEST_LOSS = "best-loss"
+    BEST_ACCURACY = "best-accuracy"
+
+    @property
+    def is_best(self) -> bool:
+        """Whether the job trains for the best model within its bounds, and has no target."""
+        return self in (JobObjective.BEST_LOSS, JobObjective.BEST_ACCURACY)
 
 
 #: The word for no limit, before `unlimited: true`; read in job files for one release.

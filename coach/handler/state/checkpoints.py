@@ -1,11 +1,12 @@
-"""Deletes a job's old checkpoints: the last one and its predecessor are kept."""
+"""Deletes a job's old checkpoints: the last one, its predecessor and the best epoch's are kept."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
 
 import fsspec
+
+from coach.core.jobs.job import Job
 
 log = logging.getLogger(__name__)
 
@@ -30,15 +31,21 @@ def sweep(folder: str, *keep: str | None) -> None:
         log.warning("old checkpoints in %s stay: %s", folder, error)
 
 
-def obsolete(folder: str, written: Sequence[str]) -> list[str]:
-    """URIs from the third-last checkpoint in `written` to the second-last, those of failed attempts between them too.
+def obsolete(job: Job) -> list[str]:
+    """URIs from the third-last epoch's checkpoint to the second-last's, those of failed attempts between them too.
 
-    Functions delete them where the handler does not see the folder: each epoch the next ones.
+    And of the epoch that was the best before the last one. Without the best. Functions delete them where the handler
+    does not see the folder: each epoch the next ones.
     """
-    if len(written) < 3:
+    if len(job.epochs) < 3:
         return []
-    (job, first), (_, end) = (_parts(uri.rpartition("/")[2]) for uri in written[-3:-1])
-    return [f"{folder}/{job}.{attempt}.ckpt" for attempt in range(first, end)]
+    written = [epoch.report.weights for epoch in job.epochs[-3:]]
+    (name, first), (_, end) = (_parts(uri.rpartition("/")[2]) for uri in written[:2])
+    found = [f"{job.checkpoints}/{name}.{attempt}.ckpt" for attempt in range(first, end)]
+    best, before = job.best, job.best_of(job.epochs[:-1])
+    if before is not None and before is not best and before.report.weights not in written:
+        found.append(before.report.weights)
+    return [uri for uri in found if best is None or uri != best.report.weights]
 
 
 def _begun(name: str) -> bool:

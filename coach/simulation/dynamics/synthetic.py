@@ -87,10 +87,16 @@ def falling(first: float, target: float, epochs: float, rising: bool = False) ->
 
 
 def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs: float) -> JobDynamics:
-    """Dynamics for `job`: an epoch takes `epoch_seconds` at (1, 1), and the target is first reached after `epochs`."""
+    """Dynamics for `job`: an epoch takes `epoch_seconds` at (1, 1), and the target is first reached after `epochs`.
+
+    Without a target the loss is then a tenth of the first.
+    """
     target = job.spec.target
     loss, accuracy = falling(FIRST_LOSS, FIRST_LOSS / 10, epochs), None
-    if target.loss is not None:
+    if target is None:
+        if job.spec.metric == "accuracy":
+            accuracy = falling(1.0 - FIRST_ACCURACY, (1.0 - FIRST_ACCURACY) / 10, epochs, rising=True)
+    elif target.loss is not None:
         loss = falling(FIRST_LOSS, float(target.loss), epochs)
     elif target.accuracy is not None:
         accuracy = falling(1.0 - FIRST_ACCURACY, 1.0 - float(target.accuracy), epochs, rising=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from itertools import pairwise
 from typing import Any
@@ -285,6 +286,49 @@ def test_a_target_above_the_curve_is_never_called_unreachable() -> None:
 def test_the_epoch_limit_counts_full_epochs() -> None:
     job = ended_world(maxEpochs=4).job()
     assert (job.reason, len(job.full_epochs)) == (Reason.EPOCH_LIMIT, 4)
+
+
+def test_without_a_target_the_money_buys_epochs_and_the_best_model() -> None:
+    job = ended_world(target=None, budget=usd(0.02)).job()
+    assert (job.state, job.reason) == (State.SUCCEEDED, Reason.BUDGET_USED)
+    assert 0 < job.ledger.spent <= job.ledger.budget
+    cheapest = min(epoch.cost for epoch in job.full_epochs)
+    assert job.ledger.left < 2 * cheapest, "no other epoch was to be had"
+    assert {epoch.allocation for epoch in job.full_epochs[3:]} == {job.minimum}, "speed buys nothing here"
+    assert job.best is min(job.full_epochs, key=lambda epoch: epoch.report.loss)
+    assert f"best loss {job.best.report.loss:.4g} in epoch {job.best.number}" in job.message
+
+
+def test_without_a_target_money_that_no_epoch_needs_buys_speed() -> None:
+    job = ended_world(target=None, budget=usd(1.0), maxEpochs=10).job()
+    assert (job.reason, len(job.full_epochs)) == (Reason.LIMIT_REACHED, 10)
+    assert max(epoch.allocation.workers for epoch in job.full_epochs) > 1
+
+
+def test_without_a_target_a_time_limit_asks_for_as_many_epochs_as_it_allows() -> None:
+    job = ended_world(target=None, budget={"unlimited": True}, timeLimit="200s").job()
+    slow = ended_world(
+        target=None,
+        budget={"unlimited": True},
+        timeLimit="200s",
+        policy={"name": "static", "workers": 1, "servers": 1},
+    ).job()
+    assert job.reason is slow.reason is Reason.LIMIT_REACHED
+    assert len(job.full_epochs) > len(slow.full_epochs)
+
+
+def test_without_a_target_a_job_ends_when_no_better_model_is_to_be_expected() -> None:
+    level = FaultyDynamics(loss=lambda x: 0.5 + max(0.0, 0.5 - 0.1 * x) + 0.02 * math.sin(7 * x))
+    job = ended_world(level, target=None, budget=usd(1.0), maxEpochs=60).job()
+    assert (job.state, job.reason) == (State.SUCCEEDED, Reason.NO_GAIN_EXPECTED)
+    assert 8 <= len(job.full_epochs) < 60 and "stopEarly: false" in job.message
+    on = ended_world(level, target=None, budget=usd(1.0), maxEpochs=60, stopEarly=False).job()
+    assert (on.reason, len(on.full_epochs)) == (Reason.LIMIT_REACHED, 60)
+
+
+def test_without_a_target_a_budget_for_no_epoch_is_no_success() -> None:
+    job = ended_world(target=None, budget=usd(0.000001)).job()
+    assert (job.state, job.reason) == (State.BUDGET_EXHAUSTED, Reason.BUDGET_SPENT)
 
 
 def test_the_time_limit_counts_the_time_a_gang_was_held_and_not_the_time_it_waited() -> None:
