@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -38,7 +39,7 @@ def command(
 ) -> None:
     """Copy a job's trained model to a file: its best epoch's, as the test split has it.
 
-    The best epoch's checkpoint is kept, and the last two.
+    The best epoch's checkpoint is kept, and the last two. FILE.json has what it was trained on, how, and its cost.
     Of a PyTorch job the file has the net's state_dict, of an MXNet job its arrays.
 
     \b
@@ -51,6 +52,7 @@ def command(
     from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
     from coach.jobfiles.load import local_path
+    from coach.report.model_card import model_card
 
     past = find(past_jobs(StateDirectory.default()), job)
     framework = past.job.job_file.spec.framework.value
@@ -70,6 +72,8 @@ def command(
     try:
         shutil.copyfile(source, half)
         half.replace(to)
+        card = model_card(past.job, chosen, to)
+        to.with_name(f"{to.name}.json").write_text(json.dumps(card, indent=2) + "\n")
     except OSError as error:
         half.unlink(missing_ok=True)
         raise UserError(f"{to}: cannot be written ({error.strerror})") from error
@@ -79,6 +83,7 @@ def command(
                 "job": past.job.name,
                 "framework": framework,
                 "file": str(to),
+                "card": f"{to}.json",
                 "epoch": chosen.number,
                 "loss": chosen.report.loss,
                 "accuracy": chosen.report.accuracy,
