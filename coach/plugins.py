@@ -103,13 +103,13 @@ POLICIES: dict[str, PolicyEntry] = {
 }
 
 
-def policy(spec: str) -> AllocationPolicy:
+def policy(spec: str, rng: np.random.Generator | None = None) -> AllocationPolicy:
     """The policy that `spec` names, such as `coach:cheapest`, `static:2x1` or `drf`, as an allocation policy.
 
-    `Live` adapts a policy that also chooses nodes and preempts jobs. Raises UserError, with all valid names, for any
-    other text.
+    `Live` adapts a policy that also chooses nodes and preempts jobs. A policy that makes random choices draws them
+    from `rng`. Raises UserError, with all valid names, for any other text.
     """
-    made = _made(spec, np.random.default_rng(SEED))
+    made = _made(spec, rng or np.random.default_rng(SEED))
     allocating: AllocationPolicy = made if hasattr(made, "allocate") else Live(made, spec.strip())
     return allocating
 
@@ -117,7 +117,7 @@ def policy(spec: str) -> AllocationPolicy:
 def reactive(spec: str, rng: np.random.Generator | None = None) -> Policy:
     """The policy that `spec` names, as a policy that reacts to events; `Placing` adapts an allocation policy.
 
-    A policy that makes random choices draws them from `rng`. Raises UserError as `policy` does.
+    `rng` and UserError as for `policy`.
     """
     made = _made(spec, rng or np.random.default_rng(SEED))
     reacting: Policy = made if hasattr(made, "react") else Placing(made)

@@ -90,6 +90,58 @@ def test_a_what_if_compares_placements_and_says_which_a_row_is(
     assert "static:2x2, default: of 4 jobs in all runs: 4 not finished (StartingFunctions)" in shown
 
 
+ALL_KINDS = ("coach", "static:1x1", "fitgpp", "kod2", "specon", "round-robin")
+
+
+@pytest.fixture
+def too_dear(tmp_path: Path) -> tuple[str, ...]:
+    """Two jobs of 0.02 USD each, whose epochs are too long for it."""
+    text = re.sub(r"^  timeLimit: .*\n", "", Path("jobs/a.yaml").read_text(), flags=re.MULTILINE)
+    model = Path("functions/models/mlp.py").absolute()
+    text = text.replace("../functions/models/mlp.py", str(model))
+    files = [tmp_path / name for name in ("a.yaml", "b.yaml")]
+    for file in files:
+        file.write_text(text.replace("name: a\n", f"name: {file.stem}\n"))
+    policies = ("--policy", ",".join(ALL_KINDS))
+    return (
+        *map(str, files),
+        "--nodes",
+        "2x2",
+        "--assume",
+        "--epoch-seconds",
+        "200",
+        *policies,
+        "--figure",
+        "none",
+    )
+
+
+def test_all_policies_of_a_table_are_held_to_the_budgets(
+    too_dear: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*too_dear) == 0
+    shown = capsys.readouterr()
+    assert "fidelity system: probes yes, budgets and time limits yes;" in shown.err
+    ends = re.findall(r"^(\S+): of 2 jobs in all runs: (.*)$", shown.out, re.MULTILINE)
+    assert ends == [(name, "2 BudgetSpent") for name in ALL_KINDS]
+    assert simulate(*too_dear, "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["fidelity"] for row in rows} == {"system"}
+    assert all(0 < row["money"] <= 2 * 0.02 for row in rows)
+
+
+def test_at_trace_fidelity_no_policy_has_a_budget_and_the_command_says_so(
+    too_dear: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*too_dear, "--fidelity", "trace", "-o", "json") == 0
+    shown = capsys.readouterr()
+    assert "fidelity trace: probes no, budgets and time limits no;" in shown.err
+    assert "the budgets of 2 jobs are ignored" in shown.err
+    rows = json.loads(shown.out)
+    assert [(row["fidelity"], row["reached"]) for row in rows] == [("trace", 2)] * len(ALL_KINDS)
+    assert all(row["money"] > 2 * 0.02 for row in rows)
+
+
 def test_a_deadlock_is_given_up_after_its_timeout(capsys: pytest.CaptureFixture[str]) -> None:
     placement = "default:deadlock_timeout=600"
     asked = (*ONE_OF_TWO, "--policy", "static:2x2", "--placement", placement)
@@ -125,9 +177,10 @@ def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str
             "-o",
             "csv",
         )
-        answers.append(capsys.readouterr().out)
-    assert answers[0] == answers[1]
-    (row,) = csv.DictReader(answers[0].splitlines())
+        answers.append(capsys.readouterr())
+    assert answers[0].out == answers[1].out
+    assert "fidelity trace: probes no, budgets and time limits no;" in answers[0].err
+    (row,) = csv.DictReader(answers[0].out.splitlines())
     assert (row["policy"], row["reached"], row["killed"]) == ("fifo", "3.0", "0.0")
 
 
@@ -147,7 +200,11 @@ def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str
             "there is no placement 'kube'; use gang, or default",
         ),
         (["jobs/a.yaml", "--placement", ","], "--placement needs a name"),
-        (["--trace", "a.csv", "--placement", "default"], "a --trace is simulated with gang alone"),
+        (["--trace", "a.csv", "--placement", "default"], "at trace fidelity pods are placed as gangs"),
+        (["--trace", "a.csv", "--fidelity", "system"], "a --trace has no learning curves and no budgets"),
+        (["jobs/a.yaml", "--fidelity", "exact"], "--fidelity exact: use system or trace"),
+        (["jobs/a.yaml", "--policy", "coach,tf-operator"], "use --fidelity trace"),
+        (["jobs/a.yaml", "--fidelity", "trace", "--policy", "static:9x9"], "outside the limits of job a"),
     ],
 )
 def test_a_wrong_question_gets_one_clear_line(
