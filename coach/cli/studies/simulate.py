@@ -173,7 +173,9 @@ def command(  # noqa: PLR0917 - they are options
     if trace:
         from coach.simulation.traces import replay
 
-        tasks: list[Task] = [(replay, (trace, cluster, name, number, faults)) for name, _ in pairs for number in each]
+        tasks: list[Task] = [
+            (replay, (trace, cluster, name, number, faults)) for name, _ in pairs for number in each
+        ]
     else:
         from coach.cli.job_files import load
         from coach.studies.simulation_inputs import of_specs, recorded

@@ -397,7 +397,7 @@ class Engine:
         if job.rate <= 0.0:
             return
         done, kind, goal = job.done_at_mark, FINISH, job.work
-        if self._boundaries:
+        if self._boundaries and job.has_epochs:
             boundary = math.floor(done + EPSILON) + 1.0
             if boundary < goal - EPSILON:
                 kind, goal = EPOCH, boundary

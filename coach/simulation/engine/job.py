@@ -42,6 +42,7 @@ class SimJob:
         "executed",
         "gpu_seconds",
         "grace",
+        "has_epochs",
         "held",
         "held_since",
         "id",
@@ -83,6 +84,7 @@ class SimJob:
         self.name = dynamics.name
         self.kind = dynamics.kind
         self.priority = dynamics.priority
+        self.has_epochs = dynamics.speed is not None
         self.worker = dynamics.worker
         self.server = dynamics.server
         self.scheduler = dynamics.scheduler

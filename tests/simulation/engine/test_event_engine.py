@@ -169,6 +169,8 @@ class Watch:
         assert np.allclose(held + view.free, view.capacity)
 
 
+#: With it a job has epochs, and boundaries between them.
+EPOCH_A_SECOND = by_counts(lambda workers, servers: float(workers))
 WORKLOADS = st.lists(
     st.tuples(st.floats(0, 100), st.floats(0.01, 50), st.sampled_from([0.5, 1.0, 2.0])),
     min_size=1,
@@ -178,9 +180,12 @@ WORKLOADS = st.lists(
 
 def drawn(rows: list[tuple[float, float, float]]) -> list[Work]:
     return [
-        Work(arrival, work, cpu * ONE, grace=cpu, migration_seconds=1.0, rescale_seconds=0.5, checkpoint=1.0)
+        Work(
+            arrival, work, cpu * ONE, speed=EPOCH_A_SECOND, grace=cpu, migration_seconds=1.0, rescale_seconds=0.5,
+            checkpoint=1.0,
+        )
         for arrival, work, cpu in sorted(rows)
-    ]
+    ]  # fmt: skip
 
 
 @settings(max_examples=30, deadline=None)

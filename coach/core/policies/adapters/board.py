@@ -55,6 +55,7 @@ class BoardJob:
     resizes: int = 0
     seen: float = 0.0
     kind: str = ""
+    has_epochs: bool = True
     grace: float = 0.0
     name: str = field(init=False)
     priority: int = field(init=False)

@@ -126,6 +126,8 @@ class Placing:
     _largest: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
     #: Each live job's view since its last epoch.
     _views: dict[JobId, Placed] = field(default_factory=dict, init=False)
+    #: Tasks decided on alone since all jobs fit (`_ample`): nothing of theirs changes while all fit.
+    _alone: set[JobId] = field(default_factory=set, init=False)
     #: Whether a Tick is under way.
     _ticking: bool = field(default=False, init=False)
     _nodes: ClusterView = field(default=ClusterView(()), init=False)
@@ -150,25 +152,38 @@ class Placing:
             yield Wake(max(view.now, due * cadence))
 
     def decide(self, view: View, at_boundary: JobId | None) -> Iterator[Action]:
-        """Call the policy and carry out its decision. Without a cadence only waiting jobs and `at_boundary` change."""
+        """Call the policy and carry out its decision.
+
+        Without a cadence a job with epochs changes only while it waits or is `at_boundary`.
+        """
         free = self.policy.cadence is not None
-        jobs = [job for job in view.jobs.values() if job.phase is not Phase.DRAINING]
+        # Preempted tasks count as waiting at once: without them each one's end would find room for it again.
+        jobs = [job for job in view.jobs.values() if job.phase is not Phase.DRAINING or not job.has_epochs]
         if not free and self._ample(view):
             # Each job's allocation depends on that job alone, and only these can change now.
-            jobs = [job for job in jobs if job.phase is not Phase.RUNNING or job.id == at_boundary]
+            jobs = [
+                job
+                for job in jobs
+                if job.phase is not Phase.RUNNING
+                or job.id == at_boundary
+                or not (job.has_epochs or job.id in self._alone)
+            ]
+            self._alone.update(job.id for job in jobs if not job.has_epochs)
+        else:
+            self._alone.clear()
         if not jobs:
             return
         views = []
         for job in jobs:
             placed = self._views.get(job.id) or self._views.setdefault(job.id, Placed(job))
-            placed.look(not free and job.phase is Phase.RUNNING and job.id != at_boundary)
+            placed.look(not free and job.phase is Phase.RUNNING and job.id != at_boundary and job.has_epochs)
             views.append(placed)
         wanted = self.policy.allocate(views, self._cluster(view)).allocations
         growing: list[tuple[JobState, Allocation]] = []
         for placed in views:
-            if placed.busy or (goal := wanted[placed.id]) == placed.current:
-                continue
             job = placed.job
+            if placed.busy or job.phase is Phase.DRAINING or (goal := wanted[placed.id]) == placed.current:
+                continue
             if job.phase is not Phase.RUNNING:
                 if goal:
                     growing.append((job, goal))
@@ -201,6 +216,7 @@ class Placing:
     def _count(self, event: Event, view: View) -> None:
         if isinstance(event, Boundary | Finished):
             self._views.pop(event.job, None)
+            self._alone.discard(event.job)
         elif isinstance(event, Tick):
             self._views.clear()
         if isinstance(event, Arrived):

@@ -37,8 +37,8 @@ Phases of a job, and their transitions:
     RUNNING, HOLDING, DRAINING --(a node is lost)--> WAITING, event NodeChanged
     any --Kill--> gone (not completed), event Finished(killed=True)
 
-Units: seconds; resources are (cpu cores, memory GiB, gpu devices); work is in epochs, speed in epochs/s. A job that
-has no epochs (a task of a given execution time) has one epoch a second: its work is its execution time in seconds.
+Units: seconds; resources are (cpu cores, memory GiB, gpu devices); work is in epochs, speed in epochs/s. A job without
+epochs (a task of a given execution time) has no boundaries; its work is its execution time in seconds.
 """
 
 from __future__ import annotations
@@ -215,6 +215,8 @@ class JobState(Protocol):
     name: str
     #: Its kind in its workload: a model ("vgg-16"), "trial-and-error", "best-effort".
     kind: str
+    #: False for a task of a given execution time: it has no boundaries, and may change whenever something happens.
+    has_epochs: bool
     #: Seconds.
     arrived: float
     #: Higher is more important.

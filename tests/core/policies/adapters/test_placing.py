@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
 from coach.core.policies.adapters.placing import Placing, grow, shrink
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView
+from coach.core.policies.api.base import AllocationDecision, AllocationPolicy, ClusterView, JobView
 from coach.core.policies.api.react import demand, totals
-from coach.plugins import reactive
+from coach.plugins import policy, reactive
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
 from coach.simulation.engine.job import SimJob
@@ -127,3 +127,76 @@ def test_where_all_jobs_fit_a_separable_policy_sees_the_moving_jobs_alone() -> N
     assert asked_wide < asked_every
     narrow = [times(1, separable)[0] for separable in (True, False)]
     assert narrow[0] == narrow[1]
+
+
+def tasks(count: int, gap: float, seed: int = 1) -> list[Work]:
+    """Tasks of 1 to 4 workers for some 20 s each, one every `gap` seconds on average."""
+    dice = np.random.default_rng(seed)
+    workers, seconds = dice.integers(1, 5, count).tolist(), dice.exponential(20.0, count).tolist()
+    arrivals = np.cumsum(dice.exponential(gap, count)).tolist()
+    return [
+        Work(at, time * n, WORKER, minimum=Allocation(n, 0), maximum=Allocation(n, 0))
+        for at, time, n in zip(arrivals, seconds, workers, strict=True)
+    ]
+
+
+@dataclass
+class Asked:
+    """A policy that counts its calls."""
+
+    policy: AllocationPolicy
+    name: str = "asked"
+    cadence: float | None = None
+    calls: int = 0
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        self.calls += 1
+        return self.policy.allocate(jobs, cluster)
+
+
+@pytest.mark.parametrize("name", ["coach", "drf", "optimus", "srtf", "tetris"])
+def test_tasks_without_epochs_end_as_if_they_had_one_a_second_but_are_asked_about_at_events_alone(
+    name: str,
+) -> None:
+    def run(epochs: bool) -> tuple[list[float], int, int]:
+        works = tasks(60, 8.0)
+        if epochs:
+            for one in works:
+                one.speed = by_counts(lambda workers, servers: float(workers))
+        asked = Asked(policy(name))
+        engine = Engine(Cluster.uniform(4, 8, 16), works, Placing(asked))
+        return engine.run().column("finished").tolist(), asked.calls, engine.events
+
+    (finished, calls, events), (each_second, many, _) = run(epochs=False), run(epochs=True)
+    assert finished == pytest.approx(each_second, abs=1e-9, rel=0)
+    assert calls <= events < many / 5
+
+
+@pytest.mark.parametrize("name", ["coach", "drf", "optimus", "srtf", "tetris"])
+def test_tasks_on_a_full_cluster_all_end(name: str) -> None:
+    """Preempted tasks without a grace period do not push each other out again and again in one instant."""
+    engine = Engine(Cluster.uniform(4, 8, 16), tasks(100, 2.0), Watch(reactive(name)))
+    finished = engine.run().column("finished")
+    assert len(finished) == 100
+    assert not np.isnan(finished).any()
+    assert engine.events < 5 * 100
+
+
+def test_a_shorter_task_preempts_a_longer_one_when_it_arrives() -> None:
+    long, short = (
+        Work(at, work, WORKER, minimum=Allocation(4, 0), maximum=Allocation(4, 0))
+        for at, work in ((0.0, 400.0), (10.3, 40.0))
+    )
+    record = Engine(Cluster.uniform(1, 8, 16), [long, short], reactive("srtf")).run()
+    assert record.column("finished")[np.argsort(record.column("job"))] == pytest.approx([110.0, 20.3])
+
+
+def test_elastic_tasks_grow_when_others_end() -> None:
+    """Also under a policy that is asked about moving jobs alone where all jobs fit."""
+    works = [
+        Work(0.0, work, WORKER, minimum=Allocation(1, 0), maximum=Allocation(4, 0)) for work in (20.0, 100.0)
+    ]
+    for name in ("coach", "drf"):
+        record = Engine(Cluster.uniform(1, 8, 16), list(works), reactive(name)).run()
+        # All four workers are at work until the end.
+        assert max(record.column("finished")) == pytest.approx(30.0)
