@@ -25,7 +25,7 @@ from coach.core.estimation.speed import SpeedModel
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
-from coach.core.policies.api.base import Objective
+from coach.core.policies.api.allocation import Objective
 from coach.report import formatting
 from coach.report.accounting import Attempt, Balance, attempts, money
 from coach.report.choices import Decision, Verdict, last_decision

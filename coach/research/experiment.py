@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.scheduling import FloatArray
 from coach.research.comparison import COLUMNS, Comparison, comparison_figure
 from coach.research.run_store import RunStore, stored_runs, write_runs
 from coach.research.scenario import Scenario, Target

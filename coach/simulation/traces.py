@@ -29,11 +29,11 @@ from typing import Any
 
 import numpy as np
 
+from coach import plugins
 from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
-from coach.core.policies.adapters.placing import Placing
-from coach.core.policies.api.react import Plan, totals
-from coach.plugins import reactive
+from coach.core.policies.api.scheduling import Plan, totals
+from coach.core.policies.templates import SchedulingPolicy
 from coach.simulation.dynamics.measured_speeds import find_speed
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
@@ -50,11 +50,11 @@ TIME = "%Y-%m-%d %H:%M:%S"
 def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float]) -> Result:
     """One run of a trace under a policy. `lost`: mean seconds until a node is lost, a function. Raises UserError."""
     began = time.perf_counter()
-    made = reactive(policy, np.random.default_rng([seed, 1]))
+    made = plugins.policy(policy, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, *lost)
     engine = Engine(Cluster.of(nodes), read_trace(trace), made, seed=seed, faults=faults)
     record = engine.run()
-    placement = "gang" if isinstance(made, Placing) else OWN
+    placement = OWN if isinstance(made, SchedulingPolicy) else "gang"
     return Result.of(record, policy, seed, engine.events, time.perf_counter() - began, placement=placement)
 
 

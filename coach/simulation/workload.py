@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import FloatArray, Plan, totals
+from coach.core.policies.api.scheduling import FloatArray, Plan, totals
 
 NOTHING: FloatArray = np.zeros(3)
 NOTHING.flags.writeable = False

@@ -16,17 +16,16 @@ from typing import Any
 
 import numpy as np
 
+from coach import plugins
 from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.errors import UserError
 from coach.core.jobs.reasons import Reason, State
-from coach.core.policies.adapters.placing import Placing
-from coach.core.policies.api.base import AllocationPolicy, ChoosesNodes
-from coach.core.policies.api.react import Plan, totals
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import Plan, totals
 from coach.core.policies.static import StaticPolicy
+from coach.core.policies.templates import SchedulingPolicy
 from coach.core.spec.job import PolicyName, TrainingJob
 from coach.handler.policies import allowed
-from coach.plugins import policy as allocating
-from coach.plugins import reactive
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
@@ -102,20 +101,20 @@ def placements(policy: str, asked: Sequence[str], fidelity: Fidelity = Fidelity.
                 f"--placement {','.join(asked)}: at trace fidelity pods are placed as gangs; leave it out, or use "
                 "job files or a --journal at --fidelity system"
             )
-        return [OWN] if not isinstance(reactive(policy), Placing) else ["gang"]
+        return [OWN] if isinstance(plugins.policy(policy), SchedulingPolicy) else ["gang"]
     if policy.partition(":")[0] in TRACE_ONLY:
         raise UserError(
             f"--policy {policy} places pods of jobs that do not run yet, which live jobs do not have; nothing was "
             "simulated: use --fidelity trace, or compare static allocations with --placement default"
         )
-    return [OWN] if isinstance(allocating(policy), ChoosesNodes) else list(asked)
+    return [OWN] if plugins.policy(policy).chooses_nodes else list(asked)
 
 
 def _system(
     question: Question, spec: str, seed: int, record: Record, placement: str
 ) -> tuple[dict[int, str] | None, int]:
     """Run in the reducer. Returns the jobs' reasons by number, and the number of events."""
-    policy = allocating(spec, np.random.default_rng([seed, 1]))
+    policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
 
     def use(at: float, more: Resources) -> None:
         record.took(at, (more.cpu, more.memory, more.gpu))
@@ -153,7 +152,7 @@ def _row(number: int, ended: Ended) -> Row:
     )  # fmt: skip
 
 
-def _with_policy(job: TrainingJob, policy: AllocationPolicy) -> TrainingJob:
+def _with_policy(job: TrainingJob, policy: Policy) -> TrainingJob:
     """The job, with the allocation of a static policy as its own. Raises UserError where its limits forbid that."""
     if not isinstance(policy, StaticPolicy):
         return job
@@ -178,10 +177,9 @@ def _trace(
     question: Question, spec: str, seed: int, record: Record, _placement: str
 ) -> tuple[dict[int, str] | None, int]:
     """Run in the engine. Returns no reasons, and the number of events."""
-    policy = reactive(spec, np.random.default_rng([seed, 1]))
-    static = allocating(spec)
+    policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
     works = [
-        as_work(_with_policy(job, static), dynamics, at, question.pause_seconds)
+        as_work(_with_policy(job, policy), dynamics, at, question.pause_seconds)
         for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True)
     ]
     order = sorted(range(len(works)), key=lambda number: works[number].arrival)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from coach.core.policies.api.base import (
+from coach.core.policies.api.allocation import (
     AllocationDecision,
-    AllocationPolicy,
     ClusterView,
     Estimate,
     JobView,
@@ -12,8 +11,10 @@ from coach.core.policies.api.base import (
     Reason,
     Step,
 )
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
 from coach.core.policies.static import StaticPolicy
+from coach.core.policies.templates import AllocationPolicy, SchedulingPolicy
 
 __all__ = [
     "AllocationDecision",
@@ -23,7 +24,9 @@ __all__ = [
     "Estimate",
     "JobView",
     "Objective",
+    "Policy",
     "Reason",
+    "SchedulingPolicy",
     "StaticPolicy",
     "Step",
 ]

@@ -1,11 +1,11 @@
-"""A job in the engine: `coach.core.policies.api.react.JobState`, with fields that only the engine reads and changes."""
+"""A job in the engine: a `JobState` of `coach.core.policies.api.scheduling`, with fields of the engine alone."""
 
 from __future__ import annotations
 
 import math
 from typing import Protocol
 
-from coach.core.policies.api.react import FloatArray, Phase, Plan, Remaining
+from coach.core.policies.api.scheduling import FloatArray, Phase, Plan, Remaining
 from coach.simulation.workload import NOTHING, Work
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coach.core.policies.api.react import (
+from coach.core.policies.api.scheduling import (
     TOLERANCE,
     Action,
     FloatArray,

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.job import SimJob
 

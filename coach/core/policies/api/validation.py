@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import (
+from coach.core.policies.api.scheduling import (
     Action,
-    Hold,
     JobState,
     Kill,
     Migrate,
     Phase,
     PolicyError,
     Preempt,
+    Reserve,
     Resize,
     Start,
     totals,
@@ -25,7 +25,7 @@ AnyJob = TypeVar("AnyJob", bound=JobState)
 #: Phases in which an action is valid.
 POSSIBLE: Mapping[type, frozenset[Phase]] = {
     Start: frozenset((Phase.WAITING, Phase.HOLDING)),
-    Hold: frozenset((Phase.WAITING, Phase.HOLDING)),
+    Reserve: frozenset((Phase.WAITING, Phase.HOLDING)),
     Resize: frozenset((Phase.RUNNING,)),
     Migrate: frozenset((Phase.RUNNING,)),
     Preempt: frozenset((Phase.RUNNING,)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coach.core.policies.api.react import TOLERANCE, FloatArray, JobState, NodeId, Plan
+from coach.core.policies.api.scheduling import TOLERANCE, FloatArray, JobState, NodeId, Plan
 
 
 def single(job: JobState) -> bool:

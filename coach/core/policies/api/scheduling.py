@@ -1,18 +1,16 @@
-"""The interface of scheduling policies: events in, actions out. The simulator and the live driver call the same ones.
+"""Scheduling: events in, actions out.
 
 A policy gets each event once, in the order of virtual (or real) time, and answers with actions:
 
-    class Fifo:
-        wants = frozenset()                      # no Boundary events
-
-        def react(self, event, view):
+    class Fifo(SchedulingPolicy):
+        def schedule(self, event, view):
             while job := first(view.waiting):    # in the order in which they came to the queue
                 nodes = fitting(view.free, job.worker)
                 if not len(nodes):
                     return                       # no job passes the head of the queue
                 yield Start(job.id, ((int(nodes[0]), 1, 0),))
 
-**Write `react` as a generator where you can.** The driver carries out each action before it resumes the generator, so
+**Write `schedule` as a generator where you can.** The driver carries out each action before it resumes the generator:
 after `yield Start(...)` the view already shows the job running on its nodes. The mappings of the view are the driver's
 own: to iterate over one while jobs change, iterate over `list(view.waiting.values())`. A list instead of a generator
 works too: it is carried out in order.
@@ -31,9 +29,9 @@ Rules:
 Phases of a job, and their transitions:
 
     WAITING --Start--> RUNNING --(work done)--> finished
-    WAITING --Hold--> HOLDING --Start--> RUNNING          HOLDING --Hold(job, ())--> WAITING
+    WAITING --Reserve--> HOLDING --Start--> RUNNING          HOLDING --Reserve(job, ())--> WAITING
     RUNNING --Resize, Migrate--> RUNNING (pauses, holding the new plan)
-    RUNNING --Preempt--> DRAINING --(grace period over)--> WAITING, event Drained
+    RUNNING --Preempt--> DRAINING --(grace period over)--> WAITING, event PreemptionCompleted
     RUNNING, HOLDING, DRAINING --(a node is lost)--> WAITING, event NodeChanged
     any --Kill--> gone (not completed), event Finished(killed=True)
 
@@ -98,14 +96,14 @@ class Finished(NamedTuple):
     killed: bool = False
 
 
-class Drained(NamedTuple):
+class PreemptionCompleted(NamedTuple):
     """A preempted job's grace period is over: what it held (`plan`) is free, and it waits again, last in the queue."""
 
     job: JobId
     plan: Plan
 
 
-class Boundary(NamedTuple):
+class EpochEnded(NamedTuple):
     """A running job ended its `epoch`-th epoch and goes on with the next. Only for policies that want it (`wants`)."""
 
     job: JobId
@@ -120,13 +118,13 @@ class NodeChanged(NamedTuple):
     jobs: tuple[JobId, ...] = ()
 
 
-class Tick(NamedTuple):
-    """The time of a `Wake`. Samples are taken here: read `view.jobs[...].loss()`, `.speed_now()`."""
+class TimerFired(NamedTuple):
+    """The time of a `ScheduleTimer`. Samples are taken here: read `view.jobs[...].loss()`, `.speed_now()`."""
 
     at: float
 
 
-Event = Arrived | Finished | Drained | Boundary | NodeChanged | Tick
+Event = Arrived | Finished | PreemptionCompleted | EpochEnded | NodeChanged | TimerFired
 
 
 # -- actions: what to do ---------------------------------------------------------------------------------------
@@ -157,12 +155,15 @@ class Migrate(NamedTuple):
 
 
 class Preempt(NamedTuple):
-    """Remove a running job from its nodes: for `job.grace` seconds it holds them without progress; then `Drained`."""
+    """Remove a running job from its nodes: for `job.grace` seconds it holds them without progress.
+
+    Then comes `PreemptionCompleted`.
+    """
 
     job: JobId
 
 
-class Hold(NamedTuple):
+class Reserve(NamedTuple):
     """Reserve capacity for a waiting job without running it (a gang's first pods, a node kept for a preemptor).
 
     Replaces what it held; an empty plan releases all. The counts may be below the job's minimum.
@@ -178,13 +179,13 @@ class Kill(NamedTuple):
     job: JobId
 
 
-class Wake(NamedTuple):
-    """Send `Tick` at `at` seconds (virtual time; not before now). Each Wake gives one Tick."""
+class ScheduleTimer(NamedTuple):
+    """Send `TimerFired` at `at` seconds (virtual time; not before now). Each ScheduleTimer gives one TimerFired."""
 
     at: float
 
 
-Action = Start | Resize | Migrate | Preempt | Hold | Kill | Wake
+Action = Start | Resize | Migrate | Preempt | Reserve | Kill | ScheduleTimer
 
 
 # -- the view: the state -----------------------------------------------------------------------------------------
@@ -288,16 +289,6 @@ class View(Protocol):
 
     def on_node(self, node: NodeId, /) -> Iterable[JobState]:
         """The jobs that hold capacity on a node, in the order in which they took it."""
-
-
-class Policy(Protocol):
-    """A scheduling policy."""
-
-    #: Event types that cost time and are sent only where wanted: `Boundary`.
-    wants: frozenset[type]
-
-    def react(self, event: Event, view: View) -> Iterable[Action]:
-        """The actions that follow from `event`. See the module's docstring for the rules."""
 
 
 #: What the policies of a run know about speeds and remaining work; the driver computes `JobState.speed` and
