@@ -28,6 +28,7 @@ from coach.core.policies.coach import CoachPolicy
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.fifo import FifoPolicy
 from coach.core.policies.fitgpp import FitGpp
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.kod2 import KOD2
 from coach.core.policies.lrtp import Lrtp
 from coach.core.policies.optimus import OptimusPolicy
@@ -35,7 +36,6 @@ from coach.core.policies.random_preemption import RandomPreemption
 from coach.core.policies.specon import RoundRobin, SpeCon
 from coach.core.policies.srtf import SrtfPolicy
 from coach.core.policies.static import StaticPolicy
-from coach.core.policies.templates import AllocationPolicy
 from coach.core.policies.tetris import TetrisPolicy
 from coach.core.policies.tf_operator import TFOperator
 

@@ -33,7 +33,7 @@ from coach import plugins
 from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
 from coach.core.policies.api.scheduling import Plan, totals
-from coach.core.policies.templates import SchedulingPolicy
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.simulation.dynamics.measured_speeds import find_speed
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine

@@ -22,8 +22,8 @@ from coach.core.errors import UserError
 from coach.core.jobs.reasons import Reason, State
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import Plan, totals
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.static import StaticPolicy
-from coach.core.policies.templates import SchedulingPolicy
 from coach.core.spec.job import PolicyName, TrainingJob
 from coach.handler.policies import allowed
 from coach.simulation.dynamics.job_dynamics import JobDynamics

@@ -13,8 +13,9 @@ from coach.core.policies.api.allocation import (
 )
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.static import StaticPolicy
-from coach.core.policies.templates import AllocationPolicy, SchedulingPolicy
 
 __all__ = [
     "AllocationDecision",

@@ -31,10 +31,10 @@ from coach.core.policies.api.allocation import (
     kept,
     queue_order,
 )
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.capacity import Claim, Room
 from coach.core.policies.sharing.capacity_sharing import Together, admit
 from coach.core.policies.sharing.hill_climbing import Climb, climber
-from coach.core.policies.templates import AllocationPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.progressive_filling import Filling, Share, least_first
-from coach.core.policies.templates import AllocationPolicy
 
 
 @dataclass(frozen=True, slots=True)

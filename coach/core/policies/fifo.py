@@ -23,10 +23,10 @@ from coach.core.policies.api.scheduling import (
     Start,
     View,
 )
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.placement.best_fit import best_fit, single, still_fits, weights
 from coach.core.policies.placement.incremental import grow
 from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
-from coach.core.policies.templates import SchedulingPolicy
 
 
 @dataclass

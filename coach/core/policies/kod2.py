@@ -48,8 +48,8 @@ from coach.core.policies.api.scheduling import (
     Start,
     View,
 )
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.placement.consolidated import fewest_nodes, whole
-from coach.core.policies.templates import SchedulingPolicy
 
 
 def weight(job: JobState, capacity: FloatArray) -> float:

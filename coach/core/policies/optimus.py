@@ -9,8 +9,8 @@ from typing import ClassVar
 
 from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.progressive_filling import Filling, Share
-from coach.core.policies.templates import AllocationPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,8 +52,8 @@ from coach.core.policies.api.scheduling import (
     first,
     fitting,
 )
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.placement.consolidated import fewest_nodes, whole
-from coach.core.policies.templates import SchedulingPolicy
 
 
 class Category(StrEnum):

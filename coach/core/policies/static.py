@@ -15,8 +15,8 @@ from coach.core.policies.api.allocation import (
     Step,
     queue_order,
 )
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.capacity import Claim, Room
-from coach.core.policies.templates import AllocationPolicy
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,7 +42,7 @@ from coach.core.policies.api.scheduling import (
     View,
     fitting,
 )
-from coach.core.policies.templates import SchedulingPolicy
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 
 
 @dataclass(slots=True)

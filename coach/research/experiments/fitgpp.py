@@ -30,7 +30,7 @@ from coach.core.policies.api.scheduling import (
     Start,
     View,
 )
-from coach.core.policies.templates import SchedulingPolicy
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.plugins import policy
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine

@@ -4,7 +4,7 @@
 * `allocate(jobs, cluster)`: the reducer asks, when a job is at the boundary of an epoch, arrives or ends, how many
   workers and servers each job should have.
 
-A policy is written for one of them. The two kinds in `coach.core.policies.templates` answer the other.
+A policy is written for one of them. The two kinds in `coach.core.policies.kinds` answer the other.
 """
 
 from __future__ import annotations

@@ -47,12 +47,12 @@ from coach.core.policies.api.scheduling import (
     View,
     demand,
 )
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.placement.best_fit import best_fit, single, still_fits, weights
 from coach.core.policies.placement.incremental import grow
 from coach.core.policies.preemption.between_epochs import BetweenEpochs
 from coach.core.policies.preemption.candidates import BestEffort
 from coach.core.policies.preemption.victims import Fits, Running
-from coach.core.policies.templates import SchedulingPolicy
 
 #: No demand.
 NOTHING: FloatArray = np.zeros(3)

@@ -1,6 +1,6 @@
-"""How an allocation policy answers `Policy.schedule`: its numbers of workers and servers become pods on nodes.
+"""Allocation policies, and how they answer `Policy.schedule`: their counts of workers and servers become pods on nodes.
 
-It asks the policy for all jobs at once, as its `cadence` says, and turns the decision into actions: first
+`NodePlacement` asks the policy for all jobs at once, as its `cadence` says, and turns the decision into actions: first
 those that release resources (smaller plans, jobs that must wait), then those that take them. Kept pods stay on their
 nodes. A gang starts whole or not at all; a running job that cannot grow to its allocation grows as far as it fits.
 """
@@ -8,7 +8,7 @@ nodes. A gang starts whole or not at all; a running job that cannot grow to its 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,6 +42,26 @@ from coach.core.policies.placement.incremental import give, grow, shrink, take
 
 #: The lowest speed that policies see: they divide by it.
 SLOWEST = 1e-12
+
+
+class AllocationPolicy(Policy):
+    """Chooses how many workers and servers each job has (`allocate`); the driver chooses nodes.
+
+    For every job: `minimum <= allocation <= maximum`, or `fixed` itself, or None. All allocations together fit
+    on the nodes, and those of the jobs that are not busy fit in addition to what the busy ones hold now.
+    """
+
+    @property
+    def wants(self) -> frozenset[type]:  # type: ignore[override]
+        """With a cadence no job is asked about at its epochs."""
+        return frozenset() if self.cadence else frozenset({EpochEnded})
+
+    def schedule(self, event: Event, view: View) -> Iterable[Action]:
+        """See `Policy`: `allocate`, with pods on few nodes (`NodePlacement`)."""
+        placement: NodePlacement | None = self.__dict__.get("_placement")
+        if placement is None or placement.view is not view:
+            placement = self.__dict__["_placement"] = NodePlacement(self, view)
+        return placement.schedule(event)
 
 
 class JobStateView:
@@ -119,7 +139,7 @@ class JobStateView:
 class NodePlacement:
     """With a cadence all jobs are decided at each of its ticks; without one, each at its epochs."""
 
-    policy: Policy
+    policy: AllocationPolicy
     view: View
     #: Demand of each live job's maximum, and its largest pod: what `_ample` sums up.
     _most: dict[JobId, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)

@@ -1,4 +1,4 @@
-"""How a scheduling policy answers `Policy.allocate` for live jobs: it plans, and each job follows at its boundaries.
+"""Scheduling policies, and how they answer `Policy.allocate`: they plan, and each live job follows at its boundaries.
 
 `PlannedAllocation` keeps every job with the plan that the policy gave it. At each call of `allocate` it sends the
 policy the events since the last call (arrivals, ends, completed preemptions, epochs, due timers), carries out its
@@ -21,15 +21,16 @@ from __future__ import annotations
 
 import heapq
 import math
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from functools import cached_property
+from typing import Any, ClassVar
 
 import numpy as np
 
 from coach.core.cluster import Allocation, Role
-from coach.core.policies.adapters.planned_jobs import LiveJob, PlannedCluster, PlannedJob
 from coach.core.policies.api.allocation import (
     AllocationDecision,
     ClusterView,
@@ -38,6 +39,7 @@ from coach.core.policies.api.allocation import (
     Step,
     queue_order,
 )
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import (
     TOLERANCE,
     Action,
@@ -66,33 +68,49 @@ from coach.core.policies.api.scheduling import (
     totals,
 )
 from coach.core.policies.api.validation import check
+from coach.core.policies.kinds.planned_jobs import LiveJob, PlannedCluster, PlannedJob
 from coach.core.policies.placement.incremental import take
 
 
-class Plans(Protocol):
-    """What it needs of a scheduling policy; see `SchedulingPolicy`."""
+class SchedulingPolicy(Policy):
+    """Reacts to events (`schedule`): it chooses nodes, and may preempt, move and reserve."""
+
+    chooses_nodes: ClassVar[bool] = True
+
+    @abstractmethod
+    def schedule(self, event: Event, view: View) -> Iterable[Action]:
+        """See `Policy`."""
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        """See `Policy`: what it has planned so far, as far as live jobs can follow (`PlannedAllocation`)."""
+        return self._planned.allocate(jobs, cluster)
 
     @property
-    def name(self) -> str:
-        """For errors."""
+    def places(self) -> Mapping[str, Mapping[str, Allocation]]:  # type: ignore[override]
+        """See `Policy`."""
+        return self._planned.places
 
-    wants: frozenset[type]
-
-    def schedule(self, event: Event, view: View) -> Iterable[Action]:
-        """React to an event."""
+    def memory(self, job: str) -> dict[str, Any]:
+        """See `Policy`."""
+        return self._planned.memory(job)
 
     def remembered(self, job: JobId, /) -> dict[str, Any]:
-        """The state to save about a job."""
+        """The state to save about a job, as JSON values; {}: nothing."""
+        return {}
 
     def recall(self, job: JobId, known: Mapping[str, Any], /) -> None:
-        """Restore it."""
+        """Restore what `remembered` returned, for a job that is about to arrive."""
+
+    @cached_property
+    def _planned(self) -> PlannedAllocation:
+        return PlannedAllocation(self)
 
 
 @dataclass(slots=True)
 class PlannedAllocation:
     """The answer of a scheduling policy to `Policy.allocate`."""
 
-    policy: Plans
+    policy: SchedulingPolicy
     #: By job, the allocation on each node as decided last. For the driver, in addition to the allocations.
     places: dict[str, dict[str, Allocation]] = field(default_factory=dict, init=False)
     cluster: PlannedCluster = field(default_factory=PlannedCluster, init=False)
