@@ -71,7 +71,7 @@ Trace = Annotated[
     str,
     typer.Option(
         metavar="[KIND:]FILE",
-        help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, thesis:.",
+        help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, swf:, thesis:.",
     ),
 ]
 JournalFile = Annotated[

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 from pathlib import Path
@@ -236,6 +237,76 @@ def test_published_traces_become_tasks() -> None:
     assert (first.minimum, first.worker.tolist(), first.work) == ((2, 0), [32, 0, 8], 2 * 600)
     first, second = read_trace(f"pai:{TRACES / 'pai.csv'}")
     assert (first.minimum, first.worker.tolist(), second.arrival) == ((2, 0), [6, 0, 0.5], 60)
+
+
+def test_a_workload_of_the_parallel_workloads_archive_becomes_tasks(tmp_path: Path) -> None:
+    works = read_trace(f"swf:{TRACES / 'small.swf'}")
+    # Job 3 never ran, line 4 is a part of a job that has a line of its own.
+    assert [(work.name, work.kind, work.arrival) for work in works] == [
+        ("1", "completed", 0), ("2", "failed", 15), ("5", "completed", 45),
+    ]  # fmt: skip
+    first, second, third = works
+    assert (first.minimum, first.maximum, first.work) == ((4, 0), (4, 0), 4 * 100)
+    # KiB of each processor; where it is not known what was used, what was requested.
+    assert [work.worker.tolist() for work in works] == [[1, 0.5, 0], [1, 2, 0], [1, 0, 0]]
+    assert second.minimum == (8, 0)
+    assert third.work == 90
+    packed = tmp_path / "small.swf.gz"
+    packed.write_bytes(gzip.compress((TRACES / "small.swf").read_bytes()))
+    assert [work.name for work in read_trace(f"swf:{packed}")] == ["1", "2", "5"]
+
+
+def test_a_workload_of_the_archive_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = f"swf:{TRACES / 'small.swf'}"
+    assert simulate("--trace", trace, "--nodes", "4x4", "--policy", "fifo,drf", "-o", "json") == 0
+    assert [row["finished"] for row in json.loads(capsys.readouterr().out)] == [3, 3]
+
+
+SWF_LINE = "1 10 5 100 4 -1 -1 4 200 -1 1 3 1 1 1 1 -1 -1"
+ROW = "job,arrival,work,cpu,min_workers,max_workers,grace\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "words"),
+    [
+        ("swf", b"", "has no job that ran"),
+        ("swf", b"; only comments", "has no job that ran"),
+        ("swf", b"1 2 3", "line 1 has 3 columns; a job has 18"),
+        ("swf", SWF_LINE.replace("100", "soon").encode(), "line 1: could not convert"),
+        ("swf", SWF_LINE.replace("100", "nan").encode(), "has no job that ran"),
+        ("swf", SWF_LINE.replace("100", "inf").encode(), "must be 0 or more"),
+        ("swf", SWF_LINE.replace("10 5", "1e999 5").encode(), "must be 0 or more"),
+        ("swf", SWF_LINE.replace(" 4 ", " 1e300 ").encode(), "use 1 to 10000000"),
+        ("swf", SWF_LINE.replace(" 4 ", " inf ").encode(), "OverflowError"),
+        ("swf", SWF_LINE.replace(" 1 3 ", " nan 3 ").encode(), "cannot convert float NaN"),
+        ("swf", b"1 " * 100_000, "line 1 is longer than 10000 characters"),
+        ("swf", bytes(range(256)) * 50, "columns; a job has 18"),
+        ("swf.gz", b"not compressed", "BadGzipFile"),
+        ("swf.gz", gzip.compress(SWF_LINE.encode())[:30], "EOFError"),
+        ("", ROW.encode() + b"a,nan,1,1,1,1,0", "must be 0 or more"),
+        ("", ROW.encode() + b"a,0,inf,1,1,1,0", "must be 0 or more"),
+        ("", ROW.encode() + b"a,0,1,-1,1,1,0", "must be 0 or more"),
+        ("", ROW.encode() + b"a,0,1,1,inf,1,0", "OverflowError"),
+        ("", ROW.encode() + b"a,0,1,1,4,2,0", "has 4, 2, 0, 0 as fewest and most workers"),
+        ("", ROW.encode() + b"a,0,1,1,-4,-2,0", "use 1 to 10000000"),
+        ("", b"job,arrival,work\n\xff\xfe", "UnicodeDecodeError"),
+        ("philly", b"[" * 100_000, "RecursionError"),
+        ("philly", b"{}", "has no job that ran"),
+        ("philly", b"[1, 2]", "TypeError"),
+        ("philly", b'[{"attempts": [1]}]', "AttributeError"),
+        ("helios", b"node_num,duration\ninf,1", "OverflowError"),
+        ("pai", b"duration,num_inst\n1,1e400", "KeyError"),
+    ],
+)
+def test_whatever_is_in_a_trace_the_answer_is_one_line(
+    kind: str, content: bytes, words: str, tmp_path: Path
+) -> None:
+    reader, _, packed = kind.partition(".")
+    file = tmp_path / ("trace" + ("." + packed if packed else ""))
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(words)) as refused:
+        read_trace(f"{reader}:{file}" if reader else str(file))
+    assert len(str(refused.value)) < 600
 
 
 def test_a_run_log_of_the_thesis_becomes_its_jobs() -> None:
