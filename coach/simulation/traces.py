@@ -45,6 +45,7 @@ from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
 from coach.simulation.metrics import OWN, Result
+from coach.simulation.parallel import advancing
 from coach.simulation.workload import NOTHING, Speed, Work
 
 #: Cores that a Philly task is assumed to request for each device: the trace has neither cores nor memory.
@@ -77,7 +78,7 @@ def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tu
     began = time.perf_counter()
     made = plugins.policy(policy, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, *lost)
-    engine = Engine(Cluster.of(nodes), read_trace(trace), made, seed=seed, faults=faults)
+    engine = Engine(Cluster.of(nodes), advancing(read_trace(trace)), made, seed=seed, faults=faults)
     record = engine.run()
     placement = OWN if isinstance(made, SchedulingPolicy) else "gang"
     return Result.of(record, policy, seed, engine.events, time.perf_counter() - began, placement=placement)

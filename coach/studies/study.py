@@ -34,6 +34,7 @@ from coach.simulation.faults import Faults
 from coach.simulation.kube_scheduler import parse_placement
 from coach.simulation.metrics import OWN, Result
 from coach.simulation.outcome import Ended
+from coach.simulation.parallel import advance, advancing
 from coach.simulation.reducer_simulation import Driver
 from coach.simulation.workload import Work
 
@@ -118,6 +119,7 @@ def _system(
 
     def use(at: float, more: Resources) -> None:
         record.took(at, (more.cpu, more.memory, more.gpu))
+        advance(len(driver.ended) / len(question.jobs))
 
     faults = Faults.of(seed, question.node_lost, question.function_lost)
     default = None if placement == OWN else parse_placement(placement)
@@ -187,7 +189,7 @@ def _trace(
     record.prices = (book.vcpu_second, book.gib_second, book.gpu_second)
     engine = Engine(
         Cluster.of(question.nodes),
-        [works[number] for number in order],
+        advancing([works[number] for number in order]),
         policy,
         record=record,
         seed=seed,

@@ -151,6 +151,7 @@ def command(  # noqa: PLR0917 - they are options
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
     """
+    from coach.cli.display.progress_bar import progress_bar
     from coach.core.errors import UserError
     from coach.simulation.parallel import gather
     from coach.studies.study import Question, answer, arrival_times
@@ -199,8 +200,8 @@ def command(  # noqa: PLR0917 - they are options
         tasks = [(answer, (question, name, number, kind, at)) for name, kind in pairs for number in each]
         budgets = sum(job.spec.budget_money is not None for job in past.jobs)
     screen.print(f"fidelity {at}: {_assumed(at, budgets)}", soft_wrap=True)
-    with progress(len(tasks)) as advance:
-        results, interrupted = gather(tasks, processes=processes or None, done=lambda *_: advance())
+    with progress_bar(len(tasks)) as show:
+        results, interrupted = gather(tasks, processes=processes or None, progress=show)
     by_label: dict[str, list[Result]] = {}
     for result in results:
         if result is not None:
@@ -267,23 +268,6 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
         raise UserError(f"--nodes {text}: 1 to 10000 nodes with more than no core each, such as 10x32")
     each = Resources(cores, float(found[3] or 4 * cores), float(found[4] or 0))
     return tuple(Node(f"node-{n:04d}", each) for n in range(count))
-
-
-def progress(total: int, words: str = "simulating") -> Any:
-    """A progress bar on the terminal, if there is one: a context that yields the function that advances it."""
-    import contextlib
-
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    @contextlib.contextmanager
-    def bar() -> Any:
-        screen = console(stderr=True)
-        with Progress(*Progress.get_default_columns()[:3], MofNCompleteColumn(), TimeRemainingColumn(),
-                      console=screen, transient=True, disable=not screen.is_terminal) as live:  # fmt: skip
-            task = live.add_task(words, total=total)
-            yield lambda: live.advance(task)
-
-    return bar()
 
 
 def _draw(results: dict[str, list[Result]], file: str, screen: Console) -> None:
