@@ -70,6 +70,9 @@ TRIAL = "trial-and-error"
 #: Tolerance when demands are compared with free capacity, for rounding in sums.
 TOLERANCE = 1e-9
 
+#: Up to this many nodes plain numbers are faster than arrays.
+FEW = 4
+
 
 class PolicyError(Exception):
     """A policy's action cannot be carried out; the message gives the action and the state."""
@@ -302,7 +305,13 @@ Knowledge = Literal["true", "fitted"]
 
 def fitting(room: FloatArray, demand: FloatArray) -> IntArray:
     """The nodes whose `room` [node, resource] holds `demand` [resource], ascending."""
-    return np.flatnonzero((room >= demand - TOLERANCE).all(axis=1))
+    cpu, memory, gpu = (demand - TOLERANCE).tolist()
+    if len(room) <= FEW:
+        # A few plain numbers take less time than arrays of them.
+        rows = enumerate(room.tolist())
+        return np.array([n for n, (a, b, c) in rows if a >= cpu and b >= memory and c >= gpu], np.intp)
+    nodes: IntArray = ((room[:, 0] >= cpu) & (room[:, 1] >= memory) & (room[:, 2] >= gpu)).nonzero()[0]
+    return nodes
 
 
 def first(jobs: Mapping[JobId, JobState]) -> JobState | None:
