@@ -49,7 +49,7 @@ from coach.simulation.engine.knowledge import PerfectKnowledge
 from coach.simulation.engine.occupancy import Floor
 from coach.simulation.engine.recorder import Record
 from coach.simulation.faults import Faults
-from coach.simulation.workload import Work, Workload
+from coach.simulation.workload import NOTHING, ONE_WORKER, Work, Workload
 
 #: Kinds of events, in the order in which they happen at one time.
 FINISH, DRAIN, EPOCH, RESUME, FAULT, NODE, ARRIVAL, TICK = range(8)
@@ -201,7 +201,9 @@ class Engine:
         self._next_job += 1
         self.jobs[job.id] = self.waiting[job.id] = job
         if self._closed is not None:
-            smallest = job.minimum.workers * job.worker + job.minimum.servers * job.server + job.scheduler
+            smallest = job.worker
+            if job.minimum != ONE_WORKER or job.scheduler is not NOTHING:
+                smallest = job.minimum.workers * smallest + job.minimum.servers * job.server + job.scheduler
             cpu, memory, gpu = job.smallest = tuple(smallest.tolist())
             self._demand = (self._demand[0] + cpu, self._demand[1] + memory, self._demand[2] + gpu)
         else:

@@ -33,13 +33,17 @@ POSSIBLE: Mapping[type, frozenset[Phase]] = {
 }
 
 
+#: Actions that give a job a plan within its limits.
+WITH_PLAN = (Start, Resize, Migrate)
+
+
 def check(action: Action, job: AnyJob | None, now: float) -> AnyJob:
     """The job of `action`, if the action is valid for it. Raises PolicyError with the action and the job's state."""
     if job is None:
         raise PolicyError(f"{action}: there is no such job at {now} s")
     if job.phase not in POSSIBLE[type(action)]:
         raise PolicyError(f"{action}: job {job.id} is {job.phase} at {now} s and holds {job.plan}")
-    if isinstance(action, Start | Resize | Migrate):
+    if isinstance(action, WITH_PLAN):
         plan, low, high = action.plan, job.minimum, job.maximum
         workers, servers = totals(plan) if len(plan) != 1 else plan[0][1:]
         if not (low.workers <= workers <= high.workers and low.servers <= servers <= high.servers):
