@@ -5,8 +5,8 @@ A package adds its own policies with an entry point in the group `coach.policies
     [project.entry-points."coach.policies"]
     newest-first = "mypackage.policies:NewestFirst"
 
-The value is a dataclass with `allocate` (`base.AllocationPolicy`) or `react` (`react.Policy`). Its fields with a
-default are the policy's parameters: `newest-first:patience=300`.
+The value is a dataclass of one of the two kinds in `coach.core.policies`: `AllocationPolicy` or `SchedulingPolicy`. Its
+fields with a default are the policy's parameters: `newest-first:patience=300`.
 """
 
 from __future__ import annotations
@@ -21,15 +21,14 @@ import numpy as np
 
 from coach.core.cluster import Allocation
 from coach.core.errors import UserError
-from coach.core.policies.adapters.live import Live
-from coach.core.policies.adapters.placing import Placing
-from coach.core.policies.api.base import AllocationPolicy, Objective
+from coach.core.policies.api.allocation import Objective
 from coach.core.policies.api.parameters import GIVEN, form, parsed
-from coach.core.policies.api.react import Policy
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.fifo import FifoPolicy
 from coach.core.policies.fitgpp import FitGpp
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.kod2 import KOD2
 from coach.core.policies.lrtp import Lrtp
 from coach.core.policies.optimus import OptimusPolicy
@@ -43,10 +42,11 @@ from coach.core.policies.tf_operator import TFOperator
 #: Group of the entry points that add policies.
 GROUP = "coach.policies"
 
-#: Seed of the random generator that `policy` and `reactive` use without one from their caller.
-SEED = 0
+#: Where users read how to write one.
+GUIDE = "docs/how-to/write-a-policy.md"
 
-AnyPolicy = AllocationPolicy | Policy
+#: Seed of the random generator that `policy` uses without one from its caller.
+SEED = 0
 
 
 class PolicyEntry(NamedTuple):
@@ -56,14 +56,14 @@ class PolicyEntry(NamedTuple):
     """
 
     syntax: str
-    make: Callable[[str, np.random.Generator], AnyPolicy | None]
+    make: Callable[[str, np.random.Generator], Policy | None]
 
 
-def _coach(argument: str, _: np.random.Generator) -> AnyPolicy | None:
+def _coach(argument: str, _: np.random.Generator) -> Policy | None:
     return CoachPolicy(Objective(argument or "soonest")) if argument in {"", *Objective} else None
 
 
-def _static(argument: str, _: np.random.Generator) -> AnyPolicy | None:
+def _static(argument: str, _: np.random.Generator) -> Policy | None:
     counts = re.fullmatch(r"([1-9]\d{0,3})(?:x([1-9]\d{0,3}))?", argument)
     return StaticPolicy(Allocation(int(counts[1]), int(counts[2] or 0))) if counts else None
 
@@ -71,63 +71,40 @@ def _static(argument: str, _: np.random.Generator) -> AnyPolicy | None:
 def _entry(name: str, kind: type[Any]) -> PolicyEntry:
     """The entry of a policy that is a dataclass."""
 
-    def make(argument: str, rng: np.random.Generator) -> AnyPolicy | None:
+    def make(argument: str, rng: np.random.Generator) -> Policy | None:
         keywords = parsed(kind, argument)
         if keywords is None:
             return None
         if any(field.name == GIVEN for field in fields(kind)):
             keywords[GIVEN] = rng
-        policy: AnyPolicy = kind(**keywords)
-        return policy
+        made: Policy = kind(**keywords)
+        return made
 
     return PolicyEntry(form(name, kind), make)
 
 
-#: Policies by name. Those with `allocate` choose allocations, for real and simulated jobs. Those with `react` also
-#: choose nodes and preempt jobs.
+#: Policies by name.
 POLICIES: dict[str, PolicyEntry] = {
     "coach": PolicyEntry(f"coach or coach:<{'|'.join(Objective)}>", _coach),
     "static": PolicyEntry("static:<workers>x<servers>, such as static:2x1, or static:<workers>", _static),
-    "fifo": _entry("fifo", FifoPolicy),
-    "srtf": _entry("srtf", SrtfPolicy),
-    "drf": _entry("drf", DrfPolicy),
-    "tetris": _entry("tetris", TetrisPolicy),
-    "optimus": _entry("optimus", OptimusPolicy),
-    "fitgpp": _entry("fitgpp", FitGpp),
-    "lrtp": _entry("lrtp", Lrtp),
-    "rand": _entry("rand", RandomPreemption),
-    "round-robin": _entry("round-robin", RoundRobin),
-    "specon": _entry("specon", SpeCon),
-    "kod2": _entry("kod2", KOD2),
-    "tf-operator": _entry("tf-operator", TFOperator),
-}
+} | {
+    kind.registered: _entry(kind.registered, kind)
+    for kind in (
+        FifoPolicy, SrtfPolicy, DrfPolicy, TetrisPolicy, OptimusPolicy, FitGpp, Lrtp, RandomPreemption, RoundRobin,
+        SpeCon, KOD2, TFOperator,
+    )
+}  # fmt: skip
 
 
-def policy(spec: str) -> AllocationPolicy:
-    """The policy that `spec` names, such as `coach:cheapest`, `static:2x1` or `drf`, as an allocation policy.
+def policy(spec: str, rng: np.random.Generator | None = None) -> Policy:
+    """The policy that `spec` names, such as `coach:cheapest`, `static:2x1` or `drf`, for one run.
 
-    `Live` adapts a policy that also chooses nodes and preempts jobs. Raises UserError, with all valid names, for any
-    other text.
+    A policy that makes random choices draws them from `rng`. Raises UserError, with all valid names, for any other
+    text.
     """
-    made = _made(spec, np.random.default_rng(SEED))
-    allocating: AllocationPolicy = made if hasattr(made, "allocate") else Live(made, spec.strip())
-    return allocating
-
-
-def reactive(spec: str, rng: np.random.Generator | None = None) -> Policy:
-    """The policy that `spec` names, as a policy that reacts to events; `Placing` adapts an allocation policy.
-
-    A policy that makes random choices draws them from `rng`. Raises UserError as `policy` does.
-    """
-    made = _made(spec, rng or np.random.default_rng(SEED))
-    reacting: Policy = made if hasattr(made, "react") else Placing(made)
-    return reacting
-
-
-def _made(spec: str, rng: np.random.Generator) -> Any:
     name, _, argument = spec.strip().partition(":")
     entry = POLICIES.get(name) or _from_package(name)
-    made = entry.make(argument, rng) if entry else None
+    made = entry.make(argument, rng or np.random.default_rng(SEED)) if entry else None
     if made is None:
         raise UserError(f"there is no policy {spec!r}, nothing was started; valid are: {_known()}")
     return made
@@ -137,12 +114,21 @@ def _from_package(name: str) -> PolicyEntry | None:
     """The policy that an installed package registers as `name`."""
     # Only for names that Coach itself does not have, because this searches all installed packages.
     for point in entry_points(group=GROUP, name=name):
-        loaded: Any = point.load()
-        methods = hasattr(loaded, "allocate") or hasattr(loaded, "react")
-        if not (isinstance(loaded, type) and is_dataclass(loaded) and methods):
+        try:
+            loaded: Any = point.load()
+        except ImportError as error:
             raise UserError(
-                f"the policy {name!r} of an installed package is {loaded!r}; it must be a dataclass with a method "
-                "allocate or react (docs/how-to/write-a-policy.md)"
+                f"the policy {name!r} of an installed package cannot be imported ({error}); what policies need is in "
+                f"coach.core.policies: {GUIDE}"
+            ) from error
+        if isinstance(loaded, type) and hasattr(loaded, "allocate") and not issubclass(loaded, Policy):
+            # Written before there was a base class.
+            loaded = type(loaded.__name__, (loaded, AllocationPolicy), {})
+        if not (isinstance(loaded, type) and issubclass(loaded, Policy) and is_dataclass(loaded)):
+            renamed = "; `react` is now `schedule` of a SchedulingPolicy" if hasattr(loaded, "react") else ""
+            raise UserError(
+                f"the policy {name!r} of an installed package is {loaded!r}; it must be a dataclass and an "
+                f"AllocationPolicy or a SchedulingPolicy of coach.core.policies{renamed}: {GUIDE}"
             )
         return _entry(name, loaded)
     return None

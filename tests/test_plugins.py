@@ -8,9 +8,10 @@ from pathlib import Path
 import pytest
 
 from coach.core.errors import UserError
+from coach.core.policies import AllocationPolicy, Policy
 from coach.core.policies.api.parameters import form, parsed, spelled
 from coach.core.policies.tetris import TetrisPolicy
-from coach.plugins import POLICIES, policy, reactive
+from coach.plugins import POLICIES, policy
 from tests.core.policies.policy_examples import Job, cluster, decided
 
 
@@ -34,15 +35,10 @@ def test_what_is_no_parameter_or_no_value_is_refused(argument: str) -> None:
         policy(f"tetris:{argument}")
 
 
-def test_every_name_makes_a_policy_for_events_too() -> None:
-    for name in POLICIES:
-        assert hasattr(reactive({"static": "static:2x1"}.get(name, name)), "react")
-
-
 @pytest.mark.parametrize("name", sorted(POLICIES))
-def test_every_name_makes_a_policy_that_can_be_asked_for_allocations(name: str) -> None:
+def test_every_name_makes_a_policy_that_answers_both_drivers_and_has_that_name(name: str) -> None:
     spec = {"static": "static:2x1", "coach": "coach:cheapest"}.get(name, name)
-    assert hasattr(policy(spec), "allocate")
+    assert isinstance(policy(spec), Policy)
     assert policy(spec).name == spec
 
 
@@ -55,14 +51,16 @@ def _install(folder: Path, entry: str, code: str) -> None:
     (metadata / "entry_points.txt").write_text(f"[coach.policies]\n{entry}\n")
 
 
-def test_a_package_brings_its_own_policy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_policy_of_a_package_from_before_the_base_classes_still_runs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
     _install(
         tmp_path,
         "newest-first = queues:NewestFirst",
         """
         from dataclasses import dataclass
-        from coach.core.policies.api.base import Reason
+        from coach.core.policies import Reason
         from coach.core.policies.sharing.progressive_filling import Filling, one_by_one
 
         @dataclass
@@ -81,15 +79,35 @@ def test_a_package_brings_its_own_policy(tmp_path: Path, monkeypatch: pytest.Mon
     jobs = [Job("a"), Job("b", created=1.0)]
     assert decided(policy("newest-first"), jobs, cluster(8)) == {"a": "-", "b": "4x4"}
     assert policy("newest-first:patience=9").patience == 9  # type: ignore[attr-defined]
+    assert isinstance(policy("newest-first"), AllocationPolicy)
     with pytest.raises(UserError, match="newest-first"):
         policy("oldest-first")
 
 
-def test_a_package_s_mistake_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("code", "words"),
+    [
+        (
+            "DECIDE = 3",
+            r"is 3; it must be a dataclass and an AllocationPolicy or a SchedulingPolicy of coach",
+        ),
+        ("class DECIDE: allocate = None", "it must be a dataclass"),
+        (
+            "class DECIDE:\n    def react(self, event, view): ...",
+            "`react` is now `schedule` of a SchedulingPolicy",
+        ),
+        (
+            "from coach.core.policies.api.base import Reason",
+            r"cannot be imported \(No module named 'coach.core.policies.api.base'\); what policies need is in coach",
+        ),
+    ],
+)
+def test_what_a_package_has_to_change_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, code: str, words: str
+) -> None:
     monkeypatch.syspath_prepend(tmp_path)
-    _install(tmp_path, "none-at-all = queues:DECIDE", "DECIDE = 3\n")
+    _install(tmp_path, "none-at-all = queues:DECIDE", code)
     monkeypatch.delitem(__import__("sys").modules, "queues", raising=False)
-    with pytest.raises(
-        UserError, match=r"'none-at-all' of an installed package is 3; it must be a dataclass"
-    ):
+    with pytest.raises(UserError, match=words) as refused:
         policy("none-at-all")
+    assert "docs/how-to/write-a-policy.md" in str(refused.value)

@@ -74,7 +74,7 @@ class Job:
     busy: bool = False
     restart_seconds: float = 0.0
     objective: Objective = Objective.SOONEST
-    #: What decisions keep of a job as long as it is as it is (`coach.core.policies.api.base.kept`).
+    #: What decisions keep of a job as long as it is as it is (`coach.core.policies.api.allocation.kept`).
     memory: dict[Any, Any] | None = None
 
     def speed(self, allocation: Allocation) -> float:

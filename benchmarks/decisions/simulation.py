@@ -30,10 +30,10 @@ from typing import Any
 
 import numpy as np
 
-from coach import collector
+from coach import collector, plugins
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import Event, Plan, Policy, Start, View, first, fitting, totals
-from coach.plugins import reactive
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import Event, Plan, Start, View, first, fitting, totals
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
@@ -98,7 +98,7 @@ def run_fitgpp(policy: str, jobs: int, seed: int = 1) -> dict[str, Any]:
     engine = Engine(
         Cluster.uniform(84, 32, 256, 8),
         fitgpp_jobs(jobs, seed),
-        reactive(policy, np.random.default_rng([seed, 1])),
+        plugins.policy(policy, np.random.default_rng([seed, 1])),
         closed_load=2.0,
     )
     record = engine.run()
@@ -121,7 +121,7 @@ class Greedy:
 
     wants: frozenset[type] = frozenset()
 
-    def react(self, event: Event, view: View) -> Iterator[Start]:
+    def schedule(self, event: Event, view: View) -> Iterator[Start]:
         """See `Policy`."""
         while job := first(view.waiting):
             nodes = fitting(view.free, job.worker)
@@ -227,7 +227,7 @@ def month(
             )  # fmt: skip
 
     began = time.perf_counter()
-    engine = Engine(Cluster.uniform(nodes, 32, 128), works(), reactive("coach"), log=log)
+    engine = Engine(Cluster.uniform(nodes, 32, 128), works(), plugins.policy("coach"), log=log)
     record = engine.run()
     seconds = time.perf_counter() - began
     _, held = record.utilisation()

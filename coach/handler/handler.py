@@ -26,7 +26,7 @@ from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.reducer import Reducer, required_to_start
-from coach.core.policies.api.base import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.handler import warm_up
 from coach.handler.clock import Clock
@@ -54,7 +54,7 @@ class Handler:
         self,
         platform: Platform,
         journal: Journal,
-        policy: AllocationPolicy,
+        policy: Policy,
         jobs: Mapping[str, Job] | None = None,
     ) -> None:
         self._read = jobs

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from pydantic import ValidationError
 
 from coach.core.errors import UserError
-from coach.core.policies import AllocationPolicy, StaticPolicy
+from coach.core.policies import Policy, StaticPolicy
 from coach.core.spec.job import JobSpec, PolicyName, TrainingJob
 from coach.plugins import policy
 
 
-def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[AllocationPolicy, list[TrainingJob]]:
+def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[Policy, list[TrainingJob]]:
     """The policy that shares the cluster out, and the jobs with what `text` says in place of their own policy.
 
     Without a text the jobs keep theirs. Raises UserError for an unknown policy, and where a static allocation is
@@ -32,7 +32,7 @@ def chosen_policy(text: str, specs: Sequence[TrainingJob]) -> tuple[AllocationPo
     return chosen, [_with(spec, {"name": PolicyName.COACH.value}, text) for spec in specs]
 
 
-def with_policy(text: str, specs: Sequence[TrainingJob], running: AllocationPolicy) -> list[TrainingJob]:
+def with_policy(text: str, specs: Sequence[TrainingJob], running: Policy) -> list[TrainingJob]:
     """The jobs as `text` says, for a handler that shares its cluster out by the policy `running`.
 
     Raises UserError for another policy than that one. A static allocation is allowed: it concerns its job only.

@@ -17,7 +17,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.money import Money
-from coach.core.policies.api.base import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
@@ -44,7 +44,7 @@ class Session(Foreground):
         specs: Sequence[TrainingJob],
         *,
         nodes: tuple[Node, ...],
-        policy: AllocationPolicy,
+        policy: Policy,
         make_platform: MakePlatform,
         watcher: RunObserver,
         resumed: Sequence[str] = (),

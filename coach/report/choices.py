@@ -15,8 +15,8 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.lifecycle import forecast
 from coach.core.lifecycle.job_view import JobPolicyView
-from coach.core.policies.api.base import Objective
-from coach.core.policies.api.base import Reason as StepReason
+from coach.core.policies.api.allocation import Objective
+from coach.core.policies.api.allocation import Reason as StepReason
 from coach.core.policies.sharing.hill_climbing import ROUNDING, late, within_epoch_budget
 from coach.report import formatting
 from coach.report.accounting import take_in

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 
 import numpy as np
 
@@ -47,12 +48,19 @@ class EstimatorRow:
     target: str = ""
 
 
-def estimator_table(measured: Measurements) -> list[EstimatorRow]:
-    """The rows for all that was read."""
-    return [*speed_rows(measured.speeds), *curve_rows(measured.tasks)]
+def estimator_table(
+    measured: Measurements, progress: Callable[[float], object] = lambda done: None
+) -> list[EstimatorRow]:
+    """The rows for all that was read; `progress` is called with the number of models and groups of runs done."""
+    ended = count(1)
+
+    def each() -> None:
+        progress(next(ended))
+
+    return [*_speed_rows(measured.speeds, each), *_curve_rows(measured.tasks, each)]
 
 
-def speed_rows(models: Mapping[str, Speeds]) -> Iterator[EstimatorRow]:
+def _speed_rows(models: Mapping[str, Speeds], each: Callable[[], None]) -> Iterator[EstimatorRow]:
     """Errors of speed by model, and their means."""
     columns: dict[str, dict[str, dict[str, float | None]]] = {}
     for name, speeds in models.items():
@@ -70,6 +78,7 @@ def speed_rows(models: Mapping[str, Speeds]) -> Iterator[EstimatorRow]:
                 verdicts = [estimator_evaluation.judge_speed(speeds, measured, method) for measured in drawn]
                 for measure, value in _summary(verdicts).items():
                     columns.setdefault(f"{measure}, {way}", {}).setdefault(name, {})[method] = value
+        each()
     targets = {
         f"speed error, {estimator_evaluation.PROBES} chosen": "<= 10 %",
         f"speed lost, {estimator_evaluation.PROBES} chosen": "<= 5 %",
@@ -98,7 +107,7 @@ def _mean(values: Sequence[float | None]) -> float | None:
     return float(np.mean(known)) if known else None
 
 
-def curve_rows(tasks: Mapping[str, Sequence[CurveTask]]) -> Iterator[EstimatorRow]:
+def _curve_rows(tasks: Mapping[str, Sequence[CurveTask]], each: Callable[[], None]) -> Iterator[EstimatorRow]:
     """Errors of the last epoch by group and moment; over all, how often there was no solution, and values inside."""
     for group, found in tasks.items():
         verdicts = {
@@ -106,6 +115,7 @@ def curve_rows(tasks: Mapping[str, Sequence[CurveTask]]) -> Iterator[EstimatorRo
             for method in estimator_evaluation.METHODS
             for share in estimator_evaluation.MOMENTS
         }
+        each()
         for share in estimator_evaluation.MOMENTS:
             errors = [
                 float(np.median([v.error for v in verdicts[m, share]])) for m in estimator_evaluation.METHODS

@@ -14,7 +14,7 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.scheduling import FloatArray
 from coach.research.comparison import COLUMNS, Comparison, comparison_figure
 from coach.research.run_store import RunStore, stored_runs, write_runs
 from coach.research.scenario import Scenario, Target
@@ -62,6 +62,7 @@ def run_scenario(
     quick: bool = False,
     processes: int | None = None,
     done: Callable[[int, Any], object] = lambda index, result: None,
+    progress: Callable[[float], object] = lambda done: None,
     folder: Path | None = None,
     anew: bool = False,
 ) -> Outcome:
@@ -83,7 +84,10 @@ def run_scenario(
         done(missing[index], measures)
 
     tasks = [(replicate, (scenario.experiment, parameters, seed)) for seed in missing]
-    _, interrupted = gather(tasks, processes=processes, done=add)
+    stored = len(runs)
+    _, interrupted = gather(
+        tasks, processes=processes, done=add, progress=lambda ended: progress(stored + ended)
+    )
     return _outcome(scenario, parameters, runs, interrupted)
 
 

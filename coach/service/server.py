@@ -25,7 +25,7 @@ from coach.core.cluster import Node
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.policies.api.base import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.handler import endpoint
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import INTERRUPTED, over
@@ -57,7 +57,7 @@ class Serving:
 
     home: StateDirectory
     nodes: tuple[Node, ...]
-    policy: AllocationPolicy
+    policy: Policy
     make_platform: MakePlatform
     host: str = DEFAULT_HOST
     port: int = DEFAULT_PORT

@@ -16,7 +16,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.core.money import Money
-from coach.core.policies.api.base import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import over
@@ -61,7 +61,7 @@ class Service:
         journal: Path,
         past: dict[str, StoredJob],
         nodes: tuple[Node, ...],
-        policy: AllocationPolicy,
+        policy: Policy,
         folders: Sequence[Path],
         volumes: Sequence[Path] = (),
     ) -> None:

@@ -21,7 +21,7 @@ import numpy as np
 from coach.core.cluster import Node, Pod, PodId, Resources
 from coach.core.errors import UserError
 from coach.core.policies.api.parameters import form, parsed
-from coach.core.policies.api.react import TOLERANCE, FloatArray
+from coach.core.policies.api.scheduling import TOLERANCE, FloatArray
 
 
 @dataclass(frozen=True, slots=True)

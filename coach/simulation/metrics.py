@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.engine.recorder import COLUMNS, Record
 
 #: The placement of policies that choose nodes themselves.

@@ -35,7 +35,7 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.reducer import Reducer
-from coach.core.policies.api.base import AllocationPolicy
+from coach.core.policies.api.policy import Policy
 from coach.simulation.dynamics.job_dynamics import Drawn, JobDynamics, draw
 from coach.simulation.faults import Faults
 from coach.simulation.kube_scheduler import Default, DefaultPlacement
@@ -79,7 +79,7 @@ class Driver:
     def __init__(
         self,
         nodes: Sequence[Node],
-        policy: AllocationPolicy,
+        policy: Policy,
         *,
         seed: int = 0,
         faults: Faults | None = None,

@@ -12,16 +12,22 @@ Our schema, one job a row, in any order; only the first three columns are requir
     model, epoch_seconds          measured speeds of this model (`coach simulate --speeds`), an epoch at 1x1 in seconds
     priority, grace               (0, 0): grace in seconds
 
-`philly:`, `helios:` and `pai:` before a file's name read those traces as published; `thesis:` reads a log of the
-thesis's handler. Their jobs are tasks that hold their resources for as long as they ran there.
+`philly:`, `helios:`, `pai:` and `swf:` before a file's name read those traces as published (`swf:`: the Standard
+Workload Format of the Parallel Workloads Archive, also compressed as `.gz`); `thesis:` reads a log of the thesis's
+handler. Their jobs are tasks that hold their resources for as long as they ran there.
+
+A file may come from anywhere: whatever is in it, the answer is its jobs or a UserError.
 """
 
 from __future__ import annotations
 
 import csv
+import gzip
 import json
+import math
 import re
 import time
+import zlib
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
 from pathlib import Path
@@ -29,20 +35,40 @@ from typing import Any
 
 import numpy as np
 
+from coach import plugins
 from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
-from coach.core.policies.adapters.placing import Placing
-from coach.core.policies.api.react import Plan, totals
-from coach.plugins import reactive
+from coach.core.policies.api.scheduling import Plan, totals
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.simulation.dynamics.measured_speeds import find_speed
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
 from coach.simulation.metrics import OWN, Result
+from coach.simulation.parallel import advancing
 from coach.simulation.workload import NOTHING, Speed, Work
 
 #: Cores that a Philly task is assumed to request for each device: the trace has neither cores nor memory.
 CORES_PER_GPU = 4.0
+
+#: The longest line of a workload that is read, in characters; and the most pods of a role of a job.
+MAX_LINE, MAX_PODS = 10_000, 10_000_000
+
+#: Columns of the Standard Workload Format, version 2.2, counted from 0. -1: unknown.
+SWF_COLUMNS = 18
+JOB, SUBMITTED, RUN_TIME, PROCESSORS, MEMORY, REQUESTED_PROCESSORS, REQUESTED_MEMORY, STATUS = (
+    0,
+    1,
+    3,
+    4,
+    6,
+    7,
+    9,
+    10,
+)
+#: Statuses of jobs; 2 to 4 are parts of a job that has a line of its own.
+SWF_STATUS = {-1: "unknown", 0: "failed", 1: "completed", 5: "cancelled"}
+KIB_PER_GIB = 1024.0**2
 
 TIME = "%Y-%m-%d %H:%M:%S"
 
@@ -50,11 +76,11 @@ TIME = "%Y-%m-%d %H:%M:%S"
 def replay(trace: str, nodes: tuple[Node, ...], policy: str, seed: int, lost: tuple[float, float]) -> Result:
     """One run of a trace under a policy. `lost`: mean seconds until a node is lost, a function. Raises UserError."""
     began = time.perf_counter()
-    made = reactive(policy, np.random.default_rng([seed, 1]))
+    made = plugins.policy(policy, np.random.default_rng([seed, 1]))
     faults = Faults.of(seed, *lost)
-    engine = Engine(Cluster.of(nodes), read_trace(trace), made, seed=seed, faults=faults)
+    engine = Engine(Cluster.of(nodes), advancing(read_trace(trace)), made, seed=seed, faults=faults)
     record = engine.run()
-    placement = "gang" if isinstance(made, Placing) else OWN
+    placement = OWN if isinstance(made, SchedulingPolicy) else "gang"
     return Result.of(record, policy, seed, engine.events, time.perf_counter() - began, placement=placement)
 
 
@@ -63,17 +89,18 @@ def read_trace(trace: str) -> list[Work]:
     kind, _, name = trace.rpartition(":")
     path = Path(name)
     readers: dict[str, Callable[[Path], Iterable[Work]]] = {
-        "": _own, "philly": _philly, "helios": _helios, "pai": _pai, "thesis": _thesis,
+        "": _own, "philly": _philly, "helios": _helios, "pai": _pai, "swf": _swf, "thesis": _thesis,
     }  # fmt: skip
     if kind not in readers:
         raise UserError(
-            f"--trace {trace}: there is no kind {kind!r}; use philly:, helios:, pai:, thesis: or none"
+            f"--trace {trace}: there is no kind {kind!r}; use philly:, helios:, pai:, swf:, thesis: or none"
         )
     if not path.is_file():
         raise UserError(f"--trace {trace}: there is no file {name}")
     try:
-        works = sorted(readers[kind](path), key=lambda work: work.arrival)
-    except (KeyError, ValueError, TypeError) as error:
+        works = sorted(map(_checked, readers[kind](path)), key=lambda work: work.arrival)
+    except (ArithmeticError, AttributeError, EOFError, LookupError, OSError, RecursionError, TypeError, ValueError,
+            csv.Error, zlib.error) as error:  # fmt: skip
         words = f"{type(error).__name__} {error}"
         raise UserError(
             f"--trace {trace} cannot be read ({words}); docs/how-to/simulate.md has the columns of each kind"
@@ -84,6 +111,22 @@ def read_trace(trace: str) -> list[Work]:
     for work in works:
         work.arrival -= first
     return works
+
+
+def _checked(work: Work) -> Work:
+    """The job, if its numbers can be simulated. Raises ValueError."""
+    least, most = work.minimum, work.maximum
+    sizes = [work.arrival, work.work, work.grace, *work.worker.tolist(), *work.server.tolist()]
+    if not (all(map(math.isfinite, sizes)) and work.work > 0 and min(sizes[2:]) >= 0):
+        raise ValueError(f"job {work.name!r:.60}: its times and requests are {sizes}; they must be 0 or more")
+    counts = (least.workers, most.workers, least.servers, most.servers)
+    if not (0 < counts[0] <= counts[1] and 0 <= counts[2] <= counts[3] and max(counts) <= MAX_PODS):
+        given = ", ".join(f"{count:.6g}" for count in counts)
+        raise ValueError(
+            f"job {work.name!r:.60} has {given} as fewest and most workers, fewest and most servers; use 1 to "
+            f"{MAX_PODS} workers, and no more as fewest than as most"
+        )
+    return work
 
 
 def _rows(path: Path) -> Iterator[dict[str, str]]:
@@ -177,6 +220,36 @@ def _pai(path: Path) -> Iterator[Work]:
                 int(float(row["num_inst"] or 1)),
                 _vector(float(row["num_cpu"] or 0), 0, float(row["num_gpu"] or 0)),
             )  # fmt: skip
+
+
+def _swf(path: Path) -> Iterator[Work]:
+    """A workload in the Standard Workload Format: a line a job, 18 numbers; lines that begin with `;` are comments.
+
+    A job of n processors is n tasks of one core each. Jobs that did not run are left out. (Feitelson, Tsafrir and
+    Krakov, "Experience with using the Parallel Workloads Archive", JPDC 2014.)
+    """
+    with (gzip.open if path.suffix == ".gz" else open)(path, "rt", errors="replace") as file:
+        number = 0
+        while line := file.readline(MAX_LINE):
+            number += 1
+            if len(line) == MAX_LINE:
+                raise ValueError(f"line {number} is longer than {MAX_LINE} characters")
+            if line.startswith(";") or not line.strip():
+                continue
+            fields = line.split()
+            if len(fields) < SWF_COLUMNS:
+                raise ValueError(f"line {number} has {len(fields)} columns; a job has {SWF_COLUMNS}")
+            try:
+                row = [float(field) for field in fields[:SWF_COLUMNS]]
+            except ValueError as error:
+                raise ValueError(f"line {number}: {error}") from error
+            processors = row[PROCESSORS] if row[PROCESSORS] > 0 else row[REQUESTED_PROCESSORS]
+            memory = max(0.0, row[MEMORY] if row[MEMORY] > 0 else row[REQUESTED_MEMORY]) / KIB_PER_GIB
+            status = SWF_STATUS.get(int(row[STATUS]))
+            if status and processors > 0 and row[RUN_TIME] > 0:
+                yield _task(
+                    fields[JOB], status, row[SUBMITTED], row[RUN_TIME], int(processors), _vector(1, memory, 0)
+                )
 
 
 def _thesis(path: Path) -> Iterator[Work]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import FloatArray, Plan, totals
+from coach.core.policies.api.scheduling import FloatArray, Plan, totals
 
 NOTHING: FloatArray = np.zeros(3)
 NOTHING.flags.writeable = False
@@ -24,8 +24,8 @@ Curve = Callable[[float], float]
 class Work:
     """One job of a workload with its true speed and curve, which policies can only predict.
 
-    `work` is in epochs. Without `speed` the job is a task that trains `workers` epochs a second: with one worker,
-    `work` is its execution time in seconds. `arrival` in seconds; a closed loop ignores it.
+    `work` is in epochs. Without `speed` the job is a task without epochs: `work` is its execution time in seconds with
+    one worker, and n workers do it in the n-th part. `arrival` in seconds; a closed loop ignores it.
     """
 
     arrival: float

@@ -1,8 +1,8 @@
 """What would happen to these job files on that cluster, under this policy? One run for each policy and seed.
 
-Allocation policies run in the reducer (`reducer_simulation`), with probes, fits, budgets and gangs as on a real
-cluster. Policies that choose nodes and preempt run in the engine (`event_engine`), on the same jobs with the epochs
-that each job's curve needs.
+All policies of a comparison run at one fidelity. `system`: in the reducer (`reducer_simulation`), with probes, fits,
+budgets and gangs as on a real cluster. `trace`: in the engine (`event_engine`), on the same jobs with the epochs that
+each job's curve needs; policies know the true speeds, and there is no budget.
 """
 
 from __future__ import annotations
@@ -11,20 +11,21 @@ import math
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
 
+from coach import plugins
 from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.errors import UserError
 from coach.core.jobs.reasons import Reason, State
-from coach.core.policies.adapters.placing import Placing
-from coach.core.policies.api.base import AllocationPolicy
-from coach.core.policies.api.react import Plan, Policy, totals
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import Plan, totals
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.static import StaticPolicy
 from coach.core.spec.job import PolicyName, TrainingJob
 from coach.handler.policies import allowed
-from coach.plugins import reactive
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
@@ -33,11 +34,15 @@ from coach.simulation.faults import Faults
 from coach.simulation.kube_scheduler import parse_placement
 from coach.simulation.metrics import OWN, Result
 from coach.simulation.outcome import Ended
+from coach.simulation.parallel import advance, advancing
 from coach.simulation.reducer_simulation import Driver
 from coach.simulation.workload import Work
 
 #: A job whose curve never reaches its target trains this many epochs if its file has no `maxEpochs`.
 MAX_EPOCHS = 1000
+
+#: Policies that only the engine can simulate: they hold capacity for jobs that do not run, as no live driver does.
+TRACE_ONLY = frozenset({"tf-operator"})
 
 
 @dataclass(frozen=True)
@@ -55,59 +60,76 @@ class Question:
     pause_seconds: float = 5.0
 
 
-def answer(question: Question, policy: str, seed: int, placement: str = "gang") -> Result:
-    """One run. Raises UserError for an unknown policy or placement.
+class Fidelity(StrEnum):
+    """What a simulation leaves out."""
 
-    `placement`: `gang` or `default`, for policies that choose only numbers of workers and servers. A policy that
-    chooses nodes has its own.
+    SYSTEM = "system"  #: nothing that Coach decides: probes, fits, budgets, gangs
+    TRACE = "trace"  #: probes, fits and budgets: policies know the true speeds and the remaining epochs
+
+
+#: What each fidelity assumes, for the user.
+ASSUMPTIONS = {
+    Fidelity.SYSTEM: "probes yes, budgets and time limits yes; policies know speeds and remaining epochs as measured",
+    Fidelity.TRACE: "probes no, budgets and time limits no; policies know the true speeds and remaining epochs",
+}
+
+
+def answer(
+    question: Question, policy: str, seed: int, placement: str = "gang", fidelity: Fidelity = Fidelity.SYSTEM
+) -> Result:
+    """One run. Raises UserError for an unknown policy or placement, and for a pair that `placements` refuses.
+
+    `placement`: one of `placements`.
     """
     began = time.perf_counter()
-    made = reactive(policy, np.random.default_rng([seed, 1]))
     record = Record(Cluster.of(question.nodes))
-    reasons: dict[int, str] | None = None
-    if chooses_nodes(made):
-        events, placement = _engine(question, made, seed, record), OWN
-    else:
-        reasons, events = _reduce(question, _allocating(made), seed, record, placement)
+    run = _system if fidelity is Fidelity.SYSTEM else _trace
+    reasons, events = run(question, policy, seed, record, placement)
     result = Result.of(record, policy, seed, events, time.perf_counter() - began, placement=placement)
     return replace(result, reasons=reasons)
 
 
-def placements(policy: str, asked: Sequence[str]) -> list[str]:
-    """The placements that a policy is run under, of those `asked` for. Raises UserError for an unknown one."""
+def placements(policy: str, asked: Sequence[str], fidelity: Fidelity = Fidelity.SYSTEM) -> list[str]:
+    """The placements that a policy is run under, of those `asked` for: `OWN` for one that chooses nodes.
+
+    Raises UserError for an unknown placement, and for a policy or a placement that this fidelity cannot simulate.
+    """
     for placement in asked:
         parse_placement(placement)
-    return [OWN] if chooses_nodes(reactive(policy, np.random.default_rng(0))) else list(asked)
+    if fidelity is Fidelity.TRACE:
+        if list(asked) != ["gang"]:
+            raise UserError(
+                f"--placement {','.join(asked)}: at trace fidelity pods are placed as gangs; leave it out, or use "
+                "job files or a --journal at --fidelity system"
+            )
+        return [OWN] if isinstance(plugins.policy(policy), SchedulingPolicy) else ["gang"]
+    if policy.partition(":")[0] in TRACE_ONLY:
+        raise UserError(
+            f"--policy {policy} places pods of jobs that do not run yet, which live jobs do not have; nothing was "
+            "simulated: use --fidelity trace, or compare static allocations with --placement default"
+        )
+    return [OWN] if plugins.policy(policy).chooses_nodes else list(asked)
 
 
-def chooses_nodes(policy: Policy) -> bool:
-    """Whether a policy chooses the nodes of a job's pods, not only their number."""
-    return not hasattr(_allocating(policy), "allocate")
-
-
-def _allocating(made: Policy) -> Any:
-    """The allocation policy inside an adapter: it runs in the reducer, which simulates more than the engine."""
-    return made.policy if isinstance(made, Placing) else made
-
-
-def _reduce(
-    question: Question, policy: AllocationPolicy, seed: int, record: Record, placement: str
-) -> tuple[dict[int, str], int]:
+def _system(
+    question: Question, spec: str, seed: int, record: Record, placement: str
+) -> tuple[dict[int, str] | None, int]:
     """Run in the reducer. Returns the jobs' reasons by number, and the number of events."""
-    static = policy if isinstance(policy, StaticPolicy) else None
+    policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
 
     def use(at: float, more: Resources) -> None:
         record.took(at, (more.cpu, more.memory, more.gpu))
+        advance(len(driver.ended) / len(question.jobs))
 
     faults = Faults.of(seed, question.node_lost, question.function_lost)
-    default = parse_placement(placement)
+    default = None if placement == OWN else parse_placement(placement)
     driver = Driver(question.nodes, policy, seed=seed, faults=faults, usage=use, default=default)
     names = {}
     for number, (job, dynamics, at) in enumerate(
         zip(question.jobs, question.dynamics, question.arrivals, strict=True)
     ):
         names[job.name] = number
-        driver.submit_at(at, job.name, _document(job, static), dynamics)
+        driver.submit_at(at, job.name, _with_policy(job, policy).to_json(), dynamics)
     driver.run()
     for name, ended in driver.ended.items():
         record.add(_row(names[name], ended), name)
@@ -132,31 +154,34 @@ def _row(number: int, ended: Ended) -> Row:
     )  # fmt: skip
 
 
-def _document(job: TrainingJob, static: StaticPolicy | None) -> dict[str, Any]:
+def _with_policy(job: TrainingJob, policy: Policy) -> TrainingJob:
+    """The job, with the allocation of a static policy as its own. Raises UserError where its limits forbid that."""
+    if not isinstance(policy, StaticPolicy):
+        return job
+    workers, servers = policy.allocation
+    limits = job.spec
+    if not limits.framework.has_servers:
+        servers = 0  # such a job takes the workers alone
+    if not (
+        limits.workers.min <= workers <= limits.workers.max
+        and limits.servers.min <= servers <= limits.servers.max
+    ):
+        raise UserError(
+            f"{policy.name} is outside the limits of job {job.name}, which allow {allowed(limits)}; nothing was "
+            "simulated: give others, or change the job file"
+        )
     document = job.to_json()
-    if static is not None:
-        workers, servers = static.allocation
-        if not job.spec.framework.has_servers:
-            servers = 0  # such a job takes the workers alone
-        limits = job.spec
-        if not (
-            limits.workers.min <= workers <= limits.workers.max
-            and limits.servers.min <= servers <= limits.servers.max
-        ):
-            raise UserError(
-                f"{static.name} is outside the limits of job {job.name}, which allow {allowed(limits)}; nothing was "
-                "simulated: give others, or change the job file"
-            )
-        document["spec"]["policy"] = {
-            "name": PolicyName.STATIC.value, "workers": workers, "servers": servers,
-        }  # fmt: skip
-    return document
+    document["spec"]["policy"] = {"name": PolicyName.STATIC.value, "workers": workers, "servers": servers}
+    return TrainingJob.from_json(document)
 
 
-def _engine(question: Question, made: Policy, seed: int, record: Record) -> int:
-    """Run in the engine. Returns the number of events."""
+def _trace(
+    question: Question, spec: str, seed: int, record: Record, _placement: str
+) -> tuple[dict[int, str] | None, int]:
+    """Run in the engine. Returns no reasons, and the number of events."""
+    policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
     works = [
-        as_work(job, dynamics, at, question.pause_seconds)
+        as_work(_with_policy(job, policy), dynamics, at, question.pause_seconds)
         for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True)
     ]
     order = sorted(range(len(works)), key=lambda number: works[number].arrival)
@@ -164,15 +189,15 @@ def _engine(question: Question, made: Policy, seed: int, record: Record) -> int:
     record.prices = (book.vcpu_second, book.gib_second, book.gpu_second)
     engine = Engine(
         Cluster.of(question.nodes),
-        [works[number] for number in order],
-        made,
+        advancing([works[number] for number in order]),
+        policy,
         record=record,
         seed=seed,
         faults=Faults.of(seed, question.node_lost, question.function_lost),
     )
     engine.run()
     record.renumber(order)
-    return engine.events
+    return None, engine.events
 
 
 def as_work(job: TrainingJob, dynamics: JobDynamics, arrival: float, pause: float) -> Work:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator, Sequence
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.base import ClusterView, JobView
+from coach.core.policies.api.allocation import ClusterView, JobView
 from coach.core.policies.sharing.capacity import Claim, Room
 from coach.core.policies.sharing.hill_climbing import Climb, allocations
 

@@ -6,21 +6,21 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from coach.core.policies.api.react import (
+from coach.core.policies.api.scheduling import (
     Action,
     Arrived,
-    Boundary,
-    Drained,
+    EpochEnded,
     Event,
-    Hold,
     Migrate,
     Phase,
     Preempt,
+    PreemptionCompleted,
+    Reserve,
     Resize,
+    ScheduleTimer,
     Start,
-    Tick,
+    TimerFired,
     View,
-    Wake,
     first,
     fitting,
 )
@@ -31,7 +31,7 @@ class Fifo:
 
     wants: frozenset[type] = frozenset()
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
         while job := first(view.waiting):
             nodes = fitting(view.free, job.worker)
             if not len(nodes):
@@ -44,8 +44,8 @@ class AtOnce:
 
     wants: frozenset[type] = frozenset()
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
-        if isinstance(event, Arrived | Drained):
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+        if isinstance(event, Arrived | PreemptionCompleted):
             node = min(range(len(view.free)), key=lambda n: len(list(view.on_node(n))))
             yield Start(event.job, ((node, 1, 0),))
 
@@ -53,13 +53,13 @@ class AtOnce:
 class Anything:
     """Does whatever is allowed, at random: the engine has to stay right under any policy."""
 
-    wants: frozenset[type] = frozenset({Boundary})
+    wants: frozenset[type] = frozenset({EpochEnded})
 
     def __init__(self, seed: int) -> None:
         self._dice = np.random.default_rng(seed)
         self._awake = False
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
         dice = self._dice
         for job in list(view.jobs.values()):
             if job.id not in view.jobs or dice.random() < 0.5:
@@ -73,10 +73,10 @@ class Anything:
                     yield Migrate(job.id, plan) if dice.random() < 0.5 else Resize(job.id, plan)
             elif job.phase is Phase.WAITING:
                 if plan:
-                    yield Start(job.id, plan) if dice.random() < 0.7 else Hold(job.id, plan)
+                    yield Start(job.id, plan) if dice.random() < 0.7 else Reserve(job.id, plan)
             elif job.phase is Phase.HOLDING:
-                yield Start(job.id, job.plan) if dice.random() < 0.7 else Hold(job.id, ())
-        if isinstance(event, Tick) or not self._awake:
+                yield Start(job.id, job.plan) if dice.random() < 0.7 else Reserve(job.id, ())
+        if isinstance(event, TimerFired) or not self._awake:
             self._awake = bool(view.jobs)
             if self._awake:
-                yield Wake(view.now + 1.0 + 10 * dice.random())
+                yield ScheduleTimer(view.now + 1.0 + 10 * dice.random())

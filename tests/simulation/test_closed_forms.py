@@ -7,7 +7,8 @@ import math
 import numpy as np
 import pytest
 
-from coach.core.policies.api.react import FloatArray, Policy
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
 from coach.simulation.workload import NOTHING, Work

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from coach import collector
-from coach.simulation.parallel import gather
+from coach.simulation.parallel import REPORT_SECONDS, advancing, gather
 
 pytestmark = pytest.mark.standard
 
@@ -53,6 +53,24 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
     )
     assert (results, stopped) == ([0, 2, 4, 6, 8], False)
     assert sorted(reported) == [(n, 2 * n) for n in range(5)]
+
+
+def halves(x: int) -> int:
+    for _ in advancing([0, 0]):
+        time.sleep(REPORT_SECONDS)
+    return x
+
+
+@pytest.mark.parametrize("processes", [1, 2])
+def test_progress_counts_the_parts_of_tasks_that_are_under_way(processes: int) -> None:
+    seen: list[float] = []
+    assert gather([(halves, (1,)), (halves, (2,))], processes=processes, progress=seen.append) == (
+        [1, 2],
+        False,
+    )
+    assert seen == sorted(seen)
+    assert seen[-1] == 2
+    assert any(0 < done % 1 < 1 for done in seen)
 
 
 def test_an_interrupt_keeps_what_is_done() -> None:

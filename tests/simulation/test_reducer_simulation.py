@@ -14,7 +14,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import Reason, State
 from coach.core.lifecycle.reducer import Reducer
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
 from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import encode
 from coach.plugins import policy

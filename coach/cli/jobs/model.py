@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
+from itertools import groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -52,7 +54,6 @@ def command(
     from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
     from coach.jobfiles.load import local_path
-    from coach.report.model_card import model_card
 
     past = find(past_jobs(StateDirectory.default()), job)
     framework = past.job.job_file.spec.framework.value
@@ -72,7 +73,7 @@ def command(
     try:
         shutil.copyfile(source, half)
         half.replace(to)
-        card = model_card(past.job, chosen, to)
+        card = _card(past.job, chosen, to)
         to.with_name(f"{to.name}.json").write_text(json.dumps(card, indent=2) + "\n")
     except OSError as error:
         half.unlink(missing_ok=True)
@@ -111,3 +112,38 @@ def _epoch(job: Job, asked: str) -> Epoch:
     if not 1 <= number <= len(job.epochs):
         raise UserError(f"--epoch {asked!r}: must be best, last, or a number from 1 to {len(job.epochs)}")
     return job.epochs[number - 1]
+
+
+def _card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
+    """The card of the model of `epoch`, which is in `file`. Money in the job's currency, times in seconds."""
+    from coach import __version__
+    from coach.core.money import to_amount
+
+    spec = job.spec
+    until = [one for one in job.epochs if one.number <= epoch.number]
+    allocations = [
+        {"workers": at.workers, "servers": at.servers, "epochs": len(list(some))}
+        for at, some in groupby(until, key=lambda one: one.allocation)
+    ]
+    return {
+        "job": job.name,
+        "framework": spec.framework.value,
+        "file": file.name,
+        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
+        "model": spec.model.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "data": spec.data.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "batchSize": spec.batch_size,
+        "optimizer": None
+        if spec.optimizer is None
+        else spec.optimizer.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "seed": spec.seed,
+        "epoch": epoch.number,
+        "passesOverTheData": epoch.epochs_trained,
+        "loss": epoch.report.loss,
+        "accuracy": epoch.report.accuracy,
+        "cost": to_amount(sum(one.cost for one in until)),
+        "currency": spec.price_book.currency,
+        "trainSeconds": sum(one.report.train_seconds for one in until),
+        "allocations": allocations,
+        "coach": __version__,
+    }

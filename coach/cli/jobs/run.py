@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from coach.cli.display.display_loop import Showing
+    from coach.core import policies
     from coach.core.cluster import Node
-    from coach.core.policies.api.base import AllocationPolicy
     from coach.core.spec.job import TrainingJob
     from coach.handler.session import MakePlatform
     from coach.handler.state.state_directory import StateDirectory
@@ -87,7 +87,7 @@ def _here(  # noqa: PLR0917
     showing: Showing,
     files: Sequence[Path],
     specs: Sequence[TrainingJob],
-    allocator: AllocationPolicy,
+    allocator: policies.Policy,
     choose: Callable[[], tuple[tuple[Node, ...], MakePlatform]],
 ) -> int:
     """Run them in this process."""

@@ -26,6 +26,7 @@ def command(
 
     Example: coach estimators data/ps-speed/ps_speed.csv
     """
+    from coach.cli.display.progress_bar import progress_bar
     from coach.report import formatting
     from coach.report.estimators import ORIGIN, estimator_table
     from coach.report.measurements import read_measurements
@@ -33,7 +34,8 @@ def command(
     measured = read_measurements(file)
     for sentence in measured.left_out:
         typer.echo(f"left out: {sentence}", err=True)
-    rows = estimator_table(measured)
+    with progress_bar(len(measured.speeds) + len(measured.tasks), "evaluating") as show:
+        rows = estimator_table(measured, show)
     methods = ("thesis", "optimus", "coach")
     columns = ("section", "subject", "measure", *methods, "target")
     if output is Format.JSON:

@@ -60,7 +60,7 @@ def command(  # noqa: PLR0917 - they are options
       coach experiment --all --folder results/experiments
       coach experiment --all --no-run
     """
-    from coach.cli.studies.simulate import progress
+    from coach.cli.display.progress_bar import progress_bar
     from coach.research import scenario as scenarios
     from coach.research.experiment import run_scenario, write_outcome, write_summary
 
@@ -75,9 +75,10 @@ def command(  # noqa: PLR0917 - they are options
         if no_run:
             outcomes.append(_there(one, folder, quick))
             continue
-        with progress(len(one.settings(quick)[1]), one.name) as advance:
-            outcome = run_scenario(one, quick=quick, processes=processes or None, done=lambda *_: advance(),
-                                   folder=folder, anew=anew)  # fmt: skip
+        with progress_bar(len(one.settings(quick)[1]), one.name) as show:
+            outcome = run_scenario(
+                one, quick=quick, processes=processes or None, progress=show, folder=folder, anew=anew
+            )
         outcomes.append(outcome)
         written = write_outcome(outcome, folder)
         screen.print(f"{one.name}: {len(outcome.seeds)} runs; {written[1]}", soft_wrap=True)

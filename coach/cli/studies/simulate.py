@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from coach.core.cluster import Node
     from coach.simulation.metrics import Result
+    from coach.studies.study import Fidelity
 
 #: A function of a run, which `coach.simulation.parallel.gather` calls, and its arguments.
 Task = tuple[Any, tuple[Any, ...]]
@@ -49,6 +50,15 @@ Placements = Annotated[
         "together), default (one by one, as the stock kube-scheduler does), default:deadlock_timeout=SECONDS.",
     ),
 ]
+FidelityOption = Annotated[
+    str | None,
+    typer.Option(
+        "--fidelity",
+        metavar="system|trace",
+        help="system: Coach's own decisions, with probes, fits and budgets (default). trace: policies know the true "
+        "speeds and remaining epochs; no probes, no budgets (always with --trace).",
+    ),
+]
 Seeds = Annotated[int, typer.Option(min=1, help="Runs of each policy, each with other noise and faults.")]
 Seed = Annotated[int, typer.Option(help="Seed of the first run, and of the arrivals.")]
 Arrivals = Annotated[
@@ -61,7 +71,7 @@ Trace = Annotated[
     str,
     typer.Option(
         metavar="[KIND:]FILE",
-        help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, thesis:.",
+        help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, swf:, thesis:.",
     ),
 ]
 JournalFile = Annotated[
@@ -110,6 +120,7 @@ def command(  # noqa: PLR0917 - they are options
     files: Files = None,
     nodes: Nodes = "4x8",
     policy: Policies = "coach",
+    fidelity: FidelityOption = None,
     placement: Placements = "gang",
     seeds: Seeds = 1,
     seed: Seed = 1,
@@ -130,17 +141,21 @@ def command(  # noqa: PLR0917 - they are options
 
     Speeds and learning curves are those that the journals have of the same model and data; for jobs that never ran,
     those of --speeds, --epoch-seconds and --epochs. The answer is a table, and a figure in simulation.png.
-    Ctrl-C keeps the runs that are done.
+    Ctrl-C keeps the runs that are done. All policies run at one fidelity, which is printed.
 
     \b
     Examples:
       coach simulate jobs/*.yaml --nodes 10x32 --policy coach,drf,static:2x2
       coach simulate jobs/*.yaml --nodes 3x8 --placement gang,default
+      coach simulate jobs/*.yaml --nodes 10x32 --policy coach,kod2 --fidelity trace
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
     """
+    from coach.cli.display.progress_bar import progress_bar
     from coach.core.errors import UserError
     from coach.simulation.parallel import gather
+    from coach.studies.study import Question, answer, arrival_times
+    from coach.studies.study import placements as placements_of
 
     policies, placements = _names(policy), _names(placement)
     if not policies or sum(map(bool, (files, trace, journal))) != 1:
@@ -153,13 +168,18 @@ def command(  # noqa: PLR0917 - they are options
     faults = node_lost or math.inf, function_lost or math.inf
     each = range(seed, seed + seeds)
     screen = console(stderr=True)
+    at = _fidelity(fidelity, trace)
+    pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
+    budgets = 0
     if trace:
-        tasks = _trace_tasks(trace, cluster, policies, placements, each, faults)
+        from coach.simulation.traces import replay
+
+        tasks: list[Task] = [
+            (replay, (trace, cluster, name, number, faults)) for name, _ in pairs for number in each
+        ]
     else:
         from coach.cli.job_files import load
         from coach.studies.simulation_inputs import of_specs, recorded
-        from coach.studies.study import Question, answer, arrival_times
-        from coach.studies.study import placements as placements_of
 
         if journal is not None:
             past = recorded(journal)
@@ -177,19 +197,16 @@ def command(  # noqa: PLR0917 - they are options
             node_lost=faults[0],
             function_lost=faults[1],
         )
-        tasks = [
-            (answer, (question, name, number, kind))
-            for name in policies
-            for kind in placements_of(name, placements)
-            for number in each
-        ]
-    with progress(len(tasks)) as advance:
-        results, interrupted = gather(tasks, processes=processes or None, done=lambda *_: advance())
+        tasks = [(answer, (question, name, number, kind, at)) for name, kind in pairs for number in each]
+        budgets = sum(job.spec.budget_money is not None for job in past.jobs)
+    screen.print(f"fidelity {at}: {_assumed(at, budgets)}", soft_wrap=True)
+    with progress_bar(len(tasks)) as show:
+        results, interrupted = gather(tasks, processes=processes or None, progress=show)
     by_label: dict[str, list[Result]] = {}
     for result in results:
         if result is not None:
             by_label.setdefault(result.label, []).append(result)
-    _show(by_label, output)
+    _show(by_label, at, output)
     _draw(
         by_label,
         ("simulation.png" if output is Format.TABLE else "none") if figure is None else figure,
@@ -204,23 +221,29 @@ def _names(text: str) -> list[str]:
     return list(dict.fromkeys(name.strip() for name in text.split(",") if name.strip()))
 
 
-def _trace_tasks(  # noqa: PLR0917 - as the options give them
-    trace: str,
-    cluster: tuple[Node, ...],
-    policies: list[str],
-    placements: list[str],
-    seeds: range,
-    faults: tuple[float, float],
-) -> list[Task]:
-    """The runs of a trace, which has no job files."""
+def _fidelity(asked: str | None, trace: str) -> Fidelity:
+    """The fidelity of the table. Raises UserError."""
     from coach.core.errors import UserError
-    from coach.simulation.traces import replay
+    from coach.studies.study import Fidelity
 
-    if placements != ["gang"]:
+    if asked is None:
+        return Fidelity.TRACE if trace else Fidelity.SYSTEM
+    if asked not in {*Fidelity}:
+        raise UserError(f"--fidelity {asked}: use system or trace; nothing was simulated")
+    if trace and asked == Fidelity.SYSTEM:
         raise UserError(
-            f"--placement {','.join(placements)} is for job files and --journal; a --trace is simulated with gang alone"
+            "--fidelity system needs job files or a --journal: a --trace has no learning curves and no budgets; "
+            "leave --fidelity out, or use --fidelity trace"
         )
-    return [(replay, (trace, cluster, name, seed, faults)) for name in policies for seed in seeds]
+    return Fidelity(asked)
+
+
+def _assumed(fidelity: Fidelity, budgets: int) -> str:
+    """What a run at this fidelity assumes, with `budgets` jobs that have a budget."""
+    from coach.studies.study import ASSUMPTIONS, Fidelity
+
+    ignored = f"; the budgets of {budgets} job{'s' * (budgets > 1)} are ignored"
+    return ASSUMPTIONS[fidelity] + (ignored if budgets and fidelity is Fidelity.TRACE else "")
 
 
 def parse_cluster(text: str) -> tuple[Node, ...]:
@@ -247,23 +270,6 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
     return tuple(Node(f"node-{n:04d}", each) for n in range(count))
 
 
-def progress(total: int, words: str = "simulating") -> Any:
-    """A progress bar on the terminal, if there is one: a context that yields the function that advances it."""
-    import contextlib
-
-    from rich.progress import MofNCompleteColumn, Progress, TimeRemainingColumn
-
-    @contextlib.contextmanager
-    def bar() -> Any:
-        screen = console(stderr=True)
-        with Progress(*Progress.get_default_columns()[:3], MofNCompleteColumn(), TimeRemainingColumn(),
-                      console=screen, transient=True, disable=not screen.is_terminal) as live:  # fmt: skip
-            task = live.add_task(words, total=total)
-            yield lambda: live.advance(task)
-
-    return bar()
-
-
 def _draw(results: dict[str, list[Result]], file: str, screen: Console) -> None:
     if results and file != "none":
         from coach.report.simulation_figure import plot_simulated
@@ -271,13 +277,13 @@ def _draw(results: dict[str, list[Result]], file: str, screen: Console) -> None:
         screen.print(f"figure: {plot_simulated(results, Path(file))}", soft_wrap=True)
 
 
-def _show(results: dict[str, list[Result]], output: Format) -> None:
+def _show(results: dict[str, list[Result]], fidelity: Fidelity, output: Format) -> None:
     """The metrics of each policy and placement: means over its runs; better and worse against the first one."""
-    rows = _rows(results)
+    rows = [{"fidelity": str(fidelity), **row} for row in _rows(results)]
     if output is Format.JSON:
         print_json(rows)
     elif output is Format.CSV:
-        print_csv(list(rows[0]) if rows else ["policy", "placement"], rows)
+        print_csv(list(rows[0]) if rows else ["fidelity", "policy", "placement"], rows)
     elif rows:
         screen = console()
         _compare(screen, dict(zip(results, rows, strict=True)))

@@ -28,7 +28,7 @@ class StepKind(StrEnum):
 class DecisionStep:
     """One step. `before` and `after`: an allocation, or None for no pods.
 
-    `reason`: a policy's reason (`coach.core.policies.api.base.Reason`), or a sentence. `gain`: what the step gains, in
+    `reason`: a policy's reason (`Reason` of `coach.core.policies`), or a sentence. `gain`: what the step gains, in
     `unit`. `cost`: predicted currency units of an epoch after it; of a probe, in `unit`. `restart`: what a restart for
     the change costs, in `unit`. `fraction`: the share of the data that a probe trains at most. Numbers that are not
     finite, which JSON does not have, become None.

@@ -17,7 +17,8 @@ from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snap
 from coach.core.gang.packing import place_each
 from coach.core.jobs.job import Job, Phase
 from coach.core.lifecycle.job_view import JobPolicyView
-from coach.core.policies.api.base import AllocationDecision, AllocationPolicy, ClusterView
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView
+from coach.core.policies.api.policy import Policy
 
 #: Workers and servers on each node, by its name; the scheduler is on the first.
 NodeAllocations = Mapping[str, Allocation]
@@ -144,13 +145,13 @@ class ClusterState:
         wait = self._waits[key]
         return wait and replace(wait, job=job.name)
 
-    def decision(self, policy: AllocationPolicy, job: Job) -> AllocationDecision:
+    def decision(self, policy: Policy, job: Job) -> AllocationDecision:
         """The policy's decision for `job` and all others, on the nodes without what ending jobs still hold.
 
         Where all jobs fit at their maximum at once, and the policy declares that it then decides on each job alone
         (`separable`), the policy sees only `job`.
         """
-        if self._decision is None and getattr(policy, "separable", False) and self._ample():
+        if self._decision is None and policy.separable and self._ample():
             alone = policy.allocate([self._view(job)], ClusterView(self._nodes, self._at))
             if alone.allocations[job.name] is not None:
                 return alone

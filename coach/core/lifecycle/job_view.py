@@ -1,4 +1,4 @@
-"""A job as policies see it (`coach.core.policies.api.base.JobView`), with the predictions of `coach.core.lifecycle`."""
+"""A job as policies see it (`coach.core.policies.api.allocation.JobView`), with the predictions of this package."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast, probing, stopping_rules
-from coach.core.policies.api.base import Objective
+from coach.core.policies.api.allocation import Objective
 from coach.core.spec.job import JobObjective
 from coach.core.spec.training import JobClass
 
@@ -31,7 +31,7 @@ class JobPolicyView:
         self._costs: dict[Allocation, float] = {}
         self._budgets: dict[Allocation, float | None] = {}
         self._payable: dict[Allocation, bool] = {}
-        #: What policies computed from it (`base.kept`).
+        #: What policies computed from it (`allocation.kept`).
         self.memory: dict[Any, Any] = {}
         self._factors = job.spec.error_factors
         self.id = job.name

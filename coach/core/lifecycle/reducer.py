@@ -41,7 +41,7 @@ from coach.core.lifecycle.job_view import JobPolicyView
 from coach.core.lifecycle.node_inventory import NodeInventory
 from coach.core.lifecycle.stall_timeout import stall_timeouts
 from coach.core.money import Charge, to_amount
-from coach.core.policies.api.base import AllocationPolicy, ChoosesNodes, Remembers
+from coach.core.policies.api.policy import Policy
 
 #: Seconds that a gang may take to start. Then it begins with the pods that are ready, or releases all.
 START_DEADLINE = 60.0
@@ -54,7 +54,7 @@ BACKOFF = (0.0, 1.0, 4.0)
 class Reducer:
     """The state of all jobs, and what follows from each event. `policy` allocates, `placement` chooses nodes."""
 
-    def __init__(self, policy: AllocationPolicy, placement: Placement = Placement.GANG) -> None:
+    def __init__(self, policy: Policy, placement: Placement = Placement.GANG) -> None:
         self.policy = policy
         self.placement = placement
         self.jobs: dict[str, Job] = {}
@@ -345,7 +345,7 @@ class Reducer:
 
     def _save_policy_state(self, names: Iterable[str]) -> None:
         """Save what the policy knows about these jobs, where that has changed."""
-        if isinstance(self.policy, Remembers):
+        if self.policy.stateful:
             for name in names:
                 if (known := self.policy.memory(name)) != self.jobs[name].policy_state:
                     self._emit(act.SavePolicyState(self._at, name, known))
@@ -423,8 +423,7 @@ class Reducer:
 
     def _places(self, job: Job) -> NodeAllocations | None:
         """The nodes of the job's next epoch, where the policy chooses nodes; None: any."""
-        chosen = self.policy.places.get(job.name) if isinstance(self.policy, ChoosesNodes) else None
-        return chosen if job.kind is EpochKind.FULL else None
+        return self.policy.places.get(job.name) if job.kind is EpochKind.FULL else None
 
     @staticmethod
     def _idle_until(job: Job) -> float:

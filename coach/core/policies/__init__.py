@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from coach.core.policies.api.base import (
+from coach.core.policies.api.allocation import (
     AllocationDecision,
-    AllocationPolicy,
     ClusterView,
     Estimate,
     JobView,
@@ -12,7 +11,10 @@ from coach.core.policies.api.base import (
     Reason,
     Step,
 )
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.static import StaticPolicy
 
 __all__ = [
@@ -23,7 +25,9 @@ __all__ = [
     "Estimate",
     "JobView",
     "Objective",
+    "Policy",
     "Reason",
+    "SchedulingPolicy",
     "StaticPolicy",
     "Step",
 ]

@@ -21,7 +21,7 @@ from typing import ClassVar
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.speed import MIN_EFFICIENCY
-from coach.core.policies.api.base import (
+from coach.core.policies.api.allocation import (
     AllocationDecision,
     ClusterView,
     JobView,
@@ -31,20 +31,20 @@ from coach.core.policies.api.base import (
     kept,
     queue_order,
 )
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.capacity import Claim, Room
 from coach.core.policies.sharing.capacity_sharing import Together, admit
 from coach.core.policies.sharing.hill_climbing import Climb, climber
 
 
 @dataclass(frozen=True, slots=True)
-class CoachPolicy:
+class CoachPolicy(AllocationPolicy):
     """The thesis's policy, with its objective."""
 
     objective: Objective = Objective.SOONEST
     #: See `Climb.least_efficiency`.
     least_efficiency: float = MIN_EFFICIENCY
     cadence: float | None = None
-    #: Where all jobs fit, each gets what it would get alone (`Placing`).
     separable: ClassVar[bool] = True
 
     @property
@@ -53,7 +53,7 @@ class CoachPolicy:
         return "coach" if self.objective is Objective.SOONEST else f"coach:{self.objective}"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`."""
+        """See `Policy`."""
         steps: list[Step] = []
         room = Room(cluster)
         claims = self._alone(sorted(jobs, key=queue_order), room, steps)

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.api.parameters import spelled
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.progressive_filling import Filling, Share, least_first
 
 
 @dataclass(frozen=True, slots=True)
-class DrfPolicy:
+class DrfPolicy(AllocationPolicy):
     """Algorithm 1 of the DRF paper: the next task goes to the job with the smallest dominant share `s_i`.
 
     `s_i = max_j (u_ij / r_j)`: over all resources j the largest share of the cluster's r_j that job i uses. A task is a
@@ -22,14 +23,10 @@ class DrfPolicy:
     """
 
     cadence: float | None = None
-
-    @property
-    def name(self) -> str:
-        """As the registry reads it."""
-        return spelled("drf", self)
+    registered: ClassVar[str] = "drf"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`."""
+        """See `Policy`."""
         filling = Filling(jobs, cluster)
 
         def dominant_share(share: Share) -> float:

@@ -5,31 +5,32 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
+from typing import ClassVar
 
 import numpy as np
 
-from coach.core.policies.adapters.placing import grow
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.api.parameters import spelled
-from coach.core.policies.api.react import (
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.api.scheduling import (
     Action,
     Arrived,
-    Drained,
     Event,
     Finished,
     FloatArray,
     JobId,
     NodeChanged,
+    PreemptionCompleted,
     Resize,
     Start,
     View,
 )
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.placement.best_fit import best_fit, single, still_fits, weights
+from coach.core.policies.placement.incremental import grow
 from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
 
 
 @dataclass
-class FifoPolicy:
+class FifoPolicy(SchedulingPolicy):
     """Each job in its turn gets its maximum; behind the first job that gets less, no job gets anything.
 
     DL² (section 1) on FIFO schedulers: they "allocate resources according to user specification". FitGpp (section
@@ -37,11 +38,12 @@ class FifoPolicy:
     before those that wait; the last one served takes what is free, at least its minimum, and the rest when it becomes
     free (as DL²'s published simulator does); single tasks go to the node with the least left over, others to few nodes.
 
-    `allocate` decides for all jobs at once; `react` does the same event by event, for very many jobs.
+    `allocate` decides for all jobs at once; `schedule` does the same event by event, for very many jobs.
     """
 
     cadence: float | None = None
-    wants = frozenset[type]()
+    registered: ClassVar[str] = "fifo"
+    chooses_nodes: ClassVar[bool] = False
 
     #: A heap: jobs are numbered in order of arrival.
     _line: list[JobId] = field(default_factory=list, init=False, repr=False)
@@ -52,20 +54,15 @@ class FifoPolicy:
 
     _weight: FloatArray | None = field(default=None, init=False, repr=False)
 
-    @property
-    def name(self) -> str:
-        """As the registry reads it."""
-        return spelled("fifo", self)
-
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`."""
+        """See `Policy`."""
         filling = Filling(jobs, cluster)
         line = sorted(filling.shares, key=_turn)
         filling.fill(lambda filling: one_by_one(line, filling, in_line=True), in_line=True)
         place = {id(share): n for n, share in enumerate(line, 1)}
         return filling.decision(Reason.QUEUE, lambda share: place[id(share)], "in line")
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
         """See `Policy`."""
         if self._weight is None:
             self._weight = weights(view.capacity)
@@ -81,7 +78,7 @@ class FifoPolicy:
                     self._line = sorted(waiting for waiting in self._line if waiting != number)
                 if self._short == number:
                     self._short = None
-            case Drained(number, plan):
+            case PreemptionCompleted(number, plan):
                 heappush(self._line, number)
                 freed = tuple(part[0] for part in plan)
             case NodeChanged(_, _, lost):

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from coach.core.policies.api.parameters import spelled
-from coach.core.policies.api.react import FloatArray, JobId, JobState
+from coach.core.policies.api.scheduling import FloatArray, JobId, JobState
 from coach.core.policies.preemption.candidates import BestEffort
 from coach.core.policies.preemption.two_queues import TrialFirst
 from coach.core.policies.preemption.victims import Fits, Rule, Running, choose
@@ -22,13 +22,9 @@ class FitGpp(TrialFirst):
     until the resources suffice (`BestEffort.together`).
     """
 
+    registered: ClassVar[str] = "fitgpp"
     #: s: the weight of the grace period relative to the size.
     grace_weight: float = field(default=4.0, metadata={"symbol": "s"})
-
-    @property
-    def name(self) -> str:
-        """As the registry reads it."""
-        return spelled("fitgpp", self)
 
     def _tasks(self, job: JobState, room: FloatArray, running: BestEffort) -> list[JobId]:
         score = running.score(self.grace_weight)

@@ -31,8 +31,9 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from coach.core.policies.api.react import (
+from coach.core.policies.api.scheduling import (
     TOLERANCE,
     Action,
     Arrived,
@@ -43,10 +44,11 @@ from coach.core.policies.api.react import (
     JobState,
     Plan,
     Resize,
+    ScheduleTimer,
     Start,
     View,
-    Wake,
 )
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.placement.consolidated import fewest_nodes, whole
 
 
@@ -105,23 +107,23 @@ def scale_out(
 
 
 @dataclass(slots=True)
-class KOD2:
+class KOD2(SchedulingPolicy):
     """KOD2. `starve_limit` is STARVELIMIT in seconds."""
 
     starve_limit: float = 300.0
-    wants: frozenset[type] = field(default=frozenset(), init=False)
+    registered: ClassVar[str] = "kod2"
     weights: dict[JobId, float] = field(default_factory=dict, init=False)
 
     def __post_init__(self) -> None:
         if not self.starve_limit > 0:
             raise ValueError(f"KOD2 needs a starve_limit above zero, got {self.starve_limit}")
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
-        """See `Policy.react`."""
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+        """See `Policy`."""
         match event:
             case Arrived():  # Algorithm 1, lines 1-4
                 self.weights[event.job] = weight(view.jobs[event.job], view.capacity)
-                yield Wake(view.now + self.starve_limit)
+                yield ScheduleTimer(view.now + self.starve_limit)
             case Finished():  # lines 37-40
                 self.weights.pop(event.job, None)
         yield from self._schedule(view)

@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from coach.core.policies.api.parameters import spelled
-from coach.core.policies.api.react import FloatArray, JobId, JobState, View
+from coach.core.policies.api.scheduling import FloatArray, JobId, JobState, View
 from coach.core.policies.preemption.candidates import BestEffort
 from coach.core.policies.preemption.two_queues import TrialFirst, seconds_left
 from coach.core.policies.preemption.victims import Fits, Rule, Running, choose
@@ -21,12 +21,8 @@ class Lrtp(TrialFirst):
     so its experiments here run with `trim=no`.
     """
 
+    registered: ClassVar[str] = "lrtp"
     trim: bool = True
-
-    @property
-    def name(self) -> str:
-        """As the registry reads it."""
-        return spelled("lrtp", self)
 
     def _end(self, job: JobState, view: View) -> float:
         return view.now + seconds_left(job)

@@ -5,15 +5,16 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from typing import ClassVar
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.api.parameters import spelled
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.progressive_filling import Filling, Share
 
 
 @dataclass(frozen=True, slots=True)
-class OptimusPolicy:
+class OptimusPolicy(AllocationPolicy):
     """One worker or server at a time goes to the job whose remaining time it shortens most for its size.
 
     Optimus section 4.1: with Q epochs to go and f(p, w) epochs/s with p servers and w workers, the marginal gain of
@@ -27,14 +28,10 @@ class OptimusPolicy:
     """
 
     cadence: float | None = None
-
-    @property
-    def name(self) -> str:
-        """As the registry reads it."""
-        return spelled("optimus", self)
+    registered: ClassVar[str] = "optimus"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`."""
+        """See `Policy`."""
         filling = Filling(jobs, cluster)
         gains: dict[str, float] = {}
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from coach.core.policies.api.parameters import spelled
-from coach.core.policies.api.react import FloatArray, JobId, JobState
+from coach.core.policies.api.scheduling import FloatArray, JobId, JobState
 from coach.core.policies.preemption.candidates import BestEffort
 from coach.core.policies.preemption.two_queues import TrialFirst
 from coach.core.policies.preemption.victims import Fits, Rule, Running, choose
@@ -21,13 +21,9 @@ class RandomPreemption(TrialFirst):
     Choices: as those of LRTP. It draws from `rng` alone, so that all policies of a comparison have the same workload.
     """
 
+    registered: ClassVar[str] = "rand"
     trim: bool = True
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0), repr=False)
-
-    @property
-    def name(self) -> str:
-        """As the registry reads it."""
-        return spelled("rand", self)
 
     def _tasks(self, job: JobState, room: FloatArray, running: BestEffort) -> list[JobId]:
         lots = self.rng.random(len(running))

@@ -33,11 +33,10 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any
+from typing import Any, ClassVar
 
-from coach.core.policies.api.react import (
+from coach.core.policies.api.scheduling import (
     Action,
-    Drained,
     Event,
     Finished,
     JobId,
@@ -45,13 +44,15 @@ from coach.core.policies.api.react import (
     NodeChanged,
     NodeId,
     Plan,
+    PreemptionCompleted,
+    ScheduleTimer,
     Start,
-    Tick,
+    TimerFired,
     View,
-    Wake,
     first,
     fitting,
 )
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.placement.consolidated import fewest_nodes, whole
 
 
@@ -175,18 +176,18 @@ def rebalance(workers: Workers) -> list[tuple[Container, NodeId]]:
 
 
 @dataclass(slots=True)
-class RoundRobin:
+class RoundRobin(SchedulingPolicy):
     """The baseline DS: container k starts on worker ((k - 1) mod W) + 1 and stays there until it ends.
 
     A worker on which it does not fit is passed; when it fits on no worker, containers wait, first come first served.
     """
 
-    wants: frozenset[type] = field(default=frozenset(), init=False)
+    registered: ClassVar[str] = "round-robin"
     #: Containers started so far: k - 1.
     started: int = field(default=0, init=False)
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
-        """See `Policy.react`."""
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+        """See `Policy`."""
         return self.place(view)
 
     def place(self, view: View) -> Iterator[Start]:
@@ -207,7 +208,7 @@ class RoundRobin:
 
 
 @dataclass(slots=True)
-class SpeCon:
+class SpeCon(SchedulingPolicy):
     """SpeCon. `alpha`: gain of the normalised loss; `interval`: seconds |t_m - t_m-1|. Defaults of section VI.
 
     `crowd` is the 1 of "|PC| + |WC| > 1" (Algorithm 1, line 15). With 1 a converged container leaves only a worker with
@@ -218,7 +219,7 @@ class SpeCon:
     alpha: float = 0.01
     interval: float = 30.0
     crowd: int = 1
-    wants: frozenset[type] = field(default=frozenset(), init=False)
+    registered: ClassVar[str] = "specon"
     containers: dict[JobId, Container] = field(default_factory=dict, init=False)
     placement: RoundRobin = field(default_factory=RoundRobin, init=False)
     _recalled: dict[JobId, dict[str, Any]] = field(default_factory=dict, init=False)
@@ -230,16 +231,16 @@ class SpeCon:
                 f"SpeCon needs alpha and interval above zero, got {self.alpha} and {self.interval}"
             )
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
-        """See `Policy.react`."""
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+        """See `Policy`."""
         match event:
-            case Finished() | Drained():
+            case Finished() | PreemptionCompleted():
                 self.containers.pop(event.job, None)
                 self._recalled.pop(event.job, None)
             case NodeChanged():
                 for job in event.jobs:
                     self.containers.pop(job, None)
-            case Tick():
+            case TimerFired():
                 self._ticking = False
                 yield from self._categorize(view)
                 yield from self._rebalance(view)
@@ -250,10 +251,10 @@ class SpeCon:
             self._measured(container, view)
         if self.containers and not self._ticking:
             self._ticking = True
-            yield Wake(view.now + self.interval)
+            yield ScheduleTimer(view.now + self.interval)
 
-    def memory(self, job: JobId, /) -> dict[str, Any]:
-        """See `live.Recalls`: the state of Algorithms 1 to 3 for its container, without its worker."""
+    def remembered(self, job: JobId, /) -> dict[str, Any]:
+        """The state of Algorithms 1 to 3 for its container, without its worker."""
         container = self.containers.get(job)
         if container is None:
             return self._recalled.get(job, {})
@@ -262,7 +263,7 @@ class SpeCon:
         return {name: value for name, value in values.items() if name == "category" or not math.isnan(value)}
 
     def recall(self, job: JobId, known: Mapping[str, Any], /) -> None:
-        """See `live.Recalls`."""
+        """See `SchedulingPolicy`."""
         values = {name: known[name] for name in REMEMBERED if name in known}
         if "category" in values:
             values["category"] = Category(values["category"])

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.api.parameters import spelled
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
 
 
 @dataclass(frozen=True, slots=True)
-class SrtfPolicy:
+class SrtfPolicy(AllocationPolicy):
     """The job that would end first gets its maximum, then the next one; a longer job is preempted at once.
 
     DL² (section 6.5) names SRTF and does not define it. Choices: the remaining time is that with the job's maximum, so
@@ -21,14 +22,10 @@ class SrtfPolicy:
     """
 
     cadence: float | None = None
-
-    @property
-    def name(self) -> str:
-        """As the registry reads it."""
-        return spelled("srtf", self)
+    registered: ClassVar[str] = "srtf"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`."""
+        """See `Policy`."""
         filling = Filling(jobs, cluster)
         line = sorted(filling.shares, key=lambda share: (_seconds(share), share.place))
         filling.fill(lambda filling: one_by_one(line, filling))

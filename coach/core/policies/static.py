@@ -7,12 +7,20 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason, Step, queue_order
+from coach.core.policies.api.allocation import (
+    AllocationDecision,
+    ClusterView,
+    JobView,
+    Reason,
+    Step,
+    queue_order,
+)
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.capacity import Claim, Room
 
 
 @dataclass(frozen=True, slots=True)
-class StaticPolicy:
+class StaticPolicy(AllocationPolicy):
     """`allocation` for each job, as far as the job's own limits allow it.
 
     Running jobs come first; the others follow in queue order, and no job passes one that waits.
@@ -27,7 +35,7 @@ class StaticPolicy:
         return f"static:{self.allocation.cell}"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`."""
+        """See `Policy`."""
         steps: list[Step] = []
         room = Room(cluster)
         line = []

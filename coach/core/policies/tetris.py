@@ -4,17 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
-from coach.core.policies.api.parameters import spelled
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.api.scheduling import FloatArray
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
 
 
 @dataclass(frozen=True, slots=True)
-class TetrisPolicy:
+class TetrisPolicy(AllocationPolicy):
     """Repeatedly, the job whose demand fits best into what is free, and that has little work left, gets its maximum.
 
     Tetris sections 3.2 and 3.3.2: the score of a job is `a - e p`. Its alignment `a` is the dot product of what its
@@ -31,14 +32,10 @@ class TetrisPolicy:
     #: Weight of the remaining work: 1 is the paper's e.
     weight: float = 1.0
     cadence: float | None = None
-
-    @property
-    def name(self) -> str:
-        """As the registry reads it."""
-        return spelled("tetris", self)
+    registered: ClassVar[str] = "tetris"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`."""
+        """See `Policy`."""
         filling = Filling(jobs, cluster)
         scores: dict[str, float] = {}
 

@@ -20,27 +20,29 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
-from coach.core.policies.api.react import (
+from coach.core.policies.api.scheduling import (
     Action,
     Arrived,
-    Drained,
     Event,
     Finished,
     FloatArray,
-    Hold,
     JobId,
     Kill,
     NodeChanged,
     NodeId,
+    PreemptionCompleted,
+    Reserve,
+    ScheduleTimer,
     Start,
-    Tick,
+    TimerFired,
     View,
-    Wake,
     fitting,
 )
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 
 
 @dataclass(slots=True)
@@ -56,30 +58,30 @@ class Pods:
 
 
 @dataclass(slots=True)
-class TFOperator:
+class TFOperator(SchedulingPolicy):
     """tf-operator. Draws nodes and the order of retries from `rng`."""
 
     rng: np.random.Generator
     #: Seconds.
     deadlock_timeout: float | None = None
     random_retry: bool = True
-    wants: frozenset[type] = field(default=frozenset(), init=False)
+    registered: ClassVar[str] = "tf-operator"
     jobs: dict[JobId, Pods] = field(default_factory=dict, init=False)
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
-        """See `Policy.react`."""
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+        """See `Policy`."""
         match event:
             case Arrived():
                 self._create(event.job, view)
                 yield from self._place([event.job], view, in_order=True)
-            case Tick():
+            case TimerFired():
                 for job, pods in list(self.jobs.items()):
                     if pods.deadline is not None and pods.deadline <= view.now and job in view.jobs:
                         yield Kill(job)
             case Finished():
                 self.jobs.pop(event.job, None)
                 yield from self._place(self.jobs, view)
-            case Drained():
+            case PreemptionCompleted():
                 self._create(event.job, view)
                 yield from self._place(self.jobs, view)
             case NodeChanged():
@@ -108,10 +110,10 @@ class TFOperator:
                 del self.jobs[job]
                 yield Start(job, plan)
                 continue
-            yield Hold(job, plan)
+            yield Reserve(job, plan)
             if mine.deadline is None and self.deadlock_timeout is not None:
                 mine.deadline = view.now + self.deadlock_timeout
-                yield Wake(mine.deadline)
+                yield ScheduleTimer(mine.deadline)
 
     def _place_pod(self, job: JobId, server: bool, free: FloatArray, view: View) -> bool:
         state, mine = view.jobs[job], self.jobs[job]

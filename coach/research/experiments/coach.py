@@ -21,7 +21,7 @@ import numpy as np
 import yaml
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.scheduling import FloatArray
 
 GRID = ((1, 1), (1, 2), (2, 1), (2, 2))
 STATIC = (2, 2)

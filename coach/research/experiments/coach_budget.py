@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
 from coach.core.jobs.reasons import State
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.scheduling import FloatArray
 from coach.core.policies.coach import CoachPolicy
 from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.measured_speeds import shipped

@@ -15,9 +15,9 @@ from typing import Any, cast
 import numpy as np
 from matplotlib.figure import Figure
 
+from coach import plugins
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import TRIAL, FloatArray
-from coach.plugins import reactive
+from coach.core.policies.api.scheduling import TRIAL, FloatArray
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed, shipped
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
@@ -100,7 +100,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     measures: dict[str, float] = {}
     cluster = Cluster.uniform(int(parameters["nodes"]), float(parameters["cores"]), 4.0 * parameters["cores"])
     for spec in parameters["policies"]:
-        policy = reactive(spec, np.random.default_rng([seed, 1]))
+        policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
         works = workload(parameters, np.random.default_rng([seed, 0]))
         record = Engine(cluster, works, policy, seed=seed).run(until=parameters["hours"] * 3600.0)
         arrived, finished = record.column("arrived"), record.column("finished")

@@ -18,8 +18,8 @@ from matplotlib.figure import Figure
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
-from coach.core.policies.api.react import FloatArray, Remaining
-from coach.plugins import reactive
+from coach.core.policies.api.scheduling import FloatArray, Remaining
+from coach.plugins import policy
 from coach.simulation.dynamics.measured_speeds import MeasuredSpeed, shipped
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
@@ -151,7 +151,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         engine = Engine(
             Cluster.uniform(int(parameters["nodes"]), *NODE),
             workload(parameters, np.random.default_rng([seed, 0])),
-            reactive(f"{name}:cadence={SLOT:g}"),
+            policy(f"{name}:cadence={SLOT:g}"),
             knowledge=knowledge,
         )
         record = engine.run()

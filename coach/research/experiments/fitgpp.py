@@ -19,18 +19,19 @@ from typing import Any, cast
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.react import (
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import (
     TRIAL,
     Action,
     Event,
     FloatArray,
     JobId,
-    Policy,
     Preempt,
     Start,
     View,
 )
-from coach.plugins import reactive
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
+from coach.plugins import policy
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
 from coach.simulation.workload import Work
@@ -122,7 +123,7 @@ def _truncated(
 
 
 @dataclass
-class Watched:
+class Watched(SchedulingPolicy):
     """`policy`, with a record of the time from each preemption of a job to its next start."""
 
     policy: Policy
@@ -132,9 +133,9 @@ class Watched:
         self.intervals = array("d")
         self._away: dict[JobId, float] = {}
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
         """See `Policy`."""
-        for action in self.policy.react(event, view):
+        for action in self.policy.schedule(event, view):
             yield action
             if self._away and type(action) is Start and action.job in self._away:
                 self.intervals.append(view.now - self._away.pop(action.job))
@@ -156,7 +157,7 @@ class Run:
 
 def run(jobs: Jobs, parameters: Mapping[str, Any], spec: str, seed: int, arrivals: FloatArray | None) -> Run:
     """Run all jobs under the policy `spec`, submitted at `arrivals` or in a closed loop."""
-    watched = Watched(reactive(spec, np.random.default_rng([seed, 1])))
+    watched = Watched(policy(spec, np.random.default_rng([seed, 1])))
     engine = Engine(
         Cluster.uniform(int(parameters["nodes"]), *NODE),
         jobs.works(arrivals),

@@ -18,7 +18,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import FloatArray, Plan, Policy
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import FloatArray, Plan
 from coach.core.policies.kod2 import KOD2
 from coach.core.policies.tf_operator import TFOperator
 from coach.simulation.engine.cluster import Cluster

@@ -14,7 +14,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.cluster import Node, Resources
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.scheduling import FloatArray
 from coach.core.spec.job import TrainingJob
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import assumed, job_file

@@ -15,7 +15,8 @@ from typing import Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from coach.core.policies.api.react import FloatArray, Policy
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import FloatArray
 from coach.core.policies.specon import RoundRobin, SpeCon
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from coach.core.cluster import Node, Resources
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.scheduling import FloatArray
 
 
 @dataclass(frozen=True, slots=True)

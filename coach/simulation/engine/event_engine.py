@@ -19,14 +19,13 @@ from typing import Any
 
 import numpy as np
 
-from coach.core.policies.api.react import (
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import (
     Action,
     Arrived,
-    Boundary,
-    Drained,
+    EpochEnded,
     Event,
     Finished,
-    Hold,
     JobId,
     Kill,
     Migrate,
@@ -34,13 +33,14 @@ from coach.core.policies.api.react import (
     NodeId,
     Phase,
     Plan,
-    Policy,
     PolicyError,
     Preempt,
+    PreemptionCompleted,
+    Reserve,
     Resize,
+    ScheduleTimer,
     Start,
-    Tick,
-    Wake,
+    TimerFired,
 )
 from coach.core.policies.api.validation import check
 from coach.simulation.engine.cluster import Cluster
@@ -49,7 +49,7 @@ from coach.simulation.engine.knowledge import PerfectKnowledge
 from coach.simulation.engine.occupancy import Floor
 from coach.simulation.engine.recorder import Record
 from coach.simulation.faults import Faults
-from coach.simulation.workload import Work, Workload
+from coach.simulation.workload import NOTHING, ONE_WORKER, Work, Workload
 
 #: Kinds of events, in the order in which they happen at one time.
 FINISH, DRAIN, EPOCH, RESUME, FAULT, NODE, ARRIVAL, TICK = range(8)
@@ -101,14 +101,14 @@ class Engine:
         self._per_unit = [1.0 / total if total > 0 else 0.0 for total in self.capacity.sum(axis=0).tolist()]
         self._demand = (0.0, 0.0, 0.0)
         self._slot = slot
-        self._boundaries = Boundary in policy.wants
+        self._boundaries = EpochEnded in policy.wants
         self._faults = faults
         self._seed = seed
         self._log = log
         self.events = 0
         self._orders: dict[type, Callable[[SimJob, Any], None]] = {
             Start: self._start,
-            Hold: self._hold,
+            Reserve: self._hold,
             Resize: self._change,
             Migrate: self._change,
             Preempt: self._preempt,
@@ -186,7 +186,7 @@ class Engine:
         self.events += 1
         if self._log is not None:
             self._log(f"{self.now!r} {_words(event)}\n")
-        for action in self.policy.react(event, self):
+        for action in self.policy.schedule(event, self):
             if self._log is not None:
                 self._log(f"{self.now!r} > {_words(action)}\n")
             self._carry_out(action)
@@ -201,7 +201,9 @@ class Engine:
         self._next_job += 1
         self.jobs[job.id] = self.waiting[job.id] = job
         if self._closed is not None:
-            smallest = job.minimum.workers * job.worker + job.minimum.servers * job.server + job.scheduler
+            smallest = job.worker
+            if job.minimum != ONE_WORKER or job.scheduler is not NOTHING:
+                smallest = job.minimum.workers * smallest + job.minimum.servers * job.server + job.scheduler
             cpu, memory, gpu = job.smallest = tuple(smallest.tolist())
             self._demand = (self._demand[0] + cpu, self._demand[1] + memory, self._demand[2] + gpu)
         else:
@@ -233,7 +235,7 @@ class Engine:
         self._vacate(job)
         self._queue(job)
         job.vacated = self.now
-        self._send(Drained(number, plan))
+        self._send(PreemptionCompleted(number, plan))
 
     def _epoch(self, number: int) -> None:
         job = self.jobs[number]
@@ -241,7 +243,7 @@ class Engine:
         # Rounded, so that the sum of many rates ends exactly at the epoch's boundary.
         job.done_at_mark = float(round(job.done_at_mark))
         self._stamp(job)
-        self._send(Boundary(number, int(job.done_at_mark)))
+        self._send(EpochEnded(number, int(job.done_at_mark)))
 
     def _resume(self, number: int) -> None:
         """A pause on shared nodes is over: the node's other jobs get a smaller share from now on."""
@@ -281,12 +283,12 @@ class Engine:
             job.done_at_mark = math.floor(job.done_at_mark / step + EPSILON) * step
 
     def _tick(self, _: int) -> None:
-        self._send(Tick(self.now))
+        self._send(TimerFired(self.now))
 
     # -- actions of policies -----------------------------------------------------------------------------------
 
     def _carry_out(self, action: Action) -> None:
-        if isinstance(action, Wake):
+        if isinstance(action, ScheduleTimer):
             if not action.at >= self.now:
                 raise PolicyError(f"{action}: it is {self.now} s already")
             self._push(action.at, TICK, 0, 0)
@@ -334,7 +336,7 @@ class Engine:
             self._rerate(job.plan)
         self._push(self.now + job.grace, DRAIN, job.id, job.version)
 
-    def _hold(self, job: SimJob, action: Hold) -> None:
+    def _hold(self, job: SimJob, action: Reserve) -> None:
         self._vacate(job)
         if action.plan:
             self._floor.occupy(job, action.plan, action, self.now)
@@ -397,7 +399,7 @@ class Engine:
         if job.rate <= 0.0:
             return
         done, kind, goal = job.done_at_mark, FINISH, job.work
-        if self._boundaries:
+        if self._boundaries and job.has_epochs:
             boundary = math.floor(done + EPSILON) + 1.0
             if boundary < goal - EPSILON:
                 kind, goal = EPOCH, boundary

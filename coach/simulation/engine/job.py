@@ -1,11 +1,11 @@
-"""A job in the engine: `coach.core.policies.api.react.JobState`, with fields that only the engine reads and changes."""
+"""A job in the engine: a `JobState` of `coach.core.policies.api.scheduling`, with fields of the engine alone."""
 
 from __future__ import annotations
 
 import math
 from typing import Protocol
 
-from coach.core.policies.api.react import FloatArray, Phase, Plan, Remaining
+from coach.core.policies.api.scheduling import FloatArray, Phase, Plan, Remaining
 from coach.simulation.workload import NOTHING, Work
 
 
@@ -42,6 +42,7 @@ class SimJob:
         "executed",
         "gpu_seconds",
         "grace",
+        "has_epochs",
         "held",
         "held_since",
         "id",
@@ -83,6 +84,7 @@ class SimJob:
         self.name = dynamics.name
         self.kind = dynamics.kind
         self.priority = dynamics.priority
+        self.has_epochs = dynamics.speed is not None
         self.worker = dynamics.worker
         self.server = dynamics.server
         self.scheduler = dynamics.scheduler

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coach.core.policies.api.react import Remaining
+from coach.core.policies.api.scheduling import Remaining
 from coach.simulation.engine.job import SimJob
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from coach.core.policies.api.react import (
+from coach.core.policies.api.scheduling import (
     TOLERANCE,
     Action,
     FloatArray,
@@ -26,6 +26,8 @@ class Floor:
         self.cluster = cluster
         self.capacity = cluster.capacity.copy()
         self.free = cluster.capacity.copy()
+        #: The rows of `free`: views, because to take one out of an array again and again is slow.
+        self._rows = list(self.free)
         self.jobs: list[dict[JobId, SimJob]] = [{} for _ in range(len(self.free))]
         self._record = record
 
@@ -47,7 +49,7 @@ class Floor:
         self._record.took(now, job.held)
 
     def _take(self, job: SimJob, node: NodeId, need: FloatArray, action: Action) -> None:
-        row = self.free[node]
+        row = self._rows[node]
         row -= need
         if min(row.tolist()) < -TOLERANCE:
             row += need
@@ -59,7 +61,8 @@ class Floor:
         plan = job.plan
         if len(plan) == 1:
             node = plan[0][0]
-            self.free[node] += job.need
+            row = self._rows[node]
+            row += job.need
             del self.jobs[node][job.id]
         else:
             for node, need in demand(job, plan).items():

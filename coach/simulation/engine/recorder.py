@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from coach.core.policies.api.react import FloatArray
+from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.job import SimJob
 
@@ -45,6 +45,9 @@ COLUMNS = Row._fields
 #: Maximum number of buckets of the utilisation over time; when it is exceeded, their width doubles.
 BUCKETS = 4096
 
+#: How many rows and changes are put into arrays at once.
+CHUNK = 4096
+
 
 class Record:
     """Filled by the engine while it runs."""
@@ -60,32 +63,40 @@ class Record:
         self._rows = {column: array("d") for column in COLUMNS}
         self.reschedules = array("d")
         self.bucket = bucket
-        #: [bucket, resource], flat.
-        self._level = [0.0] * (3 * BUCKETS + 3)
-        self._part = [0.0] * (3 * BUCKETS + 3)
+        #: [bucket, resource].
+        self._level = np.zeros((BUCKETS + 1, 3))
+        self._part = np.zeros((BUCKETS + 1, 3))
         self.ended = 0.0
         self.faults = 0
         self.nodes_lost = 0
-        self._add = [self._rows[column].append for column in COLUMNS]
+        #: Rows and changes of what is held that are not in the columns and buckets yet: arrays take many at once.
+        self._new_rows: list[Row | tuple[Any, ...]] = []
+        self._new_changes: list[tuple[float, ...]] = []
 
     # -- written by the engine ---------------------------------------------------------------------------------
 
     def took(self, at: float, held: tuple[float, float, float], times: float = 1.0) -> None:
-        """A job holds `held` more from `at` on (`times` -1: less)."""
-        place = int(at / self.bucket)
-        while place >= BUCKETS:
-            self._widen()
-            place = int(at / self.bucket)
-        # Plain numbers: this is called twice for each job, and arrays of three are slow.
-        part = times * (place + 1 - at / self.bucket)
-        here, next_ = 3 * place, 3 * place + 3
-        cpu, memory, gpu = held
-        self._part[here] += part * cpu
-        self._part[here + 1] += part * memory
-        self._part[here + 2] += part * gpu
-        self._level[next_] += times * cpu
-        self._level[next_ + 1] += times * memory
-        self._level[next_ + 2] += times * gpu
+        """A job holds `held` more from `at` on (`times` -1: less). Times do not decrease."""
+        changes = self._new_changes
+        changes.append((at, times, *held))
+        if len(changes) >= CHUNK:
+            self._take_changes()
+
+    def _take_changes(self) -> None:
+        """Add the new changes to the buckets, in their order, so that the sums are rounded as one by one."""
+        changes = np.array(self._new_changes, float).reshape(-1, 5)
+        self._new_changes.clear()
+        while len(changes):
+            at = changes[:, 0] / self.bucket
+            place = at.astype(int)
+            inside = int(np.searchsorted(place, BUCKETS))
+            now, places = changes[:inside], place[:inside]
+            held = now[:, 1:2] * now[:, 2:]
+            np.add.at(self._part, places, (places + 1 - at[:inside])[:, None] * held)
+            np.add.at(self._level, places + 1, held)
+            changes = changes[inside:]
+            if len(changes):
+                self._widen()
 
     def _widen(self) -> None:
         """Merge each two buckets into one.
@@ -93,13 +104,13 @@ class Record:
         A bucket's mean is the level at its start plus its own part. The level at the start of bucket k is the sum of
         `level[:k + 1]`.
         """
-        level, part = (np.array(values).reshape(-1, 3) for values in (self._level, self._part))
+        level, part = self._level, self._part
         half = BUCKETS // 2
         wide_part, wide_level = np.zeros_like(part), np.zeros_like(level)
         wide_part[:half] = (part[0:BUCKETS:2] + part[1:BUCKETS:2] + level[1:BUCKETS:2]) / 2
         wide_level[0] = level[0]
         wide_level[1 : half + 1] = level[1:BUCKETS:2] + level[2 : BUCKETS + 1 : 2]
-        self._level, self._part = wide_level.ravel().tolist(), wide_part.ravel().tolist()
+        self._level, self._part = wide_level, wide_part
         self.bucket *= 2
 
     def finished(self, job: SimJob, at: float, killed: bool) -> None:
@@ -119,15 +130,25 @@ class Record:
 
     def add(self, row: Row | tuple[Any, ...], name: str = "") -> None:
         """Add the row of a job that left (a `Row`, or its fields)."""
-        for add, value in zip(self._add, row, strict=True):
-            add(value)
+        rows = self._new_rows
+        rows.append(row)
+        if len(rows) >= CHUNK:
+            self._take_rows()
         if name:
             self.names[int(row[0])] = name
 
+    def _take_rows(self) -> None:
+        """Add the new rows to the columns."""
+        for column, values in zip(
+            COLUMNS, np.array(self._new_rows, float).reshape(-1, len(COLUMNS)).T, strict=True
+        ):
+            self._rows[column].frombytes(values.tobytes())
+        self._new_rows.clear()
+
     def renumber(self, numbers: Sequence[int]) -> None:
         """Rename job n of the run to `numbers[n]`."""
+        self._take_rows()
         self._rows["job"] = array("d", [numbers[int(job)] for job in self._rows["job"]])
-        self._add[0] = self._rows["job"].append
         self.names = {numbers[job]: name for job, name in self.names.items()}
 
     def rescheduled(self, seconds: float) -> None:
@@ -145,6 +166,7 @@ class Record:
 
     def column(self, name: str) -> FloatArray:
         """One column, by job number."""
+        self._take_rows()
         if not self._rows["job"]:
             return np.zeros(0)
         order = np.argsort(np.frombuffer(self._rows["job"]), kind="stable")
@@ -155,8 +177,9 @@ class Record:
 
         The shares are [bucket, resource]; NaN for a resource that the cluster lacks.
         """
+        self._take_changes()
         count = int(self.ended / self.bucket) + 1
-        level, part = (np.array(values[: 3 * count]).reshape(-1, 3) for values in (self._level, self._part))
+        level, part = self._level[:count], self._part[:count]
         held = np.cumsum(level, axis=0) + part
         last = self.ended / self.bucket - (count - 1)
         held[-1] = held[-1] / last if last > 0 else held[-1]

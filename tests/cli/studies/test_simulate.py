@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gzip
 import json
 import re
 from pathlib import Path
@@ -90,6 +91,58 @@ def test_a_what_if_compares_placements_and_says_which_a_row_is(
     assert "static:2x2, default: of 4 jobs in all runs: 4 not finished (StartingFunctions)" in shown
 
 
+ALL_KINDS = ("coach", "static:1x1", "fitgpp", "kod2", "specon", "round-robin")
+
+
+@pytest.fixture
+def too_dear(tmp_path: Path) -> tuple[str, ...]:
+    """Two jobs of 0.02 USD each, whose epochs are too long for it."""
+    text = re.sub(r"^  timeLimit: .*\n", "", Path("jobs/a.yaml").read_text(), flags=re.MULTILINE)
+    model = Path("functions/models/mlp.py").absolute()
+    text = text.replace("../functions/models/mlp.py", str(model))
+    files = [tmp_path / name for name in ("a.yaml", "b.yaml")]
+    for file in files:
+        file.write_text(text.replace("name: a\n", f"name: {file.stem}\n"))
+    policies = ("--policy", ",".join(ALL_KINDS))
+    return (
+        *map(str, files),
+        "--nodes",
+        "2x2",
+        "--assume",
+        "--epoch-seconds",
+        "200",
+        *policies,
+        "--figure",
+        "none",
+    )
+
+
+def test_all_policies_of_a_table_are_held_to_the_budgets(
+    too_dear: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*too_dear) == 0
+    shown = capsys.readouterr()
+    assert "fidelity system: probes yes, budgets and time limits yes;" in shown.err
+    ends = re.findall(r"^(\S+): of 2 jobs in all runs: (.*)$", shown.out, re.MULTILINE)
+    assert ends == [(name, "2 BudgetSpent") for name in ALL_KINDS]
+    assert simulate(*too_dear, "-o", "json") == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert {row["fidelity"] for row in rows} == {"system"}
+    assert all(0 < row["money"] <= 2 * 0.02 for row in rows)
+
+
+def test_at_trace_fidelity_no_policy_has_a_budget_and_the_command_says_so(
+    too_dear: tuple[str, ...], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert simulate(*too_dear, "--fidelity", "trace", "-o", "json") == 0
+    shown = capsys.readouterr()
+    assert "fidelity trace: probes no, budgets and time limits no;" in shown.err
+    assert "the budgets of 2 jobs are ignored" in shown.err
+    rows = json.loads(shown.out)
+    assert [(row["fidelity"], row["reached"]) for row in rows] == [("trace", 2)] * len(ALL_KINDS)
+    assert all(row["money"] > 2 * 0.02 for row in rows)
+
+
 def test_a_deadlock_is_given_up_after_its_timeout(capsys: pytest.CaptureFixture[str]) -> None:
     placement = "default:deadlock_timeout=600"
     asked = (*ONE_OF_TWO, "--policy", "static:2x2", "--placement", placement)
@@ -125,9 +178,10 @@ def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str
             "-o",
             "csv",
         )
-        answers.append(capsys.readouterr().out)
-    assert answers[0] == answers[1]
-    (row,) = csv.DictReader(answers[0].splitlines())
+        answers.append(capsys.readouterr())
+    assert answers[0].out == answers[1].out
+    assert "fidelity trace: probes no, budgets and time limits no;" in answers[0].err
+    (row,) = csv.DictReader(answers[0].out.splitlines())
     assert (row["policy"], row["reached"], row["killed"]) == ("fifo", "3.0", "0.0")
 
 
@@ -147,7 +201,11 @@ def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str
             "there is no placement 'kube'; use gang, or default",
         ),
         (["jobs/a.yaml", "--placement", ","], "--placement needs a name"),
-        (["--trace", "a.csv", "--placement", "default"], "a --trace is simulated with gang alone"),
+        (["--trace", "a.csv", "--placement", "default"], "at trace fidelity pods are placed as gangs"),
+        (["--trace", "a.csv", "--fidelity", "system"], "a --trace has no learning curves and no budgets"),
+        (["jobs/a.yaml", "--fidelity", "exact"], "--fidelity exact: use system or trace"),
+        (["jobs/a.yaml", "--policy", "coach,tf-operator"], "use --fidelity trace"),
+        (["jobs/a.yaml", "--fidelity", "trace", "--policy", "static:9x9"], "outside the limits of job a"),
     ],
 )
 def test_a_wrong_question_gets_one_clear_line(
@@ -179,6 +237,76 @@ def test_published_traces_become_tasks() -> None:
     assert (first.minimum, first.worker.tolist(), first.work) == ((2, 0), [32, 0, 8], 2 * 600)
     first, second = read_trace(f"pai:{TRACES / 'pai.csv'}")
     assert (first.minimum, first.worker.tolist(), second.arrival) == ((2, 0), [6, 0, 0.5], 60)
+
+
+def test_a_workload_of_the_parallel_workloads_archive_becomes_tasks(tmp_path: Path) -> None:
+    works = read_trace(f"swf:{TRACES / 'small.swf'}")
+    # Job 3 never ran, line 4 is a part of a job that has a line of its own.
+    assert [(work.name, work.kind, work.arrival) for work in works] == [
+        ("1", "completed", 0), ("2", "failed", 15), ("5", "completed", 45),
+    ]  # fmt: skip
+    first, second, third = works
+    assert (first.minimum, first.maximum, first.work) == ((4, 0), (4, 0), 4 * 100)
+    # KiB of each processor; where it is not known what was used, what was requested.
+    assert [work.worker.tolist() for work in works] == [[1, 0.5, 0], [1, 2, 0], [1, 0, 0]]
+    assert second.minimum == (8, 0)
+    assert third.work == 90
+    packed = tmp_path / "small.swf.gz"
+    packed.write_bytes(gzip.compress((TRACES / "small.swf").read_bytes()))
+    assert [work.name for work in read_trace(f"swf:{packed}")] == ["1", "2", "5"]
+
+
+def test_a_workload_of_the_archive_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
+    trace = f"swf:{TRACES / 'small.swf'}"
+    assert simulate("--trace", trace, "--nodes", "4x4", "--policy", "fifo,drf", "-o", "json") == 0
+    assert [row["finished"] for row in json.loads(capsys.readouterr().out)] == [3, 3]
+
+
+SWF_LINE = "1 10 5 100 4 -1 -1 4 200 -1 1 3 1 1 1 1 -1 -1"
+ROW = "job,arrival,work,cpu,min_workers,max_workers,grace\n"
+
+
+@pytest.mark.parametrize(
+    ("kind", "content", "words"),
+    [
+        ("swf", b"", "has no job that ran"),
+        ("swf", b"; only comments", "has no job that ran"),
+        ("swf", b"1 2 3", "line 1 has 3 columns; a job has 18"),
+        ("swf", SWF_LINE.replace("100", "soon").encode(), "line 1: could not convert"),
+        ("swf", SWF_LINE.replace("100", "nan").encode(), "has no job that ran"),
+        ("swf", SWF_LINE.replace("100", "inf").encode(), "must be 0 or more"),
+        ("swf", SWF_LINE.replace("10 5", "1e999 5").encode(), "must be 0 or more"),
+        ("swf", SWF_LINE.replace(" 4 ", " 1e300 ").encode(), "use 1 to 10000000"),
+        ("swf", SWF_LINE.replace(" 4 ", " inf ").encode(), "OverflowError"),
+        ("swf", SWF_LINE.replace(" 1 3 ", " nan 3 ").encode(), "cannot convert float NaN"),
+        ("swf", b"1 " * 100_000, "line 1 is longer than 10000 characters"),
+        ("swf", bytes(range(256)) * 50, "columns; a job has 18"),
+        ("swf.gz", b"not compressed", "BadGzipFile"),
+        ("swf.gz", gzip.compress(SWF_LINE.encode())[:30], "EOFError"),
+        ("", ROW.encode() + b"a,nan,1,1,1,1,0", "must be 0 or more"),
+        ("", ROW.encode() + b"a,0,inf,1,1,1,0", "must be 0 or more"),
+        ("", ROW.encode() + b"a,0,1,-1,1,1,0", "must be 0 or more"),
+        ("", ROW.encode() + b"a,0,1,1,inf,1,0", "OverflowError"),
+        ("", ROW.encode() + b"a,0,1,1,4,2,0", "has 4, 2, 0, 0 as fewest and most workers"),
+        ("", ROW.encode() + b"a,0,1,1,-4,-2,0", "use 1 to 10000000"),
+        ("", b"job,arrival,work\n\xff\xfe", "UnicodeDecodeError"),
+        ("philly", b"[" * 100_000, "RecursionError"),
+        ("philly", b"{}", "has no job that ran"),
+        ("philly", b"[1, 2]", "TypeError"),
+        ("philly", b'[{"attempts": [1]}]', "AttributeError"),
+        ("helios", b"node_num,duration\ninf,1", "OverflowError"),
+        ("pai", b"duration,num_inst\n1,1e400", "KeyError"),
+    ],
+)
+def test_whatever_is_in_a_trace_the_answer_is_one_line(
+    kind: str, content: bytes, words: str, tmp_path: Path
+) -> None:
+    reader, _, packed = kind.partition(".")
+    file = tmp_path / ("trace" + ("." + packed if packed else ""))
+    file.write_bytes(content)
+    with pytest.raises(UserError, match=re.escape(words)) as refused:
+        read_trace(f"{reader}:{file}" if reader else str(file))
+    assert len(str(refused.value)) < 600
 
 
 def test_a_run_log_of_the_thesis_becomes_its_jobs() -> None:

@@ -2,32 +2,53 @@
 
 from __future__ import annotations
 
+import json
 import re
 import sys
 from pathlib import Path
-from types import ModuleType
 
 import pytest
 
-from coach.core.policies.api.parameters import parsed
-from coach.plugins import POLICIES
+from coach.cli.main import invoke
+from coach.plugins import POLICIES, policy
 from tests.core.policies.policy_examples import Job, cluster, decided
 
 DOCS = Path(__file__).parents[3] / "docs"
 
 
-def test_your_own_policy_in_30_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The page's package, as an installer leaves it."""
     page = (DOCS / "how-to/write-a-policy.md").read_text()
     code = re.search(r"```python file=mypackage/policies.py\n(.*?)```", page, re.DOTALL)
-    assert code
+    entry = re.search(r'```toml\n# its pyproject.toml\n\[project.entry-points."(.*?)"\]\n(.*?)\n```', page)
+    assert code and entry
     assert len(code[1].splitlines()) <= 30
-    module = ModuleType("mypackage.policies")
-    monkeypatch.setitem(sys.modules, module.__name__, module)
-    exec(compile(code[1], "docs/how-to/write-a-policy.md", "exec"), module.__dict__)
-    kind = module.NewestFirst
+    (tmp_path / "mypackage").mkdir()
+    (tmp_path / "mypackage/policies.py").write_text(code[1])
+    metadata = tmp_path / "mypackage-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: mypackage\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(f"[{entry[1]}]\n{entry[2]}\n".replace('"', ""))
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "mypackage.policies", raising=False)
+    monkeypatch.setenv("COACH_HOME", str(tmp_path / "home"))
+
+
+@pytest.mark.usefixtures("_installed")
+def test_your_own_policy_in_30_lines() -> None:
     jobs = [Job("old"), Job("new", created=60.0)]
-    assert decided(kind(), jobs, cluster(8)) == {"old": "-", "new": "4x4"}
-    assert decided(kind(**parsed(kind, "patience=30")), jobs, cluster(8)) == {"old": "4x4", "new": "-"}
+    assert decided(policy("newest-first"), jobs, cluster(8)) == {"old": "-", "new": "4x4"}
+    assert decided(policy("newest-first:patience=30"), jobs, cluster(8)) == {"old": "4x4", "new": "-"}
+
+
+@pytest.mark.usefixtures("_installed")
+@pytest.mark.parametrize("fidelity", ["system", "trace"])
+def test_your_own_policy_in_both_simulators(fidelity: str, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = ["jobs/a.yaml", "--assume", "--epochs", "5", "--nodes", "2x2", "--processes", "1", "-o", "json"]
+    assert invoke(["simulate", *asked, "--policy", "drf,newest-first", "--fidelity", fidelity]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["policy"], row["reached"]) for row in rows] == [("drf", 1), ("newest-first", 1)]
 
 
 def test_every_policy_is_in_the_tables() -> None:

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import FloatArray, JobId, Plan, demand
+from coach.core.policies.api.scheduling import FloatArray, JobId, Plan, demand
 from coach.core.policies.kod2 import KOD2, scale_in, scale_out, weight
 from coach.core.policies.placement.consolidated import fewest_nodes, idlest
 from coach.simulation.engine.cluster import Cluster
@@ -264,7 +264,7 @@ class Run:
         return [
             line.split(" > ")[1].strip()
             for line in self.lines
-            if " > " in line and "Wake" not in line and float(line.split(" ")[0]) == second
+            if " > " in line and "ScheduleTimer" not in line and float(line.split(" ")[0]) == second
         ]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from coach.core.cluster import Allocation, Resources, Role
 from coach.core.errors import UserError
 from coach.core.policies import AllocationPolicy, ClusterView
-from coach.core.policies.api.base import NOT_TAKEN
+from coach.core.policies.api.allocation import NOT_TAKEN
 from coach.plugins import policy
 from tests.core.policies.policy_examples import Epochs, Job, allocation, cluster, decided, server_speed
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import JobId, NodeId
+from coach.core.policies.api.scheduling import JobId, NodeId
 from coach.core.policies.specon import (
     Category,
     Container,

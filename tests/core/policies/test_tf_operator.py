@@ -53,7 +53,7 @@ def test_pods_go_to_random_nodes_each_by_itself() -> None:
 
 def test_a_job_holds_room_while_its_other_pods_wait() -> None:
     engine, lines = simulated([tfjob(0.0, 100.0, 4), tfjob(1.0, 100.0, 4)], 8.0)
-    assert "1.0 > Hold(job=1, plan=((0, 2, 1),))\n" in lines
+    assert "1.0 > Reserve(job=1, plan=((0, 2, 1),))\n" in lines
     assert engine.record.column("started")[1] == pytest.approx(25.0)
     assert engine.record.column("finished")[1] == pytest.approx(50.0)
 

@@ -16,6 +16,7 @@ from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason, State
+from coach.core.lifecycle.reducer import Reducer
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Framework
 from coach.handler.handler import Handler
@@ -70,7 +71,7 @@ def job(name: str, folder: Path, **changes) -> TrainingJob:
 
 
 @contextlib.asynccontextmanager
-async def handler_on(folder: Path, nodes: str | None = None, decide=None, **options):
+async def handler_on(folder: Path, nodes: str | None = None, chosen="coach", **options):
     journal = Journal.write(folder / "journal.db")
     holder: list[Handler] = []
     platform = LocalPlatform(
@@ -80,7 +81,7 @@ async def handler_on(folder: Path, nodes: str | None = None, decide=None, **opti
         lambda: holder[0].now(),  # noqa: PLW0108 (not there yet)
         **options,
     )
-    handler = Handler(platform, journal, decide or policy("coach"))
+    handler = Handler(platform, journal, policy(chosen) if isinstance(chosen, str) else chosen)
     holder.append(handler)
     try:
         async with handler:
@@ -128,6 +129,15 @@ def processes_of(folder: Path) -> list[str]:
                 if str(folder).encode() in text:
                     found.append(text[:200].decode(errors="replace"))
     return found
+
+
+def kill_a_worker() -> None:
+    for pid in [p for p, c in descendants(os.getpid()).items() if "wrapper.py" in c]:
+        with contextlib.suppress(OSError):
+            name = Path(f"/proc/{pid}/environ").read_text()
+            if f"{Role.WORKER.value}" in Path(f"/proc/{pid}/cwd").readlink().name and name:
+                os.kill(pid, signal.SIGKILL)
+                return
 
 
 def gone(check, seconds: float = 10.0) -> bool:
@@ -269,16 +279,7 @@ def test_a_killed_worker_costs_one_attempt_and_changes_no_loss(tmp_path):
                     failures.append(event)
                 for action in actions:
                     if kill and isinstance(action, act.RunEpoch) and action.number == 3 and not failures:
-                        asyncio.get_running_loop().call_later(0.02, shoot)
-
-            def shoot():
-                logs = [p for p, c in descendants(os.getpid()).items() if "wrapper.py" in c]
-                for pid in logs:
-                    with contextlib.suppress(OSError):
-                        name = Path(f"/proc/{pid}/environ").read_text()
-                        if f"{Role.WORKER.value}" in Path(f"/proc/{pid}/cwd").readlink().name and name:
-                            os.kill(pid, signal.SIGKILL)
-                            return
+                        asyncio.get_running_loop().call_later(0.02, kill_a_worker)
 
             handler.observers.append(watch)
             submit(handler, job("shot", folder, policy=static, maxEpochs=6, target={"accuracy": 1.0}), folder)
@@ -353,6 +354,42 @@ def test_two_jobs_share_two_nodes_without_over_committing_them(tmp_path):
     jobs, most = asyncio.run(main())
     assert [(f.state, f.message) for f in jobs.values() if f.state is not State.SUCCEEDED] == []
     assert 0 < most <= 1.0 + 1e-9
+
+
+@pytest.mark.parametrize("name", ["coach", "kod2"])
+def test_the_events_of_a_live_run_with_probes_and_a_kill_lead_to_the_same_actions_again(tmp_path, name):
+    """Two jobs, and a worker killed in a full epoch: the decisions follow from the events alone."""
+
+    async def main():
+        async with handler_on(tmp_path, chosen=name) as handler:
+            killed = False
+
+            def watch(event, actions):
+                nonlocal killed
+                for action in actions:
+                    full = isinstance(action, act.RunEpoch) and action.kind is EpochKind.FULL
+                    if full and action.number > 6 and not killed:
+                        killed = True
+                        asyncio.get_running_loop().call_later(0.02, kill_a_worker)
+
+            handler.observers.append(watch)
+            for one in ("one", "two"):
+                submit(handler, job(one, tmp_path, maxEpochs=12, target={"accuracy": 1.0}), tmp_path)
+            await handler.wait(ended(handler, "one", "two"))
+
+    asyncio.run(main())
+    journal = Journal.read(tmp_path / "journal.db")
+    records = [record for _, record in journal.records()]
+    journal.close()
+    orders = [record for record in records if isinstance(record, act.RunEpoch)]
+    assert {order.job for order in orders if order.kind is EpochKind.PROBE} == {"one", "two"}
+    assert any(isinstance(record, ev.EpochFailed | ev.PodLost) for record in records)
+    reducer = Reducer(policy(name))
+    again = []
+    for record in records:
+        if isinstance(record, ev.Event):
+            again += [record, *reducer.react(record)]
+    assert again == records
 
 
 SCRIPT = """

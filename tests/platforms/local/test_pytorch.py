@@ -14,6 +14,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.static import StaticPolicy
 from tests.functions.hosting import ROOT
 from tests.platforms.local.test_platform import ended, handler_on, job, submit
@@ -30,14 +31,16 @@ loss = nn.CrossEntropyLoss()
 """
 
 
-class Epochs:
+class Epochs(AllocationPolicy):
     """A policy that gives one job so many workers in its first, second, ... full epoch."""
 
     def __init__(self, *workers: int) -> None:
         self._workers = workers
         self.job: Job | None = None
-        self.name = "epochs"
-        self.cadence = None
+
+    @property
+    def name(self) -> str:
+        return "epochs"
 
     def allocate(self, jobs, cluster):
         done = self.job.full_epoch_count if self.job is not None else 0
@@ -73,7 +76,7 @@ def train(
     trained: list[dict[str, int]] = []
 
     async def main() -> Job:
-        async with handler_on(folder, decide=policy) as handler:
+        async with handler_on(folder, chosen=policy) as handler:
 
             def watch(event, actions):
                 del actions

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TypeVar
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import (
+from coach.core.policies.api.scheduling import (
     Action,
-    Hold,
     JobState,
     Kill,
     Migrate,
     Phase,
     PolicyError,
     Preempt,
+    Reserve,
     Resize,
     Start,
     totals,
@@ -25,12 +25,16 @@ AnyJob = TypeVar("AnyJob", bound=JobState)
 #: Phases in which an action is valid.
 POSSIBLE: Mapping[type, frozenset[Phase]] = {
     Start: frozenset((Phase.WAITING, Phase.HOLDING)),
-    Hold: frozenset((Phase.WAITING, Phase.HOLDING)),
+    Reserve: frozenset((Phase.WAITING, Phase.HOLDING)),
     Resize: frozenset((Phase.RUNNING,)),
     Migrate: frozenset((Phase.RUNNING,)),
     Preempt: frozenset((Phase.RUNNING,)),
     Kill: frozenset(Phase),
 }
+
+
+#: Actions that give a job a plan within its limits.
+WITH_PLAN = (Start, Resize, Migrate)
 
 
 def check(action: Action, job: AnyJob | None, now: float) -> AnyJob:
@@ -39,7 +43,7 @@ def check(action: Action, job: AnyJob | None, now: float) -> AnyJob:
         raise PolicyError(f"{action}: there is no such job at {now} s")
     if job.phase not in POSSIBLE[type(action)]:
         raise PolicyError(f"{action}: job {job.id} is {job.phase} at {now} s and holds {job.plan}")
-    if isinstance(action, Start | Resize | Migrate):
+    if isinstance(action, WITH_PLAN):
         plan, low, high = action.plan, job.minimum, job.maximum
         workers, servers = totals(plan) if len(plan) != 1 else plan[0][1:]
         if not (low.workers <= workers <= high.workers and low.servers <= servers <= high.servers):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from coach.core.policies.api.react import TOLERANCE, FloatArray, JobState, NodeId, Plan
+from coach.core.policies.api.scheduling import TOLERANCE, FloatArray, JobState, NodeId, Plan
 
 
 def single(job: JobState) -> bool:
@@ -25,14 +25,14 @@ def best_fit(room: FloatArray, job: JobState, weight: FloatArray) -> Plan:
     `room` is the free capacity [node, resource], `weight` that of a unit of each resource (`weights`).
     """
     cpu, memory, gpu = job.worker.tolist()
-    fits = (
-        (room[:, 0] >= cpu - TOLERANCE) & (room[:, 1] >= memory - TOLERANCE) & (room[:, 2] >= gpu - TOLERANCE)
-    )
+    fits = room[:, 0] >= cpu - TOLERANCE
+    fits &= room[:, 1] >= memory - TOLERANCE
+    fits &= room[:, 2] >= gpu - TOLERANCE
     nodes = fits.nonzero()[0]
     if len(nodes) < 2:
         return ((int(nodes[0]), 1, 0),) if len(nodes) else ()
     # The node with the least free now has the least left over.
-    return ((int(nodes[(room[nodes] @ weight).argmin()]), 1, 0),)
+    return ((int(nodes[(room.take(nodes, axis=0) @ weight).argmin()]), 1, 0),)
 
 
 def still_fits(room: FloatArray, job: JobState, nodes: tuple[NodeId, ...]) -> Plan:

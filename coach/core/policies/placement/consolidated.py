@@ -5,7 +5,15 @@ from __future__ import annotations
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import TOLERANCE, FloatArray, IntArray, JobState, NodeId, Plan, fitting
+from coach.core.policies.api.scheduling import (
+    TOLERANCE,
+    FloatArray,
+    IntArray,
+    JobState,
+    NodeId,
+    Plan,
+    fitting,
+)
 
 
 def whole(job: JobState, counts: Allocation) -> FloatArray:

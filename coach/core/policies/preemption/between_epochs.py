@@ -1,10 +1,10 @@
 """FitGpp, LRTP and RAND for live jobs: a job is preempted at the end of its epoch, so none of its training is lost.
 
-The grace period is the rest of the epoch. `TrialFirst.react` decides on nodes; this decides, as an allocation policy,
-on counts: trial-and-error jobs before best-effort ones, each group in queue order; a running job keeps its turn and
-what it has. Where a trial's smallest allocation does not fit, best-effort jobs are preempted (`victims.choose`), those
-between two epochs first; while a trial waits, no best-effort job starts. With what is left over, jobs grow to their
-maximum, in the same order.
+The grace period is the rest of the epoch. `TrialFirst.schedule` decides on nodes; this decides on counts:
+trial-and-error jobs before best-effort ones, each group in queue order; a running job keeps its turn and what it has.
+Where a trial's smallest allocation does not fit, best-effort jobs are preempted (`victims.choose`), those between two
+epochs first; while a trial waits, no best-effort job starts. With what is left over, jobs grow to their maximum, in the
+same order.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason
 from coach.core.policies.preemption.victims import Fits, Running
 from coach.core.policies.sharing.capacity import Claim, Room
 from coach.core.policies.sharing.progressive_filling import Filling, Share, one_by_one
@@ -45,7 +45,7 @@ class BetweenEpochs:
     _leaving: set[str] = field(default_factory=set)
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`."""
+        """See `Policy`."""
         filling = Filling(jobs, cluster)
         self._remember(filling)
         line = sorted(filling.shares, key=_turn)
@@ -109,7 +109,7 @@ class BetweenEpochs:
             self._leaving.add(job)
 
     def memory(self, job: str) -> dict[str, Any]:
-        """See `base.Remembers`."""
+        """See `Policy`."""
         known: dict[str, Any] = {}
         if preempted := self._preempted.get(job, 0):
             known[PREEMPTED] = preempted

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from coach.core.policies.api.react import TOLERANCE, FloatArray, IntArray, JobId, JobState, NodeId
+from coach.core.policies.api.scheduling import TOLERANCE, FloatArray, IntArray, JobId, JobState, NodeId
 from coach.core.policies.preemption.victims import scores
 
 #: Rows of the table: demand (cores, GiB, devices), |D|, GP, whether PC < P, priority, when it would end, its number.

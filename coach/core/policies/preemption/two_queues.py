@@ -12,29 +12,27 @@ Where the paper says nothing:
 - The capacity reserved for a TE job on a node, minus what its victims will release there, is kept from all others
   during the grace period. The job starts on that node as soon as it fits there, even before its victims are gone.
 - A job gets its maximum, as its user specified, or waits; a single task goes to the node with the least left over
-  (best fit), a larger job to few nodes (`placing.grow`).
+  (best fit), a larger job to few nodes (`incremental.grow`).
 """
 
 from __future__ import annotations
 
 import math
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections import deque
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from heapq import heappop, heappush
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
-from coach.core.policies.adapters.placing import grow
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView
-from coach.core.policies.api.react import (
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
+from coach.core.policies.api.scheduling import (
     TOLERANCE,
     TRIAL,
     Action,
     Arrived,
-    Drained,
     Event,
     Finished,
     FloatArray,
@@ -44,11 +42,14 @@ from coach.core.policies.api.react import (
     NodeId,
     Plan,
     Preempt,
+    PreemptionCompleted,
     Start,
     View,
     demand,
 )
+from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.placement.best_fit import best_fit, single, still_fits, weights
+from coach.core.policies.placement.incremental import grow
 from coach.core.policies.preemption.between_epochs import BetweenEpochs
 from coach.core.policies.preemption.candidates import BestEffort
 from coach.core.policies.preemption.victims import Fits, Running
@@ -76,15 +77,12 @@ class Promise:
 
 
 @dataclass
-class TrialFirst(ABC):
+class TrialFirst(SchedulingPolicy):
     """See the module. Subclasses choose the victims: `_tasks` by arrays, `_choice` for jobs of any shape."""
 
     #: P: how often a best-effort job may be preempted.
     most: int = field(default=1, metadata={"symbol": "P"})
-    wants = frozenset[type]()
-
-    #: When to decide as an allocation policy: at the ends of epochs.
-    cadence = None
+    chooses_nodes: ClassVar[bool] = False
 
     _between: BetweenEpochs | None = field(default=None, init=False, repr=False)
     _trials: deque[JobId] = field(default_factory=deque, init=False, repr=False)
@@ -102,16 +100,16 @@ class TrialFirst(ABC):
     _weight: FloatArray = field(default_factory=lambda: NOTHING, init=False, repr=False)
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """See `AllocationPolicy.allocate`: the same rule for live jobs, between their epochs."""
+        """See `Policy`: the same rule for live jobs, between their epochs."""
         if self._between is None:
             self._between = BetweenEpochs(self._choice, self._lots)
         return self._between.allocate(jobs, cluster)
 
     def memory(self, job: str) -> dict[str, Any]:
-        """See `base.Remembers`."""
+        """See `Policy`."""
         return self._between.memory(job) if self._between is not None else {}
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
         """See `Policy`."""
         if self._running is None:
             self._begin(view)
@@ -131,7 +129,7 @@ class TrialFirst(ABC):
                 if killed:
                     self._strike(number)
                 freed = tuple(part[0] for part in plan)
-            case Drained(number, plan):
+            case PreemptionCompleted(number, plan):
                 heappush(self._others, number)
                 freed = tuple(part[0] for part in plan)
                 if (promise := self._of_victim.pop(number, None)) is not None:

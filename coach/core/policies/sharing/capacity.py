@@ -10,7 +10,7 @@ from operator import attrgetter
 from typing import NamedTuple
 
 from coach.core.cluster import Allocation, Node, Resources, Role
-from coach.core.policies.api.base import ClusterView, JobView, Objective, Reason, kept
+from coach.core.policies.api.allocation import ClusterView, JobView, Objective, Reason, kept
 
 #: The reason when a resource is short, in the order cpu, memory, gpu.
 RESOURCES = (Reason.CPU, Reason.MEMORY, Reason.GPU)

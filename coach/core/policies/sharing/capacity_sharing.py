@@ -13,7 +13,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from typing import NamedTuple
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.base import Objective, Reason, Step, kept
+from coach.core.policies.api.allocation import Objective, Reason, Step, kept
 from coach.core.policies.sharing.capacity import RESOURCES, Asks, Claim, Misfits, Room
 from coach.core.policies.sharing.hill_climbing import Level, late, within_epoch_budget
 

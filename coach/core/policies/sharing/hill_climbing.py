@@ -14,7 +14,7 @@ from functools import lru_cache
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import conservative_value
 from coach.core.estimation.speed import MIN_EFFICIENCY
-from coach.core.policies.api.base import JobView, Objective, Reason, Step, kept
+from coach.core.policies.api.allocation import JobView, Objective, Reason, Step, kept
 
 CHEAPEST = Objective.CHEAPEST
 

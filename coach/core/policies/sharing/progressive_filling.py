@@ -17,7 +17,14 @@ from heapq import heapify, heappop, heappush
 from typing import Any
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView, Reason, Step, queue_order
+from coach.core.policies.api.allocation import (
+    AllocationDecision,
+    ClusterView,
+    JobView,
+    Reason,
+    Step,
+    queue_order,
+)
 from coach.core.policies.sharing.capacity import Claim, Room
 
 BUNDLE = (1, 1)

@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from coach import plugins
 from coach.core.cluster import Allocation
-from coach.core.policies.api.react import Finished, JobState, Kill, Phase
+from coach.core.policies.api.scheduling import Finished, JobState, Kill, Phase
 from coach.core.policies.preemption.two_queues import TRIAL, TrialFirst
-from coach.plugins import reactive
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
 from coach.simulation.faults import Faults
@@ -33,7 +33,7 @@ def log_of(works: Sequence[Work], nodes: Sequence[float], spec: str = "fitgpp") 
     """The actions, as `time job word`: `2 j1 start 0` is on node 0."""
     lines: list[str] = []
     cluster = Cluster(np.array([[cpu, 0.0, 0.0] for cpu in nodes]))
-    Engine(cluster, works, reactive(spec), log=lines.append).run()
+    Engine(cluster, works, plugins.policy(spec), log=lines.append).run()
     found = []
     for line in lines:
         if match := re.match(r"([\d.]+) > (\w+)\(job=(\d+)(?:, plan=\(\((\d+))?", line):
@@ -172,7 +172,7 @@ def test_rand_draws_from_its_own_numbers() -> None:
 
     def victim(seed: int) -> str:
         lines: list[str] = []
-        policy = reactive("rand", np.random.default_rng(seed))
+        policy = plugins.policy("rand", np.random.default_rng(seed))
         Engine(Cluster.uniform(8, 4, 0), works, policy, log=lines.append).run()
         return next(line for line in lines if "Preempt" in line)
 
@@ -211,8 +211,8 @@ class Killing:
     def __init__(self, policy: TrialFirst, at: str, job: int) -> None:
         self.policy, self.at, self.job, self.wants = policy, at, job, policy.wants
 
-    def react(self, event: Any, view: Any) -> Any:
-        yield from self.policy.react(event, view)
+    def schedule(self, event: Any, view: Any) -> Any:
+        yield from self.policy.schedule(event, view)
         if f"{type(event).__name__} {event.job}" == self.at:
             yield Kill(self.job)
 
@@ -222,7 +222,7 @@ class Killing:
 )
 def test_a_killed_job_leaves_no_trace(at: str, job: int) -> None:
     works = [be(0, 9, 4), te(1, 3, 4), be(1.5, 9, 1), te(1.7, 5, 4)]
-    inner = reactive("fitgpp")
+    inner = plugins.policy("fitgpp")
     assert isinstance(inner, TrialFirst)
     engine = Engine(Cluster.uniform(1, 4, 0), works, Killing(inner, at, job))
     record = engine.run()
@@ -249,7 +249,7 @@ def test_whatever_happens_all_jobs_end_and_nothing_is_kept(spec: str, seed: int)
             task = te if kind == TRIAL else be
             works.append(task(n * 2.0, work, cpu, grace=float(rng.integers(0, 4))))
     faults = Faults(seed, node_lost=200.0, node_back=20.0) if seed % 2 else None
-    policy = reactive(spec)
+    policy = plugins.policy(spec)
     engine = Engine(Cluster.uniform(4, 8, 0), works, policy, faults=faults)
     record = engine.run()
     assert not np.isnan(record.column("finished")).any()
@@ -290,15 +290,15 @@ def test_phases_are_those_of_the_driver() -> None:
     seen: list[JobState] = []
 
     class Spy(Killing):
-        def react(self, event: Any, view: Any) -> Any:
-            yield from self.policy.react(event, view)
+        def schedule(self, event: Any, view: Any) -> Any:
+            yield from self.policy.schedule(event, view)
             seen.extend(job for job in view.jobs.values() if job.phase is Phase.DRAINING)
             if isinstance(event, Finished):
                 assert not any(
                     job.id in self.policy._others for job in view.jobs.values() if job.phase is Phase.DRAINING
                 )
 
-    inner = reactive("fitgpp")
+    inner = plugins.policy("fitgpp")
     assert isinstance(inner, TrialFirst)
     Engine(Cluster.uniform(1, 4, 0), [be(0, 9, 4), te(1, 3, 4)], Spy(inner, "", 0)).run()
     assert seen

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
 from coach.core.policies import Objective, Reason, Step
-from coach.core.policies.api.base import NOT_TAKEN
+from coach.core.policies.api.allocation import NOT_TAKEN
 from coach.core.policies.sharing.hill_climbing import Climb, allocations
 from tests.core.policies.policy_examples import Epochs, Job, allocation, server_speed
 from tests.oracles.exhaustive_allocation import best_alone

@@ -1,4 +1,4 @@
-"""The interface of allocation policies. The live driver and the simulator call the same policies.
+"""Allocation: jobs and the cluster in, workers and servers of each job out.
 
 A policy decides for all jobs at once how many workers and servers each should have:
 
@@ -18,10 +18,10 @@ to what the busy ones hold. A job whose allocation is None releases what it hold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, NamedTuple, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.jobs.decision import DecisionStep, StepKind
@@ -233,45 +233,6 @@ def kept(view: JobView | ClusterView, key: Hashable, make: Callable[[], T]) -> T
     except KeyError:
         found = memory[key] = make()
     return found
-
-
-class AllocationPolicy(Protocol):
-    """Decides how many workers and servers each job has.
-
-    For every job: `minimum <= allocation <= maximum`, or `fixed` itself, or None. All allocations together fit
-    on the nodes, and those of the jobs that are not busy fit in addition to what the busy ones hold now.
-    """
-
-    @property
-    def name(self) -> str:
-        """As `policy()` of this package parses it."""
-
-    @property
-    def cadence(self) -> float | None:
-        """Seconds between two decisions; None: at epoch boundaries, arrivals and ends."""
-
-    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
-        """Decide for all `jobs`."""
-
-
-@runtime_checkable
-class ChoosesNodes(Protocol):
-    """An allocation policy that also chooses nodes: the driver reads `places` right after `allocate`."""
-
-    @property
-    def places(self) -> Mapping[str, Mapping[str, Allocation]]:
-        """By job, the allocation on each node as decided last; jobs that are not in it may be on any node."""
-
-
-@runtime_checkable
-class Remembers(Protocol):
-    """An allocation policy with state about jobs from one decision to the next.
-
-    The driver saves the state with the job. A restarted handler's policy finds it in `policy_state` of the job's view.
-    """
-
-    def memory(self, job: str) -> dict[str, Any]:
-        """The state to save about a job of the last decision, as JSON values; {}: nothing."""
 
 
 def queue_order(job: JobView) -> tuple[int, float, str]:

@@ -1,4 +1,4 @@
-"""The board of live jobs: the view that a policy has of them, with the phase and plan of each.
+"""Live jobs with what a scheduling policy has planned for them: its view of the jobs and the cluster.
 
 The simulator's engine has a view of its own, fast enough for a million jobs; `api.validation.check` says what both
 allow.
@@ -9,13 +9,22 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
 from coach.core.cluster import Allocation
-from coach.core.policies.api.base import JobView
-from coach.core.policies.api.react import FloatArray, JobId, NodeId, Phase, Plan, Remaining, demand, totals
+from coach.core.policies.api.allocation import JobView
+from coach.core.policies.api.scheduling import (
+    FloatArray,
+    JobId,
+    NodeId,
+    Phase,
+    Plan,
+    Remaining,
+    totals,
+)
+from coach.core.policies.placement.incremental import take
 
 
 class LiveJob(JobView, Protocol):
@@ -30,12 +39,16 @@ class LiveJob(JobView, Protocol):
         """The last loss; NaN before the first."""
 
     @property
+    def policy_state(self) -> Mapping[str, Any]:
+        """What the policy last saved about it."""
+
+    @property
     def standing(self) -> Mapping[str, Allocation]:
         """What it holds now on each node, by the node's name; the scheduler's node first."""
 
 
 @dataclass(slots=True, eq=False)
-class BoardJob:
+class PlannedJob:
     """`JobState` of a live job."""
 
     id: JobId
@@ -55,6 +68,7 @@ class BoardJob:
     resizes: int = 0
     seen: float = 0.0
     kind: str = ""
+    has_epochs: bool = True
     grace: float = 0.0
     name: str = field(init=False)
     priority: int = field(init=False)
@@ -97,16 +111,16 @@ class BoardJob:
 
 
 @dataclass(slots=True)
-class Board:
+class PlannedCluster:
     """The `View` of a policy that decides for live jobs."""
 
     now: float = 0.0
     names: tuple[str, ...] = ()
     capacity: FloatArray = field(default_factory=lambda: np.zeros((0, 3)))
     free: FloatArray = field(default_factory=lambda: np.zeros((0, 3)))
-    jobs: dict[JobId, BoardJob] = field(default_factory=dict)
-    waiting: dict[JobId, BoardJob] = field(default_factory=dict)
-    running: dict[JobId, BoardJob] = field(default_factory=dict)
+    jobs: dict[JobId, PlannedJob] = field(default_factory=dict)
+    waiting: dict[JobId, PlannedJob] = field(default_factory=dict)
+    running: dict[JobId, PlannedJob] = field(default_factory=dict)
 
     def count(self) -> None:
         """Set `free` to the capacity that no plan takes."""
@@ -114,11 +128,11 @@ class Board:
         for job in self.jobs.values():
             take(self.free, job, job.plan)
 
-    def on_node(self, node: NodeId, /) -> Iterable[BoardJob]:
+    def on_node(self, node: NodeId, /) -> Iterable[PlannedJob]:
         """See `View.on_node`."""
         return [job for job in self.jobs.values() if any(part[0] == node for part in job.plan)]
 
-    def put(self, job: BoardJob, phase: Phase, plan: Plan) -> None:
+    def put(self, job: PlannedJob, phase: Phase, plan: Plan) -> None:
         """Change a job's phase and plan."""
         if phase is not job.phase:
             job.since = self.now
@@ -130,9 +144,3 @@ class Board:
             elif job.id not in group:
                 group[job.id] = job
         self.count()
-
-
-def take(room: FloatArray, job: BoardJob, plan: Plan) -> None:
-    """Subtract what `plan` holds from `room`."""
-    for node, need in demand(job, plan).items():
-        room[node] -= need

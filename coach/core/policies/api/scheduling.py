@@ -1,18 +1,16 @@
-"""The interface of scheduling policies: events in, actions out. The simulator and the live driver call the same ones.
+"""Scheduling: events in, actions out.
 
 A policy gets each event once, in the order of virtual (or real) time, and answers with actions:
 
-    class Fifo:
-        wants = frozenset()                      # no Boundary events
-
-        def react(self, event, view):
+    class Fifo(SchedulingPolicy):
+        def schedule(self, event, view):
             while job := first(view.waiting):    # in the order in which they came to the queue
                 nodes = fitting(view.free, job.worker)
                 if not len(nodes):
                     return                       # no job passes the head of the queue
                 yield Start(job.id, ((int(nodes[0]), 1, 0),))
 
-**Write `react` as a generator where you can.** The driver carries out each action before it resumes the generator, so
+**Write `schedule` as a generator where you can.** The driver carries out each action before it resumes the generator:
 after `yield Start(...)` the view already shows the job running on its nodes. The mappings of the view are the driver's
 own: to iterate over one while jobs change, iterate over `list(view.waiting.values())`. A list instead of a generator
 works too: it is carried out in order.
@@ -31,14 +29,14 @@ Rules:
 Phases of a job, and their transitions:
 
     WAITING --Start--> RUNNING --(work done)--> finished
-    WAITING --Hold--> HOLDING --Start--> RUNNING          HOLDING --Hold(job, ())--> WAITING
+    WAITING --Reserve--> HOLDING --Start--> RUNNING          HOLDING --Reserve(job, ())--> WAITING
     RUNNING --Resize, Migrate--> RUNNING (pauses, holding the new plan)
-    RUNNING --Preempt--> DRAINING --(grace period over)--> WAITING, event Drained
+    RUNNING --Preempt--> DRAINING --(grace period over)--> WAITING, event PreemptionCompleted
     RUNNING, HOLDING, DRAINING --(a node is lost)--> WAITING, event NodeChanged
     any --Kill--> gone (not completed), event Finished(killed=True)
 
-Units: seconds; resources are (cpu cores, memory GiB, gpu devices); work is in epochs, speed in epochs/s. A job that
-has no epochs (a task of a given execution time) has one epoch a second: its work is its execution time in seconds.
+Units: seconds; resources are (cpu cores, memory GiB, gpu devices); work is in epochs, speed in epochs/s. A job without
+epochs (a task of a given execution time) has no boundaries; its work is its execution time in seconds.
 """
 
 from __future__ import annotations
@@ -72,6 +70,9 @@ TRIAL = "trial-and-error"
 #: Tolerance when demands are compared with free capacity, for rounding in sums.
 TOLERANCE = 1e-9
 
+#: Up to this many nodes plain numbers are faster than arrays.
+FEW = 4
+
 
 class PolicyError(Exception):
     """A policy's action cannot be carried out; the message gives the action and the state."""
@@ -98,14 +99,14 @@ class Finished(NamedTuple):
     killed: bool = False
 
 
-class Drained(NamedTuple):
+class PreemptionCompleted(NamedTuple):
     """A preempted job's grace period is over: what it held (`plan`) is free, and it waits again, last in the queue."""
 
     job: JobId
     plan: Plan
 
 
-class Boundary(NamedTuple):
+class EpochEnded(NamedTuple):
     """A running job ended its `epoch`-th epoch and goes on with the next. Only for policies that want it (`wants`)."""
 
     job: JobId
@@ -120,13 +121,13 @@ class NodeChanged(NamedTuple):
     jobs: tuple[JobId, ...] = ()
 
 
-class Tick(NamedTuple):
-    """The time of a `Wake`. Samples are taken here: read `view.jobs[...].loss()`, `.speed_now()`."""
+class TimerFired(NamedTuple):
+    """The time of a `ScheduleTimer`. Samples are taken here: read `view.jobs[...].loss()`, `.speed_now()`."""
 
     at: float
 
 
-Event = Arrived | Finished | Drained | Boundary | NodeChanged | Tick
+Event = Arrived | Finished | PreemptionCompleted | EpochEnded | NodeChanged | TimerFired
 
 
 # -- actions: what to do ---------------------------------------------------------------------------------------
@@ -157,12 +158,15 @@ class Migrate(NamedTuple):
 
 
 class Preempt(NamedTuple):
-    """Remove a running job from its nodes: for `job.grace` seconds it holds them without progress; then `Drained`."""
+    """Remove a running job from its nodes: for `job.grace` seconds it holds them without progress.
+
+    Then comes `PreemptionCompleted`.
+    """
 
     job: JobId
 
 
-class Hold(NamedTuple):
+class Reserve(NamedTuple):
     """Reserve capacity for a waiting job without running it (a gang's first pods, a node kept for a preemptor).
 
     Replaces what it held; an empty plan releases all. The counts may be below the job's minimum.
@@ -178,13 +182,13 @@ class Kill(NamedTuple):
     job: JobId
 
 
-class Wake(NamedTuple):
-    """Send `Tick` at `at` seconds (virtual time; not before now). Each Wake gives one Tick."""
+class ScheduleTimer(NamedTuple):
+    """Send `TimerFired` at `at` seconds (virtual time; not before now). Each ScheduleTimer gives one TimerFired."""
 
     at: float
 
 
-Action = Start | Resize | Migrate | Preempt | Hold | Kill | Wake
+Action = Start | Resize | Migrate | Preempt | Reserve | Kill | ScheduleTimer
 
 
 # -- the view: the state -----------------------------------------------------------------------------------------
@@ -215,6 +219,8 @@ class JobState(Protocol):
     name: str
     #: Its kind in its workload: a model ("vgg-16"), "trial-and-error", "best-effort".
     kind: str
+    #: False for a task of a given execution time: it has no boundaries, and may change whenever something happens.
+    has_epochs: bool
     #: Seconds.
     arrived: float
     #: Higher is more important.
@@ -288,16 +294,6 @@ class View(Protocol):
         """The jobs that hold capacity on a node, in the order in which they took it."""
 
 
-class Policy(Protocol):
-    """A scheduling policy."""
-
-    #: Event types that cost time and are sent only where wanted: `Boundary`.
-    wants: frozenset[type]
-
-    def react(self, event: Event, view: View) -> Iterable[Action]:
-        """The actions that follow from `event`. See the module's docstring for the rules."""
-
-
 #: What the policies of a run know about speeds and remaining work; the driver computes `JobState.speed` and
 #: `.remaining` accordingly. `true`: the true values (perfect knowledge, as FitGpp's LRTP has). `fitted`: estimates from
 #: measurements.
@@ -309,7 +305,13 @@ Knowledge = Literal["true", "fitted"]
 
 def fitting(room: FloatArray, demand: FloatArray) -> IntArray:
     """The nodes whose `room` [node, resource] holds `demand` [resource], ascending."""
-    return np.flatnonzero((room >= demand - TOLERANCE).all(axis=1))
+    cpu, memory, gpu = (demand - TOLERANCE).tolist()
+    if len(room) <= FEW:
+        # A few plain numbers take less time than arrays of them.
+        rows = enumerate(room.tolist())
+        return np.array([n for n, (a, b, c) in rows if a >= cpu and b >= memory and c >= gpu], np.intp)
+    nodes: IntArray = ((room[:, 0] >= cpu) & (room[:, 1] >= memory) & (room[:, 2] >= gpu)).nonzero()[0]
+    return nodes
 
 
 def first(jobs: Mapping[JobId, JobState]) -> JobState | None:

@@ -12,24 +12,24 @@ from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason
-from coach.core.policies.adapters.live import Live
-from coach.core.policies.api.react import (
+from coach.core.policies import SchedulingPolicy
+from coach.core.policies.api.scheduling import (
     Action,
     Arrived,
-    Boundary,
-    Drained,
+    EpochEnded,
     Event,
     Finished,
-    Hold,
     Kill,
     Migrate,
     PolicyError,
     Preempt,
+    PreemptionCompleted,
+    Reserve,
     Resize,
+    ScheduleTimer,
     Start,
-    Tick,
+    TimerFired,
     View,
-    Wake,
     first,
 )
 from coach.plugins import policy
@@ -61,16 +61,16 @@ def test_the_policy_s_name_is_the_one_that_was_asked_for() -> None:
     assert policy(" kod2:starve_limit=60 ").name == "kod2:starve_limit=60"
 
 
-class Scripted:
+class Scripted(SchedulingPolicy):
     """Starts each job on node 0; then what `then` says, at each end of an epoch."""
 
-    wants = frozenset({Boundary})
+    wants = frozenset({EpochEnded})
 
     def __init__(self, then: Callable[[Event, View], Iterator[Action]]) -> None:
         self.then = then
         self.seen: list[Event] = []
 
-    def react(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: View) -> Iterator[Action]:
         self.seen.append(event)
         if isinstance(event, Arrived):
             yield Start(event.job, ((0, 1, 1),))
@@ -81,7 +81,7 @@ def simulated(
     then: Callable[[Event, View], Iterator[Action]], *names: str, cores: float = 4.0
 ) -> tuple[World, Scripted]:
     scripted = Scripted(then)
-    world = World.of(nodes(2, cores), Live(scripted, "scripted"), shadow=True)
+    world = World.of(nodes(2, cores), scripted, shadow=True)
     for name in names or ("a",):
         world.submit(spec(name, maxEpochs=6), FaultyDynamics())
     world.run()
@@ -102,20 +102,20 @@ def placed(world: World, name: str = "a") -> list[set[str]]:
 
 def test_a_job_trains_on_the_nodes_that_the_policy_names_and_moves_when_it_says() -> None:
     def then(event: Event, view: View) -> Iterator[Action]:
-        if isinstance(event, Boundary) and view.jobs[event.job].migrations == 0 and event.epoch >= 3:
+        if isinstance(event, EpochEnded) and view.jobs[event.job].migrations == 0 and event.epoch >= 3:
             yield Migrate(event.job, ((1, 1, 1),))
 
     world, scripted = simulated(then)
     stood = placed(world)
     assert stood[0] == {"node-0"} and stood[-1] == {"node-1"}
     assert all(len(nodes) == 1 for nodes in stood)
-    assert scripted.seen[-1].job == 0 and isinstance(scripted.seen[-1], Boundary | Finished)  # type: ignore[union-attr]
+    assert scripted.seen[-1].job == 0 and isinstance(scripted.seen[-1], EpochEnded | Finished)  # type: ignore[union-attr]
     assert world.job("a").reason is Reason.EPOCH_LIMIT
 
 
 def test_a_resized_job_has_the_new_counts_at_its_next_epoch() -> None:
     def then(event: Event, view: View) -> Iterator[Action]:
-        if isinstance(event, Boundary) and view.jobs[event.job].workers == 1:
+        if isinstance(event, EpochEnded) and view.jobs[event.job].workers == 1:
             yield Resize(event.job, ((0, 2, 1), (1, 1, 0)))
 
     world, _ = simulated(then)
@@ -127,20 +127,20 @@ def test_a_resized_job_has_the_new_counts_at_its_next_epoch() -> None:
 def test_a_preempted_job_gives_all_back_is_drained_and_starts_again() -> None:
     def then(event: Event, view: View) -> Iterator[Action]:
         a = view.jobs.get(0)
-        if isinstance(event, Boundary) and event.job == 0 and a and a.preemptions == 0:
+        if isinstance(event, EpochEnded) and event.job == 0 and a and a.preemptions == 0:
             yield Preempt(0)
-        if isinstance(event, Drained):
+        if isinstance(event, PreemptionCompleted):
             yield Start(event.job, ((1, 1, 1),))
 
     world, scripted = simulated(then, "a", "b")
-    assert [event.job for event in scripted.seen if isinstance(event, Drained)] == [0]
+    assert [event.job for event in scripted.seen if isinstance(event, PreemptionCompleted)] == [0]
     assert placed(world)[-1] == {"node-1"}
     assert all(job.reason is Reason.EPOCH_LIMIT for job in world.reducer.jobs.values())
 
 
 def test_a_killed_job_comes_anew_and_its_user_s_job_still_ends_well() -> None:
     def then(event: Event, view: View) -> Iterator[Action]:
-        if isinstance(event, Boundary) and event.job == 0:
+        if isinstance(event, EpochEnded) and event.job == 0:
             yield Kill(0)
 
     world, scripted = simulated(then, "a", "b")
@@ -156,8 +156,8 @@ def test_ticks_come_at_the_first_question_after_their_time() -> None:
 
     def then(event: Event, view: View) -> Iterator[Action]:
         if isinstance(event, Arrived):
-            yield Wake(view.now + 5.0)
-        if isinstance(event, Tick):
+            yield ScheduleTimer(view.now + 5.0)
+        if isinstance(event, TimerFired):
             asked.append(view.now - event.at)
 
     simulated(then)
@@ -169,7 +169,7 @@ def test_the_policy_sees_what_was_trained_and_the_loss() -> None:
     seen: list[tuple[float, float]] = []
 
     def then(event: Event, view: View) -> Iterator[Action]:
-        if isinstance(event, Boundary):
+        if isinstance(event, EpochEnded):
             job = view.jobs[event.job]
             seen.append((job.done(), job.loss()))
             assert job.speed(2, 1) > 0.0
@@ -188,33 +188,33 @@ def test_the_policy_sees_what_was_trained_and_the_loss() -> None:
     [
         (Start(0, ((0, 9, 1),)), "not within"),
         (Start(0, ((0, 3, 3), (1, 0, 0))), "more than there is"),
-        (Hold(0, ((0, 9, 0),)), "more than there is"),
+        (Reserve(0, ((0, 9, 0),)), "more than there is"),
         (Resize(0, ((0, 1, 1),)), "is waiting"),
         (Preempt(7), "no such job"),
     ],
 )
 def test_what_cannot_be_is_the_policy_s_fault(action: Action, message: str) -> None:
-    class Wrong:
-        wants: frozenset[type] = frozenset()
+    class Wrong(SchedulingPolicy):
+        name = "wrong"
 
-        def react(self, event: Event, view: View) -> list[Action]:
+        def schedule(self, event: Event, view: View) -> list[Action]:
             return [action] if first(view.waiting) else []
 
-    world = World.of(nodes(2, 2.0), Live(Wrong(), "wrong"))
+    world = World.of(nodes(2, 2.0), Wrong())
     with pytest.raises(PolicyError, match=message):
         world.submit(spec("a", maxEpochs=2))
         world.run()
 
 
 def test_jobs_that_ended_are_forgotten_and_other_nodes_are_seen() -> None:
-    live = Live(Scripted(lambda event, view: iter(())), "scripted")
-    world = World.of(nodes(2, 4.0), live)
+    scripted = Scripted(lambda event, view: iter(()))
+    world = World.of(nodes(2, 4.0), scripted)
     world.submit(spec("a", maxEpochs=2))
     world.run()
     world.restart(nodes(1, 4.0))
     world.submit(spec("b", maxEpochs=2))
     world.run()
-    assert [job.name for job in live.board.jobs.values()] == ["b"]
-    assert live.board.names == ("node-0",)
-    assert live.board.capacity.shape == (1, 3)
+    assert [job.name for job in scripted._planned.cluster.jobs.values()] == ["b"]
+    assert scripted._planned.cluster.names == ("node-0",)
+    assert scripted._planned.cluster.capacity.shape == (1, 3)
     assert world.job("b").reason is Reason.EPOCH_LIMIT

@@ -11,10 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
-from coach.core.policies.adapters.placing import Placing, grow, shrink
-from coach.core.policies.api.base import AllocationDecision, ClusterView, JobView
-from coach.core.policies.api.react import demand, totals
-from coach.plugins import reactive
+from coach.core.policies import AllocationPolicy, CoachPolicy, Policy
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
+from coach.core.policies.api.scheduling import demand, totals
+from coach.core.policies.placement.incremental import grow, shrink
+from coach.plugins import policy
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
 from coach.simulation.engine.job import SimJob
@@ -72,12 +73,12 @@ def test_pods_that_stay_keep_their_nodes() -> None:
 @pytest.mark.parametrize("name", ["coach", "static:2x2", "drf", "srtf", "optimus", "tetris"])
 def test_every_allocation_policy_finishes_all_jobs_and_never_over_commits(name: str) -> None:
     works = [work(3.0 * number, 3.0 + number % 3) for number in range(8)]
-    record = Engine(Cluster.uniform(3, 8, 16), works, Watch(reactive(name))).run()
+    record = Engine(Cluster.uniform(3, 8, 16), works, Watch(policy(name))).run()
     assert not np.isnan(record.column("finished")).any()
 
 
 @dataclass
-class Slotted:
+class Slotted(AllocationPolicy):
     """Two workers and two servers for every job, every ten seconds; notes when it was called."""
 
     name: str = "slotted"
@@ -91,7 +92,7 @@ class Slotted:
 
 def test_a_policy_with_a_cadence_is_asked_at_its_slots_alone() -> None:
     policy = Slotted()
-    record = Engine(Cluster.uniform(2, 8, 16), [work(0.0, 4.0), work(12.0, 1.0)], Placing(policy)).run()
+    record = Engine(Cluster.uniform(2, 8, 16), [work(0.0, 4.0), work(12.0, 1.0)], policy).run()
     # One epoch a second at 2x2: the first runs from 0 to 4 s, the second waits for the slot at 20 s.
     assert record.column("started").tolist() == [0.0, 20.0]
     assert record.column("finished").tolist() == [4.0, 21.0]
@@ -102,23 +103,15 @@ def test_where_all_jobs_fit_a_separable_policy_sees_the_moving_jobs_alone() -> N
     works = [work(0.7 * number, 3.0 + number % 3) for number in range(8)]
 
     def times(nodes: int, separable: bool) -> tuple[list[float], int]:
-        made = reactive("coach")
-        assert isinstance(made, Placing)
         asked = []
 
-        @dataclass
-        class Counting:
-            name: str = "counting"
-            cadence: float | None = None
-            separable: bool = True
-
+        class Counting(CoachPolicy):
             def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
                 asked.append(len(jobs))
-                return made.policy.allocate(jobs, cluster)
+                return super().allocate(jobs, cluster)
 
-        record = Engine(
-            Cluster.uniform(nodes, 40, 80), works, Watch(Placing(Counting(separable=separable)))
-        ).run()
+        Counting.separable = separable
+        record = Engine(Cluster.uniform(nodes, 40, 80), works, Watch(Counting())).run()
         return record.column("finished").tolist(), sum(asked)
 
     wide, asked_wide = times(8, True)
@@ -127,3 +120,76 @@ def test_where_all_jobs_fit_a_separable_policy_sees_the_moving_jobs_alone() -> N
     assert asked_wide < asked_every
     narrow = [times(1, separable)[0] for separable in (True, False)]
     assert narrow[0] == narrow[1]
+
+
+def tasks(count: int, gap: float, seed: int = 1) -> list[Work]:
+    """Tasks of 1 to 4 workers for some 20 s each, one every `gap` seconds on average."""
+    dice = np.random.default_rng(seed)
+    workers, seconds = dice.integers(1, 5, count).tolist(), dice.exponential(20.0, count).tolist()
+    arrivals = np.cumsum(dice.exponential(gap, count)).tolist()
+    return [
+        Work(at, time * n, WORKER, minimum=Allocation(n, 0), maximum=Allocation(n, 0))
+        for at, time, n in zip(arrivals, seconds, workers, strict=True)
+    ]
+
+
+@dataclass
+class Asked(AllocationPolicy):
+    """A policy that counts its calls."""
+
+    policy: Policy
+    name: str = "asked"
+    cadence: float | None = None
+    calls: int = 0
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        self.calls += 1
+        return self.policy.allocate(jobs, cluster)
+
+
+@pytest.mark.parametrize("name", ["coach", "drf", "optimus", "srtf", "tetris"])
+def test_tasks_without_epochs_end_as_if_they_had_one_a_second_but_are_asked_about_at_events_alone(
+    name: str,
+) -> None:
+    def run(epochs: bool) -> tuple[list[float], int, int]:
+        works = tasks(60, 8.0)
+        if epochs:
+            for one in works:
+                one.speed = by_counts(lambda workers, servers: float(workers))
+        asked = Asked(policy(name))
+        engine = Engine(Cluster.uniform(4, 8, 16), works, asked)
+        return engine.run().column("finished").tolist(), asked.calls, engine.events
+
+    (finished, calls, events), (each_second, many, _) = run(epochs=False), run(epochs=True)
+    assert finished == pytest.approx(each_second, abs=1e-9, rel=0)
+    assert calls <= events < many / 5
+
+
+@pytest.mark.parametrize("name", ["coach", "drf", "optimus", "srtf", "tetris"])
+def test_tasks_on_a_full_cluster_all_end(name: str) -> None:
+    """Preempted tasks without a grace period do not push each other out again and again in one instant."""
+    engine = Engine(Cluster.uniform(4, 8, 16), tasks(100, 2.0), Watch(policy(name)))
+    finished = engine.run().column("finished")
+    assert len(finished) == 100
+    assert not np.isnan(finished).any()
+    assert engine.events < 5 * 100
+
+
+def test_a_shorter_task_preempts_a_longer_one_when_it_arrives() -> None:
+    long, short = (
+        Work(at, work, WORKER, minimum=Allocation(4, 0), maximum=Allocation(4, 0))
+        for at, work in ((0.0, 400.0), (10.3, 40.0))
+    )
+    record = Engine(Cluster.uniform(1, 8, 16), [long, short], policy("srtf")).run()
+    assert record.column("finished")[np.argsort(record.column("job"))] == pytest.approx([110.0, 20.3])
+
+
+def test_elastic_tasks_grow_when_others_end() -> None:
+    """Also under a policy that is asked about moving jobs alone where all jobs fit."""
+    works = [
+        Work(0.0, work, WORKER, minimum=Allocation(1, 0), maximum=Allocation(4, 0)) for work in (20.0, 100.0)
+    ]
+    for name in ("coach", "drf"):
+        record = Engine(Cluster.uniform(1, 8, 16), list(works), policy(name)).run()
+        # All four workers are at work until the end.
+        assert max(record.column("finished")) == pytest.approx(30.0)

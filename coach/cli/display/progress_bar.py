@@ -1,0 +1,53 @@
+"""The progress bar of what takes longer than two seconds: the share done, what is left, and when it will end."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from datetime import datetime, timedelta
+
+from rich.console import Console
+from rich.progress import BarColumn, Progress, ProgressColumn, Task, TextColumn, TimeRemainingColumn
+from rich.text import Text
+
+from coach.cli.display.output import console
+
+#: Seconds that a command may take without a bar.
+PATIENCE = 2.0
+
+
+class EndColumn(ProgressColumn):
+    """The predicted end on the clock."""
+
+    def render(self, task: Task) -> Text:
+        """Empty as long as it is not known."""
+        left = task.time_remaining
+        return Text("" if left is None else f"ends {datetime.now() + timedelta(seconds=left):%H:%M:%S}")
+
+
+@contextmanager
+def progress_bar(
+    total: int, words: str = "simulating", screen: Console | None = None, patience: float = PATIENCE
+) -> Iterator[Callable[[float], None]]:
+    """Yields the function that takes how many of `total` are done (parts count).
+
+    The bar is on `screen` (standard error) if that is a terminal, from `patience` seconds on, and vanishes at the end.
+    """
+    screen = screen or console(stderr=True)
+    began = time.monotonic()
+    bar = Progress(
+        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
+        EndColumn(), console=screen, transient=True, disable=not screen.is_terminal,
+    )  # fmt: skip
+    task = bar.add_task(words, total=total)
+
+    def show(done: float) -> None:
+        bar.update(task, completed=done)
+        if not bar.live.is_started and time.monotonic() - began >= patience:
+            bar.start()
+
+    try:
+        yield show
+    finally:
+        bar.stop()

@@ -1,1 +1,0 @@
-"""Adapters between the two kinds of policies and the drivers."""
