@@ -207,7 +207,7 @@ def _unknown(
     if not points:
         yield "speed: no earlier job with this model, data, batch size and resources ran on these nodes"
     if spec.spec.target is None:
-        yield "how good the model gets is not known; it trains as many epochs as its bounds allow"
+        yield "how good the model gets; it trains as many epochs as its bounds allow"
     elif epochs_trained is None:
         guess = f"{forecast.PRIOR_EPOCHS:.0f} epochs is a guess"
         yield f"epochs: no earlier job with this model and data reached this target; {guess}"

@@ -347,7 +347,7 @@ def _cells(row: dict[str, Any]) -> dict[str, str]:
     from coach.report import formatting
 
     return {
-        "jobs at their target": f"{formatting.number(row['reached'])} of {formatting.number(row['jobs'])}",
+        "jobs succeeded": f"{formatting.number(row['reached'])} of {formatting.number(row['jobs'])}",
         "completion time, mean s": formatting.number(row["completion_mean"], 4),
         "  median s": formatting.number(row["completion_p50"], 4),
         "  95th percentile s": formatting.number(row["completion_p95"], 4),
