@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from coach.core.cluster import Allocation, Node
+from coach.core.estimation.convergence import CurvePoint
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.reasons import State
@@ -63,6 +64,18 @@ def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
     return statistics.median(epochs_trained) if epochs_trained else None
 
 
+def known_curve(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[CurvePoint, ...]:
+    """The longest learning curve that an earlier job like `spec` measured, whatever its target; empty without one."""
+    curves: list[tuple[CurvePoint, ...]] = [()]
+    for one in past:
+        if spec.spec.model.sha256 and _learning(one.job.job_file)[:-1] == _learning(spec)[:-1]:
+            values = [
+                (e.epochs_trained, getattr(e.report, spec.spec.metric)) for e in one.job.evaluated_epochs
+            ]
+            curves.append(tuple(CurvePoint(x, value) for x, value in values if value is not None))
+    return max(curves, key=len)
+
+
 def _work(spec: TrainingJob) -> tuple[Any, ...]:
     fields = spec.spec
     return _model(spec), fields.data, fields.batch_size, fields.mode, fields.resources
@@ -75,8 +88,8 @@ def _learning(spec: TrainingJob) -> tuple[Any, ...]:
         fields.data,
         fields.batch_size,
         fields.mode,
-        fields.target,
         fields.optimizer,
+        fields.target,
     )
 
 

@@ -75,14 +75,21 @@ class Plan:
     rows: tuple[PlanRow, ...]
 
 
-def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Plan:
-    """The plan of a job that is not submitted, on the empty cluster `nodes`."""
+def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Job:
+    """The job as it would begin on the empty cluster `nodes`, with what earlier jobs measured."""
     points = known_points(past.values(), spec, nodes)
     epochs_trained = known_epochs(past.values(), spec)
     job = fold.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, epochs_trained))
     if points:
         surface, _ = fit_models(job.speed_points(), (), job.metric)
         job.surface = None if surface is None else FittedSpeed(surface)
+    return job
+
+
+def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Plan:
+    """The plan of a job that is not submitted, on the empty cluster `nodes`."""
+    job = new_job(spec, past, nodes)
+    points, epochs_trained = job.known_points, job.known_epochs
     fixed = _fixed_seconds(past.values(), spec, nodes)
     epochs = forecast.remaining_epochs(job)
     measured = {Allocation(point.workers, point.servers) for point in points}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import hashlib
 import io
 import json
 import re
@@ -15,6 +16,7 @@ import pytest
 
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import State
+from coach.core.money import to_amount
 from coach.handler.endpoint import own_token
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
@@ -286,11 +288,8 @@ def test_a_plan_without_a_past_says_what_is_not_known(
     assert {row.seconds for row in rows} == {None}
 
 
-def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
-) -> None:
-    import hashlib
-
+def past_of(home: StateDirectory, job_file: Path) -> tuple[World, Path]:
+    """An earlier job like the file's, kept in `home`, and the file of the nodes that it ran on."""
     cluster = nodes(2, 4.0)
     model = {"file": f"file://{job_file.parent}/model.py", "sha256": hashlib.sha256(b"").hexdigest()}
     world = World.of(cluster)
@@ -302,6 +301,13 @@ def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
         "nodes:\n"
         + "".join(f"- {{name: {n.name}, cpu: {n.capacity.cpu:g}, memory: 64Gi}}\n" for n in cluster)
     )
+    return world, file
+
+
+def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    world, file = past_of(home, job_file)
     code, out, _ = run(capsys, "plan", str(job_file), "--nodes", str(file), "-o", "json")
     (plan,) = json.loads(out)
     assert (code, plan["unknown"], plan["refusal"]) == (0, [], "")
@@ -314,6 +320,37 @@ def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
             assert 1 / row.seconds == pytest.approx(dynamics.speed(row.workers, row.servers), rel=0.25)
         assert row.job_seconds == pytest.approx(row.seconds * plan["epochs"])
     assert plan["epochs"] == pytest.approx(old.epochs_trained)
+
+
+def test_a_plan_of_budgets_says_what_each_buys_and_what_the_target_takes(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    world, file = past_of(home, job_file)
+    budgets = [0.002, 0.004, 0.008]
+    amounts = ",".join(map(str, reversed(budgets)))
+    arguments = ("plan", str(job_file), "--nodes", str(file), "--budget", amounts)
+    (found,) = json.loads(run(capsys, *arguments, "-o", "json")[1])
+    rows, old = found["rows"], world.job("old")
+    assert [row["budget"] for row in rows] == budgets
+    assert rows[0]["epochs"] < rows[1]["epochs"] < rows[2]["epochs"]
+    for row in rows:
+        assert row["value_low"] <= FaultyDynamics().loss(row["epochs"]) <= row["value_high"]
+    assert rows[0]["gain"] is None and rows[1]["gain"] > rows[2]["gain"] > 0
+    chances = dict(found["chances"])
+    assert 0 < chances[0.5] <= chances[0.8] <= chances[0.95]
+    cheapest = min(to_amount(epoch.cost) for epoch in old.full_epochs)
+    assert chances[0.5] == pytest.approx(old.epochs_trained * cheapest, rel=0.4)
+    assert "chance of 80%" in run(capsys, *arguments)[1]
+    for wrong in ("0", "1,x", "1,1", ""):
+        code, _, err = run(capsys, "plan", str(job_file), "--budget", f"{wrong},")
+        assert (code, "must be amounts above 0" in err) == (2, True)
+
+
+def test_a_plan_of_budgets_needs_an_earlier_run(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    code, _, err = run(capsys, "plan", str(job_file), "--nodes", "2x4", "--budget", "1,2")
+    assert (code, "train it once" in err) == (2, True)
 
 
 def test_a_plan_of_what_would_be_refused_says_so(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:

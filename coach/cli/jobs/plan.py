@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
+
+import typer
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 from coach.cli.options import Files, Nodes
@@ -11,16 +13,32 @@ from coach.cli.options import Files, Nodes
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from coach.report.budget_plan import BudgetPlan
     from coach.report.plan import Plan, PlanRow
 
 
-def command(files: Files, nodes: Nodes = "", output: Output = Format.TABLE) -> None:
+def command(
+    files: Files,
+    nodes: Nodes = "",
+    budget: Annotated[
+        str,
+        typer.Option(
+            "--budget",
+            metavar="AMOUNTS",
+            help="What each of these amounts buys, such as 1,2,5: epochs and the loss to expect.",
+        ),
+    ] = "",
+    output: Output = Format.TABLE,
+) -> None:
     """Predict the time and cost of jobs; start nothing.
 
     For each number of workers and servers: time and cost of an epoch and of the job, with 80 % intervals, from what
     earlier jobs of the same model measured on the same nodes; and what is not known before the job has run.
 
-    Example: coach plan jobs/lenet-digits.yaml
+    \b
+    Examples:
+      coach plan jobs/lenet-digits.yaml
+      coach plan jobs/lenet-digits.yaml --budget 0.001,0.002,0.005
     """
     from coach.cli.display.summary import say, wanted
     from coach.cli.job_files import load
@@ -38,6 +56,19 @@ def command(files: Files, nodes: Nodes = "", output: Output = Format.TABLE) -> N
     else:
         cluster = parse_nodes(nodes)
     past = home.past()
+    if budget:
+        from coach.report.budget_plan import budget_plan
+
+        found = [budget_plan(spec, past, cluster, _amounts(budget)) for spec in specs]
+        if output is Format.JSON:
+            print_json([fields(one) for one in found])
+        elif output is Format.CSV:
+            rows = [{"job": one.name, **fields(row)} for one in found for row in one.rows]
+            print_csv(list(rows[0]), rows)
+        else:
+            for each in found:
+                _show_budgets(console(), each)
+        return
     plans = [plan(spec, past, cluster) for spec in specs]
     if output is Format.JSON:
         print_json([fields(one) for one in plans])
@@ -49,6 +80,56 @@ def command(files: Files, nodes: Nodes = "", output: Output = Format.TABLE) -> N
         for spec, one in zip(specs, plans, strict=True):
             say(screen, wanted(spec))
             _show(screen, one)
+
+
+def _amounts(text: str) -> list[float]:
+    """The amounts of `1,2,5`. Raises UserError."""
+    from coach.core.errors import UserError
+
+    try:
+        amounts = [float(part) for part in text.split(",")]
+    except ValueError:
+        amounts = []
+    if not amounts or not all(0 < amount <= 1e9 for amount in amounts) or len(set(amounts)) < len(amounts):
+        raise UserError(f"--budget {text!r}: must be amounts above 0 with commas between them, such as 1,2,5")
+    return amounts
+
+
+def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
+    from rich.padding import Padding
+
+    from coach.core.cluster import Allocation
+    from coach.report import formatting
+
+    def spread(value: float, low: float, high: float) -> str:
+        return f"{formatting.score(value)} ({formatting.score(low)}-{formatting.score(high)})"
+
+    headers = [
+        "BUDGET",
+        "EPOCHS",
+        "WITH",
+        "TIME",
+        f"{plan.metric.upper()} (80 %)",
+        f"BETTER BY, PER {plan.currency}",
+    ]
+    made = table(*((header, "right") for header in headers))
+    for row in plan.rows:
+        made.add_row(
+            formatting.plain_amount(row.budget),
+            f"{row.epochs:.0f}",
+            Allocation(row.workers, row.servers).cell,
+            formatting.duration(row.seconds),
+            spread(row.value, row.value_low, row.value_high),
+            formatting.number(row.gain),
+        )
+    level = spread(plan.level, plan.level_low, plan.level_high)
+    screen.print(f"{plan.name}: from a learning curve of {plan.points} points that an earlier run measured")
+    screen.print(f"  whatever is paid, its {plan.metric} levels off at {level}", soft_wrap=True)
+    for chance, money in plan.chances:
+        wanted = "never" if money is None else f"{formatting.amount(money)} {plan.currency}"
+        screen.print(f"  reaches its target with a chance of {chance:.0%}: {wanted}")
+    screen.print()
+    screen.print(Padding(made, (0, 0, 1, 2), expand=False))
 
 
 def _show(screen: Console, plan: Plan) -> None:

@@ -103,6 +103,22 @@ class ConvergenceModel:
         )
         return Interval(low, expected, high)
 
+    def epochs_of_new_run(
+        self, target: float, consecutive_hits: int, chances: Sequence[float]
+    ) -> list[float | None]:
+        """Epochs after which `target` has held in a new run like this one, with each of these probabilities.
+
+        None: with that probability it never does.
+        """
+        goal = float(self._falling([target])[0])
+        seen = self._falling([p.value for p in self.points])
+        times, chance = ending_times(
+            self.curves, self.curves.weight, goal, consecutive_hits, streak=0, now=0.0, seen=seen
+        )
+        cumulated = np.cumsum(chance)
+        found = [int(np.searchsorted(cumulated, share)) for share in chances]
+        return [float(times[at]) if at < len(times) else None for at in found]
+
     def to_dict(self) -> dict[str, Any]:
         """As plain JSON types."""
         return {"metric": self.metric, "points": [[p.x, p.value] for p in self.points]}

@@ -75,12 +75,18 @@ def epochs_within_bounds(job: Job) -> float:
 
     Its money, its time limit and `maxEpochs` bound them. At least 1.
     """
+    if job.speed is None:
+        limit = float("inf") if job.spec.max_epochs is None else job.spec.max_epochs - job.full_epoch_count
+        return max(1.0, min(limit, PRIOR_EPOCHS - job.epochs_trained))
+    return max(1.0, most_epochs(job)[0])
+
+
+def most_epochs(job: Job) -> tuple[float, Allocation, float]:
+    """The most epochs that a job's bounds allow; with which allocation, whose speed is known; and seconds of one."""
     limit, spec = float("inf"), job.spec
     if spec.max_epochs is not None:
         limit = float(spec.max_epochs - job.full_epoch_count)
-    if job.speed is None:
-        return max(1.0, min(limit, PRIOR_EPOCHS - job.epochs_trained))
-    seconds, costs, _ = _of_all(job)
+    seconds, costs, points = _of_all(job)
     epochs = np.full(len(costs), limit)
     if job.ledger.budget is not None:
         epochs = np.minimum(
@@ -88,7 +94,9 @@ def epochs_within_bounds(job: Job) -> float:
         )
     if spec.time_limit is not None:
         epochs = np.minimum(epochs, max(0.0, spec.time_limit - job.run_seconds) / np.maximum(seconds, 1e-9))
-    return max(1.0, float(epochs.max()))
+    # Of equal ones the fastest.
+    index = int(np.lexsort((seconds, -epochs))[0])
+    return float(epochs[index]), points[index], float(seconds[index])
 
 
 def bound_by_money(job: Job) -> bool:
