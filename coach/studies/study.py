@@ -24,6 +24,7 @@ from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import Plan, totals
 from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.static import StaticPolicy
+from coach.core.policies.tf_operator import TFOperator
 from coach.core.spec.job import PolicyName, TrainingJob
 from coach.handler.policies import allowed
 from coach.simulation.dynamics.job_dynamics import JobDynamics
@@ -40,9 +41,6 @@ from coach.simulation.workload import Work
 
 #: A job whose curve never reaches its target trains this many epochs if its file has no `maxEpochs`.
 MAX_EPOCHS = 1000
-
-#: Policies that only the engine can simulate: they hold capacity for jobs that do not run, as no live driver does.
-TRACE_ONLY = frozenset({"tf-operator"})
 
 
 @dataclass(frozen=True)
@@ -103,12 +101,13 @@ def placements(policy: str, asked: Sequence[str], fidelity: Fidelity = Fidelity.
                 "job files or a --journal at --fidelity system"
             )
         return [OWN] if isinstance(plugins.policy(policy), SchedulingPolicy) else ["gang"]
-    if policy.partition(":")[0] in TRACE_ONLY:
+    made = plugins.policy(policy)
+    if isinstance(made, TFOperator):
         raise UserError(
             f"--policy {policy} places pods of jobs that do not run yet, which live jobs do not have; nothing was "
             "simulated: use --fidelity trace, or compare static allocations with --placement default"
         )
-    return [OWN] if plugins.policy(policy).chooses_nodes else list(asked)
+    return [OWN] if made.chooses_nodes else list(asked)
 
 
 def _system(

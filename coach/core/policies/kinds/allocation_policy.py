@@ -149,6 +149,8 @@ class NodePlacement:
     _views: dict[JobId, JobStateView] = field(default_factory=dict, init=False)
     #: Tasks decided on alone since all jobs fit (`_ample`): nothing of theirs changes while all fit.
     _alone: set[JobId] = field(default_factory=set, init=False)
+    #: Live jobs whose allocation may change while they run; not those of one size without epochs.
+    _elastic: set[JobId] = field(default_factory=set, init=False)
     #: Whether a timer is under way.
     _timer_set: bool = field(default=False, init=False)
     _nodes: ClusterView = field(default=ClusterView(()), init=False)
@@ -175,6 +177,8 @@ class NodePlacement:
         Without a cadence a job with epochs changes only while it waits or is `at_boundary`.
         """
         view, free = self.view, self.policy.cadence is not None
+        if not (free or self._elastic or view.waiting):
+            return  # nobody can start, and those that run can only have what they have
         # Preempted tasks count as waiting at once: without them each one's end would find room for it again.
         jobs = [job for job in view.jobs.values() if job.phase is not Phase.DRAINING or not job.has_epochs]
         if not free and self._ample():
@@ -244,8 +248,11 @@ class NodePlacement:
             self._most[job.id] = most, pods.max(axis=0)
             self._sum += most
             self._largest = np.maximum(self._largest, self._most[job.id][1])
+            if job.has_epochs or job.minimum != job.maximum:
+                self._elastic.add(job.id)
         elif isinstance(event, Finished) and event.job in self._most:
             self._sum -= self._most.pop(event.job)[0]
+            self._elastic.discard(event.job)
 
     def _ample(self) -> bool:
         """Whether all jobs fit at their maximum at once, on whichever nodes their pods are.

@@ -127,6 +127,8 @@ class Filling:
         self._grants.append((share, share.given, to))
         self.room.change(share.claim, reserved)
         share.given = to
+        if to == share.job.maximum:
+            self.close(share)
         return True
 
     def fill(self, hand_out: Callable[[Filling], None], in_line: bool = False) -> None:
@@ -220,5 +222,5 @@ def least_first(rank: Callable[[Share], Hashable], filling: Filling) -> None:
     heapify(heap)
     while heap:
         _, _, share = heappop(heap)
-        if filling.give(share, share.next()):
+        if filling.give(share, share.next()) and not share.closed:
             heappush(heap, (rank(share), share.place, share))
