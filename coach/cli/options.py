@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Coroutine, Sequence
 from enum import StrEnum
 from pathlib import Path
@@ -44,6 +45,28 @@ Policy = Annotated[
     typer.Option(
         metavar="NAME",
         help="Allocation policy, in place of the job files' own: coach, coach:cheapest or static:2x1.",
+    ),
+]
+
+
+def _use_python(python: Path | None) -> Path | None:
+    """What is started from here on uses it, as with the environment variable."""
+    if python is not None:
+        # Not resolved: an environment's python is a link, and its name decides its packages.
+        os.environ["COACH_PYTORCH_PYTHON"] = str(python.absolute())
+    return python
+
+
+Python = Annotated[
+    Path | None,
+    typer.Option(
+        "--python",
+        metavar="PATH",
+        exists=True,
+        dir_okay=False,
+        callback=_use_python,
+        help="The Python of PyTorch jobs, with your torch and what your model files import; "
+        "without it, COACH_PYTORCH_PYTHON or the first with PyTorch that is found.",
     ),
 ]
 Bandwidth = Annotated[

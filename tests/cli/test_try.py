@@ -6,6 +6,7 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 from pathlib import Path
 
@@ -84,6 +85,18 @@ def test_a_target_that_is_not_measured_is_said(tmp_path: Path) -> None:
     done = coach("try", str(file))
     assert done.returncode == 2
     assert "spec.target.accuracy: none is measured" in done.stderr and "define metrics(" in done.stderr
+
+
+@pytest.mark.pytorch
+def test_the_users_own_python_is_used(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(TORCH)
+    file = str(job(tmp_path, "model.py"))
+    python = str(pytorch_runtime.torch().python)
+    done = coach("try", file, "--python", python, "-o", "json")
+    assert done.returncode == 0, done.stderr
+    without = coach("try", file, "--python", sys.executable)
+    assert without.returncode == 5 and sys.executable in without.stderr
+    assert coach("try", file, "--python", str(tmp_path / "python")).returncode == 2
 
 
 @pytest.mark.pytorch

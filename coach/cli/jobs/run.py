@@ -19,6 +19,7 @@ from coach.cli.options import (
     PlatformKind,
     PlatformName,
     Policy,
+    Python,
     chosen_cluster,
 )
 
@@ -39,6 +40,7 @@ def command(  # noqa: PLR0917 - they are options
     nodes: Nodes = "",
     policy: Policy = "",
     bandwidth: Bandwidth = "",
+    python: Python = None,
     platform: PlatformName = PlatformKind.LOCAL,
     context: Context = "",
     namespace: Namespace = "",
@@ -57,6 +59,7 @@ def command(  # noqa: PLR0917 - they are options
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
       coach run job.yaml --policy static:2x1 -o json
       sudo coach run job.yaml --nodes 4x1 --bandwidth 200mbit
+      coach run job.yaml --python ~/envs/mine/bin/python
       coach run job.yaml --platform kubernetes --context kind-dev
     """
     from functools import partial
@@ -78,7 +81,12 @@ def command(  # noqa: PLR0917 - they are options
             raise typer.Exit(_here(home, showing, files, specs, allocator, cluster))
         except ServiceRunsError:
             pass  # it has started since
-    own = nodes or bandwidth or ("" if platform is PlatformKind.LOCAL else platform.value)
+    own = (
+        nodes
+        or bandwidth
+        or ("" if python is None else str(python))
+        or ("" if platform is PlatformKind.LOCAL else platform.value)
+    )
     raise typer.Exit(_there(home, showing, files, specs, policy, own))
 
 
@@ -124,8 +132,8 @@ def _there(  # noqa: PLR0917
     with service_of(home) as client:
         if own_cluster:
             raise UserError(
-                f"--nodes, --bandwidth, --platform {own_cluster}: a service runs at {client.endpoint.url} and has its "
-                "nodes already; leave the option out, or set COACH_HOME to another folder"
+                f"--nodes, --bandwidth, --python, --platform {own_cluster}: a service runs at {client.endpoint.url}, "
+                "and has its nodes and its Python already; leave the option out, or set COACH_HOME to another folder"
             )
         cluster = client.cluster()
         nodes = tuple(Node(n["name"], Resources(n["cpu"], n["memory"])) for n in cluster["nodes"])

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from coach.cli.display.output import Format, Output, console, fields, print_json
+from coach.cli.options import Python
 
 if TYPE_CHECKING:
     from coach.core.spec.job import TrainingJob
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
 
 def command(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file.")],
+    python: Python = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Train two steps of a job, to see whether its model works.
@@ -28,7 +30,9 @@ def command(
     Examples:
       coach try jobs/lenet-digits.yaml
       coach try job.yaml -o json
+      coach try job.yaml --python ~/envs/mine/bin/python
     """
+    del python  # it has set the environment
     from coach.cli.job_files import load
     from coach.platforms.local.environment import Functions
     from coach.platforms.local.trial import run

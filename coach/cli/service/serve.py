@@ -16,6 +16,7 @@ from coach.cli.options import (
     PlatformKind,
     PlatformName,
     Policy,
+    Python,
     chosen_cluster,
     controller,
 )
@@ -29,6 +30,7 @@ def command(  # noqa: PLR0917 - they are options
     nodes: Nodes = "",
     policy: Policy = "",
     bandwidth: Bandwidth = "",
+    python: Python = None,
     platform: PlatformName = PlatformKind.LOCAL,
     context: Context = "",
     namespace: Namespace = "",
@@ -82,6 +84,7 @@ def command(  # noqa: PLR0917 - they are options
     companion = None
     if platform is PlatformKind.KUBERNETES:
         companion = controller(context, namespace, folders)
+    del python  # it has set the environment
     cluster, make_platform = chosen_cluster(platform, nodes, bandwidth, context, namespace)
     serving = Serving(
         StateDirectory.default(),
