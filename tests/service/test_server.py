@@ -358,7 +358,7 @@ def test_commands_do_their_work_through_the_service(home: StateDirectory, tmp_pa
         assert (code, "coach events job -f" in out) == (0, True)
         until(lambda: rows()["job"]["state"] == "Training")
         code, _, err = coach("run", str(job), "--nodes", "3x2")
-        assert (code, "has its nodes already" in err) == (2, True)
+        assert (code, "has its nodes and its Python already" in err) == (2, True)
         code, out, _ = coach("doctor", "-o", "json")
         (found,) = [check for check in json.loads(out) if check["name"] == "service"]
         assert (found["status"], f"process {service.process.pid}" in found["found"]) == ("ok", True)

@@ -178,7 +178,7 @@ class NodePlacement:
         """
         view, free = self.view, self.policy.cadence is not None
         if not (free or self._elastic or view.waiting):
-            return  # no job can start, and those that run can only have what they have
+            return  # no job can start, and those that run cannot change
         # Preempted tasks count as waiting at once: without them each one's end would find room for it again.
         jobs = [job for job in view.jobs.values() if job.phase is not Phase.DRAINING or not job.has_epochs]
         if not free and self._ample():
