@@ -8,6 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -55,22 +56,31 @@ def test_results_come_in_the_order_of_the_tasks() -> None:
     assert sorted(reported) == [(n, 2 * n) for n in range(5)]
 
 
-def halves(x: int) -> int:
-    for _ in advancing([0, 0]):
-        time.sleep(REPORT_SECONDS)
+def halves(x: int, seen: Path) -> int:
+    """Waits after its first half until that was seen."""
+    for half in advancing([0, 1]):
+        if half == 0:
+            time.sleep(REPORT_SECONDS)
+        until = time.monotonic() + 60
+        while half == 1 and not seen.exists() and time.monotonic() < until:
+            time.sleep(0.01)
     return x
 
 
 @pytest.mark.parametrize("processes", [1, 2])
-def test_progress_counts_the_parts_of_tasks_that_are_under_way(processes: int) -> None:
+def test_progress_counts_the_parts_of_tasks_that_are_under_way(processes: int, tmp_path: Path) -> None:
     seen: list[float] = []
-    assert gather([(halves, (1,)), (halves, (2,))], processes=processes, progress=seen.append) == (
-        [1, 2],
-        False,
-    )
+
+    def note(done: float) -> None:
+        seen.append(done)
+        if done % 1:
+            (tmp_path / "seen").touch()
+
+    tasks = [(halves, (1, tmp_path / "seen")), (double, (1,))]
+    assert gather(tasks, processes=processes, progress=note) == ([1, 2], False)
     assert seen == sorted(seen)
     assert seen[-1] == 2
-    assert any(0 < done % 1 < 1 for done in seen)
+    assert (tmp_path / "seen").exists()
 
 
 def test_an_interrupt_keeps_what_is_done() -> None:

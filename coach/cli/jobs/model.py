@@ -39,9 +39,9 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
 ) -> None:
-    """Copy a job's trained model to a file: its best epoch's, as the test split has it.
+    """Copy a job's trained model, its best epoch's, to a file.
 
-    The best epoch's checkpoint is kept, and the last two. FILE.json has what it was trained on, how, and its cost.
+    The best is that of the test split. Its checkpoint is kept, and the last two. FILE.json has what it was trained on, how, and its cost.
     Of a PyTorch job the file has the net's state_dict, of an MXNet job its arrays.
 
     \b

@@ -147,7 +147,7 @@ def command(  # noqa: PLR0917 - they are options
     Examples:
       coach simulate jobs/*.yaml --nodes 10x32 --policy coach,drf,static:2x2
       coach simulate jobs/*.yaml --nodes 3x8 --placement gang,default
-      coach simulate jobs/*.yaml --nodes 10x32 --policy coach,kod2 --fidelity trace
+      coach simulate jobs/*.yaml --nodes 9x32 --policy coach,kod2 --fidelity trace
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
     """
