@@ -41,7 +41,8 @@ def command(
 ) -> None:
     """Copy a job's trained model, its best epoch's, to a file.
 
-    The best is that of the test split. Its checkpoint is kept, and the last two. FILE.json has what it was trained on, how, and its cost.
+    The best is that of the test split; its checkpoint is kept, and the last two.
+    FILE.json has what the model was trained on, how, and its cost.
     Of a PyTorch job the file has the net's state_dict, of an MXNet job its arrays.
 
     \b
