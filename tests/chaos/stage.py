@@ -65,7 +65,7 @@ DATA: dict[Framework, dict[str, Any]] = {
 }
 
 
-def job_file(name: str, framework: Framework, *, probing: bool) -> dict[str, Any]:
+def job_file(name: str, framework: Framework = Framework.MXNET, *, probing: bool) -> dict[str, Any]:
     """A job of six epochs of a quarter of a second.
 
     With two workers and two servers (PyTorch: none) from the start, or one that measures its speed first.
