@@ -68,7 +68,9 @@ def test_a_killed_handler_is_followed_by_another_that_goes_on(coach: Coach, clus
 
 
 def test_a_job_without_budget_ends(coach: Coach) -> None:
-    coach.apply(job("poor", target={"loss": 0.01}, budget={"amount": 0.0004, "currency": "USD"}))
+    coach.apply(
+        job("poor", target={"loss": 1.0, "epochsInARow": 1000}, budget={"amount": 0.0004, "currency": "USD"})
+    )
     status = coach.ended("poor")
     assert status["state"] == "BudgetExhausted"
     (failed,) = [one for one in status["conditions"] if one["type"] == "Failed"]
