@@ -167,7 +167,7 @@ class GangClient:
             watchers = [asyncio.ensure_future(self._watch(member, progress)) for member in self.members]
             workers = [w for m, w in zip(self.members, watchers, strict=True) if m in self._workers]
             pending: set[asyncio.Future[Any]] = set(watchers)
-            while not all(worker.done() for worker in workers):
+            while pending.intersection(workers):  # each end is looked at, also one that came meanwhile
                 done, pending = await asyncio.wait(pending, return_when=asyncio.FIRST_COMPLETED)
                 errors = [error for task in done if (error := task.exception()) is not None]
                 if not all(map(self._can_do_without, errors)):
