@@ -59,6 +59,7 @@ def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
         if one.job.state is State.SUCCEEDED
         and spec.spec.model.sha256
         and _learning(one.job.job_file) == _learning(spec)
+        and one.job.spec.target == spec.spec.target
         and any(epoch.kind is EpochKind.FULL for epoch in one.job.epochs)
     ]
     return statistics.median(epochs_trained) if epochs_trained else None
@@ -68,7 +69,7 @@ def known_curve(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[CurvePoin
     """The longest learning curve that an earlier job like `spec` measured, whatever its target; empty without one."""
     curves: list[tuple[CurvePoint, ...]] = [()]
     for one in past:
-        if spec.spec.model.sha256 and _learning(one.job.job_file)[:-1] == _learning(spec)[:-1]:
+        if spec.spec.model.sha256 and _learning(one.job.job_file) == _learning(spec):
             values = [
                 (e.epochs_trained, getattr(e.report, spec.spec.metric)) for e in one.job.evaluated_epochs
             ]
@@ -89,7 +90,6 @@ def _learning(spec: TrainingJob) -> tuple[Any, ...]:
         fields.batch_size,
         fields.mode,
         fields.optimizer,
-        fields.target,
     )
 
 

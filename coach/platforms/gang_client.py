@@ -178,7 +178,8 @@ class GangClient:
                 if errors:
                     await self._go_on_without_the_lost()
             # Their processes may still hang; the functions must be free for the next epoch.
-            await self._end_group(self._order.action.group, self._lost)
+            hanging = [member for member in self._lost if member.pod not in self.silent]
+            await self._end_group(self._order.action.group, hanging)
             reports = [worker.result() for worker in workers if not worker.exception()]
             # One that joined an elastic group on the way has seen a part of the epoch only.
             report = max(reports, key=lambda each: (each["samples"], each["train_seconds"]))
@@ -197,9 +198,9 @@ class GangClient:
             await asyncio.gather(*watchers, return_exceptions=True)
 
     @property
-    def _first_worker(self) -> Member:
+    def _first_worker(self) -> Member | None:
         """The first that was not lost: its progress is the group's."""
-        return next(member for member in self._workers if member not in self._lost)
+        return next((member for member in self._workers if member not in self._lost), None)
 
     def _can_do_without(self, error: BaseException) -> bool:
         """Whether the others of an elastic group go on: a worker is gone, and nothing is wrong with the job.

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from coach.core.cluster import Node
 from coach.core.errors import UserError
@@ -23,17 +24,19 @@ MIN_POINTS = 4
 
 @dataclass(frozen=True, slots=True)
 class BudgetRow:
-    """One budget. `value`: the loss or accuracy to expect, with its 80 % interval; `gain`: by which the last currency
-    unit betters it, compared with the budget before; None for the first."""
+    """One budget. `value`: the loss or accuracy to expect, with its 80 % interval; None where it buys no whole epoch.
+
+    `gain`: by how much a currency unit betters it, from the budget before to this one; None where that has no value.
+    """
 
     budget: float
     workers: int
     servers: int
-    epochs: float
+    epochs: int
     seconds: float
-    value: float
-    value_low: float
-    value_high: float
+    value: float | None
+    value_low: float | None
+    value_high: float | None
     gain: float | None
 
 
@@ -69,15 +72,15 @@ def budget_plan(
     model = fit_convergence(points, job.metric)
     rows: list[BudgetRow] = []
     for budget in sorted(budgets):
-        job.ledger = Ledger(to_money(budget))
-        epochs, at, seconds = forecast.most_epochs(job)
-        found = model.interval(epochs)
-        before = rows[-1] if rows else None
-        better = 0.0 if before is None else abs(found.expected - before.value)
-        gain = None if before is None else better / (budget - before.budget)
-        rows.append(
-            BudgetRow(budget, *at, epochs, epochs * seconds, found.expected, found.low, found.high, gain)
-        )
+        most, at, seconds = forecast.most_epochs(replace(job, ledger=Ledger(to_money(budget))))
+        epochs = math.floor(most)
+        value = low = high = gain = None
+        if epochs:
+            found = model.interval(epochs)
+            value, low, high = found.expected, found.low, found.high
+            if rows and rows[-1].value is not None:
+                gain = abs(value - rows[-1].value) / (budget - rows[-1].budget)
+        rows.append(BudgetRow(budget, *at, epochs, epochs * seconds, value, low, high, gain))
     chances: list[tuple[float, float | None]] = []
     target, each = spec.spec.target, forecast.cheapest_epoch(job)
     if target is not None and job.target is not None:

@@ -106,7 +106,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         epochs_low=epochs.low,
         epochs=epochs.expected,
         epochs_high=epochs.high,
-        epochs_known=epochs_trained is not None,
+        epochs_known=epochs_trained is not None or (spec.spec.target is None and job.speed is not None),
         probes=tuple(map(str, _probes(job, nodes))),
         known=tuple(_known(points, epochs_trained)),
         unknown=tuple(_unknown(spec, points, epochs_trained)),
@@ -203,7 +203,7 @@ def _known(points: tuple[KnownSpeed, ...], epochs_trained: float | None) -> Iter
     if points:
         yield f"speed: earlier jobs like it measured {formatting.count(len(points), 'allocation')} on these nodes"
     if epochs_trained is not None:
-        yield f"epochs: earlier jobs like it ended after {epochs_trained:.0f} passes over the data"
+        yield f"epochs: earlier jobs like it took {epochs_trained:.0f} passes over the data"
 
 
 def _unknown(

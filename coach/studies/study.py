@@ -236,7 +236,10 @@ def _vector(resources: Resources) -> np.ndarray[Any, np.dtype[np.float64]]:
 
 
 def epochs_needed(job: TrainingJob, dynamics: JobDynamics) -> int:
-    """Whole epochs until the target has held for `epochsInARow`, without noise; at most `maxEpochs`."""
+    """Whole epochs until the target has held for `epochsInARow`, without noise; at most `maxEpochs`.
+
+    `maxEpochs` or MAX_EPOCHS without a target: nothing costs money here.
+    """
     target = job.spec.target
     max_epochs = job.spec.max_epochs or MAX_EPOCHS
     if target is None:

@@ -10,20 +10,10 @@ import pytest
 from coach.platforms.local.environment import Functions
 from tests.cli.conftest import ROOT
 from tests.cli.test_try import coach
+from tests.platforms.local.test_platform import MODEL
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(240)]
 
-MODEL = """
-from mxnet import gluon
-
-def net():
-    layers = gluon.nn.HybridSequential()
-    layers.add(gluon.nn.Flatten(), gluon.nn.Dense(32, activation="relu"), gluon.nn.Dense(10))
-    return layers
-
-def loss():
-    return gluon.loss.SoftmaxCrossEntropyLoss()
-"""
 JOB = """
 apiVersion: coach.dev/v1alpha1
 kind: TrainingJob

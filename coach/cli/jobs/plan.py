@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -59,27 +59,27 @@ def command(
     if budget:
         from coach.report.budget_plan import budget_plan
 
-        found = [budget_plan(spec, past, cluster, _amounts(budget)) for spec in specs]
-        if output is Format.JSON:
-            print_json([fields(one) for one in found])
-        elif output is Format.CSV:
-            rows = [{"job": one.name, **fields(row)} for one in found for row in one.rows]
-            print_csv(list(rows[0]), rows)
-        else:
-            for each in found:
+        bought = [budget_plan(spec, past, cluster, _amounts(budget)) for spec in specs]
+        if not _printed(bought, output):
+            for each in bought:
                 _show_budgets(console(), each)
         return
     plans = [plan(spec, past, cluster) for spec in specs]
+    if not _printed(plans, output):
+        screen = console()
+        for spec, one in zip(specs, plans, strict=True):
+            say(screen, wanted(spec))
+            _show(screen, one)
+
+
+def _printed(plans: Sequence[Plan | BudgetPlan], output: Format) -> bool:
+    """Print for programs; False where a person reads."""
     if output is Format.JSON:
         print_json([fields(one) for one in plans])
     elif output is Format.CSV:
         rows = [{"job": one.name, **fields(row)} for one in plans for row in one.rows]
         print_csv(list(rows[0]), rows)
-    else:
-        screen = console()
-        for spec, one in zip(specs, plans, strict=True):
-            say(screen, wanted(spec))
-            _show(screen, one)
+    return output is not Format.TABLE
 
 
 def _amounts(text: str) -> list[float]:
@@ -101,9 +101,6 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
     from coach.core.cluster import Allocation
     from coach.report import formatting
 
-    def spread(value: float, low: float, high: float) -> str:
-        return f"{formatting.score(value)} ({formatting.score(low)}-{formatting.score(high)})"
-
     headers = [
         "BUDGET",
         "EPOCHS",
@@ -116,13 +113,13 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
     for row in plan.rows:
         made.add_row(
             formatting.plain_amount(row.budget),
-            f"{row.epochs:.0f}",
+            str(row.epochs),
             Allocation(row.workers, row.servers).cell,
             formatting.duration(row.seconds),
-            spread(row.value, row.value_low, row.value_high),
+            _spread(row.value, row.value_low, row.value_high, formatting.score),
             formatting.number(row.gain),
         )
-    level = spread(plan.level, plan.level_low, plan.level_high)
+    level = _spread(plan.level, plan.level_low, plan.level_high, formatting.score)
     screen.print(f"{plan.name}: from a learning curve of {plan.points} points that an earlier run measured")
     screen.print(f"  whatever is paid, its {plan.metric} levels off at {level}", soft_wrap=True)
     for chance, money in plan.chances:

@@ -44,17 +44,14 @@ class Times:
             _hidden(epoch, _evaluation(evaluations, epoch.allocation.workers, shared)) for epoch in epochs
         ]
         other = [max(0.0, epoch.other_seconds - less) for epoch, less in zip(epochs, hidden, strict=True)]
-        stayed = [False, *(epoch.continues(before) for before, epoch in pairwise(epochs))]
-        resized = [False, *(epoch.group == before.group for before, epoch in pairwise(epochs))]
-        kept = [seconds for seconds, formed in zip(other, stayed, strict=False) if formed]
-        fresh = [seconds for seconds, formed in zip(other, stayed, strict=False) if not formed]
-        changes = [
-            seconds
-            for seconds, formed, same in zip(other, stayed, resized, strict=False)
-            if same and not formed
-        ]
-        if changes:
-            fresh = changes  # an elastic group was formed once, and is changed from then on
+        kept: list[float] = []
+        changed: list[float] = []
+        formed = other[:1]
+        for seconds, (before, epoch) in zip(other[1:], pairwise(epochs), strict=True):
+            same = changed if epoch.group == before.group else formed
+            (kept if epoch.continues(before) else same).append(seconds)
+        # An elastic group is formed once, and changed from then on.
+        fresh = changed or formed
         restart = PRIOR_RESTART_SECONDS
         if fresh:
             usual = kept or [

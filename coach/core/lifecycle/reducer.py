@@ -211,12 +211,14 @@ class Reducer:
     def _survives(job: Job, lost: ev.PodLost) -> bool:
         """Whether the running epoch goes on: the other workers of an elastic group do without a lost one.
 
-        Not where the loss says that something is wrong with the job, such as too little memory.
+        Not where the loss says that something is wrong with the job, such as too little memory; nor a probe, which
+        measures all of them.
         """
         assert job.running is not None
         workers = [pod for pod in job.running.pods if pod.role is Role.WORKER and pod in job.pods]
         by_chance = REASON_INFO[lost.reason].retry is not Retry.NEVER
-        return job.spec.elastic and lost.pod.role is Role.WORKER and by_chance and bool(workers)
+        whole = job.running.kind is EpochKind.FULL
+        return job.spec.elastic and whole and lost.pod.role is Role.WORKER and by_chance and bool(workers)
 
     def _pods_released(self, job: Job | None, event: ev.PodsReleased, _: Any) -> None:
         assert job is not None

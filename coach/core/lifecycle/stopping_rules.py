@@ -95,11 +95,11 @@ def _end_of_best(job: Job) -> tuple[Reason, str] | None:
     if len(job.full_epoch_curves) < KEPT_CURVES or improves(job):
         return None
     value = float(getattr(best.report, job.metric))
-    end = job.epochs_trained + forecast.epochs_within_bounds(job)
+    left = forecast.epochs_within_bounds(job)
+    end = job.epochs_trained + left
     chance = max(curve.model.chance_by(value, end) for curve in job.full_epoch_curves)
     if chance >= GAIN_CHANCE:
         return None
-    left = forecast.epochs_within_bounds(job)
     return (
         Reason.NO_GAIN_EXPECTED,
         f"{best_so_far(job)}; better than that within {left:.0f} more epochs has a chance of {100 * chance:.0f} % "
