@@ -350,7 +350,7 @@ def test_a_plan_of_budgets_needs_an_earlier_run(
     capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
 ) -> None:
     code, _, err = run(capsys, "plan", str(job_file), "--nodes", "2x4", "--budget", "1,2")
-    assert (code, "train it once" in err) == (2, True)
+    assert (code, "measured 0 points of its learning curve" in err) == (2, True)
 
 
 def test_a_plan_of_what_would_be_refused_says_so(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:
