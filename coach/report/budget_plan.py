@@ -66,8 +66,8 @@ def budget_plan(
     points, job = known_curve(past.values(), spec), new_job(spec, past, nodes)
     if len(points) < MIN_POINTS or job.speed is None:
         raise UserError(
-            f"{spec.name}: earlier runs of this model, data and optimizer on these nodes measured {len(points)} points of "
-            f"its learning curve, and at least {MIN_POINTS} are needed; train it first, with a small budget: coach run FILE"
+            f"{spec.name}: earlier runs like it on these nodes measured {len(points)} points of "
+            f"its learning curve, at least {MIN_POINTS} are needed; train it first, with a small budget: coach run FILE"
         )
     model = fit_convergence(points, job.metric)
     rows: list[BudgetRow] = []
