@@ -97,13 +97,15 @@ class Framework(Protocol):
     def samples(self, made: Any, model: ModuleType, split: str) -> Samples:
         """What the model file's data(split) returned, as samples. Raises TrainingError DataInvalid."""
 
+    elastic: bool  #: whether its groups change while they train, as all of them do or none
+
     def make_group(self, request: StartRequest) -> Group:
-        """The member of a fixed group, not yet in it. Raises BadRequest where groups are elastic."""
+        """The member of a fixed group, not yet in it. Only where groups are not elastic."""
 
     def make_elastic_group(
         self, request: StartRequest, owner: Any, fail: Callable[[BaseException], None]
     ) -> Any:
-        """A worker's side of a group that changes while it trains. Raises BadRequest where groups are fixed."""
+        """A worker's side of a group that changes while it trains. Only where groups are elastic."""
 
     def make_learner(self, request: StartRequest, model: ModuleType, sample: Any) -> Learner:
         """The user's model with initial weights from the job's seed. `sample` is a batch of one, for its shape."""

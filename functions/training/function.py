@@ -88,6 +88,7 @@ class Child:
     loading: dict | None = None  # what the zygote is loading for it, and since when
     closed: bool = False  # its socket is at the end of file
     left: bool = False  # it has left its elastic group
+    newest: StartRequest | None = None  # of the last epoch that it was given after its first
     failure: TrainingError | None = None
     #: Reports of epochs that this function has not heard of yet.
     done: dict[str, dict] = field(default_factory=dict)
@@ -232,8 +233,12 @@ class Function:
 
     def _begin(self, asked: StartRequest) -> None:
         """Have a child forked for a new group; an idle one of an old group is ended by the zygote first."""
+        self._make_current(asked)
+        self._fork(asked)
+
+    def _fork(self, asked: StartRequest) -> None:
         self._drop_child()
-        epoch = self._make_current(asked)
+        epoch = self._epoch
         self._serial += 1
         ours, theirs = ipc.pair()
         message = {
@@ -259,6 +264,7 @@ class Function:
             raise TrainingError("BadRequest", message)
         epoch = self._make_current(asked)
         self._zygote.send({"op": "deadline", "serial": child.serial, "at": epoch.deadline})
+        child.newest = asked
         if self.role == "worker" or asked.elastic:
             ipc.send(child.socket, {"request": asked.as_dict()})
         if self.role == "worker":
@@ -397,6 +403,9 @@ class Function:
                     TrainingError("PeerLost", "the group had just ended, at the deadline of the epoch before")
                 )
             elif message["signal"] is None and message["exit_status"] == 0:
+                if child.newest is not None and child.request.elastic and self.role == "worker":
+                    self._fork(child.newest)  # it had left the group before it heard of this epoch
+                    return
                 epoch.become("done", report={})
             else:
                 self._fail(how_it_ended(child.request, message))

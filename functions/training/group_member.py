@@ -29,6 +29,15 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         if request.memory is not None:
             linux.limit_memory(request.memory)
         linux.keep_freed_memory()
+        if request.elastic is not backend.current().elastic:
+            right = (
+                "say elastic: true"
+                if backend.current().elastic
+                else "leave elastic out: groups are fixed here"
+            )
+            raise TrainingError(
+                "BadRequest", f"elastic is {str(request.elastic).lower()} for {request.name}; {right}"
+            )
         backend.current().limit_threads(request.threads)
         reporter.state("forming")
         if request.elastic:

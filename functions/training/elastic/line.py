@@ -262,11 +262,12 @@ class Line:
         if idle:
             retired.clear()
 
-    def leave(self) -> None:
-        """The group ends in good order."""
+    def leave(self, *, ends_the_group: bool = True) -> None:
+        """This worker goes: with all others, in good order, or alone."""
         with self.changed:
             self._leaving = True
-            self.send({"leaving": True})
+            if ends_the_group:
+                self.send({"leaving": True})
 
     def wait_for_release(self) -> None:
         """Wait until the others have finished what they did with this worker."""

@@ -57,8 +57,9 @@ class ElasticWorker(Worker):
                 self._reporter.done(report)
                 if not self._request.keep or not self._next():
                     break
-        except Left:
-            pass  # between two epochs
+        except Left:  # between two epochs; the others go on
+            self._liveness.leave(ends_the_group=False)
+            return
         self._liveness.leave()
 
     def _listen_to_wrapper(self) -> None:

@@ -1,7 +1,7 @@
 """MXNet as a framework: see training.backend.Framework."""
 
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,9 @@ from training.mxnet.learner import MxnetLearner
 from training.mxnet.pslite import PsLiteGroup
 
 __all__ = [
+    "elastic",
     "failure",
     "limit_threads",
-    "make_elastic_group",
     "make_group",
     "make_learner",
     "read_checkpoint",
@@ -26,16 +26,9 @@ __all__ = [
     "write_checkpoint",
 ]
 
+elastic = False
 make_group = PsLiteGroup
 make_learner = MxnetLearner
-
-
-def make_elastic_group(*_: object) -> NoReturn:
-    """See training.backend.Framework."""
-    message = (
-        "elastic is true, but ps-lite's groups are fixed: leave it out; another group id has another size"
-    )
-    raise TrainingError("BadRequest", message)
 
 
 def warm_up() -> None:

@@ -2,7 +2,7 @@
 
 import importlib
 from types import ModuleType
-from typing import Any, NoReturn
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,13 +16,12 @@ from training.pytorch.dataset import DatasetSamples
 from training.pytorch.elastic import ElasticGroup
 from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
-from training.request import StartRequest
 
 __all__ = [
+    "elastic",
     "failure",
     "limit_threads",
     "make_elastic_group",
-    "make_group",
     "make_learner",
     "read_checkpoint",
     "require",
@@ -31,16 +30,10 @@ __all__ = [
     "write_checkpoint",
 ]
 
+elastic = True
 make_elastic_group = ElasticGroup
 make_learner = TorchLearner
 limit_threads = torch.set_num_threads
-
-
-def make_group(request: StartRequest) -> NoReturn:
-    """See training.backend.Framework: all of PyTorch's groups are elastic."""
-    raise TrainingError(
-        "BadRequest", f"elastic is missing for {request.name}; PyTorch's groups are elastic: say true"
-    )
 
 
 def warm_up() -> None:

@@ -372,6 +372,16 @@ def test_sizes_change_between_epochs_without_a_new_process(
         assert report["position"] == SAMPLES
 
 
+def test_a_worker_that_left_between_epochs_comes_back(group: Elastic, tmp_path: Path) -> None:
+    """Once its leaving was taken for the group's end: no view was ordered any more, and this waited for ever."""
+    group.start([0, 1], slow(tmp_path, samples=320))
+    report = group.done(0, 1)[0]
+    for ranks in ([0], [0, 1], [0], [0, 1], [0], [0, 1]):
+        group.go_on(ranks, slow(tmp_path, report, samples=320, wait_for_all=True))
+        report = group.done(*ranks)[0]
+        assert report["workers"] == len(ranks)
+
+
 def replayed(tmp_path: Path, report: dict, views: list[tuple[int, int]]) -> bool:
     """Whether the checkpoint has the bits of one plain process that adds the same shares in the order of ranks.
 

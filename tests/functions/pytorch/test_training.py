@@ -155,4 +155,4 @@ def test_a_group_that_is_not_elastic_is_refused(gang: Gang, tmp_path: Path) -> N
     wanted = epoch(tmp_path, elastic=False)
     gang.start(1, 0, **wanted)
     error = gang.worker.wait(wanted["epoch"])["error"]
-    assert error["reason"] == "BadRequest" and "elastic is missing" in error["message"], error
+    assert error["reason"] == "BadRequest" and "say elastic: true" in error["message"], error
