@@ -18,12 +18,14 @@ from coach import collector
 from coach.cli import remote
 from coach.cli.jobs import (
     cancel,
+    compare,
     events,
     export,
     logs,
     model,
     plan,
     plot,
+    prune,
     ps,
     resume,
     run,
@@ -58,7 +60,7 @@ COMMANDS = (
     *(ps, show, why, events, logs),
     *(simulate, experiment),
     *(plan, validate, try_, convert, deploy),
-    *(model, export, plot, estimators),
+    *(model, compare, prune, export, plot, estimators),
     doctor,
 )
 for command in COMMANDS:

@@ -6,12 +6,16 @@ written into its TrainingJob, as kubectl would.
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
 import shutil
 import sys
-from collections.abc import Sequence
+import tarfile
+import tempfile
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, BinaryIO
 
 import typer
 
@@ -21,9 +25,11 @@ if TYPE_CHECKING:
     from coach.platforms.kubernetes_api.client import Api
 
 #: Commands that run in the handler's pod.
-IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "doctor", "plan")
+IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "doctor", "plan", "compare", "prune")
 #: Commands that change the cluster's objects.
 ON_OBJECTS = ("submit", "suspend", "resume")
+#: The command that brings a file from the handler's pod.
+MODEL = "model"
 _OPTIONS = ("--context", "--namespace")
 
 
@@ -43,8 +49,8 @@ def split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def invoke(options: dict[str, str], arguments: Sequence[str]) -> int:
     """Run a command on a cluster; its exit code. Raises CoachError."""
     command = arguments[0] if arguments else ""
-    if command not in IN_POD + ON_OBJECTS:
-        known = ", ".join(IN_POD + ON_OBJECTS)
+    if command not in (*IN_POD, *ON_OBJECTS, MODEL):
+        known = ", ".join((*IN_POD, *ON_OBJECTS, MODEL))
         raise UserError(
             f"coach --context {command or '(no command)'}: these commands work on a cluster's jobs: {known}; "
             "`coach run` and `coach serve` have --context themselves"
@@ -58,12 +64,25 @@ async def _on_cluster(options: dict[str, str], arguments: list[str]) -> int:
     async with await Api.connect(options.get("--context"), options.get("--namespace")) as api:
         if arguments[0] in IN_POD:
             return await _in_pod(api, arguments)
+        if arguments[0] == MODEL:
+            return await _model(api, arguments[1:])
         if arguments[0] == "submit":
             return await _submit(api, [Path(word) for word in arguments[1:]])
         return await _change(api, arguments[0], arguments[1:])
 
 
 async def _in_pod(api: Api, arguments: list[str]) -> int:
+    streams = {1: sys.stdout, 2: sys.stderr}
+
+    def out(channel: int, data: bytes) -> None:
+        streams[channel].write(data.decode(errors="replace"))
+        streams[channel].flush()
+
+    return await _run(api, arguments, out)
+
+
+async def _run(api: Api, arguments: list[str], out: Callable[[int, bytes], None]) -> int:
+    """Run `coach` in the handler's pod; see run_in_pod."""
     from coach.platforms.kubernetes_api.client import CORE
     from coach.platforms.kubernetes_api.exec import run_in_pod
 
@@ -75,14 +94,66 @@ async def _in_pod(api: Api, arguments: list[str]) -> int:
             f"no handler of Coach runs in namespace {api.namespace} of {api.server}; name its --namespace, "
             "or install it there: helm install coach deploy/chart"
         )
-    streams = {1: sys.stdout, 2: sys.stderr}
-
-    def out(channel: int, data: bytes) -> None:
-        streams[channel].write(data.decode(errors="replace"))
-        streams[channel].flush()
-
     columns = shutil.get_terminal_size().columns
     return await run_in_pod(api, running[0], ["env", f"COLUMNS={columns}", "coach", *arguments], out)
+
+
+async def _model(api: Api, arguments: list[str]) -> int:
+    """Bring a job's checkpoint and its card here. Raises UserError."""
+    parser = argparse.ArgumentParser(prog="coach --context NAME model", allow_abbrev=False)
+    parser.add_argument("job", metavar="JOB")
+    parser.add_argument(
+        "-o", "--output-file", metavar="FILE", type=Path, help="JOB.pt or JOB.npz here without it"
+    )
+    parser.add_argument("--epoch", metavar="best|last|N", default="best")
+    parser.add_argument("--force", action="store_true", help="overwrite a file that is there")
+    asked = parser.parse_args(arguments)
+    with tempfile.TemporaryFile() as archive:
+
+        def out(channel: int, data: bytes) -> None:
+            if channel == 1:
+                archive.write(data)
+            else:
+                sys.stderr.write(data.decode(errors="replace"))
+
+        code = await _run(api, [MODEL, asked.job, f"--epoch={asked.epoch}", "-o", "-"], out)
+        if code:
+            return code
+        archive.seek(0)
+        typer.echo(
+            f"{unpacked(archive, asked.output_file, force=asked.force)}: {asked.job}, its {asked.epoch} epoch"
+        )
+    return 0
+
+
+def unpacked(archive: BinaryIO, to: Path | None, *, force: bool) -> Path:
+    """Write the model and its card from the archive that `coach model -o -` makes. Raises UserError."""
+    try:
+        with tarfile.open(fileobj=archive) as found:
+            model, card = (
+                found.extractfile(entry) if entry.isfile() else None for entry in found.getmembers()
+            )
+            name = Path(found.getnames()[0]).name  # whatever folder it names
+            if model is None or card is None:
+                raise ValueError
+            path = to or Path(name)
+            path = path / name if path.is_dir() else path
+            cards = path.with_name(f"{path.name}.json")
+            if path.exists() and not force:
+                raise UserError(f"{path} is there already; --force overwrites it, -o FILE names another")
+            half = path.with_name(f".{path.name}.half")
+            with half.open("wb") as file:
+                shutil.copyfileobj(model, file)
+            half.replace(path)
+            said = json.loads(card.read(1 << 20)) | {"file": path.name}
+            cards.write_text(json.dumps(said, indent=2) + "\n")
+    except (tarfile.TarError, ValueError) as error:
+        raise UserError(
+            "the handler sent no model; are its version and yours the same? coach --version"
+        ) from error
+    except OSError as error:
+        raise UserError(f"{to or '.'}: cannot be written ({error.strerror})") from error
+    return path
 
 
 async def _submit(api: Api, files: list[Path]) -> int:

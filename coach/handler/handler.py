@@ -31,7 +31,7 @@ from coach.core.spec.job import TrainingJob
 from coach.handler import warm_up
 from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
-from coach.handler.state.checkpoints import obsolete, sweep
+from coach.handler.state.checkpoints import kept, obsolete, sweep
 from coach.handler.state.journal import Journal
 from coach.platforms.base import Cluster, EpochError, EpochOrder, GangSize, Platform, PodError, Progress
 
@@ -325,8 +325,9 @@ class Handler:
                 return
             self._send(ev.EpochFinished(self.now(), action.job, action.token, report, invocations))
             if self._platform.sees_checkpoints:
-                best = None if job.best is None else job.best.report.weights
-                await asyncio.to_thread(sweep, job.checkpoints, action.weights_in, action.weights_out, best)
+                await asyncio.to_thread(
+                    sweep, job.checkpoints, action.weights_in, action.weights_out, *kept(job)
+                )
         finally:
             self.progress.pop(action.job, None)
 

@@ -400,4 +400,6 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         warm_up_samples=int(report.get("warm_up_samples") or 0),
         warm_up_seconds=float(report.get("warm_up_seconds") or 0.0),
         workers_lost=int(report.get("workers_lost") or 0),
+        software=str(report.get("software") or "")[:100],
+        data_sha256=str(report.get("data_sha256") or "")[:64],
     )

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
-from coach.core.cluster import Node
+from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
 from coach.core.estimation.convergence import fit_convergence
-from coach.core.lifecycle import forecast
-from coach.core.money import Ledger, to_money
-from coach.core.spec.job import TrainingJob
+from coach.core.spec.job import JobSpec, TrainingJob
 from coach.handler.prior_runs import known_curve
 from coach.handler.state.state_directory import StoredJob
-from coach.report.plan import new_job
+from coach.report.plan import plan
 
 #: For these chances of reaching the target the money is given.
 CHANCES = (0.5, 0.8, 0.95)
@@ -59,32 +57,52 @@ class BudgetPlan:
     chances: tuple[tuple[float, float | None], ...]
 
 
+def probe_of(spec: TrainingJob, amount: float) -> TrainingJob:
+    """The job that trains the same for at most `amount`, whatever it reaches: then speed and curve are known."""
+    document = spec.to_json()
+    document["metadata"]["name"] = f"{spec.name[:34]}-probe"
+    wanted = document["spec"]
+    for name in ("target", "timeLimit", "maxEpochs"):
+        wanted.pop(name, None)
+    objective = "best-accuracy" if spec.spec.metric == "accuracy" else "best-loss"
+    wanted |= {
+        "objective": objective,
+        "stopEarly": False,
+        "budget": {"amount": amount, "currency": spec.spec.price_book.currency},
+    }
+    return TrainingJob.from_json(document)
+
+
 def budget_plan(
     spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...], budgets: Sequence[float]
 ) -> BudgetPlan:
     """What each of `budgets`, in the currency of the job's prices, buys. Raises UserError without earlier runs."""
-    points, job = known_curve(past.values(), spec), new_job(spec, past, nodes)
-    if len(points) < MIN_POINTS or job.speed is None:
+    points, metric = known_curve(past.values(), spec), spec.spec.metric
+    choices = [
+        (row.cost, row.seconds, Allocation(row.workers, row.servers))
+        for row in plan(spec, past, nodes).rows
+        if row.fits and row.cost is not None and row.seconds is not None
+    ]
+    if len(points) < MIN_POINTS or not choices:
         raise UserError(
             f"{spec.name}: earlier runs like it on these nodes measured {len(points)} points of "
-            f"its learning curve, at least {MIN_POINTS} are needed; train it first, with a small budget: coach run FILE"
+            f"its learning curve, at least {MIN_POINTS} are needed; --probe AMOUNT trains it first for so much money"
         )
-    model = fit_convergence(points, job.metric)
+    model = fit_convergence(points, metric)
     rows: list[BudgetRow] = []
     for budget in sorted(budgets):
-        most, at, seconds = forecast.most_epochs(replace(job, ledger=Ledger(to_money(budget))))
-        epochs = math.floor(most)
-        value = low = high = gain = None
+        epochs, seconds, at = _most(spec.spec, choices, budget)
+        expected = low = high = gain = None
         if epochs:
             found = model.interval(epochs)
-            value, low, high = found.expected, found.low, found.high
+            expected, low, high = found.expected, found.low, found.high
             if rows and rows[-1].value is not None:
-                gain = abs(value - rows[-1].value) / (budget - rows[-1].budget)
-        rows.append(BudgetRow(budget, *at, epochs, epochs * seconds, value, low, high, gain))
+                gain = abs(expected - rows[-1].value) / (budget - rows[-1].budget)
+        rows.append(BudgetRow(budget, *at, epochs, epochs * seconds, expected, low, high, gain))
     chances: list[tuple[float, float | None]] = []
-    target, each = spec.spec.target, forecast.cheapest_epoch(job)
-    if target is not None and job.target is not None:
-        needed = model.epochs_of_new_run(job.target, target.epochs_in_a_row, CHANCES)
+    target, value, each = spec.spec.target, spec.spec.target_value, min(cost for cost, _, _ in choices)
+    if target is not None and value is not None:
+        needed = model.epochs_of_new_run(value, target.epochs_in_a_row, CHANCES)
         chances = [
             (chance, None if epochs is None else epochs * each)
             for chance, epochs in zip(CHANCES, needed, strict=True)
@@ -93,7 +111,7 @@ def budget_plan(
     return BudgetPlan(
         name=spec.name,
         currency=spec.spec.price_book.currency,
-        metric=job.metric,
+        metric=metric,
         points=len(points),
         rows=tuple(rows),
         level=level.expected,
@@ -101,3 +119,22 @@ def budget_plan(
         level_high=level.high,
         chances=tuple(chances),
     )
+
+
+def _most(
+    spec: JobSpec, choices: Sequence[tuple[float, float, Allocation]], budget: float
+) -> tuple[int, float, Allocation]:
+    """The most epochs that `budget` and the job's other bounds allow; seconds of one; with which allocation.
+
+    `choices`: cost and seconds of an epoch with each. Of equal ones the fastest.
+    """
+    found = []
+    for cost, seconds, at in choices:
+        most = budget / cost
+        if spec.max_epochs is not None:
+            most = min(most, spec.max_epochs)
+        if spec.time_limit is not None:
+            most = min(most, spec.time_limit / seconds)
+        found.append((-math.floor(most), seconds, at))
+    negative, seconds, at = min(found)
+    return -negative, seconds, at

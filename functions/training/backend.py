@@ -97,6 +97,7 @@ class Framework(Protocol):
     def samples(self, made: Any, model: ModuleType, split: str) -> Samples:
         """What the model file's data(split) returned, as samples. Raises TrainingError DataInvalid."""
 
+    software: str  #: the framework and its version
     elastic: bool  #: whether its groups change while they train, as all of them do or none
 
     def make_group(self, request: StartRequest) -> Group:

@@ -2,6 +2,7 @@
 
 import inspect
 import math
+import platform
 import socket
 import threading
 import time
@@ -161,6 +162,7 @@ class Worker:
             storing.wait()
         self._at = (request.weights_out, position)
         return {
+            **(self._origin() if is_new else {}),
             "samples": trained.samples,
             "position": position,
             "data_size": len(self._dataset.train),
@@ -180,6 +182,14 @@ class Worker:
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
             "weights_uri": request.weights_out if request.rank == 0 else None,
+        }
+
+    def _origin(self) -> dict[str, str]:
+        """What a new process trains with, and on what."""
+        python = platform.python_version()
+        return {
+            "software": f"{backend.current().software}, Python {python}",
+            "data_sha256": self._dataset.sha256,
         }
 
     def _store(self, position: int) -> Background | None:

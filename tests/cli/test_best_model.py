@@ -1,8 +1,10 @@
 """A job without a target, on real MXNet groups: it ends within its money, and hands its best model over."""
 
+import io
 import json
 import os
 import subprocess
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -30,22 +32,24 @@ spec:
     worker: {cpu: 100m, memory: 500Mi}
   optimizer: {name: sgd, learningRate: 0.3, momentum: 0.9}
 """
-#: The loss of the model on the test split, by MXNet alone; Coach's code only reads the data.
+#: The losses of what was handed over on the test split, by MXNet alone; Coach's code only reads the data.
 MEASURED = """
 import json, sys
 sys.path[:0] = [{functions!r}, {folder!r}]
 import mxnet, numpy
 from model import loss, net
 from training.data.formats import load
-arrays = numpy.load({file!r})
 test = load("sklearn:digits", "digits8x8").test
-data, labels = test.rows(slice(0, len(test)))
-made = net()
+data, labels = (mxnet.nd.array(each) for each in test.rows(slice(0, len(test))))
+arrays, made = numpy.load("best.npz"), net()
 made.initialize()
-made(mxnet.nd.array(data[:1]))
+made(data[:1])
 for name, parameter in made._collect_params_with_prefix().items():
     parameter.set_data(mxnet.nd.array(arrays["weights/" + name]))
-print(json.dumps(float(loss()(made(mxnet.nd.array(data)), mxnet.nd.array(labels)).mean().asscalar())))
+again = net()
+again.load_parameters("best.params")
+bare = mxnet.gluon.SymbolBlock.imports("best-symbol.json", ["data"], "best-0000.params")
+print(json.dumps([float(loss()(each(data), labels).mean().asscalar()) for each in (made, again, bare)]))
 """
 
 
@@ -60,25 +64,52 @@ def test_the_money_is_used_for_epochs_and_the_best_model_is_handed_over(tmp_path
     assert shown["reason"] in ("BudgetUsed", "NoGainExpected")
     assert 0 < shown["spent"] <= 0.00012
 
-    file = tmp_path / "best.npz"
-    assert coach("model", "best", "-o", str(file)).returncode == 0
-    card = json.loads((tmp_path / "best.npz.json").read_text())
+    for name in ("best.params", "best.npz"):
+        done = coach("model", "best", "-o", str(tmp_path / name))
+        assert done.returncode == 0, done.stderr
+    card = json.loads((tmp_path / "best.params.json").read_text())
     full = [epoch for epoch in shown["epochs"] if epoch["loss"] is not None and epoch["kind"] != "mini"]
     assert card["loss"] == min(epoch["loss"] for epoch in full) == shown["best_loss"]
-    assert card["cost"] <= shown["spent"] and card["model"]["sha256"]
-    code = MEASURED.format(functions=str(ROOT / "functions"), folder=str(tmp_path), file=str(file))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    assert card["cost"] <= shown["spent"] and card["model"]["sha256"] and len(card["data"]["sha256"]) == 64
+    assert card["software"][0].startswith("MXNet ") and "Python 3" in card["software"][0]
+    assert sum(each["epochs"] for each in card["allocations"]) == card["epoch"]
     found = subprocess.run(
-        [str(Functions.find().python), "-c", code],
-        env=environment,
+        [
+            str(Functions.find().python),
+            "-c",
+            MEASURED.format(functions=str(ROOT / "functions"), folder=str(tmp_path)),
+        ],
+        cwd=tmp_path,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert found.returncode == 0, found.stderr
-    assert json.loads(found.stdout) == pytest.approx(card["loss"], rel=1e-6)
+    assert json.loads(found.stdout) == pytest.approx([card["loss"]] * 3, rel=1e-6)
 
     last = coach("model", "best", "-o", str(tmp_path / "last.npz"), "--epoch", "last", "--format", "json")
     assert json.loads(last.stdout)["epoch"] == shown["epochs"][-1]["epoch"]
     wrong = coach("model", "best", "-o", str(tmp_path / "x.npz"), "--epoch", "first")
     assert wrong.returncode == 2 and "must be best, last, or a number" in wrong.stderr
+    archive = subprocess.run(
+        [str(ROOT / ".venv/bin/coach"), "model", "best", "-o", "-"], capture_output=True, check=True
+    )
+    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as found_in:
+        assert found_in.getnames() == ["best.npz", "best.npz.json"]
+        assert found_in.extractfile("best.npz").read() == (tmp_path / "best.npz").read_bytes()
+
+
+def test_a_plan_trains_the_job_for_a_stated_price_where_nothing_is_known(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(MODEL)
+    (tmp_path / "best.yaml").write_text(JOB.replace("name: best", "name: planned"))
+    figure = tmp_path / "plan.png"
+    words = ("plan", str(tmp_path / "best.yaml"), "--budget", "0.0002,0.001")
+    done = coach(*words, "--probe", "0.00008", "--figure", str(figure), "-o", "json")
+    assert done.returncode == 0, done.stderr
+    [found] = json.loads(done.stdout)
+    assert found["rows"][0]["epochs"] < found["rows"][1]["epochs"] and found["points"] >= 4
+    assert figure.stat().st_size > 1000
+    [probe] = json.loads(coach("ps", "-o", "json").stdout)
+    assert probe["name"] == "planned-probe" and 0 < probe["spent"] <= 0.00008
+    assert coach(*words).returncode == 0  # from then on it is known

@@ -323,7 +323,7 @@ def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
 
 
 def test_a_plan_of_budgets_says_what_each_buys_and_what_the_target_takes(
-    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path, tmp_path: Path
 ) -> None:
     world, file = past_of(home, job_file)
     budgets = [0.002, 0.004, 0.008]
@@ -341,6 +341,13 @@ def test_a_plan_of_budgets_says_what_each_buys_and_what_the_target_takes(
     cheapest = min(to_amount(epoch.cost) for epoch in old.full_epochs)
     assert chances[0.5] == pytest.approx(old.epochs_trained * cheapest, rel=0.4)
     assert "chance of 80%" in run(capsys, *arguments)[1]
+    figure = tmp_path / "plan.svg"
+    assert run(capsys, *arguments, "--figure", str(figure))[0] == 0
+    drawn = figure.read_text()
+    assert "80 % interval" in drawn and "50% chance" in drawn and f"{rows[2]['epochs']} epochs" in drawn
+    for extra in (["--figure", "x.svg"], ["--probe", "1"]):
+        code, _, err = run(capsys, "plan", str(job_file), *extra)
+        assert (code, "only with --budget" in err) == (2, True)
     for wrong in ("0", "1,x", "1,1", ""):
         code, _, err = run(capsys, "plan", str(job_file), "--budget", f"{wrong},")
         assert (code, "must be amounts above 0" in err) == (2, True)
@@ -351,6 +358,9 @@ def test_a_plan_of_budgets_needs_an_earlier_run(
 ) -> None:
     code, _, err = run(capsys, "plan", str(job_file), "--nodes", "2x4", "--budget", "1,2")
     assert (code, "measured 0 points of its learning curve" in err) == (2, True)
+    assert "--probe AMOUNT" in err
+    code, _, err = run(capsys, "plan", str(job_file), "--budget", "1,2", "--probe", "-1")
+    assert (code, "must be an amount above 0" in err) == (2, True)
 
 
 def test_a_plan_of_what_would_be_refused_says_so(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:

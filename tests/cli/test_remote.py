@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import io
+import json
+import tarfile
 from pathlib import Path
 
 import pytest
@@ -58,6 +61,37 @@ def test_what_goes_wrong_is_said_in_a_line(
 ) -> None:
     assert invoke(arguments) == code
     assert said in capsys.readouterr().err
+
+
+def archive(*members: tuple[str, bytes]) -> io.BytesIO:
+    packed = io.BytesIO()
+    with tarfile.open(fileobj=packed, mode="w|") as file:
+        for name, content in members:
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            file.addfile(entry, io.BytesIO(content))
+    packed.seek(0)
+    return packed
+
+
+def test_a_model_that_was_sent_is_written_with_its_card(tmp_path: Path) -> None:
+    sent = [("../../best.npz", b"arrays"), ("best.npz.json", b'{"file": "best.npz", "loss": 0.5}')]
+    assert remote.unpacked(archive(*sent), tmp_path, force=False) == tmp_path / "best.npz"
+    assert (tmp_path / "best.npz").read_bytes() == b"arrays"
+    assert remote.unpacked(archive(*sent), tmp_path / "mine.npz", force=False) == tmp_path / "mine.npz"
+    assert json.loads((tmp_path / "mine.npz.json").read_text()) == {"file": "mine.npz", "loss": 0.5}
+    with pytest.raises(UserError, match="--force overwrites it"):
+        remote.unpacked(archive(*sent), tmp_path, force=False)
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [io.BytesIO(b"coach: no such command"), archive(("a", b"")), archive(("a", b""), ("a.json", b"{"))],
+)
+def test_what_is_no_model_is_said_and_leaves_no_file(tmp_path: Path, sent: io.BytesIO) -> None:
+    with pytest.raises(UserError, match="the handler sent no model"):
+        remote.unpacked(sent, tmp_path / "model.npz", force=False)
+    assert not list(tmp_path.glob("*.json"))
 
 
 def test_without_a_kubeconfig_the_next_step_is_named(

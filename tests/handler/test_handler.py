@@ -511,6 +511,16 @@ def test_the_best_epochs_checkpoint_is_kept_until_there_is_a_better_one(
     assert job.best not in job.epochs[-3:]
 
 
+@pytest.mark.parametrize("sees_checkpoints", [True, False])
+def test_every_so_many_checkpoints_are_kept(path: Path, sees_checkpoints: bool) -> None:
+    platform = FakePlatform(sees_checkpoints=sees_checkpoints)
+    wanted = job_of(maxEpochs=12, target={"loss": 0.0001}, checkpoint={"keepEvery": 4})
+    job = run(path, platform, wanted)["job"]
+    left = {file.as_uri() for file in path.parent.rglob("*.ckpt")}
+    assert {each.report.weights for each in job.epochs if each.number % 4 == 0} <= left
+    assert len(job.epochs) >= 10 and len(left) <= len(job.epochs) // 4 + 4
+
+
 @pytest.mark.parametrize("folder", ["file:///nowhere/at/all", "nosuch://bucket"])
 def test_checkpoints_that_cannot_be_listed_stay(folder: str, caplog: pytest.LogCaptureFixture) -> None:
     sweep(folder, None, f"{folder}/job.12.ckpt")

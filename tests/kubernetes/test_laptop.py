@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
 import pytest
 import yaml
 
@@ -76,6 +78,15 @@ def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
     coach.nothing_left("laptop")
     remote("resume", "laptop")
     assert coach.ended("laptop")["state"] == "Succeeded"
-    assert json.loads(remote("show", "laptop", "-o", "json"))["state"] == "Succeeded"
+    shown = json.loads(remote("show", "laptop", "-o", "json"))
+    assert shown["state"] == "Succeeded"
+    model = tmp_path / "laptop.npz"
+    assert str(model) in remote("model", "laptop", "-o", str(model))
+    card = json.loads(model.with_name("laptop.npz.json").read_text())
+    assert (
+        card["loss"] == shown["best_loss"]
+        and card["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
+    )
+    assert "weights/0.weight" in np.load(model)
     failed = coach_command(coach, tmp_path / "home", "--context", "nowhere", "ps")
     assert failed.returncode == 2 and "no such context" in failed.stderr

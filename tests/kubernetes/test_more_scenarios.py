@@ -263,3 +263,15 @@ def test_helm_uninstall_ends_jobs_that_train_and_leaves_nothing(
         assert ours == [] and "coach.dev" not in cluster.kubectl("get", "crds")
     finally:
         coach.install()
+
+
+def test_a_job_without_a_target_trains_the_best_model_for_its_money(coach: Coach) -> None:
+    document = job("best", budget={"amount": 0.0005, "currency": "USD"})
+    del document["spec"]["target"]
+    coach.apply(document)
+    status = coach.ended("best")
+    assert status["state"] == "Succeeded" and status["reason"] in ("BudgetUsed", "NoGainExpected")
+    conditions = {one["type"]: one["status"] for one in status["conditions"]}
+    assert conditions["Complete"] == "True" and conditions["Failed"] == "False"
+    coach.paid("best")
+    assert coach.ask("show", "best")["spent"] <= 0.0005

@@ -14,9 +14,10 @@ from coach.core.jobs.epoch import EpochKind
 from coach.handler.state.journal import Journal
 from coach.report import formatting
 from coach.report.choices import Verdict, last_decision
-from coach.report.figures import REFUSED, STYLE, Story, figures, plot, rendered
+from coach.report.figures.job import REFUSED, Story, figures, plot
+from coach.report.figures.jobs import plot_together, together
+from coach.report.figures.style import STYLE, rendered
 from coach.report.history import history
-from coach.report.multi_job_figure import plot_together, together
 from tests.report.recorded_jobs import faulty_job, half_way, one_job, pytorch_job, steady_job, two_jobs
 
 pytestmark = pytest.mark.standard

@@ -14,9 +14,10 @@ from coach.report.status import JOB_COLUMNS, job_row
 
 
 class Showing:
-    """How a session is shown. With -o json or csv, stdout is for the result alone."""
+    """How a session is shown. With -o json or csv, stdout is for the result alone; `result`: whether to show one."""
 
-    def __init__(self, output: Format, live: bool) -> None:
+    def __init__(self, output: Format, live: bool, *, result: bool = True) -> None:
+        self._result = result
         self.screen = console(stderr=output is not Format.TABLE)
         self._output = output
         self._live = live and self.screen.is_terminal
@@ -31,6 +32,8 @@ class Showing:
         if display:
             display.attach(session)
         code = session.run()
+        if not self._result:
+            return code
         rows = [job_row(job, time.time()) for job in session.jobs.values()]
         if self._output is Format.JSON:
             print_json([fields(row) for row in rows])

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
+import io
 import json
 import shutil
-from itertools import groupby
+import sys
+import tarfile
+import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,15 +16,17 @@ import typer
 from coach.cli.display.output import Format, print_json
 
 if TYPE_CHECKING:
-    from coach.core.jobs.epoch import Epoch
-    from coach.core.jobs.job import Job
+    from collections.abc import Callable
 
-#: How each framework's users read a checkpoint.
+    from coach.core.spec.job import TrainingJob
+
+#: How the users of each kind of file read it.
 _READ = {
-    "pytorch": 'net.load_state_dict(torch.load("{file}", weights_only=True)["model_state_dict"])',
-    "mxnet": 'numpy.load("{file}")["weights/NAME"]; names are those of net.collect_params()',
+    ".pt": 'net.load_state_dict(torch.load("{file}", weights_only=True)["model_state_dict"])',
+    ".npz": 'numpy.load("{file}")["weights/NAME"]; names are those of net.collect_params()',
+    ".params": 'net.load_parameters("{file}")',
 }
-_SUFFIXES = {"pytorch": ".pt", "mxnet": ".npz"}
+_SYMBOL = 'without the model file: gluon.SymbolBlock.imports("{0}-symbol.json", ["data"], "{0}-0000.params")'
 
 
 def command(
@@ -30,7 +34,10 @@ def command(
     file: Annotated[
         Path | None,
         typer.Option(
-            "-o", "--output-file", metavar="FILE", help="Where to; by default JOB.pt or JOB.npz here."
+            "-o",
+            "--output-file",
+            metavar="FILE",
+            help="Where to; by default JOB.pt or JOB.params here. -: a tar archive of the checkpoint and its card.",
         ),
     ] = None,
     epoch: Annotated[
@@ -39,52 +46,60 @@ def command(
     force: Annotated[bool, typer.Option("--force", help="Overwrite a file that is there.")] = False,
     output: Annotated[Format, typer.Option("--format", help="What to print.")] = Format.TABLE,
 ) -> None:
-    """Copy a job's trained model, its best epoch's, to a file.
+    """Hand over a job's trained model, its best epoch's.
 
-    The best is that of the test split; its checkpoint is kept, and the last two.
-    FILE.json has what the model was trained on, how, and its cost.
-    Of a PyTorch job the file has the net's state_dict, of an MXNet job its arrays.
+    The best is that of the test split. FILE.json, its card, has what the model was trained on, how, and its cost.
+    A PyTorch job's file has the net's state_dict. An MXNet job's is what net.load_parameters reads, with symbol and
+    arrays for SymbolBlock.imports where the net is a HybridBlock; a FILE.npz has its arrays, without MXNet.
 
     \b
     Examples:
       coach model lenet-digits
       coach model lenet-digits -o digits.npz
       coach model lenet-digits --epoch last
+      coach --context kind-dev model lenet-digits
     """
     from coach.cli.job_lookup import find, past_jobs
     from coach.core.errors import UserError
     from coach.handler.state.state_directory import StateDirectory
     from coach.jobfiles.load import local_path
+    from coach.report.model_card import chosen_epoch, model_card
 
     past = find(past_jobs(StateDirectory.default()), job)
-    framework = past.job.job_file.spec.framework.value
-    chosen = _epoch(past.job, epoch)
+    name, spec = past.job.name, past.job.job_file
+    torch = spec.spec.framework.value == "pytorch"
+    chosen = chosen_epoch(past.job, epoch)
     source = local_path(chosen.report.weights)
     if source is None or not source.is_file():
         raise UserError(
-            f"the checkpoint of epoch {chosen.number} of {past.job.name} is at {chosen.report.weights}, which this "
-            "machine does not have; the best epoch's is kept, and the last two: --epoch best, --epoch last"
+            f"the checkpoint of epoch {chosen.number} of {name} is at {chosen.report.weights}, which this machine does "
+            "not have; which are kept: spec.checkpoint.keepEvery, coach prune; the best and the last: --epoch best, "
+            "--epoch last"
         )
-    to = file or Path(f"{past.job.name}{_SUFFIXES[framework]}")
-    if to.is_dir():
-        to /= f"{past.job.name}{_SUFFIXES[framework]}"
+    if str(file) == "-":
+        _archive(source, f"{name}{'.pt' if torch else '.npz'}", lambda at: model_card(past.job, chosen, at))
+        return
+    own = f"{name}{'.pt' if torch else '.params'}"
+    to = file or Path(own)
+    to = to / own if to.is_dir() else to
     if to.exists() and not force:
         raise UserError(f"{to} is there already; --force overwrites it, -o FILE names another")
-    half = to.with_name(f".{to.name}.half")
     try:
-        shutil.copyfile(source, half)
-        half.replace(to)
-        card = _card(past.job, chosen, to)
+        with tempfile.TemporaryDirectory(prefix=".coach-model-", dir=to.parent) as half:
+            files = _written(spec, source, Path(half) / to.name)
+            for each in files:
+                (Path(half) / each).replace(to.with_name(each))
+        card = model_card(past.job, chosen, to)
         to.with_name(f"{to.name}.json").write_text(json.dumps(card, indent=2) + "\n")
     except OSError as error:
-        half.unlink(missing_ok=True)
         raise UserError(f"{to}: cannot be written ({error.strerror})") from error
     if output is Format.JSON:
         print_json(
             {
-                "job": past.job.name,
-                "framework": framework,
+                "job": name,
+                "framework": spec.spec.framework.value,
                 "file": str(to),
+                "files": [str(to.with_name(each)) for each in files],
                 "card": f"{to}.json",
                 "epoch": chosen.number,
                 "loss": chosen.report.loss,
@@ -93,58 +108,32 @@ def command(
         )
         return
     said = f", loss {chosen.report.loss:.4f}" if chosen.report.loss is not None else ""
-    typer.echo(f"{to}: {past.job.name} after epoch {chosen.number} of {len(past.job.epochs)}{said}")
-    typer.echo(f"  {_READ[framework].format(file=to)}")
+    typer.echo(f"{to}: {name} after epoch {chosen.number} of {len(past.job.epochs)}{said}")
+    typer.echo(
+        f"  {_READ['.pt' if torch else to.suffix if to.suffix in _READ else '.params'].format(file=to)}"
+    )
+    if len(files) > 1:
+        typer.echo(f"  {_SYMBOL.format(to.with_suffix(''))}")
 
 
-def _epoch(job: Job, asked: str) -> Epoch:
-    """The epoch that `asked` names. Raises UserError."""
-    from coach.core.errors import UserError
-
-    if not job.epochs:
-        raise UserError(
-            f"{job.name} has no checkpoint yet: the first full epoch writes one; coach why {job.name}"
-        )
-    if asked == "last":
-        return job.epochs[-1]
-    if asked == "best":
-        return job.best or job.epochs[-1]
-    number = int(asked) if asked.isdecimal() and len(asked) < 10 else 0
-    if not 1 <= number <= len(job.epochs):
-        raise UserError(f"--epoch {asked!r}: must be best, last, or a number from 1 to {len(job.epochs)}")
-    return job.epochs[number - 1]
+def _archive(source: Path, name: str, card: Callable[[Path], dict[str, Any]]) -> None:
+    """A tar archive on standard output: the checkpoint as it is, and its card."""
+    with tarfile.open(fileobj=sys.stdout.buffer, mode="w|") as archive:
+        archive.add(source, name)
+        content = json.dumps(card(source) | {"file": name}, indent=2).encode() + b"\n"
+        entry = tarfile.TarInfo(f"{name}.json")
+        entry.size = len(content)
+        archive.addfile(entry, io.BytesIO(content))
 
 
-def _card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
-    """The card of the model of `epoch`, which is in `file`. Money in the job's currency, times in seconds."""
-    from coach import __version__
-    from coach.core.money import to_amount
+def _written(spec: TrainingJob, source: Path, to: Path) -> list[str]:
+    """Write the model; the names of the files, `to` first. Raises OSError, UserError."""
+    if spec.spec.framework.value == "pytorch" or to.suffix == ".npz":
+        shutil.copyfile(source, to)
+        return [to.name]
+    from coach.core.spec.training import Framework
+    from coach.platforms.local.environment import Functions
+    from coach.platforms.local.export_model import export_mxnet
 
-    spec = job.spec
-    until = [one for one in job.epochs if one.number <= epoch.number]
-    allocations = [
-        {"workers": at.workers, "servers": at.servers, "epochs": len(list(some))}
-        for at, some in groupby(until, key=lambda one: one.allocation)
-    ]
-    return {
-        "job": job.name,
-        "framework": spec.framework.value,
-        "file": file.name,
-        "sha256": hashlib.sha256(file.read_bytes()).hexdigest(),
-        "model": spec.model.model_dump(mode="json", by_alias=True, exclude_none=True),
-        "data": spec.data.model_dump(mode="json", by_alias=True, exclude_none=True),
-        "batchSize": spec.batch_size,
-        "optimizer": None
-        if spec.optimizer is None
-        else spec.optimizer.model_dump(mode="json", by_alias=True, exclude_none=True),
-        "seed": spec.seed,
-        "epoch": epoch.number,
-        "passesOverTheData": epoch.epochs_trained,
-        "loss": epoch.report.loss,
-        "accuracy": epoch.report.accuracy,
-        "cost": to_amount(sum(one.cost for one in until)),
-        "currency": spec.price_book.currency,
-        "trainSeconds": sum(one.report.train_seconds for one in until),
-        "allocations": allocations,
-        "coach": __version__,
-    }
+    functions = Functions.ready(lambda text: typer.echo(text, err=True), Framework.MXNET)
+    return export_mxnet(functions, spec, source.as_uri(), to)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -13,11 +14,13 @@ from coach.cli.options import Files, Nodes
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from coach.core.spec.job import TrainingJob
+    from coach.handler.state.state_directory import StateDirectory
     from coach.report.budget_plan import BudgetPlan
     from coach.report.plan import Plan, PlanRow
 
 
-def command(
+def command(  # noqa: PLR0917 - they are options
     files: Files,
     nodes: Nodes = "",
     budget: Annotated[
@@ -28,6 +31,21 @@ def command(
             help="What each of these amounts buys, such as 1,2,5: epochs and the loss to expect.",
         ),
     ] = "",
+    probe: Annotated[
+        float,
+        typer.Option(
+            "--probe",
+            metavar="AMOUNT",
+            help="With --budget: train the job first, as NAME-probe, for at most this amount; without earlier runs "
+            "nothing is known of its learning curve.",
+        ),
+    ] = 0.0,
+    figure: Annotated[
+        Path | None,
+        typer.Option(
+            "--figure", metavar="FILE", help="With --budget: draw it too, a .png, .svg or .pdf file."
+        ),
+    ] = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Predict the time and cost of jobs; start nothing.
@@ -39,9 +57,11 @@ def command(
     Examples:
       coach plan jobs/lenet-digits.yaml
       coach plan jobs/lenet-digits.yaml --budget 0.001,0.002,0.005
+      coach plan job.yaml --budget 1,2,5 --probe 0.5 --figure plan.png
     """
     from coach.cli.display.summary import say, wanted
     from coach.cli.job_files import load
+    from coach.core.errors import UserError
     from coach.handler.endpoint import find
     from coach.handler.state.state_directory import StateDirectory
     from coach.platforms.local.cluster import parse_nodes
@@ -50,6 +70,13 @@ def command(
 
     specs = [one.spec for one in load(files)]
     home = StateDirectory.default()
+    if (probe or figure) and not budget:
+        raise UserError("--probe, --figure: only with --budget AMOUNTS")
+    if figure and len(specs) > 1:
+        raise UserError(f"--figure {figure}: for one job; {len(specs)} were given")
+    amounts = _amounts(budget) if budget else []
+    if probe:
+        _probe(home, files, specs, probe, nodes, output)
     if find(home) and not nodes:
         with service_of(home) as client:
             cluster = client.nodes()
@@ -59,10 +86,21 @@ def command(
     if budget:
         from coach.report.budget_plan import budget_plan
 
-        bought = [budget_plan(spec, past, cluster, _amounts(budget)) for spec in specs]
+        bought = [budget_plan(spec, past, cluster, amounts) for spec in specs]
+        if figure:
+            from coach.report.figures import budget as figures
+            from coach.report.figures.style import save
+
+            curve, target = (
+                budget_plan(specs[0], past, cluster, figures.amounts(amounts)),
+                specs[0].spec.target_value,
+            )
+            save(figure, lambda: figures.draw(curve, bought[0], target))
         if not _printed(bought, output):
             for each in bought:
                 _show_budgets(console(), each)
+            if figure:
+                typer.echo(figure)
         return
     plans = [plan(spec, past, cluster) for spec in specs]
     if not _printed(plans, output):
@@ -70,6 +108,38 @@ def command(
         for spec, one in zip(specs, plans, strict=True):
             say(screen, wanted(spec))
             _show(screen, one)
+
+
+def _probe(  # noqa: PLR0917
+    home: StateDirectory,
+    files: Sequence[Path],
+    specs: Sequence[TrainingJob],
+    amount: float,
+    nodes: str,
+    output: Format,
+) -> None:
+    """Train the jobs for at most `amount` each, to know their speed and learning curve. Raises CoachError."""
+    from functools import partial
+
+    from coach.cli.display.display_loop import Showing
+    from coach.cli.jobs.run import run_here
+    from coach.cli.options import PlatformKind, chosen_cluster
+    from coach.core.errors import UserError
+    from coach.handler.endpoint import find
+    from coach.handler.policies import chosen_policy
+    from coach.report.budget_plan import probe_of
+
+    if not 0 < amount <= 1e9:
+        raise UserError(f"--probe {amount:g}: must be an amount above 0, such as 0.01")
+    if find(home):
+        raise UserError(
+            "--probe: a service runs the jobs here; coach submit the job with a small budget, then plan it"
+        )
+    policy, probes = chosen_policy("", [probe_of(spec, amount) for spec in specs])
+    cluster = partial(chosen_cluster, PlatformKind.LOCAL, nodes, "", "", "", probes)
+    code = run_here(home, Showing(output, True, result=False), files, probes, policy, cluster)
+    if code not in (0, 3):
+        raise typer.Exit(code)
 
 
 def _printed(plans: Sequence[Plan | BudgetPlan], output: Format) -> bool:
@@ -119,9 +189,11 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
             _spread(row.value, row.value_low, row.value_high, formatting.score),
             formatting.number(row.gain),
         )
-    level = _spread(plan.level, plan.level_low, plan.level_high, formatting.score)
+    low, high = formatting.score(plan.level_low), formatting.score(plan.level_high)
     screen.print(f"{plan.name}: from a learning curve of {plan.points} points that an earlier run measured")
-    screen.print(f"  whatever is paid, its {plan.metric} levels off at {level}", soft_wrap=True)
+    screen.print(
+        f"  whatever is paid, its {plan.metric} levels off between {low} and {high} (80 %)", soft_wrap=True
+    )
     for chance, money in plan.chances:
         wanted = "never" if money is None else f"{formatting.amount(money)} {plan.currency}"
         screen.print(f"  reaches its target with a chance of {chance:.0%}: {wanted}")

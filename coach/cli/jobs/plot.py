@@ -36,8 +36,9 @@ def command(
     from coach.cli.job_lookup import find_all, past_jobs
     from coach.core.errors import PermanentError, UserError
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.figures import FORMATS, Story, plot
-    from coach.report.multi_job_figure import plot_together
+    from coach.report.figures.job import Story, plot
+    from coach.report.figures.jobs import plot_together
+    from coach.report.figures.style import FORMATS
 
     home = StateDirectory.default()
     chosen = find_all(past_jobs(home), jobs or [], last=last)

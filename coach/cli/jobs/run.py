@@ -78,7 +78,7 @@ def command(  # noqa: PLR0917 - they are options
     if not find(home):
         cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace, specs)
         try:
-            raise typer.Exit(_here(home, showing, files, specs, allocator, cluster))
+            raise typer.Exit(run_here(home, showing, files, specs, allocator, cluster))
         except ServiceRunsError:
             pass  # it has started since
     own = (
@@ -90,7 +90,7 @@ def command(  # noqa: PLR0917 - they are options
     raise typer.Exit(_there(home, showing, files, specs, policy, own))
 
 
-def _here(  # noqa: PLR0917
+def run_here(  # noqa: PLR0917
     home: StateDirectory,
     showing: Showing,
     files: Sequence[Path],

@@ -272,7 +272,7 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
 
 def _draw(results: dict[str, list[Result]], file: str, screen: Console) -> None:
     if results and file != "none":
-        from coach.report.simulation_figure import plot_simulated
+        from coach.report.figures.simulation import plot_simulated
 
         screen.print(f"figure: {plot_simulated(results, Path(file))}", soft_wrap=True)
 

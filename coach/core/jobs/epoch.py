@@ -46,6 +46,9 @@ class EpochReport:
     thread_seconds: float = 0.0
     #: Workers of an elastic group that were lost on the way or came too late: the speed is not that of the allocation.
     workers_lost: int = 0
+    #: Framework and Python with their versions, and the hash of the data set's files: of a process's first epoch alone.
+    software: str = ""
+    data_sha256: str = ""
 
 
 @dataclass(slots=True)

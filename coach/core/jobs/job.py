@@ -161,11 +161,8 @@ class Job:
 
     @property
     def target(self) -> float | None:
-        """The loss or accuracy to reach; None where the job trains the best model within its bounds."""
-        target = self.spec.target
-        if target is None:
-            return None
-        return float(target.loss if target.loss is not None else target.accuracy or 0.0)
+        """See JobSpec.target_value."""
+        return self.spec.target_value
 
     @property
     def best(self) -> Epoch | None:

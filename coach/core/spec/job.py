@@ -322,6 +322,13 @@ class JobSpec(SpecModel):
         return "accuracy" if self.target.loss is None else "loss"
 
     @property
+    def target_value(self) -> float | None:
+        """The loss or accuracy to reach; None where the job trains the best model within its bounds."""
+        if self.target is None:
+            return None
+        return float(self.target.loss if self.target.loss is not None else self.target.accuracy or 0.0)
+
+    @property
     def elastic(self) -> bool:
         """Whether the group goes on when a worker is lost in mid-epoch."""
         return self.framework is Framework.PYTORCH

@@ -307,13 +307,20 @@ class MiniEpoch(SpecModel):
 
 
 class Checkpoint(SpecModel):
-    """Where checkpoints go."""
+    """Where checkpoints go, and which are kept: the best whole epoch's, the last two, and what `keep_every` says."""
 
     uri: Uri | None = Field(
         default=None,
         description="Folder: a path, relative to the job file, or a URI; "
         "without it, under Coach's state folder.",
         examples=["s3://bucket/checkpoints"],
+    )
+    keep_every: StrictInt | None = Field(
+        default=None,
+        ge=1,
+        le=10**6,
+        description="Keep every so many epochs' checkpoint too, not only the best one and the last two.",
+        examples=[10],
     )
 
 

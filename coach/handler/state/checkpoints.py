@@ -1,8 +1,10 @@
-"""Deletes a job's old checkpoints: the last one, its predecessor and the best epoch's are kept."""
+"""Deletes a job's old checkpoints: kept are the best whole epoch's, the last two, and every so many by its job file."""
 
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
+from dataclasses import dataclass
 
 import fsspec
 
@@ -15,8 +17,8 @@ def sweep(folder: str, *keep: str | None) -> None:
     """Delete a job's older checkpoints in `folder` (a URI). What cannot be deleted stays.
 
     Checkpoints are called `<job>.<attempt>.ckpt`; the one of the last attempt in `keep` names the job, and earlier
-    attempts are older. Other jobs' files stay, as do checkpoints of later epochs. Unfinished files of killed workers
-    are deleted too.
+    attempts are older. Of `keep` None is nothing, and more may be in it than is there. Other jobs' files stay, as do
+    checkpoints of later epochs. Unfinished files of killed workers are deleted too.
     """
     names = {uri.rpartition("/")[2] for uri in keep if uri}
     job, last = max(map(_parts, names), key=lambda parts: parts[1])
@@ -45,7 +47,59 @@ def obsolete(job: Job) -> list[str]:
     best, before = job.best, job.best_of(job.epochs[:-1])
     if before is not None and before is not best and before.report.weights not in written:
         found.append(before.report.weights)
-    return [uri for uri in found if best is None or uri != best.report.weights]
+    keep = kept(job)
+    return [uri for uri in found if uri not in keep]
+
+
+def kept(job: Job) -> set[str]:
+    """URIs of the checkpoints that stay though later ones are there: of the best epoch and of every so many."""
+    every, best = job.spec.checkpoint.keep_every, job.best
+    found = {epoch.report.weights for epoch in job.epochs if every and epoch.number % every == 0}
+    return found if best is None else found | {best.report.weights}
+
+
+@dataclass(frozen=True, slots=True)
+class Surplus:
+    """Checkpoints of an ended job that can be deleted. `bytes`: their size; `keeps`: the epochs whose stay."""
+
+    job: str
+    files: tuple[str, ...]
+    bytes: int
+    keeps: tuple[int, ...]
+
+
+def surplus(job: Job, keep: Collection[str]) -> Surplus:
+    """The checkpoints of `job` that are none of `keep` (best, last). Raises what its file system raises."""
+    chosen = {
+        "best": job.best or (job.epochs[-1] if job.epochs else None),
+        "last": job.epochs[-1] if job.epochs else None,
+    }
+    stay = {
+        epoch.report.weights.rpartition("/")[2]: epoch.number
+        for name, epoch in chosen.items()
+        if name in keep and epoch
+    }
+    names = {_parts(epoch.report.weights.rpartition("/")[2])[0] for epoch in job.epochs}
+    files, path = fsspec.core.url_to_fs(job.checkpoints)
+    found, size, there = list[str](), 0, set[int]()
+    for entry in files.ls(path, detail=True) if files.exists(path) else ():
+        name = str(entry["name"]).rpartition("/")[2]
+        owner, attempt = _parts(name.removeprefix(".").removesuffix(".part") if _begun(name) else name)
+        if owner not in names or attempt < 0:
+            continue
+        if name in stay:
+            there.add(stay[name])
+        else:
+            found.append(str(entry["name"]))
+            size += int(entry["size"] or 0)
+    return Surplus(job.name, tuple(sorted(found)), size, tuple(sorted(there)))
+
+
+def delete(job: Job, surplus: Surplus) -> None:
+    """Delete them. Raises what the job's file system raises."""
+    files, _ = fsspec.core.url_to_fs(job.checkpoints)
+    for file in surplus.files:
+        files.rm_file(file)
 
 
 def _begun(name: str) -> bool:

@@ -43,11 +43,13 @@ def load(uri: str, format: str, sha256: str | None = None, size: int | None = No
 
 
 def _read(kept: Path) -> DataSet:
-    scales = json.loads((kept / "scales.json").read_text())
+    about = json.loads((kept / "about.json").read_text())
+    scales = about["scales"]
     arrays = {name: np.load(kept / f"{name}.npy", mmap_mode="r", allow_pickle=False) for name in ARRAYS}
     return DataSet(
         Split(arrays["train.x"], arrays["train.y"], scales["train"]),
         Split(arrays["test.x"], arrays["test.y"], scales["test"]),
+        about["sha256"],
     )
 
 
@@ -59,8 +61,11 @@ def _write(dataset: DataSet, kept: Path) -> None:
         for name in ARRAYS:
             split, attribute = name.split(".")
             np.save(part / f"{name}.npy", getattr(getattr(dataset, split), attribute), allow_pickle=False)
-        scales = {"train": dataset.train.scale, "test": dataset.test.scale}
-        (part / "scales.json").write_text(json.dumps(scales))
+        about = {
+            "scales": {"train": dataset.train.scale, "test": dataset.test.scale},
+            "sha256": dataset.sha256,
+        }
+        (part / "about.json").write_text(json.dumps(about))
         part.rename(kept)  # fails where another function was first: its arrays are the same
     finally:
         shutil.rmtree(part, ignore_errors=True)

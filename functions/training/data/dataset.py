@@ -53,12 +53,13 @@ class DataSet:
 
     train: Samples
     test: Samples
+    sha256: str = ""  #: of all that was read for it; none where the model file made it
 
     def first(self, size: int | None) -> "DataSet":
         """The same data with only the first `size` training samples."""
         if size is None or size >= len(self.train):
             return self
-        return DataSet(self.train.first(size), self.test)
+        return DataSet(self.train.first(size), self.test, self.sha256)
 
 
 def checked(split: Split, name: str) -> Split:

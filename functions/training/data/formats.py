@@ -67,11 +67,15 @@ class Source:
                 raise
             raise TrainingError("DataMissing", f"none of {', '.join(names)} in {self.uri}") from error
 
+    @property
+    def sha256(self) -> str:
+        """Of all that was read."""
+        return self._digest.hexdigest()
+
     def verify(self, sha256: str | None) -> None:
         """Compare with the job's checksum: of the file, or of the folder's files one after the other as read."""
-        if sha256 is not None and self._digest.hexdigest() != sha256:
-            found = self._digest.hexdigest()
-            raise TrainingError("DataInvalid", f"{self.uri} has sha256 {found}, the job says {sha256}")
+        if sha256 is not None and self.sha256 != sha256:
+            raise TrainingError("DataInvalid", f"{self.uri} has sha256 {self.sha256}, the job says {sha256}")
 
 
 def load(uri: str, format: str, sha256: str | None = None, size: int | None = None) -> DataSet:
@@ -88,7 +92,7 @@ def load(uri: str, format: str, sha256: str | None = None, size: int | None = No
     except UNREADABLE as error:
         raise TrainingError("DataInvalid", f"{uri} is not readable as {format}: {error}") from error
     source.verify(sha256)
-    return DataSet(checked(data.train, "training"), checked(data.test, "test")).first(size)
+    return DataSet(checked(data.train, "training"), checked(data.test, "test"), source.sha256).first(size)
 
 
 def shuffled(x: np.ndarray, y: np.ndarray, train: int) -> DataSet:

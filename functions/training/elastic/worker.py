@@ -155,6 +155,7 @@ class ElasticWorker(Worker):
         )
         now = time.time()
         return {
+            **(self._origin() if is_new else {}),
             **nothing,
             **dict.fromkeys(times, 0.0),
             "samples": position - self._request.position,

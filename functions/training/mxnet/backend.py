@@ -3,6 +3,7 @@
 from types import ModuleType
 from typing import Any
 
+import mxnet
 import numpy as np
 
 from training.checkpoint import read as read_checkpoint
@@ -22,11 +23,13 @@ __all__ = [
     "read_checkpoint",
     "require",
     "samples",
+    "software",
     "warm_up",
     "write_checkpoint",
 ]
 
 elastic = False
+software = f"MXNet {mxnet.__version__}"
 make_group = PsLiteGroup
 make_learner = MxnetLearner
 

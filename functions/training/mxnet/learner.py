@@ -117,6 +117,11 @@ class MxnetLearner:
             raise model_file.invalid(self._uri, error) from error
 
     @property
+    def net(self) -> gluon.Block:
+        """The user's network."""
+        return self._net
+
+    @property
     def weights(self) -> list[mx.nd.NDArray]:
         """What the group keeps equal, in one order on all workers."""
         return [each.data() for each in self._trained]

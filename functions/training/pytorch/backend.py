@@ -26,11 +26,13 @@ __all__ = [
     "read_checkpoint",
     "require",
     "samples",
+    "software",
     "warm_up",
     "write_checkpoint",
 ]
 
 elastic = True
+software = f"PyTorch {torch.__version__}"
 make_elastic_group = ElasticGroup
 make_learner = TorchLearner
 limit_threads = torch.set_num_threads

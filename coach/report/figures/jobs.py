@@ -11,10 +11,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from coach.report.export import write
-from coach.report.figures import BLUE, FORMATS, GREEN, ORANGE, PURPLE, RED, STYLE, Story, rendered, time_unit
-
-COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#F0E442", "#000000")
-MARKERS = "osD^vPX*"
+from coach.report.figures.job import Story
+from coach.report.figures.style import COLOURS, FORMATS, MARKERS, RED, STYLE, rendered, time_unit
 
 
 def plot_together(stories: Sequence[Story], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:

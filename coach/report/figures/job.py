@@ -1,12 +1,10 @@
 """Figures of a job: its learning curve, its allocation, its money, and the fitted speed with the path through it.
 
-Each `draw_...` draws on given axes. Colours are those of Okabe and Ito, which colour-blind people can distinguish, and
-every series also has a marker or a line style of its own.
+Each `draw_...` draws on given axes.
 """
 
 from __future__ import annotations
 
-import io
 import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -31,26 +29,19 @@ from coach.report import formatting
 from coach.report.accounting import Attempt, Balance, attempts, money
 from coach.report.choices import Decision, Verdict, last_decision
 from coach.report.export import write
+from coach.report.figures.style import (
+    BLUE,
+    FORMATS,
+    GREEN,
+    GREY,
+    ORANGE,
+    PURPLE,
+    RED,
+    STYLE,
+    rendered,
+    time_unit,
+)
 
-BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E00", "#CC79A7", "#666666"
-FORMATS = ("png", "svg")
-STYLE: dict[str, Any] = {
-    "figure.dpi": 150,
-    "savefig.dpi": 150,
-    "font.size": 10,
-    "axes.titlesize": 11,
-    "axes.titleweight": "bold",
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.alpha": 0.25,
-    "grid.linewidth": 0.6,
-    "legend.frameon": False,
-    "svg.hashsalt": "coach",
-    "svg.fonttype": "none",
-}
-#: From these seconds on, the time axis is in minutes; then hours.
-MINUTES, HOURS = 180.0, 3 * 3600.0
 #: Largest surface that is drawn, in workers and in servers.
 MAX_CELLS = 32
 #: Cells up to which a surface has its numbers written in.
@@ -133,14 +124,6 @@ def figures(story: Story) -> dict[str, Figure]:
     for part, (draw, _, rows) in zip(parts, _KINDS.values(), strict=True):
         draw(list(part.subplots(rows, 1, sharex=True, squeeze=False)[:, 0]), story)
     return {name: page, **made}
-
-
-def rendered(figure: Figure, kind: str) -> bytes:
-    """The figure as a file's content; the same figure gives the same bytes."""
-    content = io.BytesIO()
-    metadata = {"Date": None} if kind == "svg" else {"Software": None}
-    figure.savefig(content, format=kind, metadata=metadata)
-    return content.getvalue()
 
 
 # -- the four kinds ---------------------------------------------------------------------------------------
@@ -451,13 +434,6 @@ def _write(ax: Axes, at: Allocation, above: float, text: str, ink: str) -> None:
     edge = [withStroke(linewidth=1.5, foreground="black" if ink == "white" else "white")]
     x, y = at.workers - 0.08, at.servers + above
     ax.text(x, y, text, ha="right", va="center", fontsize=8, color=ink, path_effects=edge, zorder=5)
-
-
-def time_unit(seconds: float) -> tuple[str, float]:
-    """The unit of an axis that is `seconds` long, and its length in seconds."""
-    if seconds < MINUTES:
-        return "seconds", 1.0
-    return ("minutes", 60.0) if seconds < HOURS else ("hours", 3600.0)
 
 
 #: Name of the figure -> what draws it, its size in inches, and how many axes one above the other it has.

@@ -12,7 +12,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from coach.report.export import write
-from coach.report.figures import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, STYLE, rendered, time_unit
+from coach.report.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, STYLE, rendered, time_unit
 from coach.simulation.metrics import Result
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)

@@ -1,0 +1,112 @@
+"""`coach compare`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from coach.report.comparison import Comparison
+
+Figure = Annotated[
+    Path | None, typer.Option("--figure", metavar="FILE", help="Draw it too: a .png, .svg or .pdf file.")
+]
+
+
+def command(
+    jobs: Annotated[list[str], typer.Argument(metavar="JOB JOB...", help="Names of jobs, two or more.")],
+    figure: Figure = None,
+    output: Output = Format.TABLE,
+) -> None:
+    """Compare jobs at equal money and time.
+
+    And what each level took: the best loss (or accuracy) so far of each job's whole epochs, by the money it had spent
+    and the time it had taken.
+
+    \b
+    Examples:
+      coach compare lenet-1 lenet-2
+      coach compare small large --figure compared.png
+    """
+    from coach.cli.job_lookup import find_all, past_jobs
+    from coach.core.errors import UserError
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.report.accounting import attempts, money
+    from coach.report.comparison import compare, progress
+
+    home = StateDirectory.default()
+    chosen = find_all(past_jobs(home), jobs)
+    if len(chosen) < 2:
+        raise UserError(
+            f"{chosen[0].job.name} alone cannot be compared; name two jobs or more, as coach ps shows them"
+        )
+    found = []
+    for past in chosen:
+        name, records = past.job.name, home.records(past)
+        found.append(progress(past.job, attempts(records, name), money(records, name), records))
+    made = compare([past.job for past in chosen], found)
+    if figure is not None:
+        from coach.report.figures.comparison import draw
+        from coach.report.figures.style import save
+
+        save(figure, lambda: draw(made))
+    if output is Format.JSON:
+        print_json(fields(made))
+    elif output is Format.CSV:
+        print_csv(
+            ["job", "epoch", "money", "seconds", made.metric],
+            [
+                {"job": one.name, "epoch": index + 1, "money": money, "seconds": seconds, made.metric: best}
+                for one in made.jobs
+                for index, (money, seconds, best) in enumerate(
+                    zip(one.money, one.seconds, one.best, strict=True)
+                )
+            ],
+        )
+    else:
+        _show(console(), made)
+        if figure is not None:
+            typer.echo(figure)
+
+
+def _show(screen: Console, made: Comparison) -> None:
+    from coach.report import formatting
+
+    names = [one.name for one in made.jobs]
+    lower = made.metric == "loss"
+
+    def rows(
+        title: str,
+        found: Sequence[tuple[str, Sequence[float | None]]],
+        words: Callable[[float | None], str],
+        low: bool,
+    ) -> None:
+        shown = table((title, "right"), *((name, "right") for name in names))
+        for first, values in found:
+            known = [value for value in values if value is not None]
+            best = (min if low else max)(known) if known else None
+            cells = [
+                words(value) + (" *" if value is not None and value == best else "  ") for value in values
+            ]
+            shown.add_row(first, *cells)
+        screen.print(shown)
+        screen.print()
+
+    currency, metric = made.currency, made.metric.upper()
+    money = [(formatting.amount(amount), values) for amount, values in made.by_money]
+    times = [(formatting.duration(seconds), values) for seconds, values in made.by_time]
+    rows(f"{metric} WITH {currency}", money, formatting.score, lower)
+    rows(f"{metric} AFTER", times, formatting.score, lower)
+    levels = [(formatting.score(level.value), level) for level in made.levels]
+    rows(
+        f"{currency} TO {metric}", [(value, level.money) for value, level in levels], formatting.amount, True
+    )
+    rows(f"TIME TO {metric}", [(value, level.seconds) for value, level in levels], formatting.duration, True)
+    screen.print("* the best of its row; the best epoch so far counts")

@@ -1,0 +1,86 @@
+"""`coach prune`."""
+
+from __future__ import annotations
+
+import sys
+from typing import Annotated
+
+import typer
+
+from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
+
+
+def command(
+    jobs: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="JOB", help="Names of jobs; without one, all that have ended."),
+    ] = None,
+    everything: Annotated[
+        bool, typer.Option("--all", help="Their best and last checkpoints too: only their records stay.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Show what would be deleted, delete nothing.")
+    ] = False,
+    output: Output = Format.TABLE,
+) -> None:
+    """Delete old checkpoints of ended jobs.
+
+    All but the best epoch's and the last one. Shows first what it would delete and how much that frees, and asks.
+    While a job runs its old checkpoints go by themselves; the best, the last two and those that
+    spec.checkpoint.keepEvery names stay.
+
+    \b
+    Examples:
+      coach prune --dry-run
+      coach prune lenet-digits --all --yes
+    """
+    from coach.cli.job_lookup import find_all, past_jobs
+    from coach.core.errors import PermanentError, UserError
+    from coach.handler.state.checkpoints import delete, surplus
+    from coach.handler.state.state_directory import StateDirectory
+
+    chosen = find_all(past_jobs(StateDirectory.default()), jobs or [])
+    goes_on = [past.job for past in chosen if not past.job.ended]
+    if jobs and goes_on:
+        one = goes_on[0]
+        raise UserError(
+            f"{one.name} is {one.state.value}: a job keeps what it needs until it ends; coach cancel {one.name}"
+        )
+    ended = [past.job for past in chosen if past.job.ended]
+    try:
+        found = [surplus(job, () if everything else ("best", "last")) for job in ended]
+        if output is Format.JSON:
+            print_json([fields(each) | {"files": list(each.files)} for each in found])
+        elif output is Format.CSV:
+            print_csv(
+                ["job", "file"], [{"job": each.job, "file": file} for each in found for file in each.files]
+            )
+        else:
+            made = table("NAME", ("DELETES", "right"), ("FREES", "right"), ("KEEPS EPOCH", "right"))
+            for each in found:
+                kept = ", ".join(map(str, each.keeps)) or "-"
+                made.add_row(each.job, str(len(each.files)), size(each.bytes), kept)
+            console().print(made)
+        many, total = sum(len(each.files) for each in found), size(sum(each.bytes for each in found))
+        typer.echo(f"{many} checkpoint{'' if many == 1 else 's'} to delete, {total} to free", err=True)
+        if dry_run or not many:
+            return
+        if not yes:
+            if not sys.stdin.isatty():
+                raise UserError("nothing was deleted: --yes deletes without asking")
+            typer.confirm("Delete them?", abort=True, err=True)
+        for job, each in zip(ended, found, strict=True):
+            delete(job, each)
+    except OSError as error:
+        raise PermanentError(f"checkpoints cannot be deleted: {error}") from error
+    typer.echo(f"deleted; {total} are free", err=True)
+
+
+def size(many: float) -> str:
+    """Bytes as a person reads them, such as 3.2 MiB."""
+    for unit in ("B", "KiB", "MiB"):
+        if many < 1024:
+            return f"{many:.0f} {unit}" if unit == "B" else f"{many:.1f} {unit}"
+        many /= 1024
+    return f"{many:.1f} GiB"

@@ -1,0 +1,1 @@
+"""Figures of jobs, plans and simulations."""

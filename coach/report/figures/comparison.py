@@ -1,0 +1,31 @@
+"""The figure of a comparison: each job's best loss or accuracy by money and by time."""
+
+from __future__ import annotations
+
+from matplotlib.figure import Figure
+
+from coach.report.comparison import Comparison
+from coach.report.figures.style import COLOURS, MARKERS, time_unit
+
+
+def draw(comparison: Comparison) -> Figure:
+    """Left by money, right by time; the first eight jobs."""
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    left, right = figure.subplots(1, 2, sharey=True)
+    unit, scale = time_unit(max(one.seconds[-1] for one in comparison.jobs))
+    for index, one in enumerate(comparison.jobs[: len(COLOURS)]):
+        look = {"color": COLOURS[index], "marker": MARKERS[index], "markersize": 4, "linewidth": 1.3}
+        left.step(one.money, one.best, where="post", label=one.name, **look)
+        right.step([each / scale for each in one.seconds], one.best, where="post", label=one.name, **look)
+    left.set_ylabel(f"best {comparison.metric} so far (test split)")
+    left.set_xlabel(f"money spent ({comparison.currency})")
+    right.set_xlabel(f"time since the first epoch began ({unit})")
+    for ax in (left, right):
+        ax.set_xlim(left=0)
+    lowest = min(one.best[-1] for one in comparison.jobs)
+    if comparison.metric == "loss" and 0 < lowest < 0.2 * max(one.best[0] for one in comparison.jobs):
+        left.set_yscale("log")
+    left.set_title("For the same money")
+    right.set_title("In the same time")
+    right.legend(loc="upper right" if comparison.metric == "loss" else "lower right", fontsize=8)
+    return figure

@@ -1,0 +1,70 @@
+"""The card of a trained model: what it was trained on, how, to what, and for how much."""
+
+from __future__ import annotations
+
+import hashlib
+from itertools import groupby
+from pathlib import Path
+from typing import Any
+
+from coach import __version__
+from coach.core.errors import UserError
+from coach.core.jobs.epoch import Epoch
+from coach.core.jobs.job import Job
+from coach.core.money import to_amount
+
+
+def chosen_epoch(job: Job, asked: str) -> Epoch:
+    """The epoch that `asked` names: best, last or a number. Raises UserError."""
+    if not job.epochs:
+        raise UserError(
+            f"{job.name} has no checkpoint yet: the first full epoch writes one; coach why {job.name}"
+        )
+    if asked == "last":
+        return job.epochs[-1]
+    if asked == "best":
+        return job.best or job.epochs[-1]
+    number = int(asked) if asked.isdecimal() and len(asked) < 10 else 0
+    if not 1 <= number <= len(job.epochs):
+        raise UserError(f"--epoch {asked!r}: must be best, last, or a number from 1 to {len(job.epochs)}")
+    return job.epochs[number - 1]
+
+
+def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
+    """The card of the model of `epoch`, which is in `file`. Money in the job's currency, times in seconds."""
+    spec = job.spec
+    until = [one for one in job.epochs if one.number <= epoch.number]
+    digests = [one.report.data_sha256 for one in until if one.report.data_sha256]
+    data = {"sha256": digests[-1]} if digests else {}
+    allocations = [
+        {"workers": at.workers, "servers": at.servers, "epochs": len(list(some))}
+        for at, some in groupby(until, key=lambda one: one.allocation)
+    ]
+    return {
+        "job": job.name,
+        "framework": spec.framework.value,
+        "file": file.name,
+        "sha256": _sha256(file),
+        "model": spec.model.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "data": spec.data.model_dump(mode="json", by_alias=True, exclude_none=True) | data,
+        "batchSize": spec.batch_size,
+        "optimizer": None
+        if spec.optimizer is None
+        else spec.optimizer.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "seed": spec.seed,
+        "epoch": epoch.number,
+        "passesOverTheData": epoch.epochs_trained,
+        "loss": epoch.report.loss,
+        "accuracy": epoch.report.accuracy,
+        "cost": to_amount(sum(one.cost for one in until)),
+        "currency": spec.price_book.currency,
+        "trainSeconds": sum(one.report.train_seconds for one in until),
+        "allocations": allocations,
+        "software": [*dict.fromkeys(one.report.software for one in until if one.report.software)],
+        "coach": __version__,
+    }
+
+
+def _sha256(file: Path) -> str:
+    with file.open("rb") as content:
+        return hashlib.file_digest(content, "sha256").hexdigest()
