@@ -209,7 +209,7 @@ class Line:
                         self._transport.close(group)
                         self.retired.append(group)
                 case End():
-                    self.ended = command
+                    self.ended = self.ended or command  # the first says why
         self.changed.notify_all()
 
     def _form(self, view: View, values: Values) -> None:

@@ -4,6 +4,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -106,8 +107,11 @@ class Elastic:
     def done(self, *ranks: int) -> list[dict]:
         """The reports of these workers, at the end of the epoch."""
         self.go.touch()
-        answers = [self.worker(rank).wait(self.message["epoch"]) for rank in ranks]
-        assert all(answer["state"] == "done" for answer in answers), [answers, self.status(self.scheduler)]
+        # Each is asked again and again, as the handler does: a function that is not asked does not see its process end.
+        with ThreadPoolExecutor() as threads:
+            answers = list(threads.map(lambda rank: self.worker(rank).wait(self.message["epoch"]), ranks))
+        errors = [answer.get("error") for answer in answers]
+        assert all(answer["state"] == "done" for answer in answers), (errors, self.status(self.scheduler))
         return [answer["report"] for answer in answers]
 
     def left(self, rank: int) -> dict:
