@@ -295,6 +295,40 @@ def fidelity() -> dict[str, str]:
     }
 
 
+@block(
+    "coach experiment coach-best",
+    "2026-11-25",
+    "simulated: independent of the machine",
+    "experiments/coach-best/comparison.md",
+)
+def best_simulated() -> str:
+    """Jobs without a target against all static choices for the same money."""
+    return columns(
+        table("experiments/coach-best/comparison.md"), "budget, cheapest epochs", "cases",
+        "loss against the median static choice: mean, %; not worse", "against the best: mean, %; 95th percentile",
+        "budget spent, %", "overshoots", "foretold", "inside the 80 % interval, %",
+        "its width, % of the loss, median",
+    )  # fmt: skip
+
+
+@block("python -m benchmarks.training.best_model", "2026-11-25", TWO_CORES, "best-model/runs.md")
+def best_live() -> str:
+    """Jobs without a target on this machine, foretold and reached."""
+    return columns(
+        table("best-model/runs.md"), "job", "budget, USD", "spent", "epochs foretold", "trained", "seconds foretold",
+        "taken", "loss foretold (80 %)", "last loss", "inside", "best loss", "ended",
+    )  # fmt: skip
+
+
+@block("python -m benchmarks.training.pytorch_speed", "2026-11-25", TWO_CORES, "pytorch/speed.md")
+def pytorch() -> str:
+    """Steps a second against plain PyTorch and DistributedDataParallel."""
+    return columns(
+        table("pytorch/speed.md"), "net", "plain, 1 process", "Coach, 1 worker", "ratio (goal: 0.95)",
+        "DDP, 2 processes", "Coach, 2 workers", "ratio (goal: 0.9)",
+    )  # fmt: skip
+
+
 @block("python -m benchmarks.training.fidelity", "2026-11-22", TWO_CORES, "simulation/fidelity.md")
 def simulation() -> str:
     """Predicted against real completion times."""
