@@ -15,6 +15,8 @@ HOPELESS_EPOCHS = 8
 WORSE = 0.02
 #: A job without a target ends when a better model within its bounds has less than this chance.
 GAIN_CHANCE = 0.05
+#: ... and after so many whole epochs that are no better than the best one; more where they `got_worse` than the first.
+PATIENCE, PATIENCE_WHEN_WORSE = 8, 24
 
 
 def on_its_way(job: Job) -> bool:
@@ -90,9 +92,10 @@ def _end_of_best(job: Job) -> tuple[Reason, str] | None:
     if spec.max_epochs is not None and epochs >= spec.max_epochs:
         return Reason.LIMIT_REACHED, f"{epochs} of at most {spec.max_epochs} epochs done, {best_so_far(job)}"
     best = job.best
-    if not spec.stop_early or best is None or epochs < HOPELESS_EPOCHS:
+    if not spec.stop_early or best is None or len(job.full_epoch_curves) < KEPT_CURVES:
         return None
-    if len(job.full_epoch_curves) < KEPT_CURVES or improves(job):
+    patience = PATIENCE_WHEN_WORSE if got_worse(job) else PATIENCE
+    if best in job.full_epochs[-patience:]:
         return None
     value = float(getattr(best.report, job.metric))
     left = forecast.epochs_within_bounds(job)
@@ -105,11 +108,6 @@ def _end_of_best(job: Job) -> tuple[Reason, str] | None:
         f"{best_so_far(job)}; better than that within {left:.0f} more epochs has a chance of {100 * chance:.0f} % "
         "(stopEarly: false goes on)",
     )
-
-
-def improves(job: Job) -> bool:
-    """Whether the best epoch is among the latest KEPT_CURVES: then curves that see no gain are not believed."""
-    return job.best in job.full_epochs[-KEPT_CURVES:]
 
 
 def out_of_money(job: Job) -> Reason:

@@ -122,7 +122,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
                             for each in policies.values())  # fmt: skip
             dynamic = run_job(_file(most, **money), dynamics, seed)
             share = {"budget": {"amount": parameters["probe"] * budget, "currency": "USD"}}
-            told = foretold(run_job(_file(most, **share), dynamics, seed + 1000), budget)
+            expected_loss = foretold(run_job(_file(most, **share), dynamics, seed + 1000), budget)
             loss = reached(dynamic, curve)
             measures |= {
                 f"{model}, {factor}: against the median static choice, %": 100
@@ -131,8 +131,8 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
                 f"{model}, {factor}: budget spent, %": 100 * dynamic.spent / budget,
                 f"{model}, {factor}: overshoot, USD": dynamic.overshoot,
             }
-            if told is not None:
-                low, expected, high = told
+            if expected_loss is not None:
+                low, expected, high = expected_loss
                 last = float(dynamic.final.full_epochs[-1].report.loss or math.nan)
                 measures[f"{model}, {factor}: inside the interval"] = float(low <= last <= high)
                 measures[f"{model}, {factor}: interval's width, % of the loss"] = 100 * (high - low) / last
