@@ -89,13 +89,16 @@ def budget_plan(
             f"its learning curve, at least {MIN_POINTS} are needed; --probe AMOUNT trains it first for so much money"
         )
     model = fit_convergence(points, metric)
+    floor = (
+        0.0 if min(point.value for point in points) >= 0.0 else -math.inf
+    )  # noise may go below, no loss does
     rows: list[BudgetRow] = []
     for budget in sorted(budgets):
         epochs, seconds, at = _most(spec.spec, choices, budget)
         expected = low = high = gain = None
         if epochs:
             found = model.interval(epochs)
-            expected, low, high = found.expected, found.low, found.high
+            expected, low, high = found.expected, max(found.low, floor), found.high
             if rows and rows[-1].value is not None:
                 gain = abs(expected - rows[-1].value) / (budget - rows[-1].budget)
         rows.append(BudgetRow(budget, *at, epochs, epochs * seconds, expected, low, high, gain))
@@ -115,7 +118,7 @@ def budget_plan(
         points=len(points),
         rows=tuple(rows),
         level=level.expected,
-        level_low=level.low,
+        level_low=max(level.low, floor),
         level_high=level.high,
         chances=tuple(chances),
     )
