@@ -51,7 +51,7 @@ class Curve:
             "power": (1.0 + 3.0 * part) ** -0.5,
             "hyperbola": 1.0 / (1.0 + part),
         }
-        return self.end + (FIRST_LOSS - self.end) * left[self.law]
+        return float(self.end + (FIRST_LOSS - self.end) * left[self.law])
 
 
 def drawn(dice: np.random.Generator) -> tuple[Curve, float]:
