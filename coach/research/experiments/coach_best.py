@@ -24,7 +24,6 @@ from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.policies.api.scheduling import FloatArray
 from coach.core.policies.coach import CoachPolicy
 from coach.core.spec.job import TrainingJob
-from coach.report.budget_plan import MIN_POINTS
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import FIRST_LOSS, assumed, job_file
@@ -32,6 +31,8 @@ from coach.simulation.outcome import Ended
 from coach.simulation.reducer_simulation import Driver
 
 NODES = tuple(Node(f"node-{n}", Resources(32.0, 128.0)) for n in range(3))
+#: As coach.report.budget_plan has it.
+MIN_POINTS = 4
 LAWS = ("exponential", "power", "hyperbola")
 
 
