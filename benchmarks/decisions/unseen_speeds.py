@@ -1,0 +1,156 @@
+"""Speeds that no estimator was made for: errors on synthetic laws and on parts of measured grids (`speed_laws`).
+
+    python -m benchmarks.decisions.unseen_speeds      # three minutes; results/estimators/unseen.md
+
+One protocol: the smallest configuration first, at most 8 points of the method's own choice, one measurement each, then
+all other cells predicted. The thesis's surface and Optimus's are fitted to Coach's points. Tables of fewer than 10
+cells are left out. *averaged* is the candidate of `averaged_surface`.
+
+- error: median over the cells not measured of |predicted / measured - 1|; over all tables its mean, median and the mean
+  of the worst tenth. lost: speed lost by the cell predicted fastest. inside: share of cells in the 80 % interval.
+- interval score (Gneiting and Raftery 2007, equation 43) of ln speed: the width, and ten times what lies outside.
+- wasted: probes slower than the best before them. epochs: the time of all probes, in epochs at the best speed.
+- ms: one fit and the intervals of all cells, median, on this machine and in this run.
+"""
+
+from __future__ import annotations
+
+import csv
+import statistics
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from benchmarks.decisions import averaged_surface, speed_laws
+from coach.core.estimation import numerics
+from coach.core.estimation.forms import FloatArray
+from coach.core.estimation.speed import SpeedPoint, fit_speed
+from coach.report.measurements import read_measurements
+from coach.research.estimator_evaluation import PROBES, Configuration, Speeds, chosen_points, judge_speed
+
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "results" / "estimators"
+SPEEDS = ROOT / "tests" / "data" / "ps-speed" / "ps_speed.csv"
+MIN_CELLS = 10
+Predicted = tuple[
+    FloatArray, FloatArray, FloatArray
+]  #: ln speed in every cell: expected, and the 80 % interval
+
+
+def data() -> dict[str, list[speed_laws.Table]]:
+    """The tables, by the name of their set."""
+    models = read_measurements(SPEEDS).speeds
+    return {
+        "measured": list(speed_laws.parts(models)),
+        "laws": list(speed_laws.laws()),
+        "measured, spoiled": list(speed_laws.spoiled(speed_laws.parts(models))),
+        "laws, spoiled": list(speed_laws.spoiled(speed_laws.laws())),
+    }
+
+
+def _coach(speeds: Speeds) -> tuple[dict[Configuration, float], Callable[[], Predicted]]:
+    measured = chosen_points(speeds, speeds.__getitem__)
+    points, cells = [SpeedPoint(*at, speed) for at, speed in measured.items()], list(speeds)
+
+    def predicted() -> Predicted:
+        model = fit_speed(points)
+        found = model.intervals(cells)
+        low, high = (np.log([getattr(each, end) for each in found]) for end in ("low", "high"))
+        return np.log(model.predict_all(cells)), low, high
+
+    return measured, predicted
+
+
+def _averaged(speeds: Speeds) -> tuple[dict[Configuration, float], Callable[[], Predicted]]:
+    measured: dict[Configuration, float] = {}
+    while len(measured) < min(PROBES, len(speeds) - 1):
+        probe = averaged_surface.next_probe(measured, list(speeds))
+        if probe is None:
+            break
+        measured[probe] = speeds[probe]
+
+    def predicted() -> Predicted:
+        surface, places = averaged_surface.fit(measured), np.array(list(speeds), dtype=np.float64).T
+        low, high = surface.quantiles(*places, averaged_surface.TAILS, averaged_surface.NOISE**2)
+        return surface.log_mean(*places), low, high
+
+    return measured, predicted
+
+
+def judged(tables: list[speed_laws.Table]) -> Iterator[dict[str, Any]]:
+    """A row a method over all `tables`, and one a kind of law or model for those with intervals."""
+    found: dict[str, list[dict[str, float]]] = {
+        name: [] for name in ("thesis", "optimus", "coach", "averaged")
+    }
+    for table in tables:
+        speeds = table.speeds
+        if len(speeds) < MIN_CELLS:
+            continue
+        truth, fastest = np.log(list(speeds.values())), max(speeds.values())
+        for method, choose in (("coach", _coach), ("averaged", _averaged)):
+            measured, predicted = choose(speeds)
+            best, wasted = 0.0, 0
+            for speed in measured.values():
+                wasted += speed < best
+                best = max(best, speed)
+            began = time.perf_counter()
+            mean, low, high = predicted()
+            ms = 1000 * (time.perf_counter() - began)
+            rest = np.array([at not in measured for at in speeds])
+            outside = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
+            row = {
+                "error": float(np.median(np.abs(np.exp(mean - truth) - 1.0)[rest])),
+                "lost": 1.0 - float(np.exp(truth[int(np.argmax(mean))] - truth.max())),
+                "inside": float((outside == 0.0)[rest].mean()),
+                "score": float((high - low + 10.0 * outside)[rest].mean()),
+                "wasted": float(wasted),
+                "epochs": sum(fastest / speed for speed in measured.values()),
+                "ms": ms,
+            }
+            found[method].append(row)
+            found.setdefault(f"{method}: {table.kind}", []).append(row)
+            if method == "coach":
+                for other in ("thesis", "optimus"):
+                    verdict = judge_speed(speeds, measured, other)
+                    found[other].append({"error": verdict.error, "lost": verdict.lost})
+    for method, rows in found.items():
+        errors, lost = (sorted(row[name] for row in rows) for name in ("error", "lost"))
+        tenth = max(1, len(rows) // 10)
+        mean = {name: statistics.fmean(row[name] for row in rows) for name in rows[0]}
+        yield {
+            "method": method,
+            "tables": len(rows),
+            "error, %": round(100 * mean["error"], 2),
+            "median": round(100 * statistics.median(errors), 2),
+            "worst tenth": round(100 * statistics.fmean(errors[-tenth:]), 2),
+            "lost, %": round(100 * mean["lost"], 2),
+            "its worst tenth": round(100 * statistics.fmean(lost[-tenth:]), 2),
+            "inside, %": round(100 * mean["inside"], 1) if "inside" in mean else "",
+            "score": round(mean["score"], 3) if "score" in mean else "",
+            "wasted": round(mean["wasted"], 2) if "wasted" in mean else "",
+            "epochs": round(mean["epochs"], 1) if "epochs" in mean else "",
+            "ms": round(statistics.median(row["ms"] for row in rows), 2) if "ms" in mean else "",
+        }
+
+
+def main() -> None:
+    """Write the table."""
+    numerics.load()
+    rows = [{"data": name, **row} for name, tables in data().items() for row in judged(tables)]
+    with (FOLDER / "unseen.csv").open("w", newline="") as file:
+        out = csv.DictWriter(file, list(rows[0]), lineterminator="\n")
+        out.writeheader()
+        out.writerows(rows)
+    lines = [f"| {' | '.join(rows[0])} |", "|" + " --- |" * 2 + " ---: |" * (len(rows[0]) - 2)]
+    lines += [f"| {' | '.join(str(cell) for cell in row.values())} |" for row in rows]
+    head = "Written by `python -m benchmarks.decisions.unseen_speeds`, whose text says what is measured."
+    page = ["# Speeds that no estimator was made for", "", head, "", *lines]
+    (FOLDER / "unseen.md").write_text("\n".join(page) + "\n")
+    print("\n".join(lines))
+
+
+if __name__ == "__main__":
+    main()
