@@ -175,7 +175,7 @@ histories: setup
 
 SECONDS := 60
 fuzz: setup
-	@$(UV) pip install --quiet --python .venv/bin/python atheris==3.1.0
+	@$(UV) pip install --quiet --python .venv/bin/python atheris==3.0.0
 	@mkdir -p .cache/fuzz && cp jobs/*.yaml .cache/fuzz
 	@status=0; \
 	$(PYTEST) -q tests -m 'hypothesis and not root and not kubernetes and not pytorch' --hypothesis-profile=fuzz -p tests.fuzz --fuzz-seconds $(SECONDS) || status=$$?; \

@@ -46,7 +46,7 @@ SPOILED, SPOILED_BY = 0.1, 1.0
 #: of SIZES: a large one would explain the point itself ...
 SUSPECT, USUAL = 2.0, 2
 #: ... if there are so many points; and so many of them at most.
-MIN_TO_SUSPECT, MOST_SPOILED = 4, 2
+MIN_TO_SUSPECT, MAX_SPOILED = 4, 2
 #: Hypotheses of less weight are dropped.
 NEGLIGIBLE = 1e-3
 #: No time is below this share of the shortest measured one: far away the terms may sum to 0 ...
@@ -69,7 +69,7 @@ FORM = Form(
 TAILS = (0.1, 0.9)
 #: While at most so many places are measured, the next one is where the standard deviation of ln v is largest, if it is
 #: larger than this: a gain that is computed from a wrong surface is none.
-MOST_DOUBTED, DOUBTFUL = 5, 0.4
+MAX_DOUBTED, DOUBTFUL = 5, 0.4
 #: Minimum relative gain in speed that a probe must promise.
 MIN_GAIN = 0.002
 
@@ -189,7 +189,7 @@ def next_probe(
     if not speeds or not new:
         return min(new, key=lambda at: (at[0] * at[1], at), default=None)
     found, places = fit(speeds), np.array(new, dtype=np.float64).T
-    if len(speeds) <= MOST_DOUBTED:
+    if len(speeds) <= MAX_DOUBTED:
         doubt = found.doubt(*places)
         if doubt.max() > DOUBTFUL:
             return new[int(np.argmax(doubt))]
@@ -210,12 +210,12 @@ def fit_surface(form: Form, points: Points) -> tuple[Hypothesis, ...]:
         fits = problem.fits(sizes, theta, whiten)
         found += [Hypothesis(0.0, a, spoiled, tuple(t)) for a, t in zip(SIZES, theta.tolist(), strict=True)]
         evidence += _evidence(form, fits, len(spoiled)).tolist()
-        if len(points.v) < MIN_TO_SUSPECT or len(spoiled) == MOST_SPOILED:
+        if len(points.v) < MIN_TO_SUSPECT or len(spoiled) == MAX_SPOILED:
             continue
         above, variance = (each[USUAL] for each in _left_out(fits))
         scores = above / np.sqrt(variance)
         scores[list(spoiled)] = 0.0
-        slowest = [int(point) for point in np.argsort(scores)[:MOST_SPOILED] if scores[point] < -SUSPECT]
+        slowest = [int(point) for point in np.argsort(scores)[:MAX_SPOILED] if scores[point] < -SUSPECT]
         for more in ([*spoiled, point] for point in slowest):
             if tuple(sorted(more)) not in sets:
                 sets.append(tuple(sorted(more)))

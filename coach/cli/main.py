@@ -18,14 +18,9 @@ from coach import collector
 from coach.cli import remote
 from coach.cli.jobs import (
     cancel,
-    compare,
     events,
-    export,
     logs,
-    model,
     plan,
-    plot,
-    prune,
     ps,
     resume,
     run,
@@ -36,6 +31,7 @@ from coach.cli.jobs import (
     validate,
     why,
 )
+from coach.cli.results import compare, export, model, plot, prune
 from coach.cli.service import deploy, doctor, serve
 from coach.cli.studies import convert, estimators, experiment, simulate
 from coach.core.errors import CoachError

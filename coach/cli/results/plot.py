@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from coach.cli.jobs.export import Folder, Jobs, Last
+from coach.cli.results.export import Folder, Jobs, Last
 
 
 class Kind(StrEnum):

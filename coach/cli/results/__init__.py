@@ -1,0 +1,1 @@
+"""Commands that hand over what jobs made: models, comparisons, files, figures."""
