@@ -167,4 +167,10 @@ def _money(job: Job) -> str:
             else "; what is left is for the cheapest allocation, "
             f"as {forecast.epochs_to_provide_for(job):.0f} epochs may remain"
         )
+    plan = forecast.spending_plan(job)
+    if plan is not None and plan.spare > 0.0:
+        spent += (
+            f"; kept for {plan.provided} epochs at {formatting.amount(plan.cheapest)}, "
+            f"{formatting.amount(plan.spare)} for speed"
+        )
     return spent

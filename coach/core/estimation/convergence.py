@@ -84,6 +84,21 @@ class ConvergenceModel:
         For a job that still trains: at least one more epoch, at x_now + 1. The noise counts: values that fluctuate
         around the target take longer to stay below it than their mean takes to reach it.
         """
+        found = self.endings(target, consecutive_hits, x_now)
+        if found is None:
+            return None
+        times, chance = found
+        cumulated = np.cumsum(chance)
+        low, expected, high = (
+            float(times[min(int(np.searchsorted(cumulated, share)), len(times) - 1)])
+            for share in (TAIL, 0.5, 1.0 - TAIL)
+        )
+        return Interval(low, expected, high)
+
+    def endings(
+        self, target: float, consecutive_hits: int, x_now: float
+    ) -> tuple[FloatArray, FloatArray] | None:
+        """The x at which `target` may have held so long, and the probability of each, [n]; None = no solution."""
         goal = float(self._falling([target])[0])
         seen = self._falling([p.value for p in self.points])
         streak = 0
@@ -96,12 +111,7 @@ class ConvergenceModel:
         total = float(chance.sum())
         if total < MIN_CHANCE:
             return None
-        cumulated = np.cumsum(chance) / total
-        low, expected, high = (
-            float(times[min(int(np.searchsorted(cumulated, share)), len(times) - 1)])
-            for share in (TAIL, 0.5, 1.0 - TAIL)
-        )
-        return Interval(low, expected, high)
+        return times, chance / total
 
     def epochs_of_new_run(
         self, target: float, consecutive_hits: int, chances: Sequence[float]

@@ -10,6 +10,7 @@ from typing import Any
 from pydantic_core import to_json
 
 from coach.core.estimation.convergence import ConvergenceModel
+from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedModel
 from coach.core.spec.job import Target
@@ -43,6 +44,7 @@ class FittedCurve:
     epochs_trained: float
     _model: ConvergenceModel | None = field(default=None, compare=False, repr=False)
     _asked: tuple[float, Interval | None] | None = field(default=None, compare=False, repr=False)
+    _endings: tuple[FloatArray, FloatArray] | None = field(default=None, compare=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FittedCurve) and (self.epochs_trained, self.data) == (
@@ -85,6 +87,13 @@ class FittedCurve:
                 self.model.epochs_to(float(goal), target.epochs_in_a_row, epochs_trained),
             )
         return self._asked[1]
+
+    def endings(self, target: Target) -> tuple[FloatArray, FloatArray] | None:
+        """Epochs trained when `target` may have held long enough, and their probabilities; at the time of the fit."""
+        if self._endings is None:
+            goal = target.loss if target.loss is not None else target.accuracy or 0.0
+            self._endings = self.model.endings(float(goal), target.epochs_in_a_row, self.epochs_trained)
+        return self._endings
 
     def asked(self, target: Target | None) -> dict[str, Any]:
         """Its data with the epoch at which `target` is predicted to hold, predicted at the time of the fit."""

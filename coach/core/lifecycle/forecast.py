@@ -17,6 +17,7 @@ from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_secon
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval, conservative_value
 from coach.core.jobs.job import LEASE_SECONDS, Job
+from coach.core.lifecycle import spending
 from coach.core.money import Money, PriceBook, to_amount
 from coach.core.spec.resources import RolesResources
 
@@ -230,9 +231,10 @@ def epochs_to_provide_for(job: Job) -> float:
 def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None:
     """Currency units that the next epoch may cost; below the cheapest epoch's cost where only that one is left.
 
-    The remaining budget divided by the expected remaining epochs (thesis section 4.2), but no more than leaves enough
-    for the other epochs of `epochs_to_provide_for` with the cheapest allocation. (The thesis has only the first half:
-    a job that needs more epochs than expected then lacks the money that it spent on speed.)
+    What `spending_plan` gives the next epoch. Where that has nothing to spare for speed, and without a target: the
+    remaining budget divided by the expected remaining epochs (thesis section 4.2), but no more than leaves enough for
+    the other epochs of `epochs_to_provide_for` with the cheapest allocation. (The thesis has only the first half: a job
+    that needs more epochs than expected then lacks the money that it spent on speed.)
 
     With `allocation`: for an epoch with it. The money must then also cover the change to it and back. An allocation
     that costs as much as the cheapest within the predictions' error (SAME_COST) is always within the budget: it may be
@@ -242,10 +244,46 @@ def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None
         return None
     left = to_amount(job.ledger.budget - job.ledger.spent)
     each, cheapest = _cheapest(job)
+    found = spending_plan(job)
+    even = left / remaining_epochs(job).expected
+    if found is not None and found.spare > 0.0:
+        if allocation is None and even < found.cheapest:
+            return even
+        return max(found.epoch, SAME_COST * each) * (1.0 + 1e-9)
+    # Money is short, or speeds are not known yet.
     spare = left - (epochs_to_provide_for(job) - 1.0) * each
     if allocation is not None:
         spare = max(spare - _change_cost(job, allocation, cheapest), SAME_COST * each)
-    return min(left / remaining_epochs(job).expected, spare)
+    return min(even, spare)
+
+
+def spending_plan(job: Job) -> spending.Spending | None:
+    """How the money of a job with a target and a budget is spent; None without them, or while no speed is known."""
+    if job.ledger.budget is None or job.speed is None or job.spec.target is None:
+        return None
+    seconds, costs, points = _of_all(job)
+    fallback = int(costs.argmin())
+    interval = predicted_seconds(job, points[fallback], 1.0)
+    over = 0.0 if interval is None else interval.high / max(interval.expected, 1e-9) - 1.0
+    dearest = points[int(costs.argmax())]
+    reserve = over * float(costs[fallback]) + _change_cost(job, dearest, points[fallback])
+    left = to_amount(job.ledger.budget - job.ledger.spent)
+    return spending.plan(left, seconds, costs, _remaining(job), reserve)
+
+
+def _remaining(job: Job) -> FloatArray:
+    """The probability that 1, 2, ... epochs or more remain of a job with a target."""
+    endings = None
+    if job.curve is not None and job.spec.target is not None and job.full_epoch_count >= CURVE_EPOCHS:
+        endings = job.curve.endings(job.spec.target)
+    remain = (
+        spending.at_least(remaining_epochs(job))
+        if endings is None
+        else spending.at_least_of(*endings, job.epochs_trained)
+    )
+    if job.spec.max_epochs is not None:
+        remain[max(1, job.spec.max_epochs - job.full_epoch_count) :] = 0.0
+    return remain
 
 
 def _change_cost(job: Job, allocation: Allocation, cheapest: Allocation) -> float:
