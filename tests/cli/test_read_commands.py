@@ -74,7 +74,10 @@ def test_why_shows_the_decision_the_alternatives_and_the_money(
     assert re.search(line + "no room: no cores left$", out, re.M)
     assert re.search(r"^Done in .*, after \d+ more epochs \(\d+-\d+\)$", out, re.M)
     assert re.search(
-        r"^Money: [\d.]+ / 0.05 USD spent, .* reserved; the next epoch may cost [\d.]+ USD$", out, re.M
+        r"^Money: [\d.]+ / 0.05 USD spent, .* reserved; the next epoch may cost [\d.]+ USD; "
+        r"kept for \d+ epochs at [\d.]+, [\d.]+ for speed$",
+        out,
+        re.M,
     )
 
 
