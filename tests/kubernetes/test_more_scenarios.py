@@ -254,13 +254,15 @@ def test_helm_uninstall_ends_jobs_that_train_and_leaves_nothing(
     coach.training("interrupted")
     coach.uninstall()
     try:
-        left = cluster.get("pods,jobs,configmaps,pvc,serviceaccounts")["items"]
-        ours = [
+        deadline = time.monotonic() + PATIENCE
+        while ours := [  # helm does not wait for the kubelets, which end the pods
             f"{one['kind']} {one['metadata']['name']}"
-            for one in left
+            for one in cluster.get("pods,jobs,configmaps,pvc,serviceaccounts")["items"]
             if "coach" in json.dumps(one["metadata"])
-        ]
-        assert ours == [] and "coach.dev" not in cluster.kubectl("get", "crds")
+        ]:
+            assert time.monotonic() < deadline, ours
+            time.sleep(0.5)
+        assert "coach.dev" not in cluster.kubectl("get", "crds")
     finally:
         coach.install()
 
