@@ -84,12 +84,12 @@ def progress(
 def compare(jobs: Sequence[Job], of: Sequence[Progress]) -> Comparison:
     """Raises UserError where the jobs have no measure or no currency in common."""
     for word, found in (
-        ("measured by their", {job.name: job.metric for job in jobs}),
-        ("paid in", {job.name: job.spec.price_book.currency for job in jobs}),
+        ("measure", {job.name: job.metric for job in jobs}),
+        ("currency", {job.name: job.spec.price_book.currency for job in jobs}),
     ):
         if len(set(found.values())) > 1:
             each = ", ".join(f"{name} {value}" for name, value in found.items())
-            raise UserError(f"these jobs are not {word} same: {each}; compare jobs with one of them")
+            raise UserError(f"these jobs differ in their {word}: {each}; compare those that have the same")
     lower = jobs[0].metric == "loss"
     first = (max if lower else min)(one.best[0] for one in of)
     best = (min if lower else max)(one.best[-1] for one in of)

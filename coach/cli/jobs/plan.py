@@ -91,11 +91,8 @@ def command(  # noqa: PLR0917 - they are options
             from coach.report.figures import budget as figures
             from coach.report.figures.style import save
 
-            curve, target = (
-                budget_plan(specs[0], past, cluster, figures.amounts(amounts)),
-                specs[0].spec.target_value,
-            )
-            save(figure, lambda: figures.draw(curve, bought[0], target))
+            curve = budget_plan(specs[0], past, cluster, figures.amounts(amounts))
+            save(figure, lambda: figures.draw(curve, bought[0], specs[0].spec.target_value))
         if not _printed(bought, output):
             for each in bought:
                 _show_budgets(console(), each)

@@ -49,7 +49,7 @@ def command(
         )
     ended = [past.job for past in chosen if past.job.ended]
     try:
-        found = [surplus(job, () if everything else ("best", "last")) for job in ended]
+        found = [surplus(job, everything=everything) for job in ended]
         if output is Format.JSON:
             print_json([fields(each) | {"files": list(each.files)} for each in found])
         elif output is Format.CSV:

@@ -79,15 +79,10 @@ def epochs_within_bounds(job: Job) -> float:
     if job.speed is None:
         limit = float("inf") if job.spec.max_epochs is None else job.spec.max_epochs - job.full_epoch_count
         return max(1.0, min(limit, PRIOR_EPOCHS - job.epochs_trained))
-    return max(1.0, most_epochs(job)[0])
-
-
-def most_epochs(job: Job) -> tuple[float, Allocation, float]:
-    """The most epochs that a job's bounds allow; with which allocation, whose speed is known; and seconds of one."""
     limit, spec = float("inf"), job.spec
     if spec.max_epochs is not None:
         limit = float(spec.max_epochs - job.full_epoch_count)
-    seconds, costs, points = _of_all(job)
+    seconds, costs, _ = _of_all(job)
     epochs = np.full(len(costs), limit)
     if job.ledger.budget is not None:
         epochs = np.minimum(
@@ -95,9 +90,7 @@ def most_epochs(job: Job) -> tuple[float, Allocation, float]:
         )
     if spec.time_limit is not None:
         epochs = np.minimum(epochs, max(0.0, spec.time_limit - job.run_seconds) / np.maximum(seconds, 1e-9))
-    # Of equal ones the fastest.
-    index = int(np.lexsort((seconds, -epochs))[0])
-    return float(epochs[index]), points[index], float(seconds[index])
+    return max(1.0, float(epochs.max()))
 
 
 def bound_by_money(job: Job) -> bool:
@@ -240,11 +233,15 @@ def epoch_budget(job: Job, allocation: Allocation | None = None) -> float | None
     that costs as much as the cheapest within the predictions' error (SAME_COST) is always within the budget: it may be
     far faster.
     """
+    return epoch_budget_by(job, spending_plan(job), allocation)
+
+
+def epoch_budget_by(job: Job, found: spending.Spending | None, allocation: Allocation | None) -> float | None:
+    """`epoch_budget`, by the job's `spending_plan`: many allocations are asked about under one plan."""
     if job.ledger.budget is None:
         return None
     left = to_amount(job.ledger.budget - job.ledger.spent)
     each, cheapest = _cheapest(job)
-    found = spending_plan(job)
     even = left / remaining_epochs(job).expected
     if found is not None and found.spare > 0.0:
         if allocation is None and even < found.cheapest:

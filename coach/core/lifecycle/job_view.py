@@ -14,6 +14,7 @@ from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast, probing, stopping_rules
+from coach.core.lifecycle.spending import Spending
 from coach.core.policies.api.allocation import Objective
 from coach.core.spec.job import JobObjective
 from coach.core.spec.training import JobClass
@@ -160,10 +161,14 @@ class JobPolicyView:
             self._costs[allocation] = forecast.predicted_cost(self._job, allocation) * self._factors.cost
         return self._costs[allocation]
 
+    @cached_property
+    def _spending(self) -> Spending | None:
+        return forecast.spending_plan(self._job)
+
     def epoch_budget(self, allocation: Allocation, /) -> float | None:
         """Currency units that the next epoch may cost, after the cost of the change."""
         if allocation not in self._budgets:
-            self._budgets[allocation] = forecast.epoch_budget(self._job, allocation)
+            self._budgets[allocation] = forecast.epoch_budget_by(self._job, self._spending, allocation)
         return self._budgets[allocation]
 
     def affordable(self, allocation: Allocation, /) -> bool:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection
 from dataclasses import dataclass
 
 import fsspec
@@ -68,17 +67,10 @@ class Surplus:
     keeps: tuple[int, ...]
 
 
-def surplus(job: Job, keep: Collection[str]) -> Surplus:
-    """The checkpoints of `job` that are none of `keep` (best, last). Raises what its file system raises."""
-    chosen = {
-        "best": job.best or (job.epochs[-1] if job.epochs else None),
-        "last": job.epochs[-1] if job.epochs else None,
-    }
-    stay = {
-        epoch.report.weights.rpartition("/")[2]: epoch.number
-        for name, epoch in chosen.items()
-        if name in keep and epoch
-    }
+def surplus(job: Job, *, everything: bool) -> Surplus:
+    """Its checkpoints but for the best epoch's and the last; or `everything`. Raises what its file system raises."""
+    keep = [] if everything else [*job.epochs[-1:], *([job.best] if job.best else [])]
+    stay = {epoch.report.weights.rpartition("/")[2]: epoch.number for epoch in keep}
     names = {_parts(epoch.report.weights.rpartition("/")[2])[0] for epoch in job.epochs}
     files, path = fsspec.core.url_to_fs(job.checkpoints)
     found, size, there = list[str](), 0, set[int]()

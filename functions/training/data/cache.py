@@ -21,6 +21,8 @@ from training.data import formats
 from training.data.dataset import DataSet, Split
 
 ARRAYS = ("train.x", "train.y", "test.x", "test.y")
+#: Of an entry; one of another layout is never read, nor in the way.
+LAYOUT = 2
 #: Seconds after which an unfinished entry is taken for that of a function that was killed.
 ABANDONED_SECONDS = 3600.0
 
@@ -30,7 +32,7 @@ def load(uri: str, format: str, sha256: str | None = None, size: int | None = No
     folder, signature = os.environ.get("COACH_DATA_CACHE"), storage.signature(uri)
     if not folder or signature is None:
         return formats.load(uri, format, sha256, size)
-    key = hashlib.sha256(json.dumps([uri, format, sha256, signature]).encode()).hexdigest()[:32]
+    key = hashlib.sha256(json.dumps([LAYOUT, uri, format, sha256, signature]).encode()).hexdigest()[:32]
     kept = Path(folder) / key
     try:
         return _read(kept).first(size)
