@@ -34,6 +34,8 @@ epochs = sum(epoch.cost for epoch in job.epochs)
 failed = begun - len(job.epochs) - (job.running is not None)
 print(json.dumps([job.ledger.spent, job.ledger.budget, settled, epochs, failed]))
 """
+#: What a release may leave behind.
+KINDS = "pods,deployments,services,jobs,configmaps,secrets,serviceaccounts,pvc"
 #: More than half a node: two such workers are on two nodes.
 LARGE = {
     "scheduler": {"cpu": "10m", "memory": "256Mi"},
@@ -100,8 +102,20 @@ class Coach:
         self._helm(command, "coach", str(ROOT / "deploy/chart"), *options, "--wait", "--timeout", "3m")
 
     def uninstall(self) -> None:
-        """`helm uninstall`."""
+        """`helm uninstall`, and nothing of Coach is left once the kubelets have ended the pods.
+
+        helm, with --wait too, does not wait for the pods of a Deployment that it has deleted.
+        """
         self._helm("uninstall", "coach", "--wait", "--timeout", "2m")
+        deadline = time.monotonic() + PATIENCE
+        while left := [
+            f"{one['kind']} {one['metadata']['name']}"
+            for one in self.cluster.get(KINDS)["items"]
+            if "coach" in json.dumps({**one["metadata"], "namespace": ""})
+        ]:
+            assert time.monotonic() < deadline, left
+            time.sleep(0.5)
+        assert "coach.dev" not in self.cluster.kubectl("get", "crds")
 
     def apply(self, *jobs: dict[str, Any]) -> None:
         """`kubectl apply`."""
