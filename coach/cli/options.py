@@ -29,6 +29,7 @@ class PlatformKind(StrEnum):
 
     LOCAL = "local"
     KUBERNETES = "kubernetes"
+    NUCLIO = "nuclio"
 
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")]
@@ -79,7 +80,8 @@ Bandwidth = Annotated[
 PlatformName = Annotated[
     PlatformKind,
     typer.Option(
-        "--platform", help="Where functions run: in processes of this machine, or in pods of a cluster."
+        "--platform",
+        help="Where functions run: in processes of this machine, in pods of a cluster, or as its Nuclio functions.",
     ),
 ]
 Context = Annotated[
@@ -112,14 +114,16 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
 
     if platform is PlatformKind.LOCAL:
         if context or namespace:
-            raise UserError("--context, --namespace: only with --platform kubernetes")
+            raise UserError("--context, --namespace: only with --platform kubernetes or nuclio")
         return local_cluster(nodes, bandwidth, specs)
     if nodes or bandwidth:
         raise UserError("--nodes, --bandwidth: only with --platform local; a cluster has its own nodes")
-    return kubernetes_cluster(context, namespace)
+    return kubernetes_cluster(context, namespace, nuclio=platform is PlatformKind.NUCLIO)
 
 
-def kubernetes_cluster(context: str, namespace: str) -> tuple[tuple[Node, ...], MakePlatform]:
+def kubernetes_cluster(
+    context: str, namespace: str, *, nuclio: bool
+) -> tuple[tuple[Node, ...], MakePlatform]:
     """The nodes of a Kubernetes cluster, and what makes a platform of them. Raises UserError, PermanentError."""
     import asyncio
 
@@ -137,7 +141,13 @@ def kubernetes_cluster(context: str, namespace: str) -> tuple[tuple[Node, ...], 
             return tuple(nodes.read(node) for node in found if not nodes.unavailable(node))
 
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
-        return KubernetesPlatform(connect, Settings.read(home.handler_id()), home.logs, now)
+        settings = Settings.read(home.handler_id())
+        if not nuclio:
+            return KubernetesPlatform(connect, settings, home.logs, now)
+        from coach.platforms.local.environment import Functions
+        from coach.platforms.nuclio.platform import NuclioPlatform
+
+        return NuclioPlatform(Functions.folder_only(), connect, settings, home.logs, now)
 
     return asyncio.run(read()), make
 

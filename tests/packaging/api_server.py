@@ -125,8 +125,8 @@ def _ends_with_us() -> None:
 
 
 @contextlib.contextmanager
-def api_server(folder: Path) -> Iterator[ApiServer]:
-    """Start both, and end both."""
+def api_server(folder: Path, controllers: str = "") -> Iterator[ApiServer]:
+    """Start both, and end both; and of kube-controller-manager the controllers with these names."""
     if not PROGRAM.exists():
         missing(f"no {PROGRAM.relative_to(ROOT)}: run make control-plane, which needs Go")
     if not shutil.which("openssl"):
@@ -163,7 +163,8 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
         },
     }
     with contextlib.ExitStack() as stack:
-        for name, options in programs.items():
+
+        def start(name: str, options: dict[str, Any]) -> subprocess.Popen[bytes]:
             (folder / name).symlink_to(PROGRAM)
             log = stack.enter_context((folder / f"{name}.log").open("w"))
             process = subprocess.Popen(
@@ -174,6 +175,10 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
             )
             stack.callback(process.wait)
             stack.callback(process.kill)
+            return process
+
+        for name, options in programs.items():
+            process = start(name, options)
         url = f"https://127.0.0.1:{port}"
         until("the API server makes its certificate", (folder / "certificates/apiserver.crt").exists)
         admin = _client(folder, url, "admin-token", "admin")
@@ -188,6 +193,12 @@ def api_server(folder: Path) -> Iterator[ApiServer]:
             return False
 
         until("the API server gets ready", ready, 90)
+        if controllers:
+            admins = {"kubeconfig": admin.kubeconfig, "authorization-kubeconfig": admin.kubeconfig}
+            start(
+                "kube-controller-manager",
+                {**admins, "controllers": controllers, "leader-elect": "false", "secure-port": "0"},
+            )
         yield ApiServer(folder, url, admin)
 
 

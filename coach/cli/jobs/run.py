@@ -61,6 +61,7 @@ def command(  # noqa: PLR0917 - they are options
       sudo coach run job.yaml --nodes 4x1 --bandwidth 200mbit
       coach run job.yaml --python ~/envs/mine/bin/python
       coach run job.yaml --platform kubernetes --context kind-dev
+      coach run job.yaml --platform nuclio
     """
     from functools import partial
 
@@ -70,7 +71,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
 
-    volumes = VOLUMES if platform is PlatformKind.KUBERNETES else ()
+    volumes = () if platform is PlatformKind.LOCAL else VOLUMES
     loaded = load(files, volumes=volumes)
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
     home = StateDirectory.default()

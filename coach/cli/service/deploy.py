@@ -4,9 +4,18 @@ from __future__ import annotations
 
 from enum import StrEnum
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from coach.cli.display.output import Format, Output, console, print_csv, print_json, table
+from coach.cli.options import VOLUMES, Context, Namespace
+
+if TYPE_CHECKING:
+    from coach.core.spec.job import TrainingJob
+    from coach.platforms.kubernetes.settings import Settings
+
+COLUMNS = ("job", "function", "image", "cpu", "memory")
 
 
 class Target(StrEnum):
@@ -15,39 +24,121 @@ class Target(StrEnum):
     NUCLIO = "nuclio"
 
 
-def command(
+def command(  # noqa: PLR0917 - they are options
     target: Annotated[Target, typer.Argument(help="Where to: nuclio, on Kubernetes.")],
     files: Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files.")],
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Print the resources, deploy nothing.")] = False,
-    namespace: Annotated[str, typer.Option(help="Kubernetes namespace of the functions.")] = "default",
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="Print the objects for kubectl, deploy nothing.")
+    ] = False,
+    delete: Annotated[bool, typer.Option("--delete", help="Remove the jobs' functions again.")] = False,
+    context: Context = "",
+    namespace: Namespace = "",
     image: Annotated[
         str | None, typer.Option(help="Image of the functions, for jobs that name none.")
     ] = None,
+    handler: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="Whose runs may use them: coach-handler for a service that the chart started; "
+            "without it, `coach run` on this machine.",
+        ),
+    ] = None,
+    output: Output = Format.TABLE,
 ) -> None:
-    """Render the Nuclio functions of jobs as Kubernetes resources.
+    """Deploy the Nuclio functions of jobs, parked until a run wakes them.
 
-    One function for each member of a job's largest gang, with 0 replicas. Only --dry-run so far: the output can be
-    read, kept, and given to kubectl. What Nuclio's own configuration must say is in the comment at its head.
+    One function for each member of a job's largest gang, with 0 replicas: coach run --platform nuclio finds them
+    there. It makes its own where there are none, and removes those when the job ends.
 
-    Example: coach deploy nuclio jobs/lenet-digits.yaml --dry-run
+    \b
+    Examples:
+      coach deploy nuclio job.yaml
+      coach deploy nuclio job.yaml --dry-run
+      coach deploy nuclio job.yaml --delete
     """
-    import yaml
+    import asyncio
+    from dataclasses import replace
 
     from coach.cli.job_files import load
     from coach.core.errors import UserError
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.platforms.kubernetes.settings import Settings
+
+    if dry_run and delete:
+        raise UserError("--dry-run, --delete: one of them")
+    jobs = [one.spec for one in load(files, check_files=not (dry_run or delete), volumes=VOLUMES)]
+    settings = Settings.read(handler or StateDirectory.default().handler_id())
+    if image:
+        settings = replace(settings, image=image)
+    if dry_run:
+        _print(jobs, settings, namespace)
+        return
+    if delete:
+        names = asyncio.run(_delete(jobs, settings, context, namespace))
+        if output is Format.TABLE:
+            many = f"{len(names)} function{'' if len(names) == 1 else 's'}"
+            typer.echo(f"removed {many}" if names else "there were none to remove")
+        else:
+            _show([{"function": name} for name in names], output)
+        return
+    _show(asyncio.run(_deploy(jobs, settings, context, namespace)), output)
+
+
+def _print(jobs: list[TrainingJob], settings: Settings, namespace: str) -> None:
+    import yaml
+
     from coach.platforms.local.environment import Functions
     from coach.platforms.nuclio import resources
 
-    if not dry_run:
-        raise UserError(
-            "coach deploy nuclio only renders so far: add --dry-run, and give its output to kubectl"
-        )
-    config = yaml.safe_dump(resources.platform_config(), sort_keys=False)
+    config = yaml.safe_dump(resources.platform_config(settings.scheduler), sort_keys=False)
     typer.echo("# Nuclio's platform configuration (Helm value `platform`) must have:")
     typer.echo("".join(f"#   {line}\n" for line in config.splitlines()), nl=False)
     folder = Functions.folder_only()
-    for index, job in enumerate(load(files, check_files=False)):
-        documents = list(resources.functions(job.spec, folder, namespace, image))
-        if index == 0:
-            documents.insert(0, resources.project(namespace))
-        typer.echo(yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True), nl=False)
+    documents = [resources.project()]
+    documents += [one for job in jobs for one in resources.objects(job, folder, settings)]
+    for document in documents:
+        if namespace:
+            document["metadata"]["namespace"] = namespace
+    typer.echo(yaml.safe_dump_all(documents, sort_keys=False, explicit_start=True), nl=False)
+
+
+async def _deploy(
+    jobs: list[TrainingJob], settings: Settings, context: str, namespace: str
+) -> list[dict[str, Any]]:
+    from coach.platforms.kubernetes.settings import chart_settings
+    from coach.platforms.kubernetes_api.client import Api
+    from coach.platforms.local.environment import Functions
+    from coach.platforms.nuclio.deployment import Deployment
+
+    async with await Api.connect(context or None, namespace or None) as api:
+        deployment = Deployment(api, await chart_settings(api, settings))
+        return [_row(one) async for one in deployment.deploy(jobs, Functions.folder_only())]
+
+
+async def _delete(jobs: list[TrainingJob], settings: Settings, context: str, namespace: str) -> list[str]:
+    from coach.platforms.kubernetes_api.client import Api
+    from coach.platforms.nuclio.deployment import Deployment
+
+    async with await Api.connect(context or None, namespace or None) as api:
+        return await Deployment(api, settings).delete([job.name for job in jobs])
+
+
+def _row(function: dict[str, Any]) -> dict[str, Any]:
+    requests = function["spec"]["resources"]["requests"]
+    job = function["metadata"]["labels"]["coach.dev/job"]
+    values = (job, function["metadata"]["name"], function["spec"]["image"], *requests.values())
+    return dict(zip(COLUMNS, values, strict=True))
+
+
+def _show(rows: list[dict[str, Any]], output: Format) -> None:
+    if output is Format.JSON:
+        print_json(rows)
+    elif output is Format.CSV:
+        print_csv(list(rows[0]) if rows else list(COLUMNS), rows)
+    else:
+        made = table(*(column.upper() for column in COLUMNS))
+        for row in rows:
+            made.add_row(*row.values())
+        console().print(made)
+        typer.echo("deployed, with 0 replicas; a run wakes them: coach run FILE --platform nuclio", err=True)

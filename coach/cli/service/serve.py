@@ -82,7 +82,7 @@ def command(  # noqa: PLR0917 - they are options
             raise UserError(f"--allow {folder}: no such folder")
     begin_logging(log_format)
     companion = None
-    if platform is PlatformKind.KUBERNETES:
+    if platform is not PlatformKind.LOCAL:
         companion = controller(context, namespace, folders)
     del python  # it has set the environment
     cluster, make_platform = chosen_cluster(platform, nodes, bandwidth, context, namespace)
@@ -96,7 +96,7 @@ def command(  # noqa: PLR0917 - they are options
         token=token.expanduser().absolute() if token else None,
         folders=folders,
         companion=companion,
-        volumes=VOLUMES if platform is PlatformKind.KUBERNETES else (),
+        volumes=() if platform is PlatformKind.LOCAL else VOLUMES,
     )
 
     def ready(endpoint: Endpoint) -> None:

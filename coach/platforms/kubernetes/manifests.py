@@ -47,33 +47,20 @@ def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> 
         "terminationGracePeriodSeconds": GRACE_SECONDS,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
-        "securityContext": {
-            "runAsNonRoot": True,
-            "runAsUser": USER,
-            "runAsGroup": USER,
-            "fsGroup": USER,
-            "fsGroupChangePolicy": "OnRootMismatch",
-            "seccompProfile": {"type": "RuntimeDefault"},
-        },
+        "securityContext": security(),
         "containers": [_container(of, job, settings)],
-        "volumes": [{"name": "tmp", "emptyDir": {}}],
+        "volumes": volumes(job, settings),
     }
     if settings.service_account:
         spec["serviceAccountName"] = settings.service_account
     if settings.pull_secrets:
         spec["imagePullSecrets"] = [{"name": name} for name in settings.pull_secrets]
-    if shipped_model(job):
-        spec["volumes"].append({"name": "model", "configMap": {"name": f"{of.id.job}-model"}})
-    if settings.volume_claim:
-        spec["volumes"].append(
-            {"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}}
-        )
     if of.node:
-        spec["affinity"] = _on(of.node)
+        spec["affinity"] = on(of.node)
     return {
         "apiVersion": "v1",
         "kind": "Pod",
-        "metadata": {"name": of.id.name, "labels": _labels(of.id, settings), "ownerReferences": owners},
+        "metadata": {"name": of.id.name, "labels": labels(of.id, settings), "ownerReferences": owners},
         "spec": spec,
     }
 
@@ -142,7 +129,17 @@ def image(job: TrainingJob, settings: Settings) -> str:
     return job.spec.image or by_framework[job.spec.framework]
 
 
-def _labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
+def pod_id(found: Object) -> PodId | None:
+    """The member of a gang that a pod's labels name."""
+    labels = found["metadata"].get("labels") or {}
+    try:
+        return PodId(labels[JOB], Role(labels[ROLE]), int(labels[INDEX]))
+    except (KeyError, ValueError):
+        return None
+
+
+def labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
+    """What a pod of this handler is known by: see `pod_id`."""
     return {
         **MANAGED_BY,
         HANDLER: settings.handler,
@@ -152,24 +149,56 @@ def _labels(pod_id: PodId, settings: Settings) -> dict[str, str]:
     }
 
 
-def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
-    mounts: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
-    if path := shipped_model(job):
-        mounts.append({"name": "model", "mountPath": str(path), "subPath": MODEL_KEY, "readOnly": True})
+def volumes(job: TrainingJob, settings: Settings) -> list[Object]:
+    """The volumes of a function's pod: a place for files of its own, its model, and Coach's volume."""
+    found: list[Object] = [{"name": "tmp", "emptyDir": {}}]
+    if shipped_model(job):
+        found.append({"name": "model", "configMap": {"name": f"{job.name}-model"}})
     if settings.volume_claim:
-        mounts += [
+        found.append({"name": "coach", "persistentVolumeClaim": {"claimName": settings.volume_claim}})
+    return found
+
+
+def mounts(job: TrainingJob, settings: Settings) -> list[Object]:
+    """Where a function finds its volumes."""
+    found: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
+    if path := shipped_model(job):
+        found.append({"name": "model", "mountPath": str(path), "subPath": MODEL_KEY, "readOnly": True})
+    if settings.volume_claim:
+        found += [
             {"name": "coach", "mountPath": f"{VOLUME}/{CHECKPOINTS}", "subPath": CHECKPOINTS},
             {"name": "coach", "mountPath": f"{VOLUME}/{DATA}", "subPath": DATA, "readOnly": True},
         ]
+    return found
+
+
+def environment(job: TrainingJob) -> list[Object]:
+    """The environment variables of a function."""
+    return [
+        {"name": "OMP_NUM_THREADS", "value": "1"},
+        {"name": "COACH_FRAMEWORK", "value": job.spec.framework.value},
+    ]
+
+
+def security() -> Object:
+    """The security context of a function's pod: a model is a stranger's program."""
+    return {
+        "runAsNonRoot": True,
+        "runAsUser": USER,
+        "runAsGroup": USER,
+        "fsGroup": USER,
+        "fsGroupChangePolicy": "OnRootMismatch",
+        "seccompProfile": {"type": "RuntimeDefault"},
+    }
+
+
+def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
     return {
         "name": "function",
         "image": image(job, settings),
         "imagePullPolicy": settings.pull_policy,
         "args": [of.id.role.value, "--idle-seconds", f"{IDLE_SECONDS:g}"],
-        "env": [
-            {"name": "OMP_NUM_THREADS", "value": "1"},
-            {"name": "COACH_FRAMEWORK", "value": job.spec.framework.value},
-        ],
+        "env": environment(job),
         "ports": [{"name": "http", "containerPort": FUNCTION_PORT}],
         "resources": requests(of.requests),
         "readinessProbe": {"httpGet": {"path": "/ready", "port": HEALTH_PORT}, "periodSeconds": 1},
@@ -179,10 +208,11 @@ def _container(of: Pod, job: TrainingJob, settings: Settings) -> Object:
             "capabilities": {"drop": ["ALL"]},
         },
         "terminationMessagePolicy": "FallbackToLogsOnError",
-        "volumeMounts": mounts,
+        "volumeMounts": mounts(job, settings),
     }
 
 
-def _on(node: str) -> Object:
+def on(node: str) -> Object:
+    """The affinity of a pod that must be on this node."""
     term = {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
     return {"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}}

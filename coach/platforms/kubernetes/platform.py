@@ -2,6 +2,7 @@
 
 Pods are made here and placed by the cluster's scheduler. One watch of the pods and one of the nodes report everything
 that happens to them; nothing is asked twice, and nothing is concluded from a request that was only accepted.
+`coach.platforms.nuclio.platform` has another way to make pods and to end them; everything else is the same.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
@@ -35,7 +35,7 @@ from coach.platforms.base import (
 from coach.platforms.gang_client import GangClient
 from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.pod_logs import PodLogs
-from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes.settings import Settings, chart_settings
 from coach.platforms.kubernetes_api import nodes, pods
 from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object, until_answered
 from coach.platforms.kubernetes_api.proxy import PodProxy
@@ -71,7 +71,8 @@ class KubernetesPlatform:
         self.sees_checkpoints = False
         self._settings = settings
         self._now = now
-        self._ready: set[PodId] = set()
+        #: The pods that are ready, and the names of their objects.
+        self._ready: dict[PodId, str] = {}
         #: Pods that the cluster took away, with its words, until they are made again.
         self._disrupted: dict[PodId, str] = {}
         self._epochs: dict[str, GangClient] = {}
@@ -80,6 +81,8 @@ class KubernetesPlatform:
         self._said: dict[PodId, str] = {}
         #: The last object of each name that was seen, by its unique id.
         self._seen: dict[str, str] = {}
+        #: The objects of each pod by name: one, or its predecessor too while that ends.
+        self._objects: dict[PodId, dict[str, Object]] = {}
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
@@ -88,7 +91,7 @@ class KubernetesPlatform:
             self._api = await self._connect()
             undo.push_async_callback(self._api.close)
             if not self._api.inside:
-                await self._adopt_settings()
+                self._settings = await chart_settings(self._api, self._settings)
             self.sees_checkpoints = self._api.inside and bool(self._settings.volume_claim)
             if self.sees_checkpoints:
                 for folder in (manifests.CHECKPOINTS, manifests.DATA):
@@ -99,14 +102,16 @@ class KubernetesPlatform:
             await self._check()
             ours = f"{manifests.HANDLER}={self._settings.handler}"
             self._pods = Collection(self._api, self._pods_path, ours)
+            self._pods.listeners.append(self._pod_changed)
             self._gangs = Collection(self._api, self._gangs_path, ours)
             self._nodes = Collection(self._api, f"{CORE}/nodes")
-            for collection in (self._pods, self._gangs, self._nodes):
+            self._followed: list[Collection] = [self._pods, self._gangs, self._nodes]
+            self._followed += self._more_to_follow(ours)
+            for collection in self._followed:
                 undo.push_async_callback(collection.close)
                 await collection.open()
             await self._sweep()
             self._logs = PodLogs(self._api, self._folder)
-            self._pods.listeners.append(self._pod_changed)
             self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
             self._http = httpx.AsyncClient(
                 limits=httpx.Limits(max_connections=None),
@@ -128,8 +133,7 @@ class KubernetesPlatform:
         await asyncio.gather(*self._tasks, return_exceptions=True)
         with contextlib.suppress(CoachError):
             await self._sweep()
-        followed = (self._pods, self._gangs, self._nodes, self._logs)
-        await asyncio.gather(*(one.close() for one in followed))
+        await asyncio.gather(self._logs.close(), *(one.close() for one in self._followed))
         await self._http.aclose()
         await self._api.close()
 
@@ -159,13 +163,12 @@ class KubernetesPlatform:
         await self._deleted(f"{self._gangs_path}/{job}")
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
-        """Create the pod and wait until it is ready: as long as it has no node, then for `startTimeout`."""
-        self._ready.discard(pod.id)
+        """Make the pod and wait until it is ready: as long as it has no node, then for `startTimeout`."""
+        self._ready.pop(pod.id, None)
         self._disrupted.pop(pod.id, None)
-        owners = await self._owner(self._gangs_path, pod.id.job)
-        await self._create(manifests.pod(pod, spec, self._settings, owners))
         name = pod.id.name
         try:
+            await self._start(pod, spec)
             await self._pods.until(lambda: self._settled(pod.id, placed=True))
             async with asyncio.timeout(spec.spec.start_timeout):
                 await self._pods.until(lambda: self._settled(pod.id))
@@ -176,20 +179,21 @@ class KubernetesPlatform:
             ) from None
         finally:
             self._said.pop(pod.id, None)
-        found = self._pods.objects.get(name)
-        if found is None:
-            raise PodError(Reason.FUNCTION_LOST, f"{name} was deleted while it started")
-        if failed := pods.failure(found):
-            await self._delete(name)
-            raise PodError(failed[0], f"{name}: {failed[1]}")
-        self._ready.add(pod.id)
-        self._logs.follow(pod.id)
+        found = self._object(pod.id)
+        failed = pods.failure(found) if found else self._why_none(pod.id)
+        if found is None or failed:
+            await self._end(pod.id)
+            reason, words = failed or (Reason.FUNCTION_LOST, "it has gone")
+            raise PodError(reason, f"{name}: {words}")
+        self._ready[pod.id] = found["metadata"]["name"]
+        self._logs.follow(pod.id, self._ready[pod.id])
         return Deployed(f"{pods.address(found)}:{manifests.FUNCTION_PORT}", pods.node(found))
 
     async def release(self, released: Sequence[PodId]) -> None:
-        """Delete the pods; returns when the API server has them no more."""
-        self._ready.difference_update(released)
-        await asyncio.gather(*(self._delete(pod.name) for pod in released))
+        """End the pods; returns when the API server has them no more."""
+        for pod in released:
+            self._ready.pop(pod, None)
+        await asyncio.gather(*(self._end(pod) for pod in released))
 
     async def run_epoch(
         self, order: EpochOrder, progress: Callable[[Progress], None]
@@ -205,7 +209,7 @@ class KubernetesPlatform:
             if taken:  # whatever was noticed first
                 raise EpochError(Reason.DISRUPTED, taken[0], error.invocations) from error
             # What does not answer now will not answer the next attempt either.
-            for pod in client.silent & self._ready:
+            for pod in client.silent & self._ready.keys():
                 self._lose(pod, Reason.FUNCTION_LOST, str(error))
             raise
         finally:
@@ -234,8 +238,10 @@ class KubernetesPlatform:
 
     def _settled(self, pod: PodId, *, placed: bool = False) -> bool:
         """Whether a pod is ready (or, if `placed`, has a node), or will never be."""
-        found = self._pods.objects.get(pod.name)
-        if found is None or pods.failure(found):
+        found = self._object(pod)
+        if found is None:
+            return self._why_none(pod) is not None
+        if pods.failure(found):
             return True
         if pods.node(found) and placed:
             return True
@@ -249,10 +255,14 @@ class KubernetesPlatform:
             self._said[pod] = words[1]
             self._events.pod_pending(pod, *words)
 
+    def _object(self, pod: PodId) -> Object | None:
+        """The object of a pod, as last seen: the last made, where its predecessor has not gone yet."""
+        found = self._objects.get(pod, {}).values()
+        return max(found, key=lambda one: (not pods.ending(one), _made(one)), default=None)
+
     def _pod_changed(self, name: str, found: Object | None) -> None:
-        if found is not None:
-            self._seen[name] = found["metadata"]["uid"]
-        lost = next((pod for pod in self._ready if pod.name == name), None)
+        self._remember(name, found)
+        lost = next((pod for pod, ready in self._ready.items() if ready == name), None)
         if lost is None:
             return
         if found and pods.ending(found) and (words := pods.disrupted(found)):
@@ -263,6 +273,15 @@ class KubernetesPlatform:
         elif failed := pods.failure(found):
             self._lose(lost, failed[0], f"{name}: {failed[1]}")
 
+    def _remember(self, name: str, found: Object | None) -> None:
+        if found is None:
+            for objects in self._objects.values():
+                objects.pop(name, None)
+            return
+        self._seen[name] = found["metadata"]["uid"]
+        if (pod := manifests.pod_id(found)) is not None:
+            self._objects.setdefault(pod, {})[name] = found
+
     def _nodes_changed(self) -> None:
         cluster = self._nodes_now()
         if cluster != self._cluster:
@@ -270,7 +289,7 @@ class KubernetesPlatform:
             self._events.nodes_changed(cluster)
         gone = {name for name, found in self._nodes.objects.items() if nodes.lost(found)}
         for pod in list(self._ready):
-            found = self._pods.objects.get(pod.name)
+            found = self._object(pod)
             if found is None or pods.node(found) in gone or pods.node(found) not in self._nodes.objects:
                 where = pods.node(found) if found else "its node"
                 self._lose(pod, Reason.FUNCTION_LOST, f"{pod.name}: node {where} does not report any more")
@@ -290,10 +309,10 @@ class KubernetesPlatform:
         raise httpx.ConnectError(f"no pod has the address {address} any more")
 
     def _lose(self, pod: PodId, reason: Reason, message: str) -> None:
-        """A pod that was ready is so no longer: report it, and delete what is left of it."""
-        self._ready.discard(pod)
+        """A pod that was ready is so no longer: report it, and end what is left of it."""
+        self._ready.pop(pod, None)
         self._events.pod_lost(pod, reason, message)
-        self._keep(self._delete(pod.name, force=True))
+        self._keep(self._end(pod, force=True))
 
     def _keep(self, work: Coroutine[Any, Any, None]) -> None:
         """Run in the background until this is closed."""
@@ -305,27 +324,33 @@ class KubernetesPlatform:
         """Let every function know that its handler is there; those that train are asked all the time."""
         while True:
             await asyncio.sleep(manifests.IDLE_SECONDS / 4)
-            asked = [found for pod in self._ready if (found := self._pods.objects.get(pod.name))]
+            asked = [found for pod in self._ready if (found := self._object(pod))]
             await asyncio.gather(*(self._greet(pods.address(found)) for found in asked))
 
     async def _greet(self, address: str) -> None:
         with contextlib.suppress(httpx.HTTPError):
             await self._http.post(f"http://{address}:{manifests.FUNCTION_PORT}/", json={"op": "health"})
 
-    # -- requests ---------------------------------------------------------------------------------------
+    # -- how pods are made and ended ------------------------------------------------------------------------
 
-    async def _adopt_settings(self) -> None:
-        """Make pods as the chart's own handler makes them, which wrote down how."""
-        maps = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
-        try:
-            found = await self._api.get(maps, labelSelector="app.kubernetes.io/component=functions")
-        except ApiError as error:
-            if error.status != 403:
-                raise
-            return
-        for one in found["items"]:
-            environment = {**one.get("data", {}), **os.environ}
-            self._settings = Settings.read(self._settings.handler, environment)
+    def _more_to_follow(self, ours: str) -> Sequence[Collection]:
+        """Collections of what pods are made from, chosen by the selector `ours`."""
+        return ()
+
+    async def _start(self, pod: Pod, spec: TrainingJob) -> None:
+        """Have the pod made. Raises PodError."""
+        owners = await self._owner(self._gangs_path, pod.id.job)
+        await self._create(manifests.pod(pod, spec, self._settings, owners))
+
+    def _why_none(self, pod: PodId) -> tuple[Reason, str] | None:
+        """Why a pod that was started has no object, nor will have one; None while it may come."""
+        return Reason.FUNCTION_LOST, "it was deleted while it started"
+
+    async def _end(self, pod: PodId, *, force: bool = False) -> None:
+        """End the pod, without its kubelet's consent if `force`; returns when its object is gone."""
+        await self._delete(pod.name, force=force)
+
+    # -- requests ---------------------------------------------------------------------------------------
 
     async def _check(self) -> None:
         """Raises PermanentError where the cluster has not what Coach needs there."""
@@ -396,3 +421,7 @@ class KubernetesPlatform:
             *(self._api.delete(path) for path in paths),
             *(self._delete(name, force=True) for name in self._pods.objects),
         )
+
+
+def _made(found: Object) -> str:
+    return str(found["metadata"].get("creationTimestamp", ""))

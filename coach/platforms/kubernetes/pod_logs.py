@@ -23,12 +23,12 @@ class PodLogs:
         self._folder = folder
         self._tasks: dict[PodId, asyncio.Task[None]] = {}
 
-    def follow(self, pod: PodId) -> None:
-        """Begin with a pod; the one of its name before it has ended."""
+    def follow(self, pod: PodId, name: str) -> None:
+        """Begin with a pod, whose object has this name; the one before it has ended."""
         before = self._tasks.pop(pod, None)
         if before:
             before.cancel()
-        self._tasks[pod] = asyncio.create_task(self._follow(pod), name=f"log of {pod.name}")
+        self._tasks[pod] = asyncio.create_task(self._follow(pod, name), name=f"log of {pod.name}")
 
     async def close(self) -> None:
         """Stop following."""
@@ -36,15 +36,15 @@ class PodLogs:
             task.cancel()
         await asyncio.gather(*self._tasks.values(), return_exceptions=True)
 
-    async def _follow(self, pod: PodId) -> None:
+    async def _follow(self, pod: PodId, name: str) -> None:
         log = FunctionLog(self._folder(pod.job) / f"{pod.name}.log", pod.name)
         try:
-            await self._copy(pod, log)
+            await self._copy(name, log)
         finally:
             log.close()
 
-    async def _copy(self, pod: PodId, log: FunctionLog) -> None:
-        path = f"{CORE}/namespaces/{self._api.namespace}/pods/{pod.name}/log"
+    async def _copy(self, name: str, log: FunctionLog) -> None:
+        path = f"{CORE}/namespaces/{self._api.namespace}/pods/{name}/log"
         since: dict[str, int] = {}
         while True:
             try:

@@ -6,7 +6,10 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from coach.platforms.kubernetes_api.client import Api
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,3 +50,19 @@ class Settings:
         given.setdefault("handler", handler)
         secrets = tuple(filter(None, environment.get("COACH_IMAGE_PULL_SECRETS", "").split(",")))
         return cls(image, pull_secrets=secrets, **given)
+
+
+async def chart_settings(api: Api, own: Settings) -> Settings:
+    """What makes pods as the chart's own handler makes them, which wrote down how; `own` where no chart did."""
+    from coach.platforms.kubernetes_api.client import CORE, ApiError
+
+    maps = f"{CORE}/namespaces/{api.namespace}/configmaps"
+    try:
+        found = await api.get(maps, labelSelector="app.kubernetes.io/component=functions")
+    except ApiError as error:
+        if error.status != 403:
+            raise
+        return own
+    for one in found["items"]:
+        own = Settings.read(own.handler, {**one.get("data", {}), **os.environ})
+    return own

@@ -145,7 +145,7 @@ class Api:
                         raise _error(event["object"].get("code", 500), json.dumps(event["object"]))
                     yield event["type"], event["object"]
             finally:
-                response.close()
+                _break_off(response)
 
     async def text(self, path: str, **query: Any) -> AsyncIterator[bytes]:
         """The lines of what is no JSON, such as a pod's log, as they come. Raises ApiError."""
@@ -158,7 +158,7 @@ class Api:
                 async for line in response.content:
                     yield line
             finally:
-                response.close()
+                _break_off(response)
 
     async def forward(self, method: str, path: str, body: bytes) -> tuple[int, bytes]:
         """Send JSON as it is to a proxied address; status and body of the answer. Raises TemporaryError."""
@@ -210,6 +210,13 @@ async def until_answered(request: Callable[[], Awaitable[T]]) -> T:
                 raise
             log.info("sent again: %s", error)
             await asyncio.sleep(RETRY_SECONDS)
+
+
+def _break_off(response: aiohttp.ClientResponse) -> None:
+    """End a response that has no end at once: a connection that says goodbye outlives its event loop."""
+    if (connection := response.connection) is not None and connection.transport is not None:
+        connection.transport.abort()
+    response.close()
 
 
 class _broken:

@@ -93,7 +93,9 @@ def failure(pod: Object) -> tuple[Reason, str] | None:
         state = container.get("state", {})
         if state.get("waiting", {}).get("reason") == "InvalidImageName":
             return Reason.POD_REFUSED, f"InvalidImageName: {container.get('image', '')}"
-        if terminated := state.get("terminated"):
+        # One that was started again has lost all it knew. Coach's own pods are never started again, others are.
+        before = container.get("lastState", {}).get("terminated") if container.get("restartCount") else None
+        if terminated := state.get("terminated") or before:
             return _terminated(terminated)
     if ended:
         return Reason.FUNCTION_LOST, str(status.get("message") or f"phase {status.get('phase')}")

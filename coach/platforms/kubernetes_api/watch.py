@@ -66,6 +66,11 @@ class Collection:
         while not done():
             await self._changed.wait()
 
+    def look_again(self) -> None:
+        """Have `until` call its conditions: something else that they depend on has changed."""
+        changed, self._changed = self._changed, asyncio.Event()
+        changed.set()
+
     async def _follow(self, version: str) -> None:
         pause = RETRY_SECONDS[0]
         while True:
@@ -118,8 +123,7 @@ class Collection:
             self._objects[name] = found
         for listener in self.listeners:
             listener(name, found)
-        changed, self._changed = self._changed, asyncio.Event()
-        changed.set()
+        self.look_again()
 
 
 def _version(found: Object) -> str:

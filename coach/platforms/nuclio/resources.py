@@ -1,8 +1,8 @@
-"""The Kubernetes resources of a job's functions, as Nuclio's controller takes them.
+"""The objects of a job's functions, as Nuclio's controller takes them.
 
-One NuclioFunction for each role instance, so that every member of a gang has an address of its own; `replicas` is
-0 until the gang starts, which parks a function without losing it. The controller does not fill anything in: a
-resource made directly must carry its trigger and its state (nuclio 1.14, pkg/platform/kube/controller).
+One NuclioFunction for each member of a gang, so that each has an address of its own: Nuclio gives the replicas of a
+function no identity. `replicas` is 0 while a function is parked and 1 while it is awake. The controller fills nothing
+in: an object that is made directly must carry its trigger and its state (nuclio 1.14, pkg/platform/kube/controller).
 """
 
 from __future__ import annotations
@@ -13,24 +13,36 @@ from typing import Any
 
 import yaml
 
-from coach.core.cluster import Allocation, Role
+from coach.core.cluster import Allocation, Pod, PodId, Role
 from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
+from coach.platforms.base import GangSize
+from coach.platforms.kubernetes import manifests
+from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api.client import Object
 from coach.platforms.kubernetes_api.pods import requests
 
 PROJECT = "coach"
-DEFAULT_IMAGE = "coach-functions:0.1.0"
 #: Pods with this label are placed by Coach's kube-scheduler.
 SCHEDULED = "coach.dev/scheduler"
+#: Functions with this label were made by `coach deploy nuclio`: a handler parks them, and only its user deletes them.
+DEPLOYED = "coach.dev/deployed"
+#: The state with which the controller takes an object up. Any other change to an object may wait for a minute.
+WAITING = "waitingForResourceConfiguration"
 
 
-def platform_config() -> dict[str, Any]:
+def platform_config(scheduler: str = "coach") -> dict[str, Any]:
     """What Nuclio's own platform configuration (Helm value `platform`) must say for Coach.
 
     Without a readiness timeout of 0 its controller waits for each function in turn, which starves a gang that
     starts together. The augmented config is the only way to name a scheduler; it must repeat the event timeout.
     """
-    pod = {"schedulerName": "coach", "terminationGracePeriodSeconds": 5}
+    pod = {
+        "schedulerName": scheduler,
+        "terminationGracePeriodSeconds": manifests.GRACE_SECONDS,
+        "automountServiceAccountToken": False,
+        "enableServiceLinks": False,
+    }
     return {
         "functionReadinessTimeout": "0s",
         "functionAugmentedConfigs": [
@@ -43,59 +55,91 @@ def platform_config() -> dict[str, Any]:
     }
 
 
-def project(namespace: str) -> dict[str, Any]:
+def project() -> Object:
     """The project that all functions belong to; Nuclio refuses functions without one."""
     return {
         "apiVersion": "nuclio.io/v1beta1",
         "kind": "NuclioProject",
-        "metadata": {"name": PROJECT, "namespace": namespace},
+        "metadata": {"name": PROJECT, "labels": manifests.MANAGED_BY},
         "spec": {"description": "Training functions of Coach"},
     }
 
 
-def functions(job: TrainingJob, folder: Path, namespace: str, image: str | None) -> Iterator[dict[str, Any]]:
-    """A NuclioFunction for each member of the job's largest gang, parked.
+def deployment(function: str) -> str:
+    """The name of the Deployment, Service and ConfigMap that Nuclio makes of a function."""
+    return f"nuclio-{function}"
 
-    `folder` has the three roles' function.yaml; `image` is used where the job names none. Raises UserError for a
-    function.yaml that cannot be read.
+
+def objects(job: TrainingJob, folder: Path, settings: Settings) -> Iterator[Object]:
+    """What `coach deploy nuclio` makes for a job: its Gang, the ConfigMap with its model, and its functions.
+
+    Raises UserError.
     """
-    largest = job.spec.limits.largest
-    for role, index in _members(largest):
-        base = _read(folder / role.value / "function.yaml")
-        spec = {
-            key: value for key, value in base["spec"].items() if key not in ("minReplicas", "maxReplicas")
-        }
-        yield {
-            "apiVersion": "nuclio.io/v1beta1",
-            "kind": "NuclioFunction",
-            "metadata": {
-                "name": f"{job.name}-{role.value}-{index}",
-                "namespace": namespace,
-                "labels": {
-                    "nuclio.io/project-name": PROJECT,
-                    "coach.dev/job": job.name,
-                    "coach.dev/role": role.value,
-                    "coach.dev/index": str(index),
-                    SCHEDULED: "yes",
-                },
-            },
-            "spec": spec
-            | {
-                "image": job.spec.image or image or DEFAULT_IMAGE,
-                "replicas": 0,
-                "resources": requests(job.spec.resources.of(role)),
-                "waitReadinessTimeoutBeforeFailure": True,
-            },
-            "status": {"state": "waitingForResourceConfiguration"},
-        }
+    limits = job.spec.limits
+    yield manifests.gang(GangSize(job.name, limits.smallest, limits.largest), settings, [])
+    if (path := manifests.shipped_model(job)) is not None:
+        yield manifests.model(job.name, path, settings, [])
+    yield from functions(job, folder, settings)
 
 
-def _members(allocation: Allocation) -> Iterator[tuple[Role, int]]:
-    yield Role.SCHEDULER, 0
-    for index in range(allocation.servers):
-        yield Role.SERVER, index
-    for index in range(allocation.workers):
-        yield Role.WORKER, index
+def functions(job: TrainingJob, folder: Path, settings: Settings) -> Iterator[Object]:
+    """A NuclioFunction for each member of the job's largest gang, parked. Raises UserError."""
+    for pod in members(job.name, job.spec.limits.largest):
+        made = function(Pod(pod, "", job.spec.resources.of(pod.role)), job, folder, settings, [])
+        made["metadata"]["labels"][DEPLOYED] = "yes"
+        yield made
+
+
+def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners: list[Object]) -> Object:
+    """The NuclioFunction of one member of a job's gang, parked.
+
+    `folder` has the three roles' function.yaml. Raises UserError for one that cannot be read.
+    """
+    base = _read(folder / of.id.role.value / "function.yaml")
+    named = {mount["name"]: mount for mount in manifests.volumes(job, settings)}
+    spec: Object = {
+        **{key: value for key, value in base["spec"].items() if key not in ("minReplicas", "maxReplicas")},
+        "image": manifests.image(job, settings),
+        "imagePullPolicy": settings.pull_policy,  # else Nuclio pulls at each start
+        "replicas": 0,
+        "resources": requests(of.requests),
+        "env": manifests.environment(job),
+        "volumes": [
+            {"volume": named[mount["name"]], "volumeMount": mount}
+            for mount in manifests.mounts(job, settings)
+        ],
+        "securityContext": manifests.security(),
+        # A rolling update makes the new pod first: two members of a gang with one index.
+        "deploymentStrategy": {"type": "Recreate"},
+        # A member that waits for its gang has not failed.
+        "waitReadinessTimeoutBeforeFailure": True,
+    }
+    if settings.service_account:
+        spec["serviceAccount"] = settings.service_account
+    if settings.pull_secrets:
+        spec["imagePullSecrets"] = settings.pull_secrets[0]
+    if of.node:
+        spec["affinity"] = manifests.on(of.node)
+    labels = {
+        **manifests.labels(of.id, settings),
+        "nuclio.io/project-name": PROJECT,
+        SCHEDULED: "yes",
+    }
+    return {
+        "apiVersion": "nuclio.io/v1beta1",
+        "kind": "NuclioFunction",
+        "metadata": {"name": of.id.name, "labels": labels, "ownerReferences": owners},
+        "spec": spec,
+        "status": {"state": WAITING},
+    }
+
+
+def members(job: str, allocation: Allocation) -> Iterator[PodId]:
+    """The pods of a job's gang of this size."""
+    yield PodId(job, Role.SCHEDULER, 0)
+    for role, number in ((Role.SERVER, allocation.servers), (Role.WORKER, allocation.workers)):
+        for index in range(number):
+            yield PodId(job, role, index)
 
 
 def _read(path: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.contract.engine import FUNCTIONS_PYTHON, wait_for
 
@@ -45,7 +46,9 @@ def functions(tmp_path: Path) -> Path:
 
 
 @contextlib.contextmanager
-def pod(functions: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
+def pod(
+    functions: Path, *options: str, role: tuple[str, ...] = ("worker",)
+) -> Iterator[tuple[subprocess.Popen[str], str, str]]:
     """The process, and the addresses of the function and of its health."""
     with socket.socket() as one, socket.socket() as other:
         one.bind(("", 0))
@@ -54,7 +57,7 @@ def pod(functions: Path, *options: str) -> Iterator[tuple[subprocess.Popen[str],
     ports = ["--port", str(port), "--health-port", str(health_port)]
     (functions.parent / "tmp").mkdir()
     process = subprocess.Popen(
-        [sys.executable, "-m", "coach.platforms.local.host.pod", "worker", *ports, *options],
+        [sys.executable, "-m", "coach.platforms.local.host.pod", *role, *ports, *options],
         env={
             **os.environ,
             "COACH_FUNCTIONS": str(functions),
@@ -124,3 +127,34 @@ def test_without_requests_it_ends_by_itself(functions: Path) -> None:
             time.sleep(0.7)
             assert status(address, "/") == 200
         assert process.wait(10) == 0
+
+
+@pytest.mark.processes
+def test_without_a_role_it_runs_what_nuclios_controller_has_written_down(functions: Path) -> None:
+    spec = yaml.safe_load((functions / "worker/function.yaml").read_text())["spec"]
+    file = functions.parent / "processor.yaml"
+    file.write_text(yaml.safe_dump({"metadata": {"name": "job-worker-3"}, "spec": spec}))
+    with pod(functions, "--nuclio", str(file), role=()) as (process, address, health):
+        wait_for(lambda: status(health, "/ready") == 200)
+        assert status(address, "/__internal/health") == 200, "where Nuclio's readiness probe asks"
+        assert status(address, "/") == 200
+        process.terminate()
+        output, _ = process.communicate(timeout=10)
+    assert {json.loads(line)["function"] for line in output.splitlines()} == {"job-worker-3"}
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("", "spec.handler is missing"),
+        ("spec: {handler: other:run, triggers: {http: {kind: http}}}", "none of Coach's functions"),
+    ],
+)
+def test_what_nuclio_has_written_down_must_be_one_of_our_functions(
+    tmp_path: Path, text: str, words: str
+) -> None:
+    file = tmp_path / "processor.yaml"
+    file.write_text(text)
+    command = [sys.executable, "-m", "coach.platforms.local.host.pod", "--nuclio", str(file)]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1 and words in ended.stderr and len(ended.stderr.splitlines()) == 1
