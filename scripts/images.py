@@ -1,8 +1,9 @@
-"""Build Coach's three images: archives that `docker load`, `ctr images import` and `kind load image-archive` read.
+"""Build Coach's images: archives that `docker load`, `ctr images import` and `kind load image-archive` read.
 
-    python scripts/images.py [--with docker|debian] [handler functions scheduler]
+    python scripts/images.py [--with docker|debian] [handler functions scheduler] [nuclio-functions]
 
-Writes .cache/images/coach-handler.tar, coach-functions.tar and coach-scheduler.tar. With docker they come from the
+Writes .cache/images/coach-handler.tar, coach-functions.tar and coach-scheduler.tar; where it is named,
+coach-nuclio-functions.tar too, the functions in Nuclio's own processor. With docker they come from the
 Dockerfiles in deploy/. Without it (`--with debian`, on a Debian 12 machine, no root) a base layer is unpacked from
 Debian's packages, and the Python packages are those of .venv and .venv-functions. A layer whose inputs did not change
 is not written again, an archive whose layers did not change neither.
@@ -337,6 +338,42 @@ def functions() -> None:
     _archive("coach-functions", VERSION, layers, {**_python(environment), **config})
 
 
+def nuclio_functions() -> None:
+    """The functions in Nuclio's processor, which is no package: three variables say where it and its parts are."""
+    given = {name: os.environ.get(f"COACH_NUCLIO_{name}") for name in ("PROCESSOR", "WRAPPER", "PYTHONPATH")}
+    if absent := [f"COACH_NUCLIO_{name}" for name, value in given.items() if not value]:
+        raise Unbuildable(
+            f"without docker nuclio-functions needs {', '.join(absent)}: see docs/reference/nuclio-contract.md"
+        )
+    processor, wrapper, packages_ = (Path(value) for value in given.values() if value)
+    layers = [
+        base(),
+        packages(
+            "functions-packages",
+            ROOT / "requirements/functions.txt",
+            ROOT / ".venv-functions",
+            "opt/functions",
+        ),
+        code(
+            "nuclio-processor",
+            {"opt/nuclio/packages": packages_},
+            {
+                "opt/nuclio/_nuclio_wrapper.py": wrapper,
+                "usr/local/bin/processor": processor,
+            },
+        ),
+        code("nuclio-code", {"opt/coach/functions": ROOT / "functions"}, {}),
+    ]
+    environment = [
+        "NUCLIO_PYTHON_EXE_PATH=/opt/functions/bin/python",
+        "NUCLIO_PYTHON_PATH=/opt/coach/functions:/opt/nuclio/packages",
+        "COACH_DATA_CACHE=/tmp/coach-data",
+        "OMP_NUM_THREADS=1",
+    ]
+    config = {"Cmd": ["processor"], "ExposedPorts": {"8080/tcp": {}, "8082/tcp": {}}}
+    _archive("coach-nuclio-functions", VERSION, layers, {**_python(environment), **config})
+
+
 def _python(environment: list[str]) -> dict[str, Any]:
     path = "PATH=/opt/coach/bin:/usr/local/bin:/usr/bin:/bin"
     return {
@@ -441,7 +478,10 @@ IMAGES: dict[str, tuple[str, str, Callable[[], None]]] = {
     "handler": (VERSION, "deploy/handler.Dockerfile", handler),
     "functions": (VERSION, "deploy/pod.Dockerfile", functions),
     "scheduler": (SCHEDULER_VERSION, "deploy/scheduler/scheduler.Dockerfile", scheduler),
+    "nuclio-functions": (VERSION, "deploy/functions.Dockerfile", nuclio_functions),
 }
+#: What Coach is installed from. Only Nuclio's own parts make the others.
+STANDARD = ("handler", "functions", "scheduler")
 
 
 def _docker(name: str, version: str, dockerfile: str) -> None:
@@ -451,7 +491,7 @@ def _docker(name: str, version: str, dockerfile: str) -> None:
 
 
 def main() -> int:
-    """Build the images that the arguments name, or all."""
+    """Build the images that the arguments name, or those that Coach is installed from."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -461,11 +501,13 @@ def main() -> int:
     parser.add_argument("images", nargs="*", metavar="IMAGE", help=" ".join(IMAGES))
     args = parser.parse_args()
     if unknown := set(args.images) - set(IMAGES):
-        parser.error(f"no image {' '.join(sorted(unknown))}: write {', '.join(IMAGES)}, or nothing for all")
+        parser.error(
+            f"no image {' '.join(sorted(unknown))}: write {', '.join(IMAGES)}, or nothing for {', '.join(STANDARD)}"
+        )
     way = args.way or ("docker" if _docker_runs() else "debian")
     OUT.mkdir(parents=True, exist_ok=True)
     try:
-        for name in args.images or IMAGES:
+        for name in args.images or STANDARD:
             version, dockerfile, build = IMAGES[name]
             if way == "docker":
                 _docker(name, version, dockerfile)

@@ -28,7 +28,7 @@ def cluster() -> Iterator[ExistingCluster]:
         return
     try:
         with Cluster() as started:
-            for name in images.IMAGES:
+            for name in images.STANDARD:
                 started.load_image(images.OUT / f"coach-{name}.tar")
             yield started
     except Unready as error:

@@ -178,6 +178,37 @@ def test_values_reach_what_they_are_for() -> None:
     assert not [name for kind, name in off if kind == "CustomResourceDefinition" or "scheduler" in name]
 
 
+NUCLIO_TOO = {
+    *(
+        (verb, "nuclio.io", "nucliofunctions")
+        for verb in ("create", "get", "list", "watch", "patch", "delete")
+    ),
+    ("create", "nuclio.io", "nuclioprojects"),
+    *((verb, "apps", "deployments") for verb in ("get", "list", "patch", "delete")),
+    *((verb, "", "services") for verb in ("list", "delete")),
+    ("delete", "", "configmaps"),
+}
+
+
+@with_helm
+def test_with_nuclio_the_handler_has_rights_on_its_functions_too_and_no_others() -> None:
+    def rights(*settings: str) -> set[tuple[str, str, str]]:
+        rules = rendered(*settings)["Role", "coach-handler"]["rules"]
+        return {
+            (verb, group, resource)
+            for rule in rules
+            for verb in rule["verbs"]
+            for group in rule["apiGroups"]
+            for resource in rule["resources"]
+        }
+
+    [container] = rendered("--set", "platform=nuclio")["Deployment", "coach-handler"]["spec"]["template"][
+        "spec"
+    ]["containers"]
+    assert "--platform=nuclio" in container["args"]
+    assert rights("--set", "platform=nuclio") - rights() == NUCLIO_TOO
+
+
 def inventory(admin: Client) -> set[str]:
     """Every object of the cluster, of every kind."""
     found = set()
