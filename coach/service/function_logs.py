@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +12,15 @@ from typing import Any
 
 #: Bytes read at once.
 MAX_AT_ONCE = 256 << 10
+
+
+#: A line of Nuclio's processor, as it writes them in a container, whose clock is UTC.
+_NUCLIO = re.compile(r"(\d\d)\.(\d\d)\.(\d\d) (\d\d:\d\d:\d\d\.\d{3}) \((\w)\) +(\S+) (.*)")
+_LEVELS = {"D": "debug", "I": "info", "W": "warning", "E": "error"}
+#: What a terminal would act on: escape sequences, and other control characters.
+_CONTROL = re.compile(
+    r"\x1b\[[0-9;?]*[ -/]*[@-~]|\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)?|[\x00-\x08\x0b-\x1f\x7f-\x9f]"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,15 +58,28 @@ def read(file: Path, after: int = 0, most: int = MAX_AT_ONCE) -> tuple[bytes, in
 
 
 def entries(function: str, lines: bytes) -> Iterator[Entry]:
-    """The entries of lines of a log. A line that is no entry becomes a message."""
-    for line in lines.decode(errors="replace").splitlines():
+    """The entries of lines of a log. A line that is no entry becomes a message of the time before it.
+
+    Messages are plain text: what a model prints does nothing to a terminal.
+    """
+    at = ""
+    for line in lines.decode(errors="replace").split("\n"):
         found: Any = None
         with contextlib.suppress(ValueError):
             found = json.loads(line)
         if isinstance(found, dict):
-            yield Entry(function, *(str(found.get(key, "")) for key in ("time", "level", "message")))
+            at, level, message = (str(found.get(key, "")) for key in ("time", "level", "message"))
+            yield Entry(function, _plain(at), _plain(level), _plain(message))
+        elif nuclio := _NUCLIO.fullmatch(_plain(line)):
+            year, month, day, clock, letter, who, message = nuclio.groups()
+            at = f"20{year}-{month}-{day}T{clock}Z"
+            yield Entry(function, at, _LEVELS.get(letter, letter), f"{who} {message}")
         elif line.strip():
-            yield Entry(function, "", "", line)
+            yield Entry(function, _plain(at), "", _plain(line))
+
+
+def _plain(text: str) -> str:
+    return _CONTROL.sub("", text)
 
 
 def past_entries(folder: Path) -> tuple[list[Entry], dict[str, int]]:
