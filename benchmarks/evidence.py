@@ -394,6 +394,12 @@ def scheduler() -> str:
 | core-seconds held for such a gang | {max(float(row["held core-seconds"]) for row in stuck)} | goal: none |"""
 
 
+@block("python -m benchmarks.service.nuclio", "2026-11-25", TWO_CORES, "kubernetes/nuclio.md")
+def nuclio() -> str:
+    """What Nuclio costs a job, as plain pods and as functions."""
+    return columns(table("kubernetes/nuclio.md"), "seconds", "as", "measured", "median", "least", "most")
+
+
 @block("python -m benchmarks.decisions.packing", "2026-11-21", "independent of the machine", "packing.md")
 def packing() -> str:
     """Planned gangs against pods placed one by one."""

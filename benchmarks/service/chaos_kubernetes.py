@@ -206,7 +206,7 @@ def main() -> int:
 
 def _run(todo: Sequence[Run], rows: list[dict[str, Any]], out: Path) -> None:
     with Cluster() as cluster:
-        for name in images.IMAGES:
+        for name in images.STANDARD:
             cluster.load_image(images.OUT / f"coach-{name}.tar")
         coach = Coach(cluster)
         coach.install()

@@ -57,7 +57,7 @@ def main() -> int:
     ).stdout.strip()
     try:
         with Cluster() as cluster:
-            for name in images.IMAGES:
+            for name in images.STANDARD:
                 cluster.load_image(images.OUT / f"coach-{name}.tar")
             coach = Coach(cluster)
             coach.install()

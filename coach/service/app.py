@@ -8,7 +8,7 @@ from typing import Any
 from fastapi import Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
 
-from coach.service.errors import answer_errors
+from coach.service.errors import answer_errors, refuse_unknown_queries
 from coach.service.job_history import Stories
 from coach.service.metrics import Metrics
 from coach.service.middleware import Guard, remember_route
@@ -30,6 +30,7 @@ def make_app(service: Service, token: str, *, longest_wait: float = LONGEST_WAIT
         dependencies=[
             Security(HTTPBearer(auto_error=False, description="The token of the service.")),
             Depends(remember_route),
+            Depends(refuse_unknown_queries),
         ],
     )
     app.state.context = Context(service, metrics, Stories(service.home), longest_wait)

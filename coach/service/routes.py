@@ -100,7 +100,7 @@ moved = APIRouter(include_in_schema=False)
 # -- the process: paths without a version, as probes and Prometheus expect them --------------------------------
 
 
-@process.get("/health")
+@process.get("/health", responses=may_answer())
 async def health(context: InContext) -> schemas.Health:
     """Say that the service runs."""
     return schemas.Health(status="stopping" if context.service.stopping else "ok", version=_VERSION)

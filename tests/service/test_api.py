@@ -161,6 +161,19 @@ def test_names_that_are_no_labels_find_nothing(home: StateDirectory) -> None:
     serve(home, body)
 
 
+def test_a_misspelt_query_parameter_is_refused_with_those_that_there_are(home: StateDirectory) -> None:
+    async def body(api: Api) -> None:
+        answer = await api.http.get("/jobs?wiat=5")
+        assert answer.status_code == 422
+        assert (
+            answer.json()["error"] == 'unknown query parameter "wiat" - this request knows one of after, wait'
+        )
+        answer = await api.http.get("/cluster?after=5")
+        assert answer.json()["error"] == 'unknown query parameter "after" - this request knows none'
+
+    serve(home, body)
+
+
 # -- submitting -----------------------------------------------------------------------------------------
 
 

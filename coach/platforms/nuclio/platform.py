@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 
 from coach.core.cluster import Pod, PodId
@@ -18,7 +18,8 @@ from coach.core.spec.job import TrainingJob
 from coach.platforms.base import PodError
 from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes import platform as kubernetes
-from coach.platforms.kubernetes_api.client import Object
+from coach.platforms.kubernetes.settings import Settings
+from coach.platforms.kubernetes_api.client import Api, Object
 from coach.platforms.kubernetes_api.watch import Collection
 from coach.platforms.nuclio import resources
 from coach.platforms.nuclio.functions import Functions, status
@@ -33,8 +34,15 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
     #: Nuclio's processor does not end by itself: functions stay until the next handler parks them.
     linger_seconds = math.inf
 
-    def __init__(self, functions: Path, *arguments: object) -> None:
-        super().__init__(*arguments)  # type: ignore[arg-type]
+    def __init__(
+        self,
+        functions: Path,
+        connect: Callable[[], Awaitable[Api]],
+        settings: Settings,
+        logs: Callable[[str], Path],
+        now: Callable[[], float],
+    ) -> None:
+        super().__init__(connect, settings, logs, now)
         self._roles = functions
         #: Held while a function is being woken or parked.
         self._changing: dict[PodId, asyncio.Lock] = defaultdict(asyncio.Lock)
@@ -46,7 +54,7 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
 
     def _more_to_follow(self, ours: str) -> Sequence[Collection]:
         self._seen_functions = Collection(self._api, self._functions.path, ours)
-        # Whoever waits for a pod looks again when Nuclio says something about its function.
+        # What waits for a pod looks again when Nuclio says something about its function.
         self._seen_functions.listeners.append(lambda _name, _found: self._pods.look_again())
         return (self._seen_functions,)
 
@@ -54,28 +62,37 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
         name = pod.id.name
         owners = await self._owner(self._gangs_path, pod.id.job)
         function = resources.function(pod, spec, self._roles, self._settings, owners)
-        async with self._changing[pod.id]:
-            await self._functions.create(function)
+        for attempt in range(2):
+            await self._start_function(pod.id, function, spec.spec.start_timeout)
+            await self._until_made(pod.id)
+            found = self._object(pod.id)
+            if found is None or found["spec"].get("schedulerName") == self._settings.scheduler or attempt:
+                return
+            self._functions.distrust(name)
+            await self._end(pod.id, force=True)
+
+    async def _start_function(self, pod: PodId, function: Object, seconds: float) -> None:
+        async with self._changing[pod]:
             try:
-                async with asyncio.timeout(spec.spec.start_timeout):
-                    await self._functions.on_our_scheduler(name)
+                async with asyncio.timeout(seconds):
+                    changed = await self._functions.start(function)
             except TimeoutError:
                 raise PodError(
                     Reason.START_TIMED_OUT,
-                    f"Nuclio made nothing of function {name} in {spec.spec.start_timeout:g} s; does its controller "
+                    f"Nuclio made nothing of function {pod.name} in {seconds:g} s; does its controller "
                     "run? kubectl get pods -A -l nuclio.io/app=controller",
                 ) from None
-            changed = await self._functions.wake(function)
-            await self._seen_functions.until(lambda: self._version(name) >= _version(changed))
-        while self._object(pod.id) is None and self._why_none(pod.id) is None:
+            await self._seen_functions.until(lambda: self._version(pod.name) >= _version(changed))
+
+    async def _until_made(self, pod: PodId) -> None:
+        """Wait until the pod of a function is there, or will not be."""
+        while self._object(pod) is None and self._why_none(pod) is None:
             try:
                 async with asyncio.timeout(NO_POD_SECONDS):
-                    await self._pods.until(
-                        lambda: bool(self._object(pod.id)) or self._why_none(pod.id) is not None
-                    )
+                    await self._pods.until(lambda: bool(self._object(pod)) or self._why_none(pod) is not None)
             except TimeoutError:
-                if words := await self._functions.why_no_pod(name):
-                    raise PodError(Reason.POD_REFUSED, f"{name} was refused: {words}") from None
+                if words := await self._functions.why_no_pod(pod.name):
+                    raise PodError(Reason.POD_REFUSED, f"{pod.name} was refused: {words}") from None
 
     def _why_none(self, pod: PodId) -> tuple[Reason, str] | None:
         function = self._seen_functions.objects.get(pod.name)

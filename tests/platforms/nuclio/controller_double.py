@@ -151,7 +151,7 @@ class Controller:
     def _changed(self, function: Object, deployment: Object) -> Object:
         spec, made = function["spec"], copy.deepcopy(deployment["spec"])
         pod = made["template"]["spec"]
-        made["replicas"] = spec.get("replicas", 1)
+        made["replicas"] = spec.get("replicas", spec.get("minReplicas", 1))
         made["template"]["metadata"]["annotations"] = ANNOTATIONS | {
             "nuclio.io/image-hash": spec.get("imageHash", "")
         }

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from coach.core.cluster import Pod, PodId, Role
 from coach.platforms.kubernetes.settings import Settings
@@ -136,6 +137,21 @@ def test_a_function_becomes_a_configmap_a_service_and_a_deployment(running: Worl
     ].items()
     assert made["spec"]["selector"]["matchLabels"] == pod["metadata"]["labels"]
     assert not any("ownerReferences" in one["metadata"] for one in (made,))
+
+
+@pytest.mark.parametrize("role", [role.value for role in Role])
+def test_a_function_file_is_deployed_by_nuctl_as_it_is(running: World, role: str) -> None:
+    """nuctl deploy --file functions/ROLE/function.yaml --run-image IMAGE --project-name coach."""
+    function = yaml.safe_load((ROOT / "functions" / role / "function.yaml").read_text())
+    function["metadata"]["labels"]["nuclio.io/project-name"] = "coach"
+    function["spec"] |= {"image": "image:1", "build": {"mode": "neverBuild"}, "platform": {}}
+    name = running.create({**function, "status": {"state": resources.WAITING}})
+    running.becomes(name, "ready")
+    until("a pod", lambda: running.pods(name))
+    assert (
+        f"{role}.handler:handler"
+        in running.server.admin.get(f"{MAPS}/nuclio-{name}")["data"]["processor.yaml"]
+    )
 
 
 def test_its_container_is_the_image_with_probes_of_nuclio_and_what_the_function_says(running: World) -> None:

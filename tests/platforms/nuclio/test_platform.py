@@ -18,7 +18,7 @@ from coach.core.spec.job import TrainingJob
 from coach.platforms.base import Cluster, PodError
 from coach.platforms.kubernetes import platform as kubernetes
 from coach.platforms.kubernetes.settings import Settings
-from coach.platforms.kubernetes_api.client import Api
+from coach.platforms.kubernetes_api.client import Api, ApiError
 from coach.platforms.nuclio import functions, resources
 from coach.platforms.nuclio.deployment import Deployment
 from coach.platforms.nuclio.platform import NuclioPlatform
@@ -60,9 +60,8 @@ class Nuclio(Kubelets):
         async with asyncio.timeout(30):
             while not starting.done():
                 for one in await self.pods(pod):  # one that a Deployment made before it was parked goes again
-                    if not one["spec"].get("nodeName"):
+                    if not one["spec"].get("nodeName") and one["spec"]["schedulerName"] == "coach":
                         name = str(one["metadata"]["name"])
-                        assert one["spec"]["schedulerName"] == "coach"
                         with contextlib.suppress(TimeoutError, AssertionError):
                             async with asyncio.timeout(1):
                                 await self.run(name, "n1", address)
@@ -138,6 +137,30 @@ def test_a_function_is_made_woken_parked_woken_again_and_removed_with_its_job(ru
 def test_without_nuclios_configuration_the_deployment_is_sent_to_our_scheduler(run: Any) -> None:
     async def body(platform: NuclioPlatform, cluster: Nuclio, heard: Heard) -> None:
         await deployed(platform, cluster, training_job())  # Nuclio.start looks at the scheduler's name
+
+    run(body, {"functionReadinessTimeout": "0s"})
+
+
+def test_where_the_deployment_may_not_be_changed_the_job_says_what_nuclio_needs(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(platform: NuclioPlatform, cluster: Nuclio, heard: Heard) -> None:
+        merge = platform._api.merge
+
+        async def forbidden(path: str, change: Any) -> Any:
+            if "/deployments/" in path and "template" in change["spec"]:
+                raise ApiError(403, "Forbidden", "deployments is forbidden")
+            return await merge(path, change)
+
+        monkeypatch.setattr(platform._api, "merge", forbidden)
+        job = training_job()
+        await platform.gang(SIZE, job)
+        with pytest.raises(
+            PodError, match=r"to default-scheduler, not to scheduler coach: .*nuclio-values"
+        ) as no:
+            await platform.deploy(pod_of(job), job)
+        assert no.value.reason is Reason.POD_REFUSED
+        assert not await cluster.pods(), "none was placed by another scheduler"
 
     run(body, {"functionReadinessTimeout": "0s"})
 
@@ -267,11 +290,36 @@ def test_the_next_handler_removes_what_a_killed_one_left_and_parks_what_a_user_d
     run(body)
 
 
-def test_a_function_that_was_deleted_while_the_controller_was_away_leaves_nothing(
-    server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+@pytest.mark.parametrize("real", controllers.kinds())
+def test_where_nuclios_configuration_is_lost_its_pods_are_sent_to_our_scheduler_again(
+    real: bool, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
-    controller = controllers.Controller(False, server.admin.kubeconfig, tmp_path)
+    monkeypatch.setattr(kubernetes, "FORCE_SECONDS", 0.5)
+    controller = controllers.Controller(real, server.admin.kubeconfig, tmp_path)
+
+    async def main() -> None:
+        cluster, job, second = Nuclio(server), training_job(), PodId("job", Role.WORKER, 1)
+        await cluster.node("n1")
+        platform = NuclioPlatform(ROOT / "functions", Api.connect, SETTINGS, lambda _: tmp_path, lambda: 0.0)
+        await platform.open(Heard())
+        with controller.running(resources.platform_config()):
+            await deployed(platform, cluster, job)
+        with controller.running({"functionReadinessTimeout": "0s"}):
+            starting = asyncio.create_task(platform.deploy(pod_of(job, second), job))
+            await cluster.start(starting, second, "10.1.1.8")
+            assert (await starting).address == "10.1.1.8:8080"
+            await platform.close()
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize("real", controllers.kinds())
+def test_a_function_that_was_deleted_while_the_controller_was_away_leaves_nothing(
+    real: bool, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
+    controller = controllers.Controller(real, server.admin.kubeconfig, tmp_path)
 
     async def main() -> None:
         cluster, job = Nuclio(server), training_job()
@@ -296,7 +344,7 @@ def test_a_cluster_without_nuclio_is_said_to_be_so(
     server: ApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(server.admin.kubeconfig))
-    monkeypatch.setattr(functions, "NUCLIO", "/apis/nobody.dev/v1")
+    monkeypatch.setattr(functions, "NUCLIO", "/apis/absent.dev/v1")
     platform = NuclioPlatform(ROOT / "functions", Api.connect, SETTINGS, Path, lambda: 0.0)
     with pytest.raises(PermanentError, match="has no NuclioFunction resource: install Nuclio there first"):
         asyncio.run(platform.open(Heard()))
