@@ -96,7 +96,8 @@ class Controller:
             await self._set(function, "error", f"Error - {wrong}")
             return
         await self._make(function)
-        seconds = _seconds(str(self._config.get("functionReadinessTimeout", "120s")))
+        everywhere = _seconds(str(self._config.get("functionReadinessTimeout", "120s")))
+        seconds = function["spec"].get("readinessTimeoutSeconds", everywhere)
         if seconds and not await self._available(name, seconds):
             await self._set(function, "unhealthy", "context deadline exceeded")
             return

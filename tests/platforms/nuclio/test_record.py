@@ -9,7 +9,7 @@ from tests.docs.pages import ROOT
 from tests.platforms.nuclio.record import PATHS, cases, recorded
 
 
-def tests_of(path: str) -> set[str]:
+def _functions_of(path: str) -> set[str]:
     tree = ast.parse((ROOT / path).read_text())
     return {
         f"{path}::{one.name}"
@@ -20,7 +20,7 @@ def tests_of(path: str) -> set[str]:
 
 def test_the_real_run_and_the_stand_ins_have_the_same_cases() -> None:
     names = {re.sub(r"\[.*\]$", "", case.name) for case in recorded()}
-    assert names == {name for path in PATHS for name in tests_of(path)}
+    assert names == {name for path in PATHS for name in _functions_of(path)}
 
 
 def test_all_of_them_passed_with_the_real_ones() -> None:
