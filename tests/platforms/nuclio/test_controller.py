@@ -141,7 +141,7 @@ def test_a_function_becomes_a_configmap_a_service_and_a_deployment(running: Worl
 
 @pytest.mark.parametrize("role", [role.value for role in Role])
 def test_a_function_file_is_deployed_by_nuctl_as_it_is(running: World, role: str) -> None:
-    """What nuctl 1.14.1 sends for: deploy NAME --file functions/ROLE/function.yaml --run-image I --project-name coach."""
+    """What nuctl 1.14.1 sends for: deploy NAME --file functions/ROLE/function.yaml --run-image IMAGE."""
     function = yaml.safe_load((ROOT / "functions" / role / "function.yaml").read_text())
     function["metadata"]["labels"]["nuclio.io/project-name"] = "coach"
     function["spec"] |= {
