@@ -65,7 +65,7 @@ class Plan:
     prices: str
     budget: float | None
     chance_of_running_out: float | None  #: that the job accepts; None without a budget or a target
-    epochs_provided_for: int | None  #: that money is kept for at first; None where that or the speed is unknown
+    epochs_provided_for: int | None  #: that money is kept for at first; None where that is unknown
     epochs_low: float
     epochs: float
     epochs_high: float
