@@ -1,6 +1,6 @@
 """How well the last epoch is predicted on learning curves that the estimator was not made for.
 
-    python -m benchmarks.decisions.unseen_curves    # prints the tables, writes results/estimators/unseen-curves.md
+    python -m benchmarks.decisions.unseen_curves    # two minutes; results/estimators/unseen-curves.md and .png
 
 Families: the thesis's runs and the small models' curves, as `coach estimators` has them, and curves drawn here, a dozen
 a kind, with noise of 0.5 to 5 %:
@@ -9,8 +9,9 @@ a kind, with noise of 0.5 to 5 %:
 - *late drop*: the loss rests, then falls as a sigmoid;
 - *oscillation*: a hyperbola or an exponential times 1 + a sin(x / period), a of 3 to 15 %.
 
-The variants differ in the constants below. *Leaving one family out*: for each family the variant that has the least
-mean error half-way on the others, judged on that family.
+The figure has the predicted last epoch of one run a drawn kind, as the run goes on. The variants differ in the
+constants below. *Leaving one family out*: for each family the variant that has the least mean error half-way on the
+others, judged on that family.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from benchmarks.decisions.estimator_figures import last_epoch
 from benchmarks.decisions.estimators import CURVES, RESULTS, RUNS
 from coach.core.estimation import convergence, mixture
 from coach.report.measurements import read_measurements
@@ -163,6 +165,10 @@ def main() -> None:
     text = "\n".join([head, "", by, "", *tables(found)]) + "\n"
     (RESULTS / "unseen-curves.md").write_text(text)
     print(text)
+    constants = VARIANTS["pool"]
+    assert constants is not None
+    mixture.MEMORIES, convergence.TAIL = constants
+    last_epoch(RESULTS / "unseen-curves.png", {kind: tasks[kind] for kind in drawn()})
 
 
 if __name__ == "__main__":
