@@ -86,7 +86,7 @@ def main() -> None:
     """Measure, print and write."""
     collector.look_seldom()
     by = "Written by `python -m benchmarks.decisions.completion_oracle`, whose text says what is measured."
-    text = "\n".join(["# Mean completion times beside the least", "", by, "", *table()]) + "\n"
+    text = "\n".join(["# Mean completion times and the least", "", by, "", *table()]) + "\n"
     FILE.write_text(text)
     print(text)
 

@@ -76,7 +76,7 @@ class Budget(SpecModel):
     )
     chance_of_running_out: Number | None = Field(
         default=None,
-        ge=0.001,
+        gt=0.0,
         le=0.5,
         description="With an amount, of a job with a target: the probability that is accepted, for being faster, "
         "that the money ends before the target is reached; without it 0.05. The smaller it is, the more money is "

@@ -181,7 +181,7 @@ REFUSED = [
     (
         {"budget": {"amount": 1, "currency": "USD", "chanceOfRunningOut": 0}},
         "budget.chanceOfRunningOut",
-        "greater than or equal to 0.001",
+        "greater than 0",
     ),
     ({"budget": {"unlimited": False}}, "budget.unlimited", "not true"),
     ({"budget": {"unlimited": 1}}, "budget.unlimited", "boolean"),
