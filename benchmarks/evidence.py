@@ -253,7 +253,7 @@ def estimate(name: str, subject: str, measure: str, digits: int = 1) -> list[str
 
 @block(
     "python -m benchmarks.decisions.estimators",
-    "2026-11-22",
+    "2026-11-25",
     "independent of the machine",
     "estimators/summary.md",
 )

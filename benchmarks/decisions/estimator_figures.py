@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -36,8 +37,7 @@ def draw(folder: Path, speeds: dict[str, Speeds], tasks: dict[str, list[CurveTas
     longest = {name: max(of, key=lambda task: len(task.values)) for name, of in rule.items()}
     _curve_families(folder / "curve-families.png", longest)
     probed = {name: of for name, of in tasks.items() if "with probes" in name or "crossing" in name}
-    worst = {name: _median_miss(of) for name, of in {**rule, **probed}.items()}
-    _last_epoch(folder / "last-epoch.png", worst)
+    last_epoch(folder / "last-epoch.png", {**rule, **probed})
 
 
 def _speed_forms(file: Path, models: dict[str, Speeds]) -> None:
@@ -106,8 +106,11 @@ def _curve_families(file: Path, tasks: dict[str, CurveTask]) -> None:
     plt.close(figure)
 
 
-def _last_epoch(file: Path, tasks: dict[str, CurveTask]) -> None:
-    figure, axes = plt.subplots(2, 3, figsize=(12, 6.4), layout="constrained")
+def last_epoch(file: Path, families: dict[str, list[CurveTask]]) -> None:
+    """How the predicted last epoch changes as a run goes on: of each family, the run of the median error half-way."""
+    tasks = {name: _median_miss(of) for name, of in families.items()}
+    rows = math.ceil(len(tasks) / 3)
+    figure, axes = plt.subplots(rows, 3, figsize=(12, 3.2 * rows), layout="constrained", squeeze=False)
     for ax, (name, task) in zip(
         axes.T.flat, sorted(tasks.items(), key=lambda item: item[0][::-1]), strict=True
     ):

@@ -6,7 +6,7 @@
 Tables:
 
 - *speed*, *last epoch*: what `coach estimators` prints for tests/data/ps-speed, tests/data/thesis/runs and the small
-  models of tests/core/estimation/curves.
+  models of coach/simulation/data/learning_curves.csv.
 - *noise*: Coach's choice of points where each measurement is off by 0, 5 or 10 % (20 seeds), in grids up to 12 x 12
   and up to 23 x 23.
 - *unit*: the thesis's surface from its four mini-epochs on resnet-50's 4 x 4 grid, by the unit of speed.
@@ -45,7 +45,7 @@ ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "estimators"
 SPEEDS = ROOT / "tests" / "data" / "ps-speed" / "ps_speed.csv"
 RUNS = ROOT / "tests" / "data" / "thesis" / "runs"
-CURVES = ROOT / "tests" / "core" / "estimation" / "curves" / "curves.csv"
+CURVES = ROOT / "coach" / "simulation" / "data" / "learning_curves.csv"
 NOISES, SEEDS, SIDES = (0.0, 0.05, 0.10), 20, (12, 23)
 NOTHING_FIXED = Interval(0.0, 0.0, 0.0)
 QUANTILES = (0.8, 0.9, 0.95, 0.99, 0.999)
@@ -157,7 +157,7 @@ def settings_tables(speeds: dict[str, Speeds], tasks: dict[str, list[CurveTask]]
 
     yield _settings("settings, speed", ("speed error", "speed lost"), subjects, speed_constants, speed_errors)
 
-    names = ("LATE", "TEMPER", "NOISE_EXPECTED", "NOISE_WIDTH", "START_DOUBT", "DROP_DOUBT")
+    names = ("TEMPER", "NOISE_EXPECTED", "NOISE_WIDTH", "START_DOUBT", "DROP_DOUBT")
     curve_constants = {n: (mixture, n) for n in names} | {"UNREACHED": (convergence, "UNREACHED")}
     groups = list(tasks)
 

@@ -167,6 +167,17 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             "!has(self.unlimited) || has(self.amount) || !has(self.currency)",
             f"both unlimited and currency - {_EITHER}",
         ),
+        _rule(
+            "!has(self.unlimited) || has(self.amount) || has(self.currency) || !has(self.chanceOfRunningOut)",
+            f"has no meaning for an unlimited budget - {_EITHER}",
+            ".chanceOfRunningOut",
+        ),
+        _rule(
+            "has(self.chanceOfRunningOut) == has(oldSelf.chanceOfRunningOut) "
+            "&& (!has(self.chanceOfRunningOut) || self.chanceOfRunningOut == oldSelf.chanceOfRunningOut)",
+            "cannot change - the one of before; or another job",
+            ".chanceOfRunningOut",
+        ),
         _rule("has(self.unlimited) || has(self.amount) || has(self.currency)", f"no amount - {_EITHER}"),
         _rule(
             "has(self.amount) || !has(self.currency) || has(self.unlimited)",

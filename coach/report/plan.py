@@ -64,6 +64,8 @@ class Plan:
     currency: str
     prices: str
     budget: float | None
+    chance_of_running_out: float | None  #: that the job accepts; None without a budget or a target
+    epochs_provided_for: int | None  #: that money is kept for at first; None where that is unknown
     epochs_low: float
     epochs: float
     epochs_high: float
@@ -96,6 +98,8 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     rows = tuple(_row(job, at, epochs, fixed, at in measured, nodes) for at in _allocations(job, measured))
     book = spec.spec.price_book
     money = spec.spec.budget_money
+    aims = money is not None and spec.spec.target is not None
+    spending = forecast.spending_plan(job)
     return Plan(
         name=spec.name,
         currency=book.currency,
@@ -103,6 +107,8 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         f"{formatting.number(book.gib_second * 3600)} a GiB and hour, "
         f"{formatting.number(book.invocation * 1e6)} a million calls",
         budget=None if money is None else to_amount(money),
+        chance_of_running_out=spec.spec.budget.chance if aims else None,
+        epochs_provided_for=spending.provided if spending else None,
         epochs_low=epochs.low,
         epochs=epochs.expected,
         epochs_high=epochs.high,

@@ -170,7 +170,8 @@ def _money(job: Job) -> str:
     plan = forecast.spending_plan(job)
     if plan is not None and plan.spare > 0.0:
         spent += (
-            f"; kept for {plan.provided} epochs at {formatting.amount(plan.cheapest)}, "
+            f"; kept for {plan.provided} epochs at {formatting.amount(plan.cheapest)}, at a chance of "
+            f"{formatting.percent(job.spec.budget.chance)} to run out, "
             f"{formatting.amount(plan.spare)} for speed"
         )
     return spent

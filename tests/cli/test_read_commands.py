@@ -75,7 +75,7 @@ def test_why_shows_the_decision_the_alternatives_and_the_money(
     assert re.search(r"^Done in .*, after \d+ more epochs \(\d+-\d+\)$", out, re.M)
     assert re.search(
         r"^Money: [\d.]+ / 0.05 USD spent, .* reserved; the next epoch may cost [\d.]+ USD; "
-        r"kept for \d+ epochs at [\d.]+, [\d.]+ for speed$",
+        r"kept for \d+ epochs at [\d.]+, at a chance of 5.0 % to run out, [\d.]+ for speed$",
         out,
         re.M,
     )
@@ -315,6 +315,8 @@ def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
     (plan,) = json.loads(out)
     assert (code, plan["unknown"], plan["refusal"]) == (0, [], "")
     assert plan["epochs_known"]
+    assert plan["chance_of_running_out"] == 0.05
+    assert plan["epochs_provided_for"] > plan["epochs"]
     dynamics, old = FaultyDynamics(), world.job("old")
     for row in typed(list[PlanRow], plan["rows"]):
         assert row.seconds is not None and row.seconds_low is not None and row.seconds_high is not None

@@ -162,6 +162,7 @@ BETWEEN_FIELDS: list[tuple[Document, str]] = [
     ({"budget": {"currency": "USD"}}, "spec.budget.amount"),
     ({"budget": {"unlimited": True, "amount": 1}}, "spec.budget"),
     ({"budget": {"unlimited": True, "currency": "USD"}}, "spec.budget"),
+    ({"budget": {"unlimited": True, "chanceOfRunningOut": 0.1}}, "spec.budget.chanceOfRunningOut"),
     ({"model": {"file": "ftp://host/x"}}, "spec.model.file"),
     ({"checkpoint": {"uri": "gs://"}}, "spec.checkpoint.uri"),
     ({"resources": {"worker": {"cpu": "0m", "memory": "1Gi"}}}, "spec.resources.worker.cpu"),
@@ -327,6 +328,10 @@ CHANGES: list[tuple[Document, str]] = [
     ),
     ({"budget": {"amount": 6, "currency": "EUR"}}, "another currency than before, which was USD"),
     ({"budget": {"unlimited": True}}, "cannot become unlimited, or limited"),
+    (
+        {"budget": {"amount": 5, "currency": "USD", "chanceOfRunningOut": 0.1}},
+        "cannot change - the one of before; or another job",
+    ),
     ({"seed": 1}, f"spec.seed: Invalid value: 1: {MAY}"),
     ({"model": {"file": "other.py"}}, f"spec.model: Invalid value: {MAY}"),
     ({"optimizer": {"learningRate": 0.1, "momentum": 0.8}}, f"spec.optimizer: Invalid value: {MAY}"),

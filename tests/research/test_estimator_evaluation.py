@@ -18,7 +18,7 @@ pytestmark = pytest.mark.standard
 DATA = Path(__file__).parents[1] / "data"
 SPEEDS = DATA / "ps-speed" / "ps_speed.csv"
 RUNS = DATA / "thesis" / "runs"
-CURVES = Path(__file__).parent / "curves" / "curves.csv"
+CURVES = Path(__file__).parents[2] / "coach" / "simulation" / "data" / "learning_curves.csv"
 
 
 @pytest.fixture(scope="module")

@@ -211,6 +211,9 @@ def _show(screen: Console, plan: Plan) -> None:
 
     spread = f" ({plan.epochs_low:.0f}-{plan.epochs_high:.0f})"
     line("epochs", f"{plan.epochs:.0f}{spread}{'' if plan.epochs_known else ', a guess'}")
+    if plan.chance_of_running_out is not None:
+        kept = f"; {plan.epochs_provided_for} epochs are provided for" if plan.epochs_provided_for else ""
+        line("money", f"may run out with a chance of {formatting.percent(plan.chance_of_running_out)}{kept}")
     line("prices", plan.prices)
     for text in plan.known:
         line("known", text)

@@ -38,4 +38,4 @@ def weighted_median(speeds: Sequence[float]) -> float:
     """The median of `speeds`, all positive; of two in the middle the geometric mean, or the faster if they disagree."""
     ordered = sorted(speeds)
     low, high = ordered[(len(ordered) - 1) // 2], ordered[len(ordered) // 2]
-    return high if math.log(high / low) > DISAGREE else math.sqrt(low * high)
+    return high if math.log(high / low) > DISAGREE else low * math.sqrt(high / low)

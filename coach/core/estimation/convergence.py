@@ -25,10 +25,10 @@ Metric = Literal["loss", "accuracy"]
 UNREACHED = 0.25
 #: With a smaller probability of reaching the target, the result is "no solution".
 MIN_CHANCE = 0.03
-#: Probability outside the interval on either side. 0.12, not 0.1: on the small models of tests/core/estimation/curves
+#: Probability outside the interval on either side. 0.12, not 0.1: on the small models (coach/simulation/data)
 #: these bounds already hold the true value 80-90 % of the time.
 TAIL = 0.12
-#: A loss, or a target, further from zero counts as one this far (float32 ends at 3e38): its square is a finite number.
+#: A loss, a target or an x further from zero counts as one this far (float32 ends at 3e38): its square is finite.
 FURTHEST = 1e100
 
 
@@ -164,7 +164,7 @@ class ConvergenceModel:
 @lru_cache(maxsize=16)
 def fitted(x: tuple[float, ...], falling: tuple[float, ...]) -> Mixture:
     """Cached: a model is saved as its points and usually read again soon after."""
-    return fit_mixture(np.array(x), np.array(falling))
+    return fit_mixture(np.clip(x, -FURTHEST, FURTHEST), np.array(falling))
 
 
 def fit_convergence(points: Sequence[CurvePoint], metric: Metric) -> ConvergenceModel:

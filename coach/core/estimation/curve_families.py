@@ -26,6 +26,8 @@ LOGISTIC_SHARE = 1.2
 RATES = np.geomspace(0.08, 20.0, 20)
 LOGISTIC_RATES = (2.0, 4.0, 8.0, 16.0)
 LOGISTIC_MIDDLES = (0.3, 0.6, 1.0, 1.6)
+#: A later time counts as this one, at which nothing is left of any shape.
+LATEST = 1e100
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,15 +44,16 @@ class Shapes:
         return Shapes(self.power[which], self.rate[which], self.midpoint[which], self.share[which])
 
     def remaining(self, u: FloatArray) -> FloatArray:
-        """g of every shape at every time `u` [n], u >= 0: [m, n]."""
-        g = np.empty((len(self.rate), len(u)))
+        """g of every shape at every time `u` [n], or at times of its own [m, n], u >= 0: [m, n]."""
+        u = np.broadcast_to(np.minimum(u, LATEST), (len(self.rate), u.shape[-1]))
+        g = np.empty(u.shape)
         powers, logistic = self.power > 0, ~np.isnan(self.midpoint)
         exponential = ~powers & ~logistic
         rate = self.rate[:, None]
-        g[powers] = (1.0 + rate[powers] * u) ** -self.power[powers, None]
-        g[exponential] = np.exp(-rate[exponential] * u)
+        g[powers] = (1.0 + rate[powers] * u[powers]) ** -self.power[powers, None]
+        g[exponential] = np.exp(-rate[exponential] * u[exponential])
         r, m = rate[logistic], self.midpoint[logistic, None]
-        g[logistic] = (1.0 + np.exp(-r * m)) / (1.0 + np.exp(np.minimum(r * (u - m), 60.0)))
+        g[logistic] = (1.0 + np.exp(-r * m)) / (1.0 + np.exp(np.minimum(r * (u[logistic] - m), 60.0)))
         return g
 
     def time_of(self, g: FloatArray) -> FloatArray:

@@ -8,6 +8,8 @@ from statistics import NormalDist
 
 #: Standard normal quantile that bounds the central 80 %.
 Z80 = 1.2815515655446004
+#: No bound is further than this from the expected value, in ln: a factor of 5e21.
+WIDEST = 50.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +46,8 @@ class Interval:
         if self.low <= 0:
             raise ValueError(f"quantile needs a positive interval, got low = {self.low}")
         bound = self.high if share >= 0.5 else self.low
-        return self.expected * float((bound / self.expected) ** (abs(normal_quantile(share)) / Z80))
+        width = (math.log(bound) - math.log(self.expected)) * abs(normal_quantile(share)) / Z80
+        return self.expected * math.exp(min(width, WIDEST))
 
 
 def conservative_value(expected: float, high: float) -> float:
@@ -52,7 +55,7 @@ def conservative_value(expected: float, high: float) -> float:
 
     A log-normal number with these is below it with a probability of three in four. A short curve predicts too few.
     """
-    return math.sqrt(expected * high)
+    return min(high, expected * math.sqrt(high / expected)) if expected > 0.0 else 0.0
 
 
 def normal_quantile(share: float) -> float:
@@ -62,5 +65,5 @@ def normal_quantile(share: float) -> float:
 
 def log_normal(expected: float, spread: float, z: float = Z80) -> Interval:
     """The interval of a positive quantity whose logarithm has standard deviation `spread`."""
-    factor = math.exp(min(z * spread, 50.0))
+    factor = math.exp(min(z * spread, WIDEST))
     return Interval(expected / factor, expected, expected * factor)

@@ -8,14 +8,16 @@ share of its way that the shape has covered:
 so its posterior and its evidence are closed formulas (conjugate Bayesian regression with two coefficients). Scaled
 by the drop seen so far nothing depends on the unit of loss. The posterior of all 96 shapes x 21 kinds of noise, by
 evidence, is then represented by weighted samples (3 x 3 Gauss-Hermite nodes a component): curves that explain the data,
-from which all predictions are computed, deterministically.
+from which all predictions are computed, deterministically. That is done for several memories, which count alike.
 
 `z` is the falling quantity: the loss, or 1 - accuracy.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 
 import numpy as np
 
@@ -25,8 +27,11 @@ from coach.core.estimation.forms import FloatArray, IndexArray
 # Round numbers from a range in which the errors on three groups of curves (LeNet, ResNet-18, small models) are flat:
 # the table "settings, last epoch" of results/estimators has each times 2/3 and 3/2, and the choice when one group is
 # left out.
-#: Late points weigh more: the i-th of n has weight (i / n) ** LATE.
-LATE = 2.0
+#: Late points weigh more: the i-th of n has weight (i / n) ** late. How much a curve's past says of its future differs
+#: from job to job, so three memories count alike, each with its `late` and the share of the last values that it sees.
+MEMORIES = ((2.0, 1.0), (8.0, 1.0), (2.0, 0.5))
+#: Values of which a half is fitted alone.
+MIN_TO_HALVE = 12
 #: Neighbouring residuals are not independent: n points count as this share of n.
 TEMPER = 0.8
 #: No formula is exact: a value d above the latest ones has an error of this share of d in addition to its noise. So a
@@ -53,10 +58,10 @@ _NODE_WEIGHTS = np.outer([1 / 6, 2 / 3, 1 / 6], [1 / 6, 2 / 3, 1 / 6]).ravel()
 
 @dataclass(frozen=True, slots=True)
 class Mixture:
-    """Weighted curves z(x) = start - drop · (1 - g((x - origin) / span)) / done; all but the two scalars [m]."""
+    """Weighted curves z(x) = start - drop · (1 - g((x - origin) / span)) / done; all [m]."""
 
-    origin: float
-    span: float
+    origin: FloatArray
+    span: FloatArray
     shapes: Shapes
     done: FloatArray  #: 1 - g(now)
     start: FloatArray
@@ -71,7 +76,7 @@ class Mixture:
 
     def values(self, x: FloatArray) -> FloatArray:
         """Each curve at each `x` [n], [m, n]."""
-        u = np.maximum((x - self.origin) / self.span, 0.0)
+        u = np.maximum((x - self.origin[:, None]) / self.span[:, None], 0.0)
         share = (1.0 - self.shapes.remaining(u)) / self.done[:, None]
         return np.asarray(self.start[:, None] - self.drop[:, None] * share)
 
@@ -82,8 +87,9 @@ class Mixture:
 
     def take(self, which: IndexArray) -> Mixture:
         """The curves at the indices `which`, equally weighted."""
-        return replace(
-            self,
+        return Mixture(
+            origin=self.origin[which],
+            span=self.span[which],
             shapes=self.shapes.take(which),
             done=self.done[which],
             start=self.start[which],
@@ -94,7 +100,32 @@ class Mixture:
 
 
 def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES) -> Mixture:
-    """All curves of `shapes` that explain `z` at `x`, both [n], n >= 1, x not falling."""
+    """The curves of `shapes` that explain `z` at `x`, both [n], n >= 1, x not falling: what each of MEMORIES sees."""
+    found = []
+    for late, share in MEMORIES:
+        seen = math.ceil(share * len(z))
+        if seen == len(z) or len(z) >= MIN_TO_HALVE:
+            found.append(_remembered(x[-seen:], z[-seen:], shapes, late))
+    return _pooled(found)
+
+
+def _pooled(mixtures: Sequence[Mixture]) -> Mixture:
+    """Curves of several mixtures, which count alike."""
+    kept = (field.name for field in fields(Mixture) if field.name not in {"shapes", "weight"})
+    return Mixture(
+        shapes=Shapes(
+            *(
+                np.concatenate([getattr(one.shapes, field.name) for one in mixtures])
+                for field in fields(Shapes)
+            )
+        ),
+        weight=np.concatenate([one.weight / len(mixtures) for one in mixtures]),
+        **{name: np.concatenate([getattr(one, name) for one in mixtures]) for name in kept},
+    )
+
+
+def _remembered(x: FloatArray, z: FloatArray, shapes: Shapes, late: float) -> Mixture:
+    """The curves that explain `z` at `x`, with weights that rise with `late`."""
     n = len(z)
     span = max(float(x[-1] - x[0]), 1.0)
     quarter = n // 4 + 1
@@ -103,10 +134,10 @@ def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES) -> Mixtur
     done = 1.0 - np.minimum(left[:, -1], 1.0 - 1e-9)
     share = (1.0 - left[:, :-1]) / done[:, None]
     y = (z - z[0]) / unit
-    late = TEMPER * (np.arange(1, n + 1) / n) ** LATE
+    weights = TEMPER * (np.arange(1, n + 1) / n) ** late
     away = np.abs(z - np.median(z[-quarter:])) / unit
     variance = NOISES[:, None] ** 2 + (OUTLIER[:, None] * away) ** 2
-    sure = late / variance
+    sure = weights / variance
 
     # Posterior of (start, drop) for every shape [m] and noise [k], [m, k]: precision [[p11, p12], [p12, p22]].
     p11 = START_DOUBT**-2.0 + sure.sum(axis=1)
@@ -120,7 +151,7 @@ def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES) -> Mixtur
     belief = (
         -0.5 * misfit
         - 0.5 * np.log(determinant)
-        - 0.5 * np.log(variance) @ late
+        - 0.5 * np.log(variance) @ weights
         - 0.5 * (np.log(NOISES / NOISE_EXPECTED) / NOISE_WIDTH) ** 2
         + np.log(shapes.share)[:, None]
     )
@@ -137,8 +168,8 @@ def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES) -> Mixtur
     drops = unit * (drop[at][:, None] + l21[:, None] * _FIRST + l22[:, None] * _SECOND)
     repeated = np.repeat(shape, len(_NODE_WEIGHTS))
     curves = Mixture(
-        origin=float(x[0]),
-        span=span,
+        origin=np.full(len(repeated), x[0]),
+        span=np.full(len(repeated), span),
         shapes=shapes.take(repeated),
         done=done[repeated],
         start=starts.ravel(),

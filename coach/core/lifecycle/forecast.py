@@ -25,6 +25,8 @@ from coach.core.spec.resources import RolesResources
 PRIOR_EPOCHS = 20.0
 #: ... and at most this many times as many.
 PRIOR_SPREAD = 3.0
+#: Where earlier jobs took a known number of epochs, at most this many times as many.
+KNOWN_SPREAD = 1.5
 #: An epoch counts as hanging after this many times its predicted upper bound ...
 HANG_FACTOR = 3.0
 #: ... plus this many seconds, for what no prediction covers (a slow disk, a busy machine).
@@ -67,7 +69,7 @@ def total_epochs(job: Job) -> float:
         return job.epochs_trained + epochs_within_bounds(job)
     limit = job.spec.max_epochs or float("inf")
     last = _predicted_last_epoch(job)
-    predicted = last.expected if last is not None else job.known_epochs or PRIOR_EPOCHS
+    predicted = last.expected if last is not None else _prior(job)[0]
     return min(limit, max(predicted, 1.0))
 
 
@@ -110,6 +112,13 @@ def _predicted_last_epoch(job: Job) -> Interval | None:
     return job.last_x() if job.full_epoch_count >= CURVE_EPOCHS else None
 
 
+def _prior(job: Job) -> tuple[float, float]:
+    """Epochs that a job is assumed to need before its curve predicts any, and at most how many times that."""
+    if job.known_epochs is not None:
+        return job.known_epochs, KNOWN_SPREAD
+    return PRIOR_EPOCHS, PRIOR_SPREAD
+
+
 def fit_says_unreachable(job: Job) -> bool:
     """Whether there is a target, and the curve is long enough to predict, and never reaches it."""
     if job.spec.target is None:
@@ -128,11 +137,11 @@ def remaining_epochs(job: Job) -> Interval:
         limit = max(1.0, job.spec.max_epochs - job.full_epoch_count)
     last = _predicted_last_epoch(job)
     if last is None:
-        guess = max(needed, total_epochs(job) - job.epochs_trained)
+        guess, spread = max(needed, total_epochs(job) - job.epochs_trained), _prior(job)[1]
         if fit_says_unreachable(job):
             # The job goes on while it may reach the target in as many epochs again (`stopping_rules.on_its_way`).
-            guess = max(guess, job.epochs_trained)
-        return Interval(min(limit, needed), min(limit, guess), min(limit, PRIOR_SPREAD * guess))
+            guess, spread = max(guess, job.epochs_trained), PRIOR_SPREAD
+        return Interval(min(limit, needed), min(limit, guess), min(limit, spread * guess))
     values = (min(limit, max(needed, x - job.epochs_trained)) for x in (last.low, last.expected, last.high))
     return Interval(*values)
 
@@ -215,7 +224,8 @@ def epochs_to_provide_for(job: Job) -> float:
     epochs, spec = remaining_epochs(job), job.spec
     if spec.target is None:
         return epochs.expected
-    prior = PRIOR_SPREAD * ((job.known_epochs or PRIOR_EPOCHS) - job.epochs_trained)
+    assumed, spread = _prior(job)
+    prior = spread * (assumed - job.epochs_trained)
     once_more = 1.0 + spec.target.epochs_in_a_row
     floor = min((spec.max_epochs or math.inf) - job.full_epoch_count, max(prior, once_more))
     return max(conservative_value(epochs.expected, epochs.high), floor)
@@ -265,7 +275,7 @@ def spending_plan(job: Job) -> spending.Spending | None:
     dearest = points[int(costs.argmax())]
     reserve = over * float(costs[fallback]) + _change_cost(job, dearest, points[fallback])
     left = to_amount(job.ledger.budget - job.ledger.spent)
-    return spending.plan(left, seconds, costs, _remaining(job), reserve)
+    return spending.plan(left, seconds, costs, _remaining(job), reserve, job.spec.budget.chance)
 
 
 def _remaining(job: Job) -> FloatArray:
@@ -273,11 +283,13 @@ def _remaining(job: Job) -> FloatArray:
     endings = None
     if job.curve is not None and job.spec.target is not None and job.full_epoch_count >= CURVE_EPOCHS:
         endings = job.curve.endings(job.spec.target)
-    remain = (
-        spending.at_least(remaining_epochs(job))
-        if endings is None
-        else spending.at_least_of(*endings, job.epochs_trained)
-    )
+    if endings is None:
+        remain = spending.at_least(remaining_epochs(job))
+    else:
+        times, chance = endings
+        if job.known_epochs is not None:
+            chance = spending.as_before(times, chance, job.known_epochs, KNOWN_SPREAD)
+        remain = spending.at_least_of(times, chance, job.epochs_trained)
     if job.spec.max_epochs is not None:
         remain[max(1, job.spec.max_epochs - job.full_epoch_count) :] = 0.0
     return remain

@@ -1,10 +1,10 @@
 """What the next epoch may cost: money for the epochs that may remain, the rest for speed where it saves most.
 
 How many epochs remain is a distribution. Epochs that the money would not pay for even with the cheapest allocation are
-left out of it: such a job ends without its target whatever is decided now, so it decides nothing. Of what is left a
-high quantile is provided for at the cheapest; the rest buys upgrades, over all epochs that may come, by the seconds
-that a currency unit saves, weighed by the probability that the epoch is needed at all. The next epoch gets what falls
-to it. All of it is worked out anew before each epoch.
+left out of it: such a job ends without its target whatever is decided now, so it decides nothing. Of what is left, all
+but the chance of running out that the job accepts is provided for at the cheapest. The rest buys upgrades, over all
+epochs that may come, by the seconds that a currency unit saves, weighed by the probability that the epoch is needed at
+all. The next epoch gets what falls to it. All of it is worked out anew before each epoch.
 """
 
 from __future__ import annotations
@@ -21,14 +21,17 @@ from coach.core.estimation.numerics import ndtr
 
 #: Epochs that are looked ahead.
 HORIZON = 240
-#: Share of the possible numbers of epochs that is provided for, of those that the money pays for, and of all.
-PROVIDED, PROVIDED_OF_ALL = 0.9, 0.7
+#: At least this share of all possible numbers of epochs is provided for, payable or not: without it, what is left out
+#: anew before each epoch would use up the money of the last ones.
+PROVIDED_OF_ALL = 0.7
 #: A bound of the remaining epochs is not exceeded with this many standard deviations (88 %).
 BOUND = 1.175
 #: The cheapest allocation for this purpose has the least cost x seconds ** PACE: a little dearer may be far faster.
 PACE = 0.15
 #: Kept of the cheapest's cost of all expected epochs: predicted costs of all epochs err together.
 MARGIN = 0.03
+#: Earlier jobs' number of epochs does not count where the curve leaves it less probability than this.
+EXCLUDED = 1e-6
 #: Less probability than this that the money is enough, and nothing but the cheapest is bought.
 HOPELESS = 1e-3
 
@@ -62,11 +65,24 @@ def at_least_of(times: FloatArray, chance: FloatArray, now: float) -> FloatArray
     return np.asarray(1.0 - np.concatenate([[0.0], np.cumsum(ends[1:HORIZON])]))
 
 
-def plan(left: float, seconds: FloatArray, costs: FloatArray, remain: FloatArray, reserve: float) -> Spending:
+def as_before(times: FloatArray, chance: FloatArray, known: float, spread: float) -> FloatArray:
+    """The probabilities `chance` of ending at `times` [n], of a job like earlier ones that took `known` epochs.
+
+    `spread`: at most so many times as many (log-normal, at BOUND). Where the curve excludes that, it alone counts.
+    """
+    off = np.log(np.maximum(times, 1e-3) / max(known, 1e-3)) * BOUND / math.log(spread)
+    both = chance * np.exp(-0.5 * off * off)
+    return both / both.sum() if both.sum() > EXCLUDED else chance
+
+
+def plan(  # noqa: PLR0917
+    left: float, seconds: FloatArray, costs: FloatArray, remain: FloatArray, reserve: float, chance: float
+) -> Spending:
     """Of the money `left`, with allocations whose epochs take `seconds` and `costs` [m].
 
     `remain`: the probability that 1, 2, ... epochs or more remain. `reserve`: kept for what one epoch may take beyond
-    its expectation, and for changes of the allocation.
+    its expectation, and for changes of the allocation. `chance`: the probability of running out that is accepted, of
+    the numbers of epochs that the money pays for.
     """
     steps = _steps(seconds, costs)
     cheapest = steps[0][0]
@@ -75,7 +91,8 @@ def plan(left: float, seconds: FloatArray, costs: FloatArray, remain: FloatArray
     if enough < HOPELESS:
         return Spending(cheapest, payable, cheapest, 0.0)
     needed = np.maximum(remain - (1.0 - enough), 0.0) / enough
-    provided = max(_quantile(needed, PROVIDED), _quantile(remain, PROVIDED_OF_ALL))
+    share = 1.0 - chance
+    provided = max(_quantile(needed, share), _quantile(remain, min(share, PROVIDED_OF_ALL)))
     spare = left - reserve - (MARGIN * float(needed.sum()) + provided) * cheapest
     if spare <= 0.0:
         return Spending(cheapest, provided, cheapest, spare)

@@ -50,6 +50,8 @@ class JobObjective(StrEnum):
         return self in (JobObjective.BEST_LOSS, JobObjective.BEST_ACCURACY)
 
 
+#: A budget's `chanceOfRunningOut` where it says none.
+CHANCE_OF_RUNNING_OUT = 0.05
 #: The word for no limit, before `unlimited: true`; read in job files for one release.
 OLD_UNLIMITED = "none"
 
@@ -72,6 +74,15 @@ class Budget(SpecModel):
     unlimited: OnlyTrue | None = Field(
         default=None, description="True, in place of an amount: nothing limits what the job spends."
     )
+    chance_of_running_out: Number | None = Field(
+        default=None,
+        gt=0.0,
+        le=0.5,
+        description="With an amount, of a job with a target: the probability that is accepted, for being faster, "
+        "that the money ends before the target is reached; without it 0.05. The smaller it is, the more money is "
+        "kept for epochs that may remain.",
+        examples=[0.05],
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -84,12 +95,20 @@ class Budget(SpecModel):
         given = [key for key in ("amount", "currency") if getattr(self, key) is not None]
         if self.unlimited and given:
             raise conflicts(CrossFieldError((), f"both unlimited and {given[0]}", either))
+        if self.unlimited and self.chance_of_running_out is not None:
+            problem = "has no meaning for an unlimited budget"
+            raise conflicts(CrossFieldError(("chanceOfRunningOut",), problem, either, (("unlimited",),)))
         if not self.unlimited and not given:
             raise conflicts(CrossFieldError((), "no amount", either))
         if not self.unlimited and len(given) == 1:
             missing = "currency" if given == ["amount"] else "amount"
             raise conflicts(CrossFieldError((missing,), "required", either, ((given[0],),)))
         return self
+
+    @property
+    def chance(self) -> float:
+        """The accepted probability that the money ends before the target is reached."""
+        return CHANCE_OF_RUNNING_OUT if self.chance_of_running_out is None else self.chance_of_running_out
 
 
 class InlinePrices(SpecModel):

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
+from coach.core.estimation.interval import Interval
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedPoint, fit_speed
 from coach.core.jobs import events as ev
@@ -641,6 +642,29 @@ def test_the_last_epoch_of_a_row_may_miss_and_the_row_begin_anew(limit: int | No
         add(job, loss=0.1 if number >= 16 else 2.0)
     assert (job.consecutive_hits, forecast.remaining_epochs(job).low) == (2, 1)
     assert forecast.epochs_to_provide_for(job) == provided
+
+
+def test_known_epochs_are_provided_for_with_half_as_many_again_and_not_three_times() -> None:
+    known, unknown = job_of({"known_epochs": 18.0}), job_of()
+    assert forecast.remaining_epochs(known) == Interval(3.0, 18.0, 27.0)
+    assert forecast.epochs_to_provide_for(known) == 27.0
+    assert forecast.epochs_to_provide_for(unknown) == 60.0
+
+
+def test_who_knows_the_epochs_keeps_less_money_for_them_while_the_curve_is_young() -> None:
+    budget = {"budget": usd(20 * 32.0 * 2.5), "prices": PRICES}
+    plans = []
+    for known in (None, 20.0):
+        job = trained_job(probes=[((1, 1), 0.05), ((2, 1), 0.08)], **budget)
+        job.known_epochs = known
+        losses = [1 / (0.05 * x + 0.5) + 0.05 for x in range(1, 7)]
+        for loss in losses[2:]:  # after two probes
+            add(job, loss=loss)
+        curved(job, losses, 1)
+        plans.append(forecast.spending_plan(job))
+    guessed, known_plan = plans
+    assert guessed is not None and known_plan is not None
+    assert known_plan.provided < guessed.provided and known_plan.spare > guessed.spare
 
 
 def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_showed() -> None:

@@ -58,7 +58,7 @@ def test_every_job_ends_and_no_rule_is_broken_on_the_way(scenario: Scenario) -> 
 
 
 def test_sixty_histories_from_a_seed_break_no_rule(capsys: Any) -> None:
-    assert main(60, 20) == 0
+    assert main(60, 23) == 0
     table = capsys.readouterr().out
     assert "| overshoots | 0 |" in table and "| broken rules | 0 |" in table
     assert all(f"| ended {state.value} |" in table for state in State if state.ended), "every end is reached"

@@ -76,6 +76,13 @@ def test_a_budget_is_exact_money_or_unlimited():
     assert job(budget={"unlimited": True}).spec.budget_money is None
 
 
+def test_the_accepted_chance_of_running_out_is_five_per_cent_unless_it_is_said():
+    money = {"amount": 1, "currency": "USD"}
+    assert job(budget=money).spec.budget.chance == 0.05
+    assert job(budget=money).to_json()["spec"]["budget"] == money, "as journals of before have it"
+    assert job(budget={**money, "chanceOfRunningOut": 0.2}).spec.budget.chance == 0.2
+
+
 def test_the_old_word_for_unlimited_is_read_and_not_written():
     assert job(budget="none").to_json()["spec"]["budget"] == {"unlimited": True}
 
@@ -161,6 +168,21 @@ REFUSED = [
     ({"budget": {"currency": "USD"}}, "budget", "amount: required"),
     ({"budget": {"amount": 1, "currency": "USD", "unlimited": True}}, "budget", "both unlimited and amount"),
     ({"budget": {"currency": "USD", "unlimited": True}}, "budget", "both unlimited and currency"),
+    (
+        {"budget": {"unlimited": True, "chanceOfRunningOut": 0.1}},
+        "budget",
+        "no meaning for an unlimited budget",
+    ),
+    (
+        {"budget": {"amount": 1, "currency": "USD", "chanceOfRunningOut": 0.6}},
+        "budget.chanceOfRunningOut",
+        "less than or equal to 0.5",
+    ),
+    (
+        {"budget": {"amount": 1, "currency": "USD", "chanceOfRunningOut": 0}},
+        "budget.chanceOfRunningOut",
+        "greater than 0",
+    ),
     ({"budget": {"unlimited": False}}, "budget.unlimited", "not true"),
     ({"budget": {"unlimited": 1}}, "budget.unlimited", "boolean"),
     ({"suspend": "true"}, "suspend", "boolean"),

@@ -19,6 +19,7 @@ from sklearn.neural_network import MLPClassifier
 from sklearn.preprocessing import StandardScaler
 
 EPOCHS = 80
+FILE = Path(__file__).parents[3] / "coach" / "simulation" / "data" / "learning_curves.csv"
 
 
 def data_sets(rng):
@@ -87,7 +88,7 @@ def train(make, x, y, rng):
 def main():
     warnings.simplefilter("ignore")
     rng = np.random.default_rng(11)
-    with Path(__file__).with_name("curves.csv").open("w", newline="") as file:
+    with FILE.open("w", newline="") as file:
         out = csv.writer(file, lineterminator="\n")
         out.writerow(["data", "model", "metric", "values"])
         for data, (x, y) in data_sets(rng):
