@@ -162,6 +162,8 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         ),
     ],
     ("budget",): [
+        # The API server compares a whole number with a minimum whose fraction it drops: 0 would pass.
+        _rule("!has(self.amount) || self.amount > 0.0", "too small - from 0.000001", ".amount"),
         _rule("!has(self.unlimited) || !has(self.amount)", f"both unlimited and amount - {_EITHER}"),
         _rule(
             "!has(self.unlimited) || has(self.amount) || !has(self.currency)",

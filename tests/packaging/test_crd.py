@@ -412,3 +412,10 @@ def test_a_name_is_bounded_as_in_a_file(admin: Client) -> None:
         document = good()
         document["metadata"]["name"] = name
         assert (refusal(admin, document) == "") is right
+
+
+@pytest.mark.parametrize("field", ["amount", "chanceOfRunningOut"])
+def test_zero_is_refused_where_the_least_is_a_fraction(admin: Client, field: str) -> None:
+    """The API server compares whole numbers with a minimum whose fraction it has dropped."""
+    budget = {"amount": 1, "currency": "USD", field: 0}
+    assert f"spec.budget.{field}" in refusal(admin, good(budget=budget))
