@@ -99,7 +99,7 @@ def test_without_a_kubeconfig_the_next_step_is_named(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert invoke(["--context", "dev", "ps"]) == 5
-    assert "kubectl config get-contexts" in capsys.readouterr().err
+    assert "set KUBECONFIG to a kubeconfig file" in capsys.readouterr().err
 
 
 @pytest.mark.usefixtures("kubeconfig")

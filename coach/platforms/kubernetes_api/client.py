@@ -77,8 +77,13 @@ class Api:
         if context is None and inside.exists():
             config.load_incluster_config(configuration)
             return cls(configuration, namespace or inside.read_text().strip(), inside=True)
+        file = os.environ.get("KUBECONFIG") or None
+        paths = [Path(path).expanduser() for path in (file or "~/.kube/config").split(os.pathsep) if path]
+        if not any(path.exists() for path in paths):
+            raise PermanentError(
+                f"no cluster: there is no {' nor '.join(map(str, paths))}; set KUBECONFIG to a kubeconfig file"
+            )
         try:
-            file = os.environ.get("KUBECONFIG") or None
             contexts, current = kube_config.list_kube_config_contexts(file)
             chosen = next((c for c in contexts if c["name"] == context), None) if context else current
             if chosen is None:

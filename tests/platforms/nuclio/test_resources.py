@@ -98,4 +98,4 @@ def test_a_cluster_that_cannot_be_found_is_one_clear_error(
 ) -> None:
     monkeypatch.setenv("KUBECONFIG", str(tmp_path / "none"))
     assert invoke(["deploy", "nuclio", str(ROOT / "jobs" / "a.yaml")]) != 0
-    assert "KUBECONFIG" in capsys.readouterr().err
+    assert f"no cluster: there is no {tmp_path}/none; set KUBECONFIG" in capsys.readouterr().err
