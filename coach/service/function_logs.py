@@ -87,9 +87,9 @@ def past_entries(folder: Path) -> tuple[list[Entry], dict[str, int]]:
     found: list[Entry] = []
     ends: dict[str, int] = {}
     for function, file in log_files(folder).items():
-        found += entries(function, _all(file.with_name(file.name + ".1")))
+        before = _all(file.with_name(file.name + ".1"))
         text, ends[function] = read(file, most=1 << 30)
-        found += entries(function, text)
+        found += entries(function, before + text)
     return sorted(found, key=lambda entry: entry.at), ends
 
 

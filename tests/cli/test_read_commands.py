@@ -199,11 +199,12 @@ def test_logs_are_shown_in_the_order_of_time(
     (folder / "steady-server-0.log").write_text(entry(2, "second"))
     code, out, _ = run(capsys, "logs", "steady", "-o", "json")
     assert code == 0
-    found = [(line["function"], line["message"]) for line in json.loads(out) if line["at"]]
+    found = [(line["function"], line["message"]) for line in json.loads(out)]
     assert found == [
         ("steady-worker-0", "first"),
         ("steady-server-0", "second"),
         ("steady-worker-0", "third"),
+        ("steady-worker-0", "no entry at all"),
     ]
     code, out, _ = run(capsys, "logs", "steady", "server-0", "-f")  # no process adds lines
     assert (code, out) == (0, "00:00:02 server-0    second\n")

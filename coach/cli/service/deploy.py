@@ -46,10 +46,10 @@ def command(  # noqa: PLR0917 - they are options
     ] = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Deploy the Nuclio functions of jobs, parked until a run wakes them.
+    """Deploy the Nuclio functions of jobs, or remove them.
 
-    One function for each member of a job's largest gang, with 0 replicas: coach run --platform nuclio finds them
-    there. It makes its own where there are none, and removes those when the job ends.
+    One function for each member of a job's largest gang, parked with 0 replicas: coach run --platform nuclio wakes them
+    and parks them again. It makes its own where there are none, and removes those when the job ends.
 
     \b
     Examples:
