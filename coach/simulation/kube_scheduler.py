@@ -53,7 +53,7 @@ class DefaultPlacement:
         return self._queue.keys()
 
     def ask(self, pod: Pod) -> None:
-        """Add a pod that needs a node."""
+        """Add a pod that needs a node: any, or the one that it names."""
         self._new[pod.id] = pod
 
     def leave(self, pod: Pod) -> None:
@@ -78,9 +78,11 @@ class DefaultPlacement:
             # Free resources only shrink in this loop: requests that did not fit once do not fit again.
             if pod.requests in refused:
                 continue
-            node = self._best(_vector(pod.requests), available)
+            named = np.arange(len(self._names)) == self._number[pod.node] if pod.node else True
+            node = self._best(_vector(pod.requests), available & named)
             if node is None:
-                refused.add(pod.requests)
+                if not pod.node:
+                    refused.add(pod.requests)
                 continue
             del self._queue[pod.id]
             self._free[node] -= _vector(pod.requests)

@@ -229,8 +229,10 @@ class Driver:
     # -- pods --------------------------------------------------------------------------------------------------
 
     def _deploy(self, pod: Pod) -> None:
-        standing = self.standing.setdefault(pod.id.job, {})[pod.id] = Standing(pod, self.now)
-        if pod.node:
+        gang = self.reducer.placement is Placement.GANG
+        standing = Standing(pod if gang else replace(pod, node=""), self.now)
+        self.standing.setdefault(pod.id.job, {})[pod.id] = standing
+        if gang:
             self._start(standing)
         else:
             self._scheduler.ask(pod)

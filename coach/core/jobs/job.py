@@ -182,11 +182,6 @@ class Job:
         return Allocation(roles.count(Role.WORKER), roles.count(Role.SERVER))
 
     @property
-    def unplaced(self) -> bool:
-        """Whether the cluster's own scheduler has yet to place a pod of it, as far as is known."""
-        return any(not (held.pod.node or held.releasing) for held in self.pods.values())
-
-    @property
     def epochs_trained(self) -> float:
         """Number of samples seen divided by the size of the data set."""
         return self.epochs[-1].epochs_trained if self.epochs else 0.0

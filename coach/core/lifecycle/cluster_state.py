@@ -73,13 +73,14 @@ class ClusterState:
         `shrunk`: the pods of `job` that `allocation` does not keep count as released. `on`: these nodes, with exactly
         these counts where they fit.
 
-        With default placement kube-scheduler chooses the nodes. The pods of the next epoch are then created without
-        looking for free capacity (unless `look`), but those of a probe (`shrunk`) only where they fit as far as is
-        known.
+        With default placement kube-scheduler chooses the nodes where `on` does not. The pods of the next epoch are then
+        created without looking for free capacity (unless `look`), but those of a probe (`shrunk`) only where they fit
+        as far as is known.
         """
         gang = desired_pods(job, allocation, on=on)
         missing = [pod for pod in gang if pod not in job.pods]
-        if self._placement is Placement.DEFAULT and not look and not (shrunk and job.pods):
+        unbound = self._placement is Placement.DEFAULT and on is None
+        if unbound and not look and not (shrunk and job.pods):
             return GangPlan(job.name, dict.fromkeys(missing, ""))
         if not missing and self._suffices(job, required):
             return GangPlan(job.name, {})

@@ -177,7 +177,7 @@ class Reducer:
     def _pod_ready(self, job: Job | None, event: ev.PodReady, _: Any) -> None:
         assert job is not None
         self._begin_when_ready(job, event.at)
-        if job.phase is Phase.DEPLOYING and not job.timer and job.unplaced:
+        if job.phase is Phase.DEPLOYING and not job.timer and self._unplaced(job):
             # The time to wait for all pods is over: the required ones suffice.
             self._start_deadline(job, event.at)
 
@@ -437,6 +437,11 @@ class Reducer:
         if job.phase is Phase.DEPLOYING and not under_way and self._required_are_in(job, job.pods):
             self._begin(job, at)
 
+    def _unplaced(self, job: Job) -> bool:
+        """Whether the cluster's own scheduler has yet to place a pod of the job, as far as is known."""
+        unready = any(not (held.ready or held.releasing) for held in job.pods.values())
+        return self.placement is Placement.DEFAULT and unready
+
     def _start_deadline(self, job: Job, at: float) -> None:
         """Time is up: begin with the ready pods if the required ones are ready, else release all."""
         unready = tuple(pod for pod, held in job.pods.items() if not held.ready and not held.releasing)
@@ -444,7 +449,7 @@ class Reducer:
         late = f"{len(unready)} of {len(job.pods)} functions were not ready in time"
         if self._required_are_in(job, ready):
             self._start_degraded(job, at, ready, late)
-        elif job.unplaced and job.billed_resources == NOTHING:
+        elif self._unplaced(job) and job.billed_resources == NOTHING:
             # Pods without a node have not started and cost nothing: they wait without a limit.
             if job.reason is Reason.STARTING_FUNCTIONS:
                 message = f"{len(unready)} of {len(job.pods)} functions have no node"

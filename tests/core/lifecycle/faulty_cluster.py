@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from coach.core.cluster import NOTHING, Allocation, Node, Pod, PodId, Resources, Role
+from coach.core.cluster import NOTHING, Allocation, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.estimation.fit import fit_models
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -28,6 +28,7 @@ from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import decode, encode
 from coach.handler.state.journal import fold
 from coach.simulation.dynamics.job_dynamics import Drawn, JobDynamics
+from coach.simulation.kube_scheduler import Default
 from coach.simulation.reducer_simulation import Driver, Running, Standing
 
 SPEC: dict[str, Any] = {
@@ -96,7 +97,14 @@ class World(Driver):
 
     dynamics: dict[str, FaultyDynamics]  # type: ignore[assignment]
 
-    def __init__(self, cluster: tuple[Node, ...], policy: Any = None, *, shadow: bool = False) -> None:
+    def __init__(
+        self,
+        cluster: tuple[Node, ...],
+        policy: Any = None,
+        *,
+        shadow: bool = False,
+        default: Default | None = None,
+    ) -> None:
         """`shadow`: keep the journal too, as it would be read again: each record through JSON, folded as it comes."""
         policy = policy or CoachPolicy()
         self.history: list[Any] = []
@@ -106,15 +114,15 @@ class World(Driver):
         self.cost, self.unleased, self.longest_unleased = Counter[str](), Counter[str](), Counter[str]()
         self.calls: Counter[str] = Counter()
         self.leases: dict[str, float] = {}
-        self.shadow = Reducer(policy) if shadow else None
+        self.shadow = Reducer(policy, Placement.DEFAULT if default else Placement.GANG) if shadow else None
         self._billed_from: dict[PodId, float] = {}
         self._at_once = 0
         self._numbers: Counter[str] = Counter()
-        super().__init__(cluster, policy, journal=self._write_down, begin=1_000_000.0)
+        super().__init__(cluster, policy, journal=self._write_down, begin=1_000_000.0, default=default)
 
     @classmethod
-    def of(cls, cluster: tuple[Node, ...], policy: Any = None, *, shadow: bool = False) -> World:
-        return cls(cluster, policy, shadow=shadow)
+    def of(cls, cluster: tuple[Node, ...], policy: Any = None, **options: Any) -> World:
+        return cls(cluster, policy, **options)
 
     @property
     def pods(self) -> dict[PodId, Standing]:
@@ -346,9 +354,11 @@ class World(Driver):
         used = {node.name: NOTHING for node in self.reducer.nodes.all}
         for job in self.reducer.jobs.values():
             self._check_money(job)
-            check_job(job)
+            check_job(job, self.reducer.placement)
             for held in job.pods.values():
-                used[held.pod.node] = used[held.pod.node] + held.pod.requests
+                # Where the kube-scheduler binds, a pod that is not ready has no node, or the one that it waits for.
+                if held.ready or self.reducer.placement is Placement.GANG:
+                    used[held.pod.node] = used[held.pod.node] + held.pod.requests
         for node in self.reducer.nodes.all:
             assert used[node.name].fits(node.capacity), f"{node.name} is over-committed: {used[node.name]}"
         # For a job whose models are being fitted, or that backs off, capacity may be kept before it holds any.
@@ -434,7 +444,7 @@ class World(Driver):
         return [record for record in self.history if isinstance(record, kind) and record.job == name]
 
 
-def check_job(job: Job) -> None:
+def check_job(job: Job, placement: Placement = Placement.GANG) -> None:
     """A job that makes sense by itself."""
     smallest, largest = job.spec.limits
     assert [epoch.number for epoch in job.epochs] == list(range(1, len(job.epochs) + 1))
@@ -452,7 +462,9 @@ def check_job(job: Job) -> None:
     assert job.ended == (job.phase is Phase.ENDED)
     if job.phase is Phase.DEPLOYING:
         assert job.pods, "it waits for pods that are there"
-        assert job.timer or any(held.releasing for held in job.pods.values())
+        unready = any(not held.ready for held in job.pods.values())
+        endless = placement is Placement.DEFAULT and unready  # until the kube-scheduler finds nodes
+        assert job.timer or endless or any(held.releasing for held in job.pods.values())
     if job.phase is Phase.PAUSED:
         assert job.timer or job.reason in RESUMABLE
     if job.phase is Phase.ENDING:

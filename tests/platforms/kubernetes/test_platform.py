@@ -197,6 +197,22 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
     run(body)
 
 
+def test_a_pod_that_names_a_node_may_be_bound_to_no_other(run: Any) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job()
+        await platform.gang(SIZE, job)
+        pod = Pod(WORKER, "n2", job.spec.resources.of(Role.WORKER))
+        starting = asyncio.create_task(platform.deploy(pod, job))
+        made = await cluster.there(WORKER.name)
+        required = made["spec"]["affinity"]["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]
+        [term] = required["nodeSelectorTerms"]
+        assert term["matchFields"] == [{"key": "metadata.name", "operator": "In", "values": ["n2"]}]
+        await cluster.run(WORKER.name, "n2", "10.1.1.7")
+        assert (await starting).node == "n2"
+
+    run(body)
+
+
 def test_the_gang_of_a_job_without_servers_needs_none_and_every_gang_needs_a_worker(run: Any) -> None:
     async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
         imageless = training_job(framework="pytorch", servers={"max": 0})

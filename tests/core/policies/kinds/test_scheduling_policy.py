@@ -10,6 +10,7 @@ import pytest
 
 from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason
 from coach.core.policies import SchedulingPolicy
@@ -33,6 +34,7 @@ from coach.core.policies.api.scheduling import (
     first,
 )
 from coach.plugins import policy
+from coach.simulation.kube_scheduler import Default
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 
 NAMES = ["round-robin", "specon", "specon:crowd=0", "kod2", "tf-operator", "tf-operator:deadlock_timeout=60"]
@@ -48,9 +50,10 @@ def test_under_every_policy_every_job_ends(name: str) -> None:
     assert all(job.reason is Reason.EPOCH_LIMIT for job in world.reducer.jobs.values())
 
 
+@pytest.mark.parametrize("default", [None, Default()], ids=["gang", "default"])
 @pytest.mark.parametrize("name", NAMES)
-def test_many_jobs_on_a_small_cluster_reach_their_targets(name: str) -> None:
-    world = World.of(nodes(3, 4.0), policy(name), shadow=True)
+def test_many_jobs_on_a_small_cluster_reach_their_targets(name: str, default: Default | None) -> None:
+    world = World.of(nodes(3, 4.0), policy(name), shadow=True, default=default)
     for number in range(6):
         world.submit(spec(f"j{number}", target={"loss": 0.5}))
     world.run()
@@ -78,10 +81,13 @@ class Scripted(SchedulingPolicy):
 
 
 def simulated(
-    then: Callable[[Event, View], Iterator[Action]], *names: str, cores: float = 4.0
+    then: Callable[[Event, View], Iterator[Action]],
+    *names: str,
+    cores: float = 4.0,
+    default: Default | None = None,
 ) -> tuple[World, Scripted]:
     scripted = Scripted(then)
-    world = World.of(nodes(2, cores), scripted, shadow=True)
+    world = World.of(nodes(2, cores), scripted, shadow=True, default=default)
     for name in names or ("a",):
         world.submit(spec(name, maxEpochs=6), FaultyDynamics())
     world.run()
@@ -95,17 +101,24 @@ def placed(world: World, name: str = "a") -> list[set[str]]:
     for record in world.history:
         if isinstance(record, act.DeployPods) and record.job == name:
             where |= {pod.id: pod.node for pod in record.pods}
+        if isinstance(record, ev.PodReady) and record.node:  # the kube-scheduler's choice
+            where[record.pod] = record.node
         if isinstance(record, act.RunEpoch) and record.job == name and record.kind is EpochKind.FULL:
             found.append({where[pod] for pod in record.pods})
     return found
 
 
-def test_a_job_trains_on_the_nodes_that_the_policy_names_and_moves_when_it_says() -> None:
+@pytest.mark.parametrize("default", [None, Default()], ids=["gang", "default"])
+def test_a_job_trains_on_the_nodes_that_the_policy_names_and_moves_when_it_says(
+    default: Default | None,
+) -> None:
+    """With default placement its pods say so, and the kube-scheduler binds them there (node affinity)."""
+
     def then(event: Event, view: View) -> Iterator[Action]:
         if isinstance(event, EpochEnded) and view.jobs[event.job].migrations == 0 and event.epoch >= 3:
             yield Migrate(event.job, ((1, 1, 1),))
 
-    world, scripted = simulated(then)
+    world, scripted = simulated(then, default=default)
     stood = placed(world)
     assert stood[0] == {"node-0"} and stood[-1] == {"node-1"}
     assert all(len(nodes) == 1 for nodes in stood)
