@@ -26,8 +26,11 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 home = StateDirectory.default()
 journal = Journal.read(home.journal(1))
-job = journal.jobs()[sys.argv[1]]
-records = [record for _, record in journal.records(job.name)]
+job, before = journal.jobs()[sys.argv[1]], None
+while before is None or job.ledger.spent != before.ledger.spent:  # it may be running
+    before = job
+    records = [record for _, record in journal.records(job.name)]
+    job = journal.jobs()[sys.argv[1]]
 settled = sum(record.amount for record in records if type(record).__name__ == "Settle")
 begun = sum(type(record).__name__ == "RunEpoch" for record in records)
 epochs = sum(epoch.cost for epoch in job.epochs)
