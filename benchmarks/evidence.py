@@ -254,7 +254,7 @@ def estimate(name: str, subject: str, measure: str, digits: int = 1) -> list[str
 @block(
     "python -m benchmarks.decisions.estimators",
     "2026-11-25",
-    "independent of the machine",
+    TWO_CORES,
     "estimators/summary.md",
 )
 def estimators() -> str:

@@ -218,6 +218,16 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
         writer.writerows(rows)
 
 
+def spread(values: Sequence[float]) -> dict[str, Any]:
+    """Columns of a table: how many were measured, and their median and bounds."""
+    return {
+        "measured": len(values),
+        "median": f"{statistics.median(values):.2f}",
+        "least": f"{min(values):.2f}",
+        "most": f"{max(values):.2f}",
+    }
+
+
 def write_table(
     path: Path, title: str, command: str, rows: Sequence[Mapping[str, Any]], note: str = ""
 ) -> None:

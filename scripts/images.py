@@ -312,16 +312,17 @@ def handler() -> None:
     _archive("coach-handler", VERSION, layers, {**_python(environment), **config})
 
 
+def _mxnet() -> Layer:
+    """What the functions import."""
+    lock = ROOT / "requirements/functions.txt"
+    return packages("functions-packages", lock, ROOT / ".venv-functions", "opt/functions")
+
+
 def functions() -> None:
     """Coach's function host and the functions, each with the packages of its own."""
     layers = [
         base(),
-        packages(
-            "functions-packages",
-            ROOT / "requirements/functions.txt",
-            ROOT / ".venv-functions",
-            "opt/functions",
-        ),
+        _mxnet(),
         packages("host-packages", ROOT / "requirements/host.txt", ROOT / ".venv", "opt/coach"),
         code("functions-code", COACH, {}),
     ]
@@ -348,12 +349,7 @@ def nuclio_functions() -> None:
     processor, wrapper, packages_ = (Path(value) for value in given.values() if value)
     layers = [
         base(),
-        packages(
-            "functions-packages",
-            ROOT / "requirements/functions.txt",
-            ROOT / ".venv-functions",
-            "opt/functions",
-        ),
+        _mxnet(),
         code(
             "nuclio-processor",
             {"opt/nuclio/packages": packages_},

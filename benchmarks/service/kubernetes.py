@@ -26,7 +26,7 @@ from typing import Any
 import numpy as np
 import yaml
 
-from benchmarks.harness import RESULTS, ROOT, write_table
+from benchmarks.harness import RESULTS, ROOT, spread, write_table
 from scripts import images
 from tests.kubernetes.cluster import Cluster, Unready
 from tests.kubernetes.installed import LARGE, Coach, job
@@ -191,13 +191,7 @@ def _fresh(runs: list[tuple[float, list[dict[str, Any]]]]) -> list[float]:
 
 
 def _row(what: str, seconds: list[float]) -> dict[str, Any]:
-    return {
-        "seconds": what,
-        "measured": len(seconds),
-        "median": f"{statistics.median(seconds):.2f}",
-        "least": f"{min(seconds):.2f}",
-        "most": f"{max(seconds):.2f}",
-    }
+    return {"seconds": what, **spread(seconds)}
 
 
 if __name__ == "__main__":

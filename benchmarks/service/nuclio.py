@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-import statistics
 import subprocess
 import sys
 import tempfile
@@ -22,7 +21,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from benchmarks.harness import RESULTS, ROOT, write_table
+from benchmarks.harness import RESULTS, ROOT, spread, write_table
 from coach.platforms.kubernetes_api.client import Api
 from coach.platforms.nuclio import resources
 from coach.platforms.nuclio.functions import NUCLIO
@@ -71,13 +70,13 @@ def main() -> int:
         "evaluation. The thesis lost 9.3 s an epoch."
     )
     rows = [
-        {"seconds": what, "as": platform, **_spread(measured[what, platform])}
+        {"seconds": what, "as": platform, **spread(measured[what, platform])}
         for what in dict.fromkeys(what for what, _ in measured)
         for platform in ("kubernetes", "nuclio")
     ]
     rows += [
         {"seconds": f"until {MEMBERS} empty functions are ready, one a {way}", "as": "nuclio"}
-        | _spread([seconds for which, seconds in gangs if which == way])
+        | spread([seconds for which, seconds in gangs if which == way])
         for way in ("member", "role")
     ]
     write_table(RESULTS / "kubernetes" / "nuclio.md", "Seconds that Nuclio costs", COMMAND, rows, note)
@@ -193,15 +192,6 @@ def _until(cluster: Cluster, done: Any) -> None:
         if time.monotonic() > deadline:
             raise RuntimeError(cluster.kubectl("get", "pods", "-o", "wide"))
         time.sleep(0.2)
-
-
-def _spread(seconds: list[float]) -> dict[str, Any]:
-    return {
-        "measured": len(seconds),
-        "median": f"{statistics.median(seconds):.2f}",
-        "least": f"{min(seconds):.2f}",
-        "most": f"{max(seconds):.2f}",
-    }
 
 
 if __name__ == "__main__":

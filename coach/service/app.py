@@ -8,10 +8,10 @@ from typing import Any
 from fastapi import Depends, FastAPI, Security
 from fastapi.security import HTTPBearer
 
-from coach.service.errors import answer_errors, refuse_unknown_queries
+from coach.service.errors import answer_errors
 from coach.service.job_history import Stories
 from coach.service.metrics import Metrics
-from coach.service.middleware import Guard, remember_route
+from coach.service.middleware import Guard, refuse_unknown_queries, remember_route
 from coach.service.routes import Context, jobs, moved, process, service_wide
 from coach.service.schemas import LONGEST_WAIT
 from coach.service.service import Service

@@ -36,20 +36,6 @@ def may_answer(*statuses: int) -> dict[int | str, dict[str, Any]]:
     return {status: {"model": schemas.Error, "description": _MEANT[status]} for status in every}
 
 
-async def refuse_unknown_queries(request: Request) -> None:
-    """Raises UserError for a query parameter that the route does not know: it may be a misspelt one."""
-    path = getattr(request.scope.get("route"), "path", "")
-    documented = request.app.openapi()["paths"].get(path)
-    if documented is None:
-        return  # a redirect passes them on
-    parameters = documented[request.method.lower()].get("parameters", ())
-    known = sorted(one["name"] for one in parameters if one["in"] == "query")
-    for name in request.query_params:
-        if name not in known:
-            right = f"one of {', '.join(known)}" if known else "none"
-            raise UserError(f"unknown query parameter {show(name)} - this request knows {right}")
-
-
 def answer_errors(app: FastAPI) -> None:
     """One body for all errors, and a status for each kind."""
 

@@ -1,4 +1,4 @@
-"""Middleware of every request: it checks the token and the size, and logs the answer."""
+"""Middleware of every request: it checks the token, the size and the query's names, and logs the answer."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from fastapi import HTTPException, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from coach.core.errors import UserError
+from coach.jobfiles.diagnostics import show
 from coach.service.schemas import MAX_BODY
 
 log = logging.getLogger("coach.http")
@@ -29,6 +31,20 @@ async def remember_route(request: Request) -> None:
     """Record the route for the middleware: a dependency of the whole application."""
     route = request.scope.get("route")
     request.scope["coach"]["route"] = getattr(route, "path", "")
+
+
+async def refuse_unknown_queries(request: Request) -> None:
+    """Raises UserError for a query parameter that the route does not know: it may be a misspelt one."""
+    path = getattr(request.scope.get("route"), "path", "")
+    documented = request.app.openapi()["paths"].get(path)
+    if documented is None:
+        return  # a redirect passes them on
+    parameters = documented[request.method.lower()].get("parameters", ())
+    known = sorted(one["name"] for one in parameters if one["in"] == "query")
+    for name in request.query_params:
+        if name not in known:
+            right = f"one of {', '.join(known)}" if known else "none"
+            raise UserError(f"unknown query parameter {show(name)} - this request knows {right}")
 
 
 class Guard:

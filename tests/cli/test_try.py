@@ -141,7 +141,7 @@ def test_a_pytorch_job_runs_to_its_target_within_its_budget_and_hands_its_model_
     epochs = sum(epoch["cost"] for epoch in shown["epochs"])
     if (
         "an epoch failed" in done.stdout
-    ):  # docs/plan.md: now and then a joining worker stalls, which is paid too
+    ):  # a joining worker stalls now and then (docs/plan.md); that is paid, too
         assert shown["spent"] > epochs
     else:
         assert shown["spent"] == pytest.approx(epochs), done.stdout

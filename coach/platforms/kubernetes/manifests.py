@@ -21,6 +21,11 @@ OWNER_NAME, OWNER_UID = "coach.dev/trainingjob", "coach.dev/trainingjob-uid"
 HANDLER = "coach.dev/handler"
 MANAGED_BY = {"app.kubernetes.io/managed-by": "coach"}
 
+#: What is wrong where `image` finds none.
+NO_IMAGE = (
+    "no image with PyTorch is known: say spec.image, or the chart's functions.pytorchImage "
+    "(deploy/pod-pytorch.Dockerfile makes one)"
+)
 #: The file in the ConfigMap with a job's model.
 MODEL_KEY = "model.py"
 FUNCTION_PORT = 8080

@@ -79,10 +79,11 @@ class KubernetesPlatform:
         self._tasks: set[asyncio.Task[None]] = set()
         #: What each pod that starts was last said to wait for.
         self._said: dict[PodId, str] = {}
-        #: The last object of each name that was seen, by its unique id.
-        self._seen: dict[str, str] = {}
-        #: The objects of each pod by name: one, or its predecessor too while that ends.
+        #: The unique id of the last object that was seen of each pod.
+        self._seen: dict[PodId, str] = {}
+        #: The objects of each pod by name: one, or its predecessor too while that ends; and the pods by these names.
         self._objects: dict[PodId, dict[str, Object]] = {}
+        self._by_name: dict[str, PodId] = {}
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """Delete what an earlier handler left, and follow pods and nodes. Raises PermanentError, TemporaryError."""
@@ -140,11 +141,7 @@ class KubernetesPlatform:
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
         if not manifests.image(spec, self._settings):
-            raise PodError(
-                Reason.POD_REFUSED,
-                "no image with PyTorch is known: say spec.image, or the chart's functions.pytorchImage "
-                "(deploy/pod-pytorch.Dockerfile makes one)",
-            )
+            raise PodError(Reason.POD_REFUSED, manifests.NO_IMAGE)
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
@@ -275,11 +272,13 @@ class KubernetesPlatform:
 
     def _remember(self, name: str, found: Object | None) -> None:
         if found is None:
-            for objects in self._objects.values():
-                objects.pop(name, None)
-            return
-        self._seen[name] = found["metadata"]["uid"]
-        if (pod := manifests.pod_id(found)) is not None:
+            if (gone := self._by_name.pop(name, None)) is not None:
+                del self._objects[gone][name]
+                if not self._objects[gone]:
+                    del self._objects[gone]
+        elif (pod := manifests.pod_id(found)) is not None:
+            self._by_name[name] = pod
+            self._seen[pod] = found["metadata"]["uid"]
             self._objects.setdefault(pod, {})[name] = found
 
     def _nodes_changed(self) -> None:
@@ -340,7 +339,7 @@ class KubernetesPlatform:
     async def _start(self, pod: Pod, spec: TrainingJob) -> None:
         """Have the pod made. Raises PodError."""
         owners = await self._owner(self._gangs_path, pod.id.job)
-        await self._create(manifests.pod(pod, spec, self._settings, owners))
+        await self._create(pod.id, manifests.pod(pod, spec, self._settings, owners))
 
     def _why_none(self, pod: PodId) -> tuple[Reason, str] | None:
         """Why a pod that was started has no object, nor will have one; None while it may come."""
@@ -374,9 +373,9 @@ class KubernetesPlatform:
             raise
         return manifests.owner(found)
 
-    async def _create(self, body: Object) -> None:
+    async def _create(self, pod: PodId, body: Object) -> None:
         """Create a pod, once none of its name is there any more. Raises PodError where it is refused."""
-        name = body["metadata"]["name"]
+        name = pod.name
         while True:
             try:
                 made = await until_answered(lambda: self._api.create(self._pods_path, body))
@@ -391,7 +390,7 @@ class KubernetesPlatform:
                 else:
                     raise PodError(Reason.FUNCTION_LOST, f"{name} could not be created: {error}") from error
         # It may be gone again before anybody looks.
-        await self._pods.until(lambda: self._seen.get(name) == made["metadata"]["uid"])
+        await self._pods.until(lambda: self._seen.get(pod) == made["metadata"]["uid"])
 
     async def _delete(self, name: str, *, force: bool = False) -> None:
         """Delete a pod; returns when it is gone."""

@@ -40,39 +40,54 @@ class Deployment:
         await self._functions.prepare()
         for job in jobs:
             if not manifests.image(job, self._settings):
-                raise UserError(f"job {job.name}: no image with PyTorch is known: say spec.image")
+                raise UserError(f"job {job.name}: {manifests.NO_IMAGE}")
             for made in resources.objects(job, folder, self._settings):
                 if made["kind"] == "NuclioFunction":
                     yield await self._put(made)
+                elif made["kind"] == "ConfigMap":
+                    await self._api.apply(f"{self._paths['ConfigMap']}/{made['metadata']['name']}", made)
                 else:
-                    await self._api.apply(f"{self._paths[made['kind']]}/{made['metadata']['name']}", made)
+                    await self._create_gang(made)
 
     async def delete(self, jobs: Sequence[str]) -> list[str]:
         """Remove what `deploy` made for the jobs; the names of the functions.
 
-        Raises UserError where a run uses one of them; then nothing is removed.
+        Raises UserError where a run uses one of them; then nothing is removed. Of a job without functions nothing is
+        removed either: its Gang may be that of a run in plain pods.
         """
         found = [one for job in jobs for one in await self._of(job)]
-        if awake := sorted({_job(one) for one in found if _awake(one)}):
+        if used := sorted({_job(one) for one in found if _awake(one) or not resources.deployed(one)}):
             raise UserError(
-                f"a run uses the functions of {', '.join(awake)}: stop it first (coach cancel {awake[0]})"
+                f"a run uses the functions of {', '.join(used)}: stop it first (coach cancel {used[0]})"
             )
         names = [one["metadata"]["name"] for one in found]
         await asyncio.gather(*(self._functions.remove(name) for name in names))
-        for job in jobs:
+        for job in {_job(one) for one in found}:
             await self._api.delete(f"{self._paths['ConfigMap']}/{job}-model")
             await self._api.delete(f"{self._paths['Gang']}/{job}")
         await self._drop_empty_project()
         return names
 
+    async def _create_gang(self, gang: Object) -> None:
+        """Unless it is there: then a run knows better how large it is."""
+        try:
+            await self._api.create(self._paths["Gang"], gang)
+        except ApiError as error:
+            if error.reason != "AlreadyExists":
+                raise
+
     async def _put(self, function: Object) -> Object:
         name = function["metadata"]["name"]
-        await self._functions.create(function)
-        path = f"{self._functions.path}/{name}"
-        found = await self._api.get(path)
-        if not _awake(found):
-            spec = {"affinity": None, **function["spec"]}
-            await self._api.merge(path, {"spec": spec, "status": {"state": resources.WAITING}})
+        found = await self._functions.create(function)
+        if found is None:
+            path = f"{self._functions.path}/{name}"
+            found = await self._api.get(path)
+            if not _awake(found):
+                change = {
+                    "spec": {"affinity": None, **function["spec"]},
+                    "status": {"state": resources.WAITING},
+                }
+                found = await self._api.merge(path, change)
         try:
             async with asyncio.timeout(DEPLOY_SECONDS):
                 await self._functions.on_our_scheduler(name)
@@ -84,9 +99,7 @@ class Deployment:
         return found
 
     async def _of(self, job: str) -> list[Object]:
-        selector = (
-            f"{manifests.HANDLER}={self._settings.handler},{manifests.JOB}={job},{resources.DEPLOYED}=yes"
-        )
+        selector = f"{manifests.HANDLER}={self._settings.handler},{manifests.JOB}={job}"
         items: list[Object] = (await self._api.get(self._functions.path, labelSelector=selector))["items"]
         return items
 

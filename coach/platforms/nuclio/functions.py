@@ -59,20 +59,26 @@ class Functions:
     async def start(self, function: Object) -> Object:
         """Have the pod of a function made, by Coach's scheduler; the object as it is then. Raises PodError.
 
-        Nuclio's controller sends five requests a second, and a function costs it about ten: one that is made awake at
-        once is there in half the time. Only the first one is made parked, to see how Nuclio is configured.
+        Nuclio's controller sends few requests a second, and each change of a function takes it several. So functions
+        are made awake at once; only the first one is made parked, to see how Nuclio is configured.
         """
         name = function["metadata"]["name"]
         async with self._first:
             if self._configured is None:
-                await self.create(function)
-                await self.on_our_scheduler(name)
+                return await self._start_parked(function)
         if self._configured and name not in self._checked:
             awake = {**function, "spec": {**function["spec"], "replicas": 1}}
             if (made := await self.create(awake)) is not None:
                 return made
-        await self.create(function)
-        await self.on_our_scheduler(name)
+        return await self._start_parked(function)
+
+    async def _start_parked(self, function: Object) -> Object:
+        """Make the function parked, unless it is there; see that its Deployment names Coach's scheduler; wake it."""
+        name = function["metadata"]["name"]
+        new = await self.create(function) is not None
+        named = await self.on_our_scheduler(name)
+        if new:  # else the Deployment may have been changed before
+            self._configured = named
         return await self.wake(function)
 
     def distrust(self, name: str) -> None:
@@ -84,7 +90,7 @@ class Functions:
         """Make a function; None where it is there. Raises PodError where it is refused or another handler's."""
         name = function["metadata"]["name"]
         try:
-            return await until_answered(lambda: self._api.create(self.path, _without_nulls(function)))
+            made = await until_answered(lambda: self._api.create(self.path, function))
         except ApiError as error:
             if error.reason != "AlreadyExists":
                 raise PodError(Reason.POD_REFUSED, f"function {name} was refused: {error}") from error
@@ -97,15 +103,18 @@ class Functions:
                     f"{self._settings.handler}; rename the job, or: kubectl delete nucliofunction {name}",
                 ) from error
             return None
+        self._checked.discard(name)
+        return made
 
-    async def on_our_scheduler(self, name: str) -> None:
+    async def on_our_scheduler(self, name: str) -> bool:
         """Wait until the controller has made the function's Deployment; see that its pods go to Coach's scheduler.
 
         Nuclio knows no scheduler's name; its augmented config sets one. Where that is missing, the Deployment is
-        changed, which the controller leaves so. Raises PodError where it may not be.
+        changed, which the controller leaves so. Returns whether it named the scheduler before. Raises PodError where
+        it may not be changed.
         """
         if name in self._checked:
-            return
+            return True
         path = f"{self._deployments}/{resources.deployment(name)}"
         while (found := await self._there(path)) is None:
             function = await self._there(f"{self.path}/{name}")
@@ -116,8 +125,8 @@ class Functions:
                 raise PodError(Reason.POD_REFUSED, f"Nuclio made nothing of function {name}: {words}")
             await asyncio.sleep(LOOK_SECONDS)
         template = found["spec"]["template"]["spec"]
-        self._configured = template.get("schedulerName") == self._settings.scheduler
-        if not self._configured:
+        named = bool(template.get("schedulerName") == self._settings.scheduler)
+        if not named:
             change = {"spec": {"template": {"spec": {"schedulerName": self._settings.scheduler}}}}
             try:
                 await until_answered(lambda: self._api.merge(path, change))
@@ -128,6 +137,7 @@ class Functions:
                     f"{self._settings.scheduler}: give Nuclio the values of deploy/nuclio-values.yaml ({error})",
                 ) from error
         self._checked.add(name)
+        return named
 
     async def wake(self, function: Object) -> Object:
         """Have a pod made, with the spec of `function`; the object as it is then. Raises PodError."""
@@ -214,7 +224,3 @@ def status(function: Object) -> tuple[str, str]:
     lines = [line.strip().removeprefix("Error - ") for line in str(found.get("message") or "").splitlines()]
     said = [line for line in lines if line and not line.startswith("...") and line != "Call stack:"]
     return str(found.get("state") or ""), ": ".join(dict.fromkeys(said))
-
-
-def _without_nulls(function: Object) -> Object:
-    return {**function, "spec": {key: value for key, value in function["spec"].items() if value is not None}}

@@ -124,7 +124,7 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
             *(
                 self._functions.remove(name)
                 for name, found in self._seen_functions.objects.items()
-                if found["metadata"]["labels"].get(manifests.JOB) == job and not _deployed(found)
+                if found["metadata"]["labels"].get(manifests.JOB) == job and not resources.deployed(found)
             )
         )
 
@@ -133,7 +133,7 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
         ours = f"{manifests.HANDLER}={self._settings.handler}"
         functions = (await self._api.get(self._functions.path, labelSelector=ours))["items"]
         gone = await self._functions.left_behind(ours)
-        kept = {one["metadata"]["name"] for one in functions if _deployed(one)}
+        kept = {one["metadata"]["name"] for one in functions if resources.deployed(one)}
         names = {one["metadata"]["name"] for one in functions}
         await asyncio.gather(
             *(self._functions.remove(name) for name in (names | gone) - kept),
@@ -144,10 +144,6 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
     def _version(self, function: str) -> int:
         found = self._seen_functions.objects.get(function)
         return _version(found) if found else 0
-
-
-def _deployed(function: Object) -> bool:
-    return (function["metadata"].get("labels") or {}).get(resources.DEPLOYED) == "yes"
 
 
 def _version(found: Object) -> int:

@@ -134,6 +134,11 @@ def function(of: Pod, job: TrainingJob, folder: Path, settings: Settings, owners
     }
 
 
+def deployed(function: Object) -> bool:
+    """Whether `coach deploy nuclio` made it."""
+    return (function["metadata"].get("labels") or {}).get(DEPLOYED) == "yes"
+
+
 def members(job: str, allocation: Allocation) -> Iterator[PodId]:
     """The pods of a job's gang of this size."""
     yield PodId(job, Role.SCHEDULER, 0)

@@ -8,7 +8,7 @@ maximum (FIFO, FitGpp, LRTP, RAND) or their minimum (round robin, SpeCon).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -128,22 +128,25 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
 
 def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> str:
     """Policies by mean completion time, as Markdown; each number with its 95 % interval over the seeds."""
+    return interval_table(results, _in_order(results, parameters), COLUMNS)
+
+
+def interval_table(
+    results: Mapping[str, FloatArray], policies: Sequence[str], columns: Mapping[str, str]
+) -> str:
+    """A row a policy, as Markdown, with 95 % intervals over the seeds; `columns`: headings by measure."""
     from scipy.stats import t
 
-    specs = _in_order(results, parameters)
-    lines = [
-        f"| policy | {' | '.join(COLUMNS.values())} |",
-        f"| --- |{' ---: |' * len(COLUMNS)}",
-    ]
-    for spec in specs:
+    lines = [f"| policy | {' | '.join(columns.values())} |", f"| --- |{' ---: |' * len(columns)}"]
+    for policy in policies:
         cells = []
-        for key in COLUMNS:
-            values = results[f"{spec}: {key}"]
+        for key in columns:
+            values = results[f"{policy}: {key}"]
             half = math.nan
             if len(values) > 1:
                 half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
             cells.append(f"{values.mean():.3g}" + (f" ± {half:.2g}" if half > 1e-9 else ""))
-        lines.append(f"| `{spec}` | {' | '.join(cells)} |")
+        lines.append(f"| `{policy}` | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 

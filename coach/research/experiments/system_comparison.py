@@ -6,7 +6,6 @@ models are fitted to what was measured, and a policy chooses by them. So all hav
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -16,6 +15,7 @@ from matplotlib.figure import Figure
 from coach.core.cluster import Node, Resources
 from coach.core.policies.api.scheduling import FloatArray
 from coach.core.spec.job import TrainingJob
+from coach.research.experiments.common import interval_table
 from coach.simulation.dynamics.measured_speeds import shipped
 from coach.simulation.dynamics.synthetic import assumed, job_file
 from coach.simulation.metrics import measure
@@ -74,19 +74,7 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
 
 def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> str:
     """A row a policy, as Markdown; each number with its 95 % interval over the seeds."""
-    from scipy.stats import t
-
-    lines = [f"| policy | {' | '.join(COLUMNS.values())} |", f"| --- |{' ---: |' * len(COLUMNS)}"]
-    for policy in parameters["policies"]:
-        cells = []
-        for key in COLUMNS:
-            values = results[f"{policy}: {key}"]
-            half = math.nan
-            if len(values) > 1:
-                half = float(t.ppf(0.975, len(values) - 1) * values.std(ddof=1) / math.sqrt(len(values)))
-            cells.append(f"{values.mean():.3g}" + (f" ± {half:.2g}" if half > 1e-9 else ""))
-        lines.append(f"| `{policy}` | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    return interval_table(results, parameters["policies"], COLUMNS)
 
 
 def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> dict[str, Figure]:

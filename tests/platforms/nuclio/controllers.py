@@ -15,7 +15,7 @@ import pytest
 import yaml
 
 from tests.docs.pages import ROOT
-from tests.packaging.api_server import Client, served
+from tests.packaging.api_server import ApiServer, api_server, served
 
 CONTROLLER = "COACH_NUCLIO_CONTROLLER"
 #: Kinds that the controller lists when it starts. It has no schema of them, and no status subresource.
@@ -46,10 +46,15 @@ def definitions() -> Iterator[dict[str, Any]]:
         }
 
 
-def install(client: Client) -> None:
-    """Have the API server serve Nuclio's resources."""
-    for definition in definitions():
-        served(client, definition)
+@contextlib.contextmanager
+def api_server_with_nuclio(folder: Path) -> Iterator[ApiServer]:
+    """An API server with Nuclio's resources, and the controllers of Kubernetes that Nuclio's relies on."""
+    with api_server(
+        folder, "deployment-controller,replicaset-controller,garbage-collector-controller"
+    ) as one:
+        for definition in definitions():
+            served(one.admin, definition)
+        yield one
 
 
 @dataclass

@@ -19,7 +19,7 @@ from coach.core.cluster import Pod, PodId, Role
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.nuclio import resources
 from tests.docs.pages import ROOT
-from tests.packaging.api_server import ApiServer, api_server, until
+from tests.packaging.api_server import ApiServer, until
 from tests.platforms.nuclio import controllers
 from tests.platforms.nuclio.test_resources import demo
 
@@ -37,11 +37,7 @@ NEVER = 2.0
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    folder = tmp_path_factory.mktemp("api-server")
-    with api_server(
-        folder, "deployment-controller,replicaset-controller,garbage-collector-controller"
-    ) as one:
-        controllers.install(one.admin)
+    with controllers.api_server_with_nuclio(tmp_path_factory.mktemp("api-server")) as one:
         yield one
 
 

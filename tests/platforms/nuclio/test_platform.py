@@ -23,7 +23,7 @@ from coach.platforms.nuclio import functions, resources
 from coach.platforms.nuclio.deployment import Deployment
 from coach.platforms.nuclio.platform import NuclioPlatform
 from tests.docs.pages import ROOT
-from tests.packaging.api_server import ApiServer, api_server, served, until
+from tests.packaging.api_server import ApiServer, served, until
 from tests.platforms.kubernetes.test_platform import GANGS, PODS, SIZE, Heard, Kubelets, training_job
 from tests.platforms.nuclio import controllers
 from tests.platforms.nuclio.test_controller import DEPLOYMENTS, FUNCTIONS, MAPS, PROJECTS
@@ -37,11 +37,7 @@ Body = Callable[[NuclioPlatform, "Nuclio", Heard], Awaitable[None]]
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
-    folder = tmp_path_factory.mktemp("api-server")
-    with api_server(
-        folder, "deployment-controller,replicaset-controller,garbage-collector-controller"
-    ) as one:
-        controllers.install(one.admin)
+    with controllers.api_server_with_nuclio(tmp_path_factory.mktemp("api-server")) as one:
         served(one.admin, yaml.safe_load((ROOT / "deploy/chart/files/gang-crd.yaml").read_text()))
         one.admin.create("/api/v1/nodes", {"metadata": {"name": "n1"}})
         yield one
