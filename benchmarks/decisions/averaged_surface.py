@@ -61,7 +61,6 @@ BISECTIONS = 25
 FORM = Form(
     "parameter-server",
     lambda w, s: (*PARAMETER_SERVER.terms(w, s), 1.0 / (w * s)),
-    -1,
     np.array([0.357, 0.255, 0.102, 0.031, 0.004, 0.255, 0.0]),
     np.append(PARAMETER_SERVER.doubt, 0.6),
 )

@@ -13,7 +13,7 @@ from matplotlib.axes import Axes
 from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.curve_families import SHAPES
 from coach.core.estimation.mixture import fit_mixture
-from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed
+from coach.core.estimation.speed import SpeedPoint, fit_speed
 from coach.research import estimator_evaluation
 from coach.research.estimator_evaluation import CurveTask, Speeds
 from coach.research.published_estimators import fit_optimus_speed, fit_thesis_quadratic
@@ -49,7 +49,6 @@ def _speed_forms(file: Path, models: dict[str, Speeds]) -> None:
         lines = {
             "Coach": (model.predict, "C0", "-"),
             "its form alone": (model.parametric, "C0", ":"),
-            "quadratic form": (SpeedModel("quadratic", model.points).parametric, "C1", "--"),
             "Optimus": (fit_optimus_speed(points).predict, "C2", "-"),
             "thesis": (fit_thesis_quadratic(points).predict, "C3", "-"),
         }

@@ -68,10 +68,10 @@ def faulty_job() -> World:
     return world
 
 
-def half_way(epochs: int = 8) -> World:
-    """Two jobs in the middle of training."""
+def half_way(epochs: int = 8, budget: float = 0.05) -> World:
+    """Two jobs in the middle of training; `budget` in USD."""
     world = World.of(nodes(2, 4.0))
-    world.submit(spec("digits", budget=BUDGET))
+    world.submit(spec("digits", budget={"amount": budget, "currency": "USD"}))
     world.submit(
         spec("pictures", target={"accuracy": 0.9}), FaultyDynamics(loss=lambda x: 1 / (0.1 * x + 0.5))
     )

@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 from coach.core.jobs import actions as act
 from coach.core.jobs.decision import StepKind
 from coach.core.jobs.epoch import EpochKind
+from coach.core.lifecycle.forecast import spending_plan
 from coach.handler.state.journal import Journal
 from coach.report import formatting
 from coach.report.choices import Verdict, last_decision
@@ -55,6 +56,20 @@ def test_the_allocation_marks_probes_and_attempts_that_did_not_count(faulty: dic
 
 def test_the_money_has_its_reservations_and_its_budget(faulty: dict[str, Figure]) -> None:
     assert {"reserved", "spent", "budget 0.01"} == legend(faulty["faulty-money"])
+
+
+def test_the_money_of_a_job_that_trains_shows_what_the_rest_is_kept_for() -> None:
+    world = half_way(epochs=8, budget=0.012)
+    job = world.job("digits")
+    plan = spending_plan(job)
+    assert plan is not None and plan.spare > 0.0
+    with mpl.rc_context(STYLE):
+        drawn = figures(Story.of(job, world.history, world.now))["digits-money"]
+    assert {f"kept for {plan.provided} epochs", "for speed"} < legend(drawn)
+    kept, spare = (patch for bars in drawn.axes[0].containers for patch in bars)
+    assert kept.get_height() == pytest.approx(plan.provided * plan.cheapest)
+    assert kept.get_y() + kept.get_height() == pytest.approx(spare.get_y())
+    assert spare.get_y() + spare.get_height() <= 0.012
 
 
 def band(figure: Figure) -> list[tuple[float, float, float]]:

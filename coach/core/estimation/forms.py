@@ -1,22 +1,19 @@
-"""The forms of a speed surface: the terms that each sums, and the prior of their coefficients.
+"""The two forms of a speed surface: the terms that sum to the time of an epoch, and the prior of their coefficients.
 
-Every form is linear in its coefficients, all of them >= 0, so that bounded least squares fit it:
+Both are linear in their coefficients, all of them >= 0, so that bounded least squares fit them:
 
-* `parameter-server` sums to the *time* of an epoch,
+* `parameter-server`:
   `1/v = a/w + b + c·w/s + d·w + e·s + f/s`: work divided among workers, work that is not, traffic of w workers
   through s servers, cost of keeping workers in step, cost of servers, and work divided among servers.
   Optimus (EuroSys 2018, eq. 4) has the first five; `f/s` is a server's own work on the parameters, which does not
   depend on the number of workers. Without it three of seven measured surfaces are fitted a quarter to four fifths worse
   (rms of ln v with and without: resnet-50 0.10 and 0.13, seq2seq 0.09 and 0.12, wlm 0.07 and 0.13).
-* `all-reduce` sums to the time of an epoch of a job without servers, `1/v = a/w + b·(1 - 1/w) + d·(w - 1)`: all work
+* `all-reduce`, for a job without servers: `1/v = a/w + b·(1 - 1/w) + d·(w - 1)`: all work
   where one worker does it alone (a), what of it more workers do not divide together with the gradients that they
   exchange (b: a ring moves 2·(1 - 1/w) times the parameters, Patarasu and Yuan 2009), and the cost of keeping workers
   in step. A single worker exchanges nothing.
-* `quadratic` sums to the *speed*, `v = k + 2·b1·b2·w - b1·w² + 2·b3·b4·s - b3·s²`, which is the thesis's
-  `-b1·(w-b2)² - b3·(s-b4)² + b5` (section 4.2) multiplied out.
-* `constant` sums to the time, with one term.
 
-Coefficients are relative to the time (or speed) in `kriging.Fit.scale`, so that no unit matters.
+Coefficients are relative to the time in `kriging.Fit.scale`, so that no unit matters.
 """
 
 from __future__ import annotations
@@ -30,18 +27,16 @@ from numpy.typing import NDArray
 
 FloatArray = NDArray[np.float64]
 IndexArray = NDArray[np.intp]
-FormName = Literal["quadratic", "parameter-server", "all-reduce", "constant"]
+FormName = Literal["parameter-server", "all-reduce"]
 
 
 @dataclass(frozen=True, slots=True)
 class Form:
-    """A surface `v = (sum of coefficient x term) ** power`, coefficients >= 0."""
+    """A surface `1/v = sum of coefficient x term`, coefficients >= 0."""
 
     name: FormName
     #: (workers, servers) -> the k terms; a job without servers is fitted as if it had one
     terms: Callable[[Any, Any], tuple[Any, ...]]
-    #: +1: the terms sum to the speed; -1: to its inverse, the time.
-    power: int
     #: Prior mean of each coefficient, as a share of the whole at (1, 1), [k].
     prior: FloatArray
     #: Prior standard deviation, [k]. Wide: a handful of measurements outweighs the prior.
@@ -58,25 +53,15 @@ class Form:
 PARAMETER_SERVER = Form(
     "parameter-server",
     lambda w, s: (1.0 / w, 1.0, w / s, w, s, 1.0 / s),
-    -1,
     np.array([0.35, 0.25, 0.10, 0.03, 0.004, 0.25]),
     np.array([1.20, 0.90, 0.35, 0.30, 0.030, 0.90]),
 )
 ALL_REDUCE = Form(
     "all-reduce",
     lambda w, s: (1.0 / w, 1.0 - 1.0 / w, w - 1.0),
-    -1,
     np.array([1.00, 0.40, 0.03]),
     np.array([1.20, 0.60, 0.15]),
 )
-QUADRATIC = Form(
-    "quadratic",
-    lambda w, s: (1.0, w, -w * w, s, -s * s),
-    +1,
-    np.array([0.80, 0.10, 0.005, 0.10, 0.005]),
-    np.array([2.00, 0.50, 0.030, 0.50, 0.030]),
-)
-CONSTANT = Form("constant", lambda w, s: (1.0,), -1, np.array([1.0]), np.array([1.0]))
 
 # Written once, the terms serve single numbers and arrays.
-FORMS: dict[str, Form] = {form.name: form for form in (PARAMETER_SERVER, ALL_REDUCE, QUADRATIC, CONSTANT)}
+FORMS: dict[str, Form] = {form.name: form for form in (PARAMETER_SERVER, ALL_REDUCE)}

@@ -29,8 +29,7 @@ REACH_SERVERS = 0.5  #: ls, in ln servers
 NOISE = 0.05  #: standard deviation of ln v in one measurement of weight 1
 #: The weight of the prior DEVIATION and NOISE, in residuals.
 BELIEF = 6.0
-#: No sum of terms is below this share of the smallest measured one: far away a quadratic may become negative, and the
-#: time of an epoch 0 ...
+#: No time is below this share of the shortest measured one: far away the terms may sum to 0 ...
 FLOOR = 0.05
 #: ... and no prediction differs by more than this from the measured speeds, in ln speed (a factor of about 1000).
 FURTHEST = 7.0
@@ -65,7 +64,7 @@ class Fit:
     def log_mean(self, w: FloatArray, s: FloatArray, *, parametric: bool = False) -> FloatArray:
         """Expected ln speed at `w`, `s` [..., m]; with `parametric` by the form alone."""
         total = np.maximum(self.form.columns(w, s) @ self.theta, self.floor)
-        mean = self.form.power * np.log(total) + math.log(self.scale)
+        mean = math.log(self.scale) - np.log(total)
         if not parametric:
             mean = mean + kernel(np.log(w), np.log(s), self.log_w, self.log_s) @ self.alpha
         return np.clip(mean, *self.bounds)
@@ -73,7 +72,7 @@ class Fit:
     def predict_one(self, w: float, s: float, *, parametric: bool = False) -> float:
         """exp(log_mean) at one place, in plain floats: allocation calls this for thousands of jobs."""
         total = max(sum(t * c for t, c in zip(self.form.terms(w, s), self._theta, strict=True)), self.floor)
-        mean = self.form.power * math.log(total) + math.log(self.scale)
+        mean = math.log(self.scale) - math.log(total)
         if not parametric:
             log_w, log_s = math.log(w) / REACH_WORKERS, math.log(s) / REACH_SERVERS
             mean += sum(a * math.exp(-abs(log_w - x) - abs(log_s - y)) for a, x, y in self._deviations)
@@ -109,21 +108,20 @@ def fit_form(  # noqa: PLR0917 - the columns of the points
     """
     columns = form.columns(w, s)
     log_v = np.log(v)
-    expected = form.power * np.log(np.maximum(columns @ form.prior, FLOOR))
-    log_scale = float(np.mean(log_v - expected))
+    log_scale = float(np.mean(log_v + np.log(columns @ form.prior)))
     relative = np.exp(np.clip(log_v - log_scale, -FURTHEST, FURTHEST))
-    floor = FLOOR * float(relative.min()) if form.power > 0 else FLOOR / float(relative.max())
+    floor = FLOOR / float(relative.max())
 
     log_w, log_s = np.log(w), np.log(s)
     covariance = kernel(log_w, log_s, log_w, log_s) + np.diag(NOISE**2 / weight)
     whiten = np.linalg.inv(np.linalg.cholesky(covariance))
     if theta is None:
-        rows = np.vstack([whiten @ (columns * (relative**-form.power)[:, None]), np.diag(1.0 / form.doubt)])
+        rows = np.vstack([whiten @ (columns * relative[:, None]), np.diag(1.0 / form.doubt)])
         theta = nnls(rows, np.concatenate([whiten.sum(axis=1), form.prior / form.doubt]))
 
     total = np.maximum(columns @ theta, floor)
     sensitivity = whiten @ (columns / total[:, None])
-    residual = whiten @ (log_v - log_scale - form.power * np.log(total))
+    residual = whiten @ (log_v - log_scale + np.log(total))
     return Fit(
         form=form,
         theta=theta,

@@ -12,29 +12,14 @@ import numpy as np
 
 from coach.core.estimation.aggregation import merged
 from coach.core.estimation.drift import at_present_level
-from coach.core.estimation.forms import (
-    ALL_REDUCE,
-    CONSTANT,
-    FORMS,
-    PARAMETER_SERVER,
-    QUADRATIC,
-    FloatArray,
-    Form,
-    FormName,
-)
+from coach.core.estimation.forms import ALL_REDUCE, FORMS, PARAMETER_SERVER, FloatArray, FormName
 from coach.core.estimation.interval import Interval, log_normal
 from coach.core.estimation.kriging import NOISE, Fit, fit_form
-from coach.core.estimation.leaving_out import leave_out, log_density
 from coach.core.estimation.numerics import ndtr
 from coach.core.estimation.observations import SpeedPoint
 
 __all__ = ["SpeedModel", "SpeedPoint", "fit_speed", "next_probe"]
 
-#: Leave-one-out needs this many configurations before it may prefer another form to that of the job's kind ...
-MIN_TO_CHOOSE = 5
-#: ... and that form must be better by this much mean log density: on few points the comparison itself is noise.
-MARGIN = 0.5
-MAX_FOLDS = 8
 #: The computed variance is that of coefficients of any sign. As they are not negative, the true speed is less uncertain
 #: by this factor. On the models of tests/data/ps-speed, from 8 points that Coach chose, 80 % intervals then hold 90 %
 #: of the true speeds, 84 % with measurements off by 5 % (results/estimators).
@@ -92,9 +77,8 @@ class SpeedModel:
 
     @property
     def coefficients(self) -> tuple[float, ...]:
-        """The form's coefficients (coach.core.estimation.forms), in epochs/s, or seconds/epoch where it sums time."""
-        unit = self.fit.scale**self.fit.form.power
-        return tuple(float(c) * unit for c in self.fit.theta)
+        """The form's coefficients (coach.core.estimation.forms), in seconds/epoch."""
+        return tuple((self.fit.theta / self.fit.scale).tolist())
 
     def predict(self, workers: int, servers: int) -> float:
         """Epochs/s with `workers` and `servers`; always positive and finite."""
@@ -209,14 +193,23 @@ class SpeedModel:
             for old in [old for old in self._beliefs if old[0] is left_out]:
                 del self._beliefs[old]
             if left_out:
-                index = {(p.workers, p.servers): i for i, p in enumerate(self.points)}
-                at = np.array([index[place] for place in where])
-                found = leave_out(self.fit.form, *_columns(self.points), at[:, None])
-                mean, variance = (one.reshape(len(where), -1)[:, 0] for one in found[:2])
+                mean, variance = self._left_out(where)
             else:
                 mean, variance = self.fit.log_mean(*_places(where)), self.fit.log_variance(*_places(where))
             self._beliefs[key] = mean, variance
         return self._beliefs[key]
+
+    def _left_out(self, where: Sequence[tuple[int, int]]) -> tuple[FloatArray, FloatArray]:
+        """Mean and variance of ln speed at each measured place of `where` [m], by a fit to all other points."""
+        columns = np.array(_columns(self.points))
+        index = {(p.workers, p.servers): i for i, p in enumerate(self.points)}
+        found = []
+        for at in map(index.__getitem__, where):
+            fit = fit_form(self.fit.form, *np.delete(columns, at, axis=1))
+            w, s = columns[:2, at : at + 1]
+            found.append((fit.log_mean(w, s)[0], fit.log_variance(w, s)[0]))
+        mean, variance = np.array(found).T
+        return mean, variance
 
     def improvement_again(
         self, where: Sequence[tuple[int, int]], above: float | Sequence[float]
@@ -266,8 +259,9 @@ class SpeedModel:
     def from_dict(cls, data: Mapping[str, Any]) -> SpeedModel:
         """The model that `to_dict` described."""
         points = tuple(SpeedPoint(*point) for point in data["points"])
-        theta = data.get("theta")  # journals of version 0.1 have none
-        return cls(data["form"], points, data.get("noise", NOISE**2), theta and tuple(theta))
+        theta, form = data.get("theta"), _form(points)  # old journals have no theta, or one of another form
+        known = tuple(theta) if theta and data["form"] == form else None
+        return cls(form, points, data.get("noise", NOISE**2), known)
 
 
 @lru_cache(maxsize=64)
@@ -277,7 +271,7 @@ def fitted(form: FormName, points: tuple[SpeedPoint, ...], theta: tuple[float, .
 
 
 def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
-    """The surface through one or more `points`, in the order measured; its form is chosen by leave-one-out.
+    """The surface through one or more `points`, in the order measured: parameter servers, or all-reduce without any.
 
     They are scaled to the present level (`at_present_level`), and those of one configuration are combined (`merged`).
     Points with a speed or weight outside MEASURABLE are left out. Raises ValueError when none is left.
@@ -288,31 +282,11 @@ def fit_speed(points: Sequence[SpeedPoint]) -> SpeedModel:
         raise ValueError(f"fit_speed needs a point with a positive speed, got {len(points)} without")
     now, noise = at_present_level(usable)
     known = merged(now)
-    best = PARAMETER_SERVER if any(point.servers for point in known) else ALL_REDUCE
-    if len(known) < MIN_TO_CHOOSE:
-        return SpeedModel(best.name, known, noise)
-    columns = _columns(known)
-    best_score = left_out_score(best, *columns)
-    for form in (QUADRATIC, CONSTANT):
-        score = left_out_score(form, *columns) - MARGIN
-        if score > best_score:
-            best, best_score = form, score
-    return SpeedModel(best.name, known, noise)
+    return SpeedModel(_form(known), known, noise)
 
 
-def left_out_score(form: Form, w: FloatArray, s: FloatArray, v: FloatArray, weight: FloatArray) -> float:
-    """Mean log density of each speed under `form` fitted to the others, all [n], n >= 2.
-
-    Beyond MAX_FOLDS points several are left out at once, so that there are no more fits than that.
-    """
-    folds = [list(range(first, len(v), MAX_FOLDS)) for first in range(min(len(v), MAX_FOLDS))]
-    total = 0.0
-    for size in {len(fold) for fold in folds}:
-        outs = [fold for fold in folds if len(fold) == size]
-        mean, variance, inflation = leave_out(form, w, s, v, weight, np.array(outs))
-        at = np.array(outs)
-        total += log_density(np.log(v[at]) - mean, variance + inflation[:, None] * NOISE**2 / weight[at])
-    return total / len(v)
+def _form(points: Sequence[SpeedPoint]) -> FormName:
+    return (PARAMETER_SERVER if any(point.servers for point in points) else ALL_REDUCE).name
 
 
 def next_probe(

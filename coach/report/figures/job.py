@@ -250,7 +250,7 @@ def draw_allocation(axes: Sequence[Axes], story: Story) -> None:
 
 
 def draw_money(axes: Sequence[Axes], story: Story) -> None:
-    """Money spent, reserved in addition, and the budget."""
+    """Money spent, reserved in addition, and the budget; while the job trains, what the rest of it is kept for."""
     ax = axes[0]
     job = story.job
     unit, scale = time_unit(story.now - story.start)
@@ -276,6 +276,7 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
             label=f"budget {formatting.plain_amount(budget)}",
         )
         top = max(top, budget)
+        _draw_plan(ax, job, float(spent[-1]), float(at[-1]))
     elif budget is not None:
         ax.plot([], [], " ", label=f"budget {formatting.plain_amount(budget)} {currency}, far above")
     else:
@@ -286,6 +287,20 @@ def draw_money(axes: Sequence[Axes], story: Story) -> None:
     ax.set_xlabel(f"time since the first epoch ({unit})")
     ax.set_ylabel(currency)
     ax.legend(loc="upper left", fontsize=8, ncols=3)
+
+
+def _draw_plan(ax: Axes, job: Job, spent: float, now: float) -> None:
+    """How the money left will be spent, as a bar after `now`: on the epochs provided for, and on speed."""
+    plan = forecast.spending_plan(job)
+    if plan is None or job.state.ended:
+        return
+    width = 0.06 * now
+    kept = plan.provided * plan.cheapest
+    parts = [(f"kept for {plan.provided} epochs", spent, kept, PURPLE)]
+    if plan.spare > 0.0:
+        parts.append(("for speed", spent + kept, plan.spare, GREEN))
+    for label, bottom, height, colour in parts:
+        ax.bar(now + 0.75 * width, height, width, bottom, color=colour, alpha=0.5, label=label)
 
 
 def draw_speed(axes: Sequence[Axes], story: Story) -> None:

@@ -287,13 +287,10 @@ def test_holes_are_no_measurements():
         fit_speed(holes)
 
 
-def test_another_form_is_chosen_only_where_it_predicts_left_out_points_better():
-    def parabola(w, s):
-        return 1.0 - 0.02 * (w - 4.5) ** 2 - 0.03 * (s - 3.5) ** 2
-
-    where = [(w, s) for w in (1, 3, 5, 8) for s in (1, 3, 6)]
-    assert fit_speed(measured(parabola, *where)).form == "quadratic"
-    assert fit_speed(measured(parameter_server, *where)).form == "parameter-server"
+def test_a_model_of_an_older_journal_with_another_form_is_fitted_anew():
+    model = fit_speed(measured(parameter_server, *FIVE))
+    old = {**model.to_dict(), "form": "quadratic", "theta": [1.0, 2.0, 3.0, 4.0, 5.0]}
+    assert SpeedModel.from_dict(old).intervals(GRID) == model.intervals(GRID)
 
 
 def test_probes_start_small_and_find_a_fast_configuration():

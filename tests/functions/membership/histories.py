@@ -189,6 +189,8 @@ class World:
                 and not self.processes[rank].over
                 and self.processes[rank].member.state == machine.TRAINING
                 and self.processes[rank].doing == "idle"
+                # One that is stopped and cut off says the same of itself as those that trained without it.
+                and self.processes[rank].name in self.coordinator.entered
                 and len(self.processes[rank].chain) >= self.plan.epoch * self.plan.epochs
                 for rank in self.wanted
             )

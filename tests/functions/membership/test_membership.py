@@ -4,7 +4,7 @@ import json
 import random
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from training.membership.coordinator import Coordinator
 from training.membership.member import Clock, Member
@@ -49,6 +49,7 @@ faults = st.lists(st.tuples(times, st.sampled_from(sorted(set(FAULTS))), st.inte
 
 
 @given(st.integers(0, 1 << 20), st.integers(1, 4), st.integers(2, 10), st.integers(1, 3), faults)
+@example(1, 1, 2, 1, [(1.5, "freeze", 7), (2.0, "cut", 0), (2.0, "replace", 5), (3.0, "replace", 1)])
 def test_no_history_that_hypothesis_finds_breaks_it(
     seed: int, workers: int, epoch: int, epochs: int, events: list
 ) -> None:
