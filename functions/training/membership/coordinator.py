@@ -49,6 +49,8 @@ class _Member:
     #: Whether its worker ever belonged to the group: one may connect before the coordinator hears of it.
     was_wanted: bool = False
     idle: bool = False
+    #: The last view that it entered. It may say so before the coordinator hears of that view from others.
+    view: View | None = None
 
 
 class Coordinator:
@@ -256,6 +258,7 @@ class Coordinator:
                 self._commands.append(Send(member, Drop(view.number)))
 
     def _entered(self, member: str, view: View) -> None:
+        self._members[member].view = view
         if member in self._reports:
             self._reports[member] = Hello(view, True)
         self._advance(view, member)
@@ -268,13 +271,19 @@ class Coordinator:
         if self.current is None or view.number <= self.current.number:
             return
         heirs = set(view.members) - set(view.newcomers) | {member}
-        self.current, self._holders, self.entered = view, heirs & set(self._members), set()
+        self.current, self.entered = view, self._inside(view)
+        self._holders = (heirs & set(self._members)) | self.entered
         if self.pending is not None and self.pending.number <= view.number:
             self.pending = None
         if any(
             each not in self._members or self._members[each].broken >= view.number for each in view.members
         ):
             self._force()
+
+    def _inside(self, view: View) -> set[str]:
+        """Members that said that they entered this view, and not that it broke."""
+        known = {each: self._members[each] for each in view.members if each in self._members}
+        return {each for each, of in known.items() if of.view == view and of.broken < view.number}
 
     def _not_formed(self, member: str, number: int) -> None:
         if self.pending is not None and number == self.pending.number:
@@ -363,9 +372,9 @@ class Coordinator:
             each
             for each, hello in reports.items()
             if each in newest.members and (each not in newest.newcomers or hello.view == newest)
-        }
+        } | self._inside(newest)
         intact = {each for each, hello in reports.items() if hello.view == newest and hello.intact}
-        if intact >= set(newest.members):
+        if intact | self._inside(newest) >= set(newest.members):
             self.entered = set(newest.members)
         else:
             self._force()

@@ -44,6 +44,12 @@ def test_every_step_is_applied_once_and_every_history_ends(first: int) -> None:
             pytest.fail(f"history {number}: {violation}")
 
 
+@pytest.mark.parametrize("number", [42810])
+def test_histories_that_once_failed_end(number: int) -> None:
+    """42810: a member enters a view before any other tells the new coordinator of it."""
+    World(drawn(number)).run()
+
+
 times = st.floats(0, 4, allow_nan=False)
 faults = st.lists(st.tuples(times, st.sampled_from(sorted(set(FAULTS))), st.integers(0, 1 << 16)), max_size=8)
 
