@@ -3,12 +3,15 @@
     python -m benchmarks.training.pytorch_changes [ROUNDS]
 
 Real functions on this machine, each worker with one thread, Adam, a small model and one of 10 million weights (40 MB,
-with 80 MB of Adam's). Writes results/pytorch/changes.md.
+with 80 MB of Adam's). Beside it torchrun on a training of the same sizes: where a process dies, it starts all of them
+again. Writes results/pytorch/changes.md.
 """
 
+import contextlib
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import textwrap
@@ -16,6 +19,7 @@ import time
 from collections import defaultdict
 from pathlib import Path
 
+from coach.platforms.local import pytorch_runtime
 from tests.functions.hosting import ROOT, Gang, Template
 
 WRITTEN = ROOT / "results" / "pytorch" / "changes.md"
@@ -30,7 +34,8 @@ MODEL = """
 """
 #: Name -> sizes of the two hidden layers.
 MODELS = {"small (27,000 weights)": (32, 32), "10 million weights": (2560, 3072)}
-CASES = ("1 -> 2", "2 -> 3", "3 -> 2", "2 -> 1", "kill 1 of 3")
+TORCHRUN = "kill 1 of 3, torchrun"
+CASES = ("1 -> 2", "2 -> 3", "3 -> 2", "2 -> 1", "kill 1 of 3", TORCHRUN)
 
 
 class Run:
@@ -117,7 +122,49 @@ def measure(gang: Gang, folder: Path, rounds: int) -> dict[tuple[str, str], list
             found["kill 1 of 3", name].append(run.kill(2, 0, 1))
             run.resize(0)
         gang.stop()
+        found[TORCHRUN, name] = torchrun(folder, sizes, rounds)
     return found
+
+
+def torchrun(folder: Path, sizes: tuple[int, int], rounds: int) -> list[float]:
+    """Milliseconds from a kill of one of three processes until torchrun's new ones have taken a step, each round."""
+    steps, script = folder / "steps", Path(__file__).with_name("pytorch_torchrun.py")
+    steps.write_text("")
+    run = [str(pytorch_runtime.torch().python), "-m", "torch.distributed.run", "--standalone"]
+    options = ["--nproc_per_node=3", f"--max_restarts={rounds}", "--monitor_interval=0.1"]
+    command = [*run, *options, str(script), *map(str, sizes), str(steps)]
+    own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    with subprocess.Popen(command, env=own, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+        try:
+            pids: list[str] = []
+            began, taken = 0.0, []
+            for _ in range(rounds + 1):
+                at, pids = _first_step(steps, but=pids)
+                if began:
+                    taken.append(1000 * (at - began))
+                time.sleep(1.0)
+                began = time.time()
+                os.kill(int(pids[1]), signal.SIGKILL)
+        finally:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+    for pid in pids:  # torchrun gives each a session of its own
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(int(pid), signal.SIGKILL)
+    return taken
+
+
+def _first_step(file: Path, but: list[str]) -> tuple[float, list[str]]:
+    """Time and processes of the first step that other processes than `but` took."""
+    until = time.monotonic() + 120
+    while time.monotonic() < until:
+        for line in file.read_text().splitlines(keepends=True):
+            at, *pids = line.split()
+            if line.endswith("\n") and not set(pids) & set(but):
+                file.write_text("")
+                return float(at), pids
+        time.sleep(0.05)
+    raise AssertionError("torchrun took no step")
 
 
 def page(found: dict[tuple[str, str], list[float]], rounds: int, load: tuple[float, float]) -> str:
@@ -128,7 +175,8 @@ def page(found: dict[tuple[str, str], list[float]], rounds: int, load: tuple[flo
         f"`python -m benchmarks.training.pytorch_changes {rounds}`: real functions on {os.cpu_count()} cores, load "
         f"{load[0]:.1f} before and {load[1]:.1f} after. Median (worst) of {rounds}, in milliseconds. A change: from "
         "the end of the last step in the old group until all workers of the new one have the state and train. A kill: "
-        "from the signal until the survivors take the step up again.",
+        "from the signal until the survivors take the step up again; torchrun (`--monitor_interval 0.1`) starts all "
+        "processes again, and a training would still have to go back to its last checkpoint.",
         "",
         "| change | " + " | ".join(MODELS) + " |",
         "| --- |" + " --- |" * len(MODELS),

@@ -139,9 +139,7 @@ def test_a_pytorch_job_runs_to_its_target_within_its_budget_and_hands_its_model_
     assert shown["state"] == "Succeeded" and shown["loss"] <= 0.5
     assert {epoch["servers"] for epoch in shown["epochs"]} == {0}
     epochs = sum(epoch["cost"] for epoch in shown["epochs"])
-    if (
-        "an epoch failed" in done.stdout
-    ):  # a joining worker stalls now and then (docs/plan.md); that is paid, too
+    if "an epoch failed" in done.stdout:  # a busy machine; that is paid, too
         assert shown["spent"] > epochs
     else:
         assert shown["spent"] == pytest.approx(epochs), done.stdout

@@ -63,6 +63,20 @@ def test_later_epochs_are_expected_to_be_like_the_earlier_ones() -> None:
     assert expected.training < job.epochs[-1].seconds * 3 + 10, "sooner than the deadline"
 
 
+def test_a_new_pod_may_take_longer_to_start_since_it_imports_the_framework() -> None:
+    world = World.of(nodes(2, 4.0))
+    world.submit(spec(maxEpochs=12, target={"loss": 0.01}))
+    world.run()
+    orders = [order for order in world.orders() if order.number > 1]
+    seen = set(world.orders()[0].pods)
+    for order in orders:
+        assert order.stall_timeouts is not None
+        new = not seen >= set(order.pods)
+        assert (order.stall_timeouts.starting > UNKNOWN_SECONDS) is new, order
+        seen = set(order.pods)  # Coach gives back what an epoch does not use
+    assert len({len(order.pods) for order in world.orders()}) > 1, "pods were added"
+
+
 def test_each_further_attempt_may_take_longer() -> None:
     world = World.of(nodes(1, 4.0))
     dynamics = FaultyDynamics(fault=lambda order: (Reason.STALLED, 0.5) if order.number == 3 else None)

@@ -114,6 +114,9 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
             cost=job.charges.get(order.token, 0),  # settled when a worker was lost
         )
     )
+    for pod in order.pods:
+        if pod in job.pods:
+            job.pods[pod].warm = True
     job.phase = Phase.IDLE
 
 

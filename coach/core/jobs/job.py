@@ -63,6 +63,7 @@ class Held:
     ready: bool = False
     releasing: bool = False
     address: str = ""
+    warm: bool = False  #: it has finished an epoch: framework, model and data are loaded
 
 
 @dataclass(slots=True)
