@@ -8,6 +8,7 @@ A line has seconds since 1970 and the processes' ids.
 import os
 import sys
 import time
+from pathlib import Path
 
 import torch
 import torch.distributed as dist
@@ -32,7 +33,7 @@ def main(first: int, second: int, file: str) -> None:
         nn.functional.cross_entropy(net(inputs), labels).backward()
         optimizer.step()
         if dist.get_rank() == 0:
-            with open(file, "a", encoding="utf-8") as steps:
+            with Path(file).open("a", encoding="utf-8") as steps:
                 steps.write(f"{time.time()} {' '.join(str(int(pid)) for pid in pids)}\n")
 
 

@@ -42,7 +42,9 @@ def stall_timeouts(job: Job) -> StallTimeouts:
     forming = loading + max(report.form_seconds for report in reports)
     step = max(report.train_seconds * job.spec.batch_size / report.samples for report in reports)
     closing = max(report.evaluate_seconds + report.checkpoint_seconds for report in reports)
-    starting, *others = (STALL_SECONDS + STALL_FACTOR * seconds for seconds in (loading, forming, step, closing))
+    starting, *others = (
+        STALL_SECONDS + STALL_FACTOR * seconds for seconds in (loading, forming, step, closing)
+    )
     if not all(held.warm for held in job.pods.values()):
         starting += UNKNOWN_SECONDS  # a new pod imports the framework first
     return StallTimeouts(*(seconds * longer for seconds in (starting, *others)))
