@@ -112,6 +112,16 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
                 ".optimizer.schedule",
             )
         ),
+        *(
+            _with_servers(
+                _rule(
+                    off,
+                    f"has no meaning for an MXNet job - leave `{field}` out; only PyTorch jobs have it",
+                    f".{field}",
+                )
+            )
+            for field, off in (("deterministic", "!self.deterministic"), ("autocast", "!has(self.autocast)"))
+        ),
         _without_servers(_rule("!has(self.servers) || self.servers.max == 0", _NO_SERVERS, ".servers")),
         _without_servers(
             _rule("!has(self.policy.servers) || self.policy.servers == 0", _NO_SERVERS, ".policy.servers")

@@ -21,6 +21,7 @@ from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START
 from coach.core.lifecycle.stall_timeout import STALL_FACTOR, STALL_SECONDS
 from coach.core.spec.job import JobSpec
+from coach.core.spec.training import Framework
 from coach.platforms.base import EpochError, EpochOrder, Progress
 from coach.platforms.cancellation import cancellable
 
@@ -353,7 +354,13 @@ def training_fields(spec: JobSpec) -> dict[str, Any]:
         "batch_size": spec.batch_size,
         "optimizer": optimizer,
         "seed": spec.seed,
+        **(_pytorch_fields(spec) if spec.framework is Framework.PYTORCH else {}),
     }
+
+
+def _pytorch_fields(spec: JobSpec) -> dict[str, Any]:
+    gpu = spec.resources.worker.gpu > 0
+    return {"deterministic": spec.deterministic, "autocast": spec.autocast, "gpu": gpu}
 
 
 def _group_before(group: str) -> str:

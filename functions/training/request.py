@@ -64,6 +64,8 @@ class StartRequest:
     keep: bool = True
     elastic: bool = False
     deterministic: bool = False
+    autocast: str | None = None
+    gpu: bool = False
     members: Sequence[int] | None = None
     wait_for_all: bool = False
     model_seconds: float = 30.0
@@ -221,6 +223,8 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "keep": _flag,
     "elastic": _flag,
     "deterministic": _flag,
+    "autocast": _or_null(_one_of("bfloat16")),
+    "gpu": _flag,
     "members": _or_null(ranks),
     "wait_for_all": _flag,
     "model_seconds": _positive,

@@ -172,6 +172,16 @@ class JobSpec(SpecModel):
         default=0, ge=0, le=2**31 - 1, description="Seed of the weights and of the order of the samples."
     )
     mode: Mode = Field(default=Mode.SYNC, description="Whether workers step together or independently.")
+    deterministic: StrictBool = Field(
+        default=False,
+        description="Of a PyTorch job: whether gradients are added in the order of the workers' ranks, so that the "
+        "same run gives the same weights to the last bit. Slower with three workers or more.",
+    )
+    autocast: Literal["bfloat16"] | None = Field(
+        default=None,
+        description="Of a PyTorch job: the number type in which `torch.autocast` runs forward passes. "
+        "Weights, gradients and checkpoints keep theirs.",
+    )
     job_class: JobClass = Field(
         default=JobClass.BEST_EFFORT,
         alias="class",
@@ -301,6 +311,10 @@ class JobSpec(SpecModel):
                 right = "no schedule; only PyTorch jobs have them"
                 at = ("optimizer", "schedule")
                 found.append(CrossFieldError(at, "has no meaning for an MXNet job", right, because))
+            for field, said in (("deterministic", self.deterministic), ("autocast", self.autocast)):
+                if said:
+                    right = f"leave `{field}` out; only PyTorch jobs have it"
+                    found.append(CrossFieldError((field,), "has no meaning for an MXNet job", right, because))
             return found
         found = []
         if self.servers.max > 0:

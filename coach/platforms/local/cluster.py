@@ -18,12 +18,15 @@ from coach.core.spec.types import Cpu, Memory
 GIB = 1024.0**3
 #: The largest cluster file that is read, in bytes.
 LARGEST_FILE = 1 << 20
+#: A folder for each GPU that NVIDIA's driver has found.
+GPUS = Path("/proc/driver/nvidia/gpus")
 
 
 def machine() -> Resources:
-    """Cores this process may use and the memory of this machine."""
+    """Cores this process may use, the memory and the GPUs of this machine."""
+    gpus = len(list(GPUS.iterdir())) if GPUS.is_dir() else 0
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
-    return Resources(float(len(os.sched_getaffinity(0))), memory)
+    return Resources(float(len(os.sched_getaffinity(0))), memory, float(gpus))
 
 
 def free_memory() -> float:
@@ -37,8 +40,8 @@ def free_memory() -> float:
 def parse_nodes(text: str | None) -> tuple[Node, ...]:
     """Nodes of `text`: None or "" is this machine, `3x2` three nodes of two cores, anything else a cluster file.
 
-    Virtual nodes share this machine's memory evenly. They may have more cores together than the machine has: then
-    their functions share the real ones. Raises UserError.
+    Virtual nodes share this machine's memory evenly, and have no GPU. They may have more cores together than the
+    machine has: then their functions share the real ones. Raises UserError.
     """
     here = machine()
     if not text:
@@ -56,6 +59,7 @@ class _NodeEntry(BaseModel):
     name: str = Field(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")
     cpu: Cpu
     memory: Memory
+    gpu: int = Field(default=0, ge=0, le=64)
 
 
 class _ClusterFile(BaseModel):
@@ -86,10 +90,11 @@ def _read(path: Path) -> tuple[Node, ...]:
     twice = sorted({name for name in names if names.count(name) > 1})
     if twice:
         raise UserError(f"{path}: nodes: the name {twice[0]} is there twice; each node needs its own")
-    return tuple(
-        Node(entry.name, Resources(quantities.cores(str(entry.cpu)), quantities.gib(str(entry.memory))))
-        for entry in file.nodes
-    )
+    return tuple(Node(entry.name, _capacity(entry)) for entry in file.nodes)
+
+
+def _capacity(entry: _NodeEntry) -> Resources:
+    return Resources(quantities.cores(str(entry.cpu)), quantities.gib(str(entry.memory)), float(entry.gpu))
 
 
 def cores_of(nodes: tuple[Node, ...]) -> dict[str, tuple[int, ...]]:

@@ -258,6 +258,15 @@ class Coordinator:
                 self._commands.append(Send(member, Drop(view.number)))
 
     def _entered(self, member: str, view: View) -> None:
+        current = self.current
+        if (
+            current is not None
+            and view.number < current.number
+            and member not in current.members
+            and not view.prefix.startswith(f"{self._token}/")
+        ):
+            self._expel(member)  # a former coordinator's view, formed after this one had founded its own
+            return
         self._members[member].view = view
         if member in self._reports:
             self._reports[member] = Hello(view, True)

@@ -169,7 +169,7 @@ class ElasticGroup:
         group.group.send([header], rank, 0).wait()
         for tensor in tensors:
             if tensor.numel():
-                group.group.send([tensor.detach().contiguous()], rank, 0).wait()
+                group.group.send([tensor.detach().cpu().contiguous()], rank, 0).wait()
 
     @staticmethod
     def _receive(group: Any, rank: int) -> tuple[dict, list[torch.Tensor]]:
@@ -265,7 +265,7 @@ class ElasticGroup:
             return
         ends = [torch.ones(1, dtype=torch.float64), torch.zeros(OFFERS, dtype=torch.float64)]
         (sums,) = self.exchange(
-            lambda *_: [torch.cat([*(each.double().reshape(-1) for each in buffers), *ends])]
+            lambda *_: [torch.cat([*(each.double().reshape(-1).cpu() for each in buffers), *ends])]
         )
         offset, members = 0, sums[-OFFERS - 1]
         for buffer in buffers:
@@ -295,9 +295,8 @@ def gradients(
     by_dtype: dict[torch.dtype, list[torch.Tensor]] = {torch.float32: []}
     for parameter in learner.parameters:
         grad = parameter.grad if used and parameter.grad is not None else torch.zeros_like(parameter)
-        by_dtype.setdefault(parameter.dtype, []).append(
-            (grad.to_dense() if grad.is_sparse else grad).reshape(-1)
-        )
+        dense = grad.to_dense() if grad.is_sparse else grad
+        by_dtype.setdefault(parameter.dtype, []).append(dense.reshape(-1).cpu())  # gloo adds on the CPU
     by_dtype[torch.float32].append(tail(learner, numbers, used=used))
     for dtype, parts in by_dtype.items():
         out[dtype] = torch.cat(parts, out=out[dtype]) if dtype in out else torch.cat(parts)
@@ -323,7 +322,7 @@ def apply(learner: TorchLearner, sums: list[torch.Tensor], *, alone: bool) -> li
         offsets[parameter.dtype] += parameter.numel()
         flat = by_dtype[parameter.dtype][start : offsets[parameter.dtype]]
         # A parameter that no worker's loss depends on has no gradient in plain training either.
-        parameter.grad = flat.view_as(parameter) if given else None
+        parameter.grad = flat.view_as(parameter).to(parameter.device) if given else None
     learner.update(0)
     return ends[len(learner.parameters) :]
 
@@ -359,7 +358,9 @@ def unpack(learner: TorchLearner, said: dict, tensors: list[torch.Tensor]) -> No
     parameters = [each for group in optimizer.param_groups for each in group["params"]]
     optimizer.state.clear()
     for (index, name), tensor in zip(said["places"], tensors[len(arrays) :], strict=True):
-        optimizer.state[parameters[index]][name] = tensor
+        # Scalars, such as Adam's number of steps, stay where they were made.
+        at = parameters[index]
+        optimizer.state[at][name] = tensor.to(at.device) if tensor.ndim else tensor
     for key, value in said["plain"].items():
         index, _, name = key.partition("/")
         optimizer.state[parameters[int(index)]][name] = value

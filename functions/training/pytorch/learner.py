@@ -26,7 +26,8 @@ class TorchLearner:
     def __init__(self, request: StartRequest, model: ModuleType, sample: Any) -> None:
         self._uri = model_file.shown(request.model["uri"])
         self._batch_size = request.batch_size
-        self._device = torch.device("cpu")
+        self._device = device(request)
+        self._autocast = request.autocast and getattr(torch, request.autocast)
         self._metrics = getattr(model, "metrics", None)
         _seed(request.seed)
         with self._users_code():
@@ -43,7 +44,8 @@ class TorchLearner:
                 raise TrainingError(
                     "ModelInvalid", f"{self._uri}: {request.net} made {kind}, no torch.nn.Module"
                 )
-            self._loss = _Loss(getattr(model, "loss", None), self.net, self._uri)
+            self.net.to(self._device)
+            self._loss = _Loss(getattr(model, "loss", None), self.net, self._uri, self._device)
             if any(isinstance(each, torch.nn.UninitializedParameter) for each in self.net.parameters()):
                 with torch.no_grad():  # lazy layers get their shapes
                     self._loss.forward(self._tensors(sample))
@@ -52,7 +54,7 @@ class TorchLearner:
         if not self.parameters:
             raise TrainingError("ModelInvalid", f"{self._uri}: the net has no parameter to train")
         self.optimizer, self._schedule = optimizers.create(request.optimizer, self.net, model, self._uri)
-        self._loss_sum = torch.zeros((), dtype=torch.float64)
+        self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
         self._counted = 0
 
     @property
@@ -70,6 +72,12 @@ class TorchLearner:
             if known is not None:
                 raise TrainingError(*known) from error
             raise model_file.invalid(self._uri, error) from error
+
+    def _casting(self) -> contextlib.AbstractContextManager:
+        """Forward passes in here run in the number type that was asked for."""
+        if self._autocast is None:
+            return contextlib.nullcontext()
+        return torch.autocast(self._device.type, dtype=self._autocast)
 
     def _tensors(self, batch: Any) -> Any:
         """The batch on the device; arrays as tensors, whole-number labels as the int64 that losses take."""
@@ -95,7 +103,8 @@ class TorchLearner:
         for parameter in self.parameters:
             parameter.grad = None
         with self._users_code():
-            loss, _ = self._loss(self._tensors(batch))
+            with self._casting():
+                loss, _ = self._loss(self._tensors(batch))
             share = count / self._batch_size
             (loss if share == 1 else loss * share).backward()
         self._loss_sum += loss.detach().double() * count
@@ -126,7 +135,8 @@ class TorchLearner:
         with torch.no_grad(), self._users_code():
             for batch, count in batches:
                 tensors = self._tensors(batch)
-                loss, outputs = self._loss(tensors)
+                with self._casting():
+                    loss, outputs = self._loss(tensors)
                 loss_sum += float(loss) * count
                 right_sum += self._right(outputs, tensors, count)
         return loss_sum, right_sum
@@ -187,7 +197,7 @@ class _Loss:
     models do.
     """
 
-    def __init__(self, own: Any, net: torch.nn.Module, uri: str) -> None:
+    def __init__(self, own: Any, net: torch.nn.Module, uri: str, device: torch.device) -> None:
         self._net = net
         self._uri = uri
         self._whole: Any = None
@@ -211,7 +221,7 @@ class _Loss:
                 f"{uri}: the loss has reduction='sum'; take 'mean', so that it does not grow with the batch"
             )
             raise TrainingError("ModelInvalid", message)
-        self._criterion = own
+        self._criterion = own.to(device) if isinstance(own, torch.nn.Module) else own
 
     def forward(self, batch: Any) -> Any:
         """The net's outputs for a batch: (inputs, labels), a mapping of arguments, or inputs alone."""
@@ -243,6 +253,22 @@ class _Loss:
                 "ModelInvalid", f"{self._uri}: the loss is {kind}, no tensor; define loss(net, batch)"
             )
         return (loss.mean() if loss.ndim else loss), outputs
+
+
+def device(request: StartRequest) -> torch.device:
+    """Where the worker computes: one of the GPUs that it sees, by its rank, or the CPU. In a forked child alone.
+
+    A GPU's context does not survive a fork, so nothing may ask for GPUs before.
+    """
+    if not request.gpu:
+        return torch.device("cpu")
+    if not torch.cuda.is_available():
+        built = f"built for CUDA {torch.version.cuda}" if torch.version.cuda else "built without CUDA"
+        message = (
+            f"a worker requests a GPU, and PyTorch {torch.__version__}, {built}, sees none on this machine"
+        )
+        raise TrainingError("ModelInvalid", message)
+    return torch.device("cuda", request.rank % torch.cuda.device_count())
 
 
 def main_output(outputs: Any) -> Any:

@@ -278,3 +278,38 @@ def test_an_optimizer_that_pytorch_does_not_have_is_said(
     gang.start(1, 0, **wanted)
     error = gang.worker.wait(wanted["epoch"])["error"]
     assert error["reason"] == "BadRequest" and message in error["message"], error
+
+
+def test_forward_passes_run_in_the_number_type_that_was_asked_for(gang: Gang, tmp_path: Path) -> None:
+    """Weights and gradients keep theirs: the layer says which type it computed in, and the losses hardly differ."""
+    checked = MLP.replace(
+        "    loss =",
+        """    class Seen(nn.Module):
+        def forward(self, x):
+            import torch
+            assert x.dtype == torch.TYPE, x.dtype
+            return x
+
+    plain = net
+
+    def net():
+        return nn.Sequential(plain(), Seen())
+
+    loss =""",
+    )
+    losses = []
+    for autocast in (None, "bfloat16"):
+        text = checked.replace("TYPE", autocast or "float32")
+        gang.fresh_group()
+        first = gang.epoch(2, 0, **epoch(tmp_path, text=text, autocast=autocast))
+        losses.append(gang.epoch(2, 0, **epoch(tmp_path, first, text=text, autocast=autocast))["loss"])
+    assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.05)
+
+
+@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine may have a GPU")
+def test_a_worker_that_requests_a_gpu_where_there_is_none_says_so(gang: Gang, tmp_path: Path) -> None:
+    wanted = epoch(tmp_path, gpu=True)
+    gang.start(1, 0, **wanted)
+    error = gang.worker.wait(wanted["epoch"])["error"]
+    assert error["reason"] == "ModelInvalid", error
+    assert "requests a GPU, and PyTorch" in error["message"] and "sees none" in error["message"]

@@ -1,0 +1,28 @@
+"""The nodes of the local platform: their GPUs are those that the driver has, or that a cluster file says."""
+
+from pathlib import Path
+
+import pytest
+
+from coach.core.errors import UserError
+from coach.platforms.local import cluster
+
+
+def test_the_machine_has_the_gpus_that_its_driver_found(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(cluster, "GPUS", tmp_path / "gpus")
+    assert cluster.parse_nodes("")[0].capacity.gpu == 0
+    for address in ("0000:01:00.0", "0000:02:00.0"):
+        (tmp_path / "gpus" / address).mkdir(parents=True)
+    assert cluster.parse_nodes("")[0].capacity.gpu == 2
+    assert cluster.parse_nodes("2x1")[0].capacity.gpu == 0
+
+
+def test_a_cluster_file_says_the_gpus_of_its_nodes(tmp_path: Path) -> None:
+    file = tmp_path / "nodes.yaml"
+    file.write_text("nodes:\n- {name: a, cpu: 2, memory: 4Gi, gpu: 1}\n- {name: b, cpu: 2, memory: 4Gi}\n")
+    assert [node.capacity.gpu for node in cluster.parse_nodes(str(file))] == [1, 0]
+    file.write_text("nodes:\n- {name: a, cpu: 2, memory: 4Gi, gpu: many}\n")
+    with pytest.raises(UserError, match=r"nodes.0.gpu: .*value seen: 'many'"):
+        cluster.parse_nodes(str(file))
