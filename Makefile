@@ -5,6 +5,7 @@
 # make test-quick  the inner loop: about a minute
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
 # make test-pytorch what needs a Python with PyTorch 1.13 or later
+# make test-torch2 the same with PyPI's newest torch and transformers (6 GB), by hand; results/pytorch/torch2.md
 # make test-kubernetes  pods on a cluster of three nodes on this machine (needs root and Go), or on yours by KUBECONFIG;
 #                  ALL=1: everything that may happen to them, as in make all-tests
 # make images      .cache/images/coach-{handler,functions,scheduler}.tar, with docker or without (scripts/images.py)
@@ -22,7 +23,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-pytorch kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-pytorch test-torch2 kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -124,6 +125,9 @@ kubernetes: setup data helm
 	@.venv/bin/python -m tests.kubernetes.cluster check
 	@$(MAKE) --no-print-directory -s -C scheduler-plugins controlplane
 	@[ -n "$${KUBECONFIG:-}" ] || .venv/bin/python scripts/images.py --with debian
+
+test-torch2: setup data
+	@.venv/bin/python scripts/newest_torch.py
 
 test-kubernetes: kubernetes
 	@$(PYTEST) -q tests/kubernetes -m 'kubernetes$(if $(ALL),, and not full)'

@@ -118,6 +118,29 @@ COLLATED = """
         return {"accuracy": float(((outputs - batch[1]).abs() < 0.5).float().mean())}
 """
 
+TRANSFORMER = """
+    import torch
+    from transformers import BertConfig, BertForSequenceClassification
+
+    def net():
+        sizes = {"vocab_size": 64, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+        return BertForSequenceClassification(BertConfig(intermediate_size=64, num_labels=2, **sizes))
+
+    class Words(torch.utils.data.Dataset):
+        def __init__(self, count):
+            self.words = torch.randint(2, 64, (count, 12), generator=torch.Generator().manual_seed(count))
+
+        def __len__(self):
+            return len(self.words)
+
+        def __getitem__(self, number):
+            words = self.words[number]
+            return {"input_ids": words, "labels": int(words[0] > 32)}
+
+    def data(split):
+        return Words(1280 if split == "train" else 200)
+"""
+
 CUSTOM = {"format": "model"}
 
 
@@ -136,6 +159,18 @@ def test_a_language_model_with_its_own_loss_tied_weights_and_schedule(gang: Gang
         print(json.dumps([torch.equal(state["head.weight"], state["embedding.weight"]), lr]))
     """)
     assert tied == [True, 0.003]
+
+
+def test_a_model_of_transformers_trains_with_its_own_loss(gang: Gang, tmp_path: Path) -> None:
+    if not in_torch(
+        "import importlib.util as u, json; print(json.dumps(u.find_spec('transformers') is not None))"
+    ):
+        pytest.skip("transformers is not there; make test-torch2 has it")
+    optimizer = {"name": "AdamW", "learning_rate": 0.003}
+    job = {"text": TRANSFORMER, "data": CUSTOM, "optimizer": optimizer}
+    first = gang.epoch(2, 0, **epoch(tmp_path, samples=1280, **job))
+    second = gang.epoch(2, 0, **epoch(tmp_path, first, samples=1280, **job))
+    assert second["loss"] < 0.1 * math.log(2) and second["accuracy"] > 0.95
 
 
 def test_a_loss_of_net_and_batch_with_lazy_layers(gang: Gang, tmp_path: Path) -> None:
