@@ -98,6 +98,7 @@ class Framework(Protocol):
         """What the model file's data(split) returned, as samples. Raises TrainingError DataInvalid."""
 
     software: str  #: the framework and its version
+    stops_threads: bool  #: whether it stops its own threads before a fork
     elastic: bool  #: whether its groups change while they train, as all of them do or none
 
     def make_group(self, request: StartRequest) -> Group:

@@ -118,6 +118,11 @@ def max_rss_gib() -> float:
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
 
 
+def threads() -> int:
+    """Threads of this process, Python's and others."""
+    return sum(1 for _ in Path("/proc/self/task").iterdir())
+
+
 def cgroup_oom_kills() -> int | None:
     """How often the kernel killed for memory in this container (cgroup v2); None where that is not reported."""
     try:

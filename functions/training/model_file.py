@@ -5,7 +5,7 @@ import sys
 import traceback
 from types import ModuleType
 
-from training import backend, storage
+from training import backend, linux, storage
 from training.errors import TrainingError
 
 
@@ -40,6 +40,7 @@ def run(uri: str, source: bytes, digest: str, net: str = "net") -> ModuleType:
         name,
     )  # tracebacks show its lines
     sys.modules[module.__name__] = module  # dataclasses and pickle look classes up there
+    threads = linux.threads()
     try:
         exec(compile(source, name, "exec"), module.__dict__)  # noqa: S102 - running it is what it is for
     except Exception as error:
@@ -48,6 +49,13 @@ def run(uri: str, source: bytes, digest: str, net: str = "net") -> ModuleType:
         raise TrainingError(
             "ModelInvalid", f"{name} called exit({error.code!r}) while being loaded"
         ) from error
+    if not backend.current().stops_threads and (started := linux.threads() - threads) > 0:
+        # In a fork their pools and locks would be there without them: what waits for those hangs.
+        raise TrainingError(
+            "ModelInvalid",
+            f"{name} starts {started} thread{'s' if started > 1 else ''} when it is read. A worker is a fork of the "
+            "process that reads it, and threads do not survive a fork: compute, and start threads, in its functions",
+        )
     backend.current().require(module, name, net)
     return module
 

@@ -51,6 +51,7 @@ class Zygote:
     def __init__(self, wrapper: socket.socket, imports_seconds: float) -> None:
         self._wrapper = wrapper
         self._imports_seconds = imports_seconds
+        self._threads = linux.threads()
         self._cache = Cache()
         self._child: int | None = None
         self._serial = 0
@@ -113,7 +114,11 @@ class Zygote:
         try:
             model, dataset = self._load(serial, request) if request.role == "worker" else (None, None)
         except TrainingError as error:
-            ipc.send(self._wrapper, {"event": "failed", "serial": serial, **error.as_dict()})
+            # With threads that the model file has started there are to be no forks any more.
+            last = linux.threads() > self._threads
+            ipc.send(self._wrapper, {"event": "failed", "serial": serial, "last": last, **error.as_dict()})
+            if last:
+                os._exit(1)
             return
         loaded = Loaded(model, dataset, time.perf_counter() - began)
         self._oom_kills = linux.cgroup_oom_kills()

@@ -31,7 +31,14 @@ def main() -> None:
     model.PAUSE = 0.0
     dataset = load(data.get("uri", "sklearn:digits"), data["format"]).first(data.get("size"))
     request = SimpleNamespace(
-        model={"uri": uri}, optimizer=optimizer, seed=SEED, weights_in=None, net="net", batch_size=BATCH
+        model={"uri": uri},
+        optimizer=optimizer,
+        seed=SEED,
+        weights_in=None,
+        net="net",
+        batch_size=BATCH,
+        gpu=False,
+        autocast=None,
     )
     sample, _ = dataset.train.rows(slice(0, 1))
     learner = backend.current().make_learner(request, model, sample)

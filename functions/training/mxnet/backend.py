@@ -24,11 +24,13 @@ __all__ = [
     "require",
     "samples",
     "software",
+    "stops_threads",
     "warm_up",
     "write_checkpoint",
 ]
 
 elastic = False
+stops_threads = True
 software = f"MXNet {mxnet.__version__}"
 make_group = PsLiteGroup
 make_learner = MxnetLearner

@@ -27,11 +27,13 @@ __all__ = [
     "require",
     "samples",
     "software",
+    "stops_threads",
     "warm_up",
     "write_checkpoint",
 ]
 
 elastic = True
+stops_threads = False
 software = f"PyTorch {torch.__version__}"
 make_elastic_group = ElasticGroup
 make_learner = TorchLearner

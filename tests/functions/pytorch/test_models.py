@@ -213,6 +213,22 @@ def test_a_dataset_with_its_collate_function_and_metrics(gang: Gang, tmp_path: P
             "returned float",
         ),
         (
+            (
+                "from torch",
+                "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\nfrom torch",
+            ),
+            "ModelInvalid",
+            "starts 1 thread when it is read",
+        ),
+        (
+            (
+                "loss =",
+                "import torch\ntorch.set_num_threads(2)\ntorch.ones(900, 900) @ torch.ones(900, 900)\nloss =",
+            ),
+            "ModelInvalid",
+            "when it is read. A worker is a fork of the process that reads it",
+        ),
+        (
             ("from torch import nn", "from torch import nn\nimport my_layers"),
             "ModelInvalid",
             "a model is one file",
