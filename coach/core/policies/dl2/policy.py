@@ -45,7 +45,8 @@ class Dl2Policy(AllocationPolicy):
         """See `Policy`."""
         filling = Filling(jobs, cluster)
         try:
-            filling.fill(lambda filling: _hand_out(filling, self.network))
+            with np.errstate(over="ignore", invalid="ignore"):
+                filling.fill(lambda filling: _hand_out(filling, self.network))
         except NoDecisionError:
             decision = DrfPolicy().allocate(jobs, cluster)
             steps = (
