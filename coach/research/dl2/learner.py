@@ -7,9 +7,9 @@ prediction for each job, in units of what one worker and one server do; and an a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -77,11 +77,30 @@ def log_softmax(scores: Array) -> Array:
     return found
 
 
-def play(case: Case, weights: Weights, seeds: range, slots: type[Slots] = Slots) -> NDArray[np.float64]:
+class Scores(Protocol):
+    """`Inference`, or what answers as it does."""
+
+    def start(self, state: int, features: Array, there: Bools) -> None:
+        """See `Inference`."""
+
+    def change(self, states: Ints, jobs: Ints, features: Array) -> None:
+        """See `Inference`."""
+
+    def scores(self) -> tuple[Array, Array]:
+        """See `Inference`."""
+
+
+def play(
+    case: Case,
+    weights: Weights,
+    seeds: range,
+    slots: type[Slots] = Slots,
+    scores: Callable[[Weights, int, int], Scores] = Inference,
+) -> NDArray[np.float64]:
     """The mean completion time, in slots, on the traces of these seeds, with the best action each time."""
     kept = [case.trace(np.random.default_rng([seed, 0])) for seed in seeds]
     world = slots(case, len(kept), iter([*kept, *kept]))
-    inference = Inference(weights, len(kept), case.window)
+    inference = scores(weights, len(kept), case.window)
     means = np.full(len(kept), np.nan)
     for copy in range(len(kept)):
         inference.start(copy, world.features[copy], world.there[copy])

@@ -8,19 +8,24 @@ worker, a server, or both; "void" ends the slot. Capacity counts as a sum over t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coach.core.policies.dl2.network import STEPS, Array, job_features
+from coach.core.policies.dl2.network import MORE, STEPS, Array, job_features
 from coach.research.experiments.dl2_baselines import MODELS, NODE, SLOT, epochs_per_second, workload
+from coach.simulation.workload import Work
 
 Ints = NDArray[np.intp]
 Bools = NDArray[np.bool_]
 STEP = np.array([*STEPS, (0, 0)])
+
+
+#: The slots of arrival and the kinds of the jobs of a trace, in the order of arrival.
+Trace = tuple[Ints, Ints]
 
 
 @dataclass(frozen=True)
@@ -33,10 +38,13 @@ class Case:
     #: What a worker, a server and both use, [kind, step, resource].
     uses: NDArray[np.float64]
     capacity: NDArray[np.float64]
+    #: Seconds.
     slot: float
     most: int
     window: int
-    parameters: Mapping[str, Any]
+    #: Jobs of a trace.
+    jobs: int
+    trace: Callable[[np.random.Generator], Trace]
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any], window: int = 40) -> Case:
@@ -51,14 +59,51 @@ class Case:
             worker, server = np.array([2.0, 0.0, devices]), np.array([2.0, 0.0, 0.0])
             uses[kind] = worker, server, worker + server
         capacity = float(parameters["nodes"]) * np.array([NODE[0], 1.0, NODE[2]])
-        return cls(tuple(MODELS), progress, uses, capacity, SLOT, most, window, parameters)
+        numbers = {model: kind for kind, model in enumerate(MODELS)}
 
-    def trace(self, rng: np.random.Generator) -> tuple[Ints, Ints]:
-        """The slot of arrival and the kind of each job, in the order of arrival."""
-        works = list(workload(self.parameters, rng))
-        kinds = {model: kind for kind, model in enumerate(self.kinds)}
-        slots = np.array([round(work.arrival / self.slot) for work in works])
-        return slots, np.array([kinds[work.kind] for work in works])
+        def trace(rng: np.random.Generator) -> Trace:
+            works = list(workload(parameters, rng))
+            slots = np.array([round(work.arrival / SLOT) for work in works])
+            return slots, np.array([numbers[work.kind] for work in works])
+
+        jobs = int(parameters["jobs"])
+        return cls(tuple(MODELS), progress, uses, capacity, SLOT, most, window, jobs, trace)
+
+    @classmethod
+    def of_works(
+        cls,
+        works: Sequence[Work],
+        capacity: NDArray[np.float64],
+        gap: float,
+        jobs: int = 40,
+        window: int = 40,
+    ) -> Case:
+        """Jobs like these, each a kind: any of them at random, every `gap` seconds on average (Poisson).
+
+        A slot is a tenth of the mean time of a job with one worker and one server.
+        """
+        seconds = [work.work / _speed(work, 1, 1) for work in works]
+        slot = float(np.mean(seconds)) / 10
+        most = max(max(work.maximum) for work in works)
+        progress = np.zeros((len(works), most + 1, most + 1))
+        for kind, work in enumerate(works):
+            for w in range(1, most + 1):
+                for s in range(1, most + 1):
+                    progress[kind, w, s] = _speed(work, w, s) * slot / work.work
+        uses = np.array([(work.worker, work.server, work.worker + work.server) for work in works])
+
+        def trace(rng: np.random.Generator) -> Trace:
+            gaps = rng.exponential(gap / slot, jobs)
+            return (np.cumsum(gaps) - gaps[0]).astype(np.intp), rng.integers(len(works), size=jobs)
+
+        names = tuple(work.name for work in works)
+        return cls(names, progress, uses, capacity, slot, most, window, jobs, trace)
+
+
+def _speed(work: Work, workers: int, servers: int) -> float:
+    """Epochs/s, with no more than the job may have."""
+    assert work.speed is not None
+    return work.speed(((0, min(workers, work.maximum.workers), min(servers, work.maximum.servers)),))
 
 
 class Slots:
@@ -67,7 +112,7 @@ class Slots:
     def __init__(self, case: Case, copies: int, traces: Iterator[tuple[Ints, Ints]]) -> None:
         self.case = case
         self.traces = traces
-        jobs, window = int(case.parameters["jobs"]), case.window
+        jobs, window = case.jobs, case.window
         self.arrival = np.zeros((copies, jobs), np.intp)
         self.all_kinds = np.zeros((copies, jobs), np.intp)
         #: The part of each job that is left.
@@ -82,12 +127,17 @@ class Slots:
         self.counts = np.zeros((copies, window, 2), np.intp)
         self.there = np.zeros((copies, window), bool)
         self.used = np.zeros((copies, 3))
-        self.features: Array = np.zeros((copies, window, len(case.kinds) + 3), np.float32)
+        self.features: Array = np.zeros((copies, window, self.columns(case)), np.float32)
         #: The active jobs beyond the window that have their minimum.
         self._others: list[Ints] = [np.zeros(0, np.intp)] * copies
         for copy in range(copies):
             self._load(copy)
             self.begin(copy)
+
+    @staticmethod
+    def columns(case: Case) -> int:
+        """Of the features of a job."""
+        return len(case.kinds) + MORE
 
     def _load(self, copy: int) -> None:
         self.arrival[copy], self.all_kinds[copy] = next(self.traces)
@@ -109,10 +159,19 @@ class Slots:
         self.number[copy, :count], self.kind[copy, :count] = window, self.all_kinds[copy, window]
         self.counts[copy] = self.there[copy][:, None]
         self._others[copy] = active[case.window : fit]
+        self._describe(copy)
+
+    def _describe(self, copy: int) -> None:
+        """The features of all jobs of the window."""
+        case = self.case
         slots = self.left[copy, self.number[copy]] / case.progress[self.kind[copy], 1, 1]
         self.features[copy] = job_features(
             len(case.kinds), self.kind[copy], slots, self.counts[copy], case.most
         )
+
+    def _describe_one(self, copies: Ints, jobs: Ints) -> None:
+        """What an action on one job of each copy changes of its features."""
+        self.features[copies, jobs, len(self.case.kinds) + 1 :] = self.counts[copies, jobs] / self.case.most
 
     def possible(self) -> Bools:
         """Which actions are possible, [copy, job, step]."""
@@ -132,7 +191,7 @@ class Slots:
         job, step = np.where(going, job, 0), np.where(going, step, len(STEPS))
         self.counts[copies, job] += STEP[step]
         self.used[going] += case.uses[self.kind[copies, job], np.minimum(step, 2)][going]
-        self.features[copies, job, len(case.kinds) + 1 :] = self.counts[copies, job] / case.most
+        self._describe_one(copies, job)
         return going
 
     def end(self, copy: int) -> NDArray[np.float64]:

@@ -9,30 +9,34 @@ from coach.research.dl2.slots import Bools, Case, Ints, Slots
 
 #: Both a worker and a server.
 BUNDLE = len(STEPS) - 1
+#: Slots, played in so many copies at once, and how many inferences of each are kept.
+SLOTS, COPIES, KEPT = 300, 16, 30
 
 
 def decisions(
-    case: Case, rng: np.random.Generator, copies: int = 16, slots: int = 300, kept: int = 30
+    case: Case,
+    rng: np.random.Generator,
+    kind: type[Slots] = Slots,
 ) -> tuple[Array, Bools, Bools, Ints]:
-    """Features, jobs that are there, possible actions and DRF's action, of about `kept` inferences of each slot.
+    """Features, jobs that are there, possible actions and DRF's action, of about `KEPT` inferences of each slot.
 
     DRF gives a bundle to the job with the smallest dominant share, of equals to the oldest. Void ends a slot in which
     no bundle is possible.
     """
-    world = Slots(case, copies, iter(lambda: case.trace(rng), None))
+    world = kind(case, COPIES, iter(lambda: case.trace(rng), None))
     found: list[tuple[Array, Bools, Bools, int]] = []
-    played, everyone = 0, np.arange(copies)
+    played, everyone = 0, np.arange(COPIES)
     shares = (case.uses[:, :2] / case.capacity).transpose(0, 2, 1)  # [kind, resource, worker or server]
-    lengths = np.full(copies, case.window * case.most)
-    length = np.zeros(copies, int)
-    while played < slots:
+    lengths = np.full(COPIES, case.window * case.most)
+    length = np.zeros(COPIES, int)
+    while played < SLOTS:
         possible = world.possible()
         share = (shares[world.kind] @ world.counts[:, :, :, None])[:, :, :, 0].max(axis=2)
         job = np.where(possible[:, :, BUNDLE], share, np.inf).argmin(axis=1)
         void = ~possible[everyone, job, BUNDLE]
         action = np.where(void, len(STEPS) * case.window, len(STEPS) * job + BUNDLE)
         # Ends are rare: keep all of them.
-        for copy in np.flatnonzero(void | (rng.random(copies) < kept / lengths)):
+        for copy in np.flatnonzero(void | (rng.random(COPIES) < KEPT / lengths)):
             found.append(
                 (
                     world.features[copy].copy(),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,15 @@ import matplotlib as mpl
 import numpy as np
 from matplotlib.figure import Figure
 
+from coach.core.cluster import Node
 from coach.core.errors import UserError
 from coach.core.policies.dl2.network import Network
 from coach.research.dl2.learner import Learner, Recipe
 from coach.research.dl2.slots import Case
 from coach.research.scenario import load
+from coach.simulation.workload import Work
+from coach.studies.simulation_inputs import recorded
+from coach.studies.study import as_work
 
 #: Batches between two checkpoints.
 CHECKPOINT = 5
@@ -32,6 +36,25 @@ def case_of(workload: str) -> Case:
             "such as dl2-baselines"
         )
     return Case.of(scenario.parameters)
+
+
+def case_of_journal(path: Path, nodes: Sequence[Node]) -> Case:
+    """The jobs of a journal, or of all journals in a COACH_HOME, on these nodes. Raises UserError.
+
+    Jobs that train the same are one kind, with the speeds of the last of them.
+    """
+    past = recorded(path)
+    kinds: dict[str, Work] = {}
+    for job, dynamics in zip(past.jobs, past.dynamics, strict=True):
+        spec = job.spec
+        data = spec.framework, spec.model, spec.data, spec.batch_size, spec.optimizer
+        if spec.limits.largest[1]:
+            kinds[repr((data, spec.resources, spec.target, spec.limits))] = as_work(job, dynamics, 0.0, 0.0)
+    if not kinds:
+        raise UserError(f"--journal {path}: no job there has servers, which dl2 hands out")
+    gap = past.arrivals[-1] / (len(past.arrivals) - 1) if past.arrivals[-1] else 60.0
+    capacity = np.sum([(n.capacity.cpu, n.capacity.memory, n.capacity.gpu) for n in nodes], axis=0)
+    return Case.of_works(list(kinds.values()), capacity, gap)
 
 
 def train(
