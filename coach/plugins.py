@@ -14,7 +14,9 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
+from importlib import resources
 from importlib.metadata import entry_points
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -25,6 +27,8 @@ from coach.core.policies.api.allocation import Objective
 from coach.core.policies.api.parameters import GIVEN, form, parsed
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
+from coach.core.policies.dl2.network import Network
+from coach.core.policies.dl2.policy import Dl2Policy
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.fifo import FifoPolicy
 from coach.core.policies.fitgpp import FitGpp
@@ -44,6 +48,9 @@ GROUP = "coach.policies"
 
 #: Where users read how to write one.
 GUIDE = "docs/how-to/write-a-policy.md"
+
+#: The weights of the policy dl2 unless others are named.
+WEIGHTS = "figure-9"
 
 #: Seed of the random generator that `policy` uses without one from its caller.
 SEED = 0
@@ -83,10 +90,27 @@ def _entry(name: str, kind: type[Any]) -> PolicyEntry:
     return PolicyEntry(form(name, kind), make)
 
 
+def _dl2(argument: str, _: np.random.Generator) -> Policy | None:
+    keywords = parsed(Dl2Policy, f"weights={argument}" if argument and "=" not in argument else argument)
+    if keywords is None:
+        return None
+    name = keywords.get("weights", "") or WEIGHTS
+    try:
+        file = (
+            Path(name)
+            if name.endswith(".npz")
+            else resources.files("coach.core.policies") / f"dl2/{name}.npz"
+        )
+        return Dl2Policy(Network.from_bytes(file.read_bytes()), **keywords)
+    except (OSError, ValueError) as error:
+        raise UserError(f"the weights {name} of the policy dl2 cannot be read: {error}") from error
+
+
 #: Policies by name.
 POLICIES: dict[str, PolicyEntry] = {
     "coach": PolicyEntry(f"coach or coach:<{'|'.join(Objective)}>", _coach),
     "static": PolicyEntry("static:<workers>x<servers>, such as static:2x1, or static:<workers>", _static),
+    "dl2": PolicyEntry("dl2, dl2:<file.npz> of `coach train dl2`", _dl2),
 } | {
     kind.registered: _entry(kind.registered, kind)
     for kind in (

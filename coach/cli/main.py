@@ -33,7 +33,7 @@ from coach.cli.jobs import (
 )
 from coach.cli.results import compare, export, model, plot, prune
 from coach.cli.service import deploy, doctor, serve
-from coach.cli.studies import convert, estimators, experiment, simulate
+from coach.cli.studies import convert, estimators, experiment, simulate, train
 from coach.core.errors import CoachError
 from coach.jobfiles.diagnostics import JobFileError
 
@@ -54,7 +54,7 @@ app = typer.Typer(
 COMMANDS = (
     *(run, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs),
-    *(simulate, experiment),
+    *(simulate, experiment, train),
     *(plan, validate, try_, convert, deploy),
     *(model, compare, prune, export, plot, estimators),
     doctor,

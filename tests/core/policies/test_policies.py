@@ -27,6 +27,7 @@ NAMES = [
     "fifo",
     "srtf",
     "drf",
+    "dl2",
     "tetris",
     "optimus",
     "fitgpp",

@@ -168,6 +168,8 @@ class Reason(StrEnum):
     PACKING = "packing"  #: fits best into what is free, with little work left
     PREEMPTED = "preempted"  #: is preempted by a trial-and-error job
     UTILITY = "utility"  #: the remaining time that a pod saves, for each share of the cluster
+    LEARNED = "learned"  #: a trained network gives it
+    FALLBACK = "fallback"  #: the network does not decide; the smallest dominant share is served first
     UNAFFORDABLE = "unaffordable"  #: waits: the money does not cover an epoch of even the smallest allocation
     NEVER_FITS = "never-fits"  #: waits: the smallest allocation does not fit on the empty cluster
     OVER_BUDGET = "over-epoch-budget"  #: not taken: better, but an epoch costs more than its budget

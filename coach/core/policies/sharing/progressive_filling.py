@@ -115,13 +115,17 @@ class Filling:
         share.closed = True
         share.refusal = reason
 
+    def fits(self, share: Share, to: Allocation) -> bool:
+        """Whether the sum holds `to` for `share`."""
+        return self.room.fits(share.claim, self._reserved(share, to))
+
     def give(self, share: Share, to: Allocation | None) -> bool:
         """Give `share` the allocation `to` if the sum holds it; else, or where `to` is None, close it."""
         if to is None:
             self.close(share)
             return False
         reserved = self._reserved(share, to)
-        if not self.room.fits(share.claim, reserved):
+        if not self.fits(share, to):
             self.close(share, self.room.short_of(share.claim, reserved))
             return False
         self._grants.append((share, share.given, to))

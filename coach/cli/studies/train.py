@@ -1,0 +1,90 @@
+"""`coach train`."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+
+class Trained(StrEnum):
+    """Policies that are trained."""
+
+    DL2 = "dl2"
+
+
+class Teacher(StrEnum):
+    """Whose decisions the network imitates before it learns by itself."""
+
+    NONE = "none"
+    DRF = "drf"
+
+
+def command(  # noqa: PLR0917 - they are options
+    policy: Annotated[Trained, typer.Argument(metavar="POLICY", help="dl2")],
+    workload: Annotated[
+        str,
+        typer.Option(
+            help="Cluster and jobs: a scenario of DL²'s baselines, by name or file.", metavar="SCENARIO"
+        ),
+    ] = "dl2-baselines",
+    journal: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Jobs like those of real runs, in place of a scenario: a journal.db, or a COACH_HOME.",
+        ),
+    ] = None,
+    nodes: Annotated[
+        str,
+        typer.Option(metavar="COUNTxCORES[xGIB[xGPUS]]|FILE", help="With --journal: the nodes, such as 1x4."),
+    ] = "1x4",
+    out: Annotated[
+        Path, typer.Option(help="The file to write; the learning curve gets the same name.")
+    ] = Path("dl2.npz"),
+    seed: Annotated[int, typer.Option(min=1, max=999)] = 1,
+    batches: Annotated[int, typer.Option(min=1, max=100_000, help="Batches of 200 slots.")] = 45,
+    teacher: Annotated[Teacher, typer.Option(help="Imitate its decisions first.")] = Teacher.NONE,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on from the checkpoint of the same command.")
+    ] = False,
+) -> None:
+    """Train the network of a policy that learns.
+
+    The same command gives the same weights. Ctrl-C keeps a checkpoint of the last batches: --resume goes on from there.
+
+    \b
+    Examples:
+      coach train dl2
+      coach train dl2 --seed 2 --out mine.npz
+      coach train dl2 --journal ~/.local/share/coach --nodes 1x4 --out mine.npz
+      coach run jobs/lenet-digits.yaml --policy dl2:mine.npz
+    """
+    from coach.cli.display.output import console
+    from coach.cli.display.progress_bar import progress_bar
+    from coach.cli.studies.simulate import parse_cluster
+    from coach.core.errors import UserError
+    from coach.research.dl2.learner import Recipe
+    from coach.research.dl2.training import case_of, case_of_journal, train
+
+    del policy
+    if out.suffix != ".npz":
+        raise UserError(f"--out is {str(out)!r}, wanted a name that ends with .npz")
+    recipe = Recipe(batches=batches, teacher="" if teacher is Teacher.NONE else teacher.value)
+    if journal is None:
+        case, source = case_of(workload), f"--workload {workload}"
+    else:
+        case, source = case_of_journal(journal, parse_cluster(nodes)), f"--journal {journal} --nodes {nodes}"
+    about = {
+        "workload": workload if journal is None else "journal",
+        "command": f"coach train dl2 {source} --seed {seed} --batches {batches} --teacher {teacher.value}",
+    }
+    with progress_bar(batches, "training") as show:
+        made = train(case, recipe, seed, out, about, resume=resume, progress=show)
+    console().print(
+        f"{out}: mean completion of {made.about['validation']:.2f} slots on {recipe.validation_traces} traces of "
+        f"validation, after {made.about['slots']:,} slots; learning curve: {out.with_suffix('.svg')}",
+        soft_wrap=True,
+    )

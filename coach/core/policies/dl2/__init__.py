@@ -1,0 +1,1 @@
+"""DL²: a network decides, trained beforehand by `coach train dl2`."""

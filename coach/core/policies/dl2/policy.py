@@ -1,0 +1,118 @@
+"""DL² (Peng et al., IEEE TPDS 2021): a trained network hands out workers and servers, one inference after another."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from coach.core.cluster import Allocation
+from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason, kept
+from coach.core.policies.dl2.network import STEPS, Array, Inference, Network, job_features
+from coach.core.policies.drf import DrfPolicy
+from coach.core.policies.kinds.allocation_policy import AllocationPolicy
+from coach.core.policies.sharing.progressive_filling import Filling
+
+#: At these workers and servers the speeds of jobs are compared.
+COMPARED = tuple(Allocation(w, s) for w in (1, 2, 4, 8, 16) for s in (1, 2, 4, 8, 16))
+#: Inferences of one decision, for each job of the window: more are taken as a network that finds no end.
+INFERENCES = 100
+
+
+class NoDecisionError(Exception):
+    """The network does not decide; the text says why."""
+
+
+@dataclass(frozen=True)
+class Dl2Policy(AllocationPolicy):
+    """Each job first gets its minimum; then the network gives a job a worker, a server or both, until it says "void".
+
+    Choices: the action with the highest score is taken, of those that limits, money and capacity allow. A job's kind is
+    the one in training whose speeds, relative to one worker and one server, are nearest to the job's own.
+
+    Where the network gives something that is no number, or finds no end, DRF decides instead, and the steps say so.
+    """
+
+    network: Network
+    #: Its file (.npz), or the name of one that comes with Coach; "": `figure-9`.
+    weights: str = ""
+    cadence: float | None = None
+    registered: ClassVar[str] = "dl2"
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        """See `Policy`."""
+        filling = Filling(jobs, cluster)
+        try:
+            with np.errstate(over="ignore", invalid="ignore"):
+                filling.fill(lambda filling: _hand_out(filling, self.network))
+        except NoDecisionError:
+            decision = DrfPolicy().allocate(jobs, cluster)
+            steps = (
+                s._replace(reason=Reason.FALLBACK) if s.reason is Reason.FAIR else s for s in decision.steps
+            )
+            return AllocationDecision(decision.allocations, tuple(steps))
+        return filling.decision(Reason.LEARNED, lambda share: 0.0, "")
+
+
+def _hand_out(filling: Filling, network: Network) -> None:
+    for share in filling.open():
+        if share.given is None:
+            filling.give(share, share.next())
+    window = filling.shares[: network.window]
+    if not window:
+        return
+    kinds = np.array([_kind(share.job, network) for share in window])
+    slots = np.array([share.seconds(_smallest(share.job)) / network.slot for share in window])
+
+    def features(places: slice) -> Array:
+        counts = np.array([share.given or (0, 0) for share in window[places]])
+        return job_features(len(network.kinds), kinds[places], slots[places], counts, network.most)
+
+    inference = Inference(network.weights, 1, len(window))
+    inference.start(0, features(slice(None)), np.array([share.given is not None for share in window], bool))
+    refused = np.zeros((len(window), len(STEPS)), bool)
+    for place, share in enumerate(window):
+        refused[place] = share.closed
+    for _ in range(INFERENCES * len(window)):
+        jobs, (void,) = inference.scores()
+        scores = np.where(refused, -np.inf, jobs[0])
+        if not (np.isfinite(jobs).all() and np.isfinite(void)):
+            raise NoDecisionError("a score is no number")
+        place, step = divmod(int(scores.argmax()), len(STEPS))
+        if scores[place, step] <= void:
+            return
+        share = window[place]
+        to = share.more(*STEPS[step])
+        if to is None or not filling.fits(share, to):
+            refused[place, step] = True
+            continue
+        filling.give(share, to)
+        refused[place] |= share.closed
+        inference.change(np.array([0]), np.array([place]), features(slice(place, place + 1)))
+    raise NoDecisionError(f"no end after {INFERENCES * len(window)} inferences")
+
+
+def _smallest(job: JobView) -> Allocation:
+    return Allocation(1, min(1, job.maximum.servers))
+
+
+def _kind(job: JobView, network: Network) -> int:
+    """The kind whose speeds are nearest to the job's, by the mean square of the logarithm of their ratio."""
+    return kept(job, ("dl2", network), lambda: _nearest(job, network))
+
+
+def _nearest(job: JobView, network: Network) -> int:
+    most = job.maximum
+    compared = [
+        at
+        for at in COMPARED
+        if at.workers <= most.workers and at.servers <= most.servers and max(at) <= network.most
+    ]
+    if not compared:
+        return 0
+    speeds = np.log([job.speed(at) / job.speed(_smallest(job)) for at in compared])
+    w, s = np.array(compared).T
+    known = np.log(network.progress[:, w, s] / network.progress[:, 1, 1][:, None])
+    return int(((known - speeds) ** 2).mean(axis=1).argmin())

@@ -1,0 +1,89 @@
+"""What DL²'s training needs: its recipe with one part left out, and the training as published; a seed is a training.
+
+Each network is tested on traces that no training and no choice of a checkpoint saw, in the slots of
+`coach.research.dl2`, which are the simulator's; DRF and Optimus decide on the same traces in the simulator.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from coach.core.policies.api.scheduling import FloatArray
+from coach.research.dl2.learner import Learner, Recipe, play
+from coach.research.dl2.published import FlatScores, PublishedSlots, learn
+from coach.research.dl2.slots import Case
+from coach.research.experiments.common import interval_table
+from coach.research.experiments.dl2_baselines import each_slot, measured
+
+#: The first of the traces to test on.
+TEST = 201
+#: The measures of each variant, and their column headings.
+COLUMNS = {
+    "mean": "mean completion, slots",
+    "drf": "against DRF, %",
+    "optimus": "against Optimus, %",
+    "full": "against the first, %",
+}
+
+
+def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
+    """Train each of `variants` with this seed, and test it."""
+    case = Case.of(parameters)
+    tests = range(TEST, TEST + int(parameters["tests"]))
+    base = {
+        key: float(
+            np.mean([measured(parameters, one, each_slot(key))["mean completion, slots"] for one in tests])
+        )
+        for key in ("drf", "optimus")
+    }
+    measures: dict[str, float] = {}
+    first = np.nan
+    for label, changes in parameters["variants"].items():
+        if changes == "published":
+            mean = _published(case, parameters, seed, tests)
+        else:
+            learner = Learner(case, replace(Recipe(), **parameters["recipe"], **changes), seed)
+            if learner.recipe.teacher:
+                learner.imitate()
+            while not learner.ended:
+                learner.step()
+            mean = float(play(case, learner.best_weights, tests).mean())
+        first = mean if np.isnan(first) else first
+        measures[f"{label}: mean"] = mean
+        measures |= {f"{label}: {key}": 100.0 * (mean / value - 1.0) for key, value in base.items()}
+        measures[f"{label}: full"] = 100.0 * (mean / first - 1.0)
+    return measures
+
+
+def _published(case: Case, parameters: Mapping[str, Any], seed: int, tests: range) -> float:
+    """The best of the checkpoints, by validation, on the tests."""
+    made = learn(
+        case, seed, int(parameters["slots"]), int(parameters["every"]), int(parameters["validation"])
+    )
+    _, weights = min(made, key=lambda one: one[0])
+    return float(play(case, weights, tests, PublishedSlots, FlatScores).mean())
+
+
+def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> str:
+    """The variants, as Markdown; each number with its 95 % interval over the trainings."""
+    return interval_table(results, list(parameters["variants"]), COLUMNS)
+
+
+def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> dict[str, Figure]:
+    """Mean completion times by variant, a dot for each training."""
+    labels = list(parameters["variants"])
+    figure = Figure(figsize=(6.0, 0.8 + 0.35 * len(labels)), layout="constrained")
+    axes = figure.subplots()
+    for place, label in enumerate(labels):
+        values = results[f"{label}: mean"]
+        axes.plot(values, [place] * len(values), "o", color="black", markersize=4)
+    axes.set_yticks(range(len(labels)), labels)
+    axes.invert_yaxis()
+    axes.set_xlim(left=0)
+    axes.set_xlabel("mean completion time, slots of 20 min")
+    return {"completion": figure}

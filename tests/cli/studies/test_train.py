@@ -1,0 +1,95 @@
+"""`coach train dl2`: a small training from a scenario and from a journal, and what it does not take."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import yaml
+
+from benchmarks.training.fidelity import read
+from coach.cli.main import invoke
+from coach.core.policies.dl2.policy import Dl2Policy
+from coach.handler.state.journal import Journal
+from coach.plugins import policy
+from coach.research.dl2 import learner
+from coach.research.dl2.learner import Recipe
+from coach.research.scenario import load
+
+pytestmark = pytest.mark.standard
+
+
+@pytest.fixture(autouse=True)
+def _small(monkeypatch: pytest.MonkeyPatch) -> None:
+    small = {
+        "copies": 8,
+        "slots": 20,
+        "kept": 600,
+        "minibatch": 128,
+        "warm_up": 1,
+        "phases": 4,
+        "validation_traces": 2,
+    }
+
+    def made(**changes: object) -> Recipe:
+        return Recipe(**{**small, **changes})  # type: ignore[arg-type]
+
+    monkeypatch.setattr(learner, "Recipe", made)
+
+
+def test_a_network_of_one_s_own_is_trained_and_decides(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    scenario = load("dl2-baselines").model_dump(mode="json")
+    scenario["parameters"]["jobs"] = 12
+    file, out = tmp_path / "own.yaml", tmp_path / "own.npz"
+    file.write_text(yaml.safe_dump(scenario, allow_unicode=True))
+    assert (
+        invoke(["train", "dl2", "--workload", str(file), "--out", str(out), "--seed", "4", "--batches", "3"])
+        == 0
+    )
+    assert f"{out}: mean completion of " in capsys.readouterr().out
+    assert out.with_suffix(".svg").read_text().startswith("<?xml")
+    made = policy(f"dl2:{out}")
+    assert isinstance(made, Dl2Policy)
+    assert made.network.about["command"] == (
+        f"coach train dl2 --workload {file} --seed 4 --batches 3 --teacher none"
+    )
+    assert made.network.about["seed"] == 4
+
+
+@pytest.fixture
+def journal(tmp_path: Path) -> Path:
+    """That of a real run with several jobs."""
+    recorded = next(one for one in read(Path("results/simulation/journals")) if len(one.runs) > 1)
+    written = Journal.write(tmp_path / "journal.db")
+    written.append(recorded.records)
+    written.close()
+    return tmp_path
+
+
+def test_a_network_is_trained_for_the_jobs_of_a_journal(tmp_path: Path, journal: Path) -> None:
+    out = tmp_path / "mine.npz"
+    words = ["train", "dl2", "--journal", str(journal), "--nodes", "2x4", "--out", str(out), "--batches", "3"]
+    assert invoke(words) == 0
+    made = policy(f"dl2:{out}")
+    assert isinstance(made, Dl2Policy)
+    assert made.network.about["workload"] == "journal"
+    assert len(made.network.kinds) >= 1
+    assert (made.network.progress[:, 1:, 1:] > 0).all()
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--workload", "fitgpp"], "wanted one of 'dl2_baselines'"),
+        (["--workload", "nothing"], "there is no experiment 'nothing'"),
+        (["--out", "weights.bin"], "wanted a name that ends with .npz"),
+        (["--journal", "nowhere"], "no job there has trained"),
+    ],
+)
+def test_what_it_does_not_take_is_said(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert invoke(["train", "dl2", *words]) == 2
+    assert said in capsys.readouterr().err
