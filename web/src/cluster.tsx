@@ -1,5 +1,5 @@
 import { useEffect } from "preact/hooks";
-import { count, number, when } from "./format";
+import { count, number, rounded, when } from "./format";
 import { live, useLive } from "./live";
 import { Usage } from "./parts";
 
@@ -86,7 +86,7 @@ export function ClusterPage() {
                   <td>
                     {number(row.cpu)} cores, {number(row.memory)} GiB
                   </td>
-                  <td>{row.message || row.reason_text}</td>
+                  <td>{rounded(row.message || row.reason_text)}</td>
                 </tr>
               ))}
             </tbody>

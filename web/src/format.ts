@@ -45,5 +45,8 @@ export function words(name: string): string {
 
 export const count = (many: number, one: string) => `${number(many, 6)} ${one}${many === 1 ? "" : "s"}`;
 
+// Sentences of the scheduler have exact numbers: 0.09765625 GiB.
+export const rounded = (text: string) => text.replace(/\d+\.\d{4,}/g, (found) => number(Number(found)));
+
 export const size = (workers: number | null, servers: number | null) =>
   workers === null ? none : servers ? `${workers}x${servers}` : String(workers);

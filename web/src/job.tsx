@@ -3,7 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Actions } from "./actions";
 import { Detail, Events, Figures, Refused, Schema, Why, get, jobPath } from "./api";
 import { AllocationFigure, CurveFigure, Figure, MoneyFigure, SpeedFigure, Table } from "./charts";
-import { duration, money, none, number, percent, size, when, words } from "./format";
+import { duration, money, none, number, percent, rounded, size, when, words } from "./format";
 import { useLive } from "./live";
 import { MoneyBar, State, purse } from "./parts";
 
@@ -109,7 +109,7 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
       <section class="why" aria-labelledby="why">
         <h2 id="why">Why</h2>
         <p>
-          {why ? why.summary : job.reason_text}
+          {rounded(why ? why.summary : job.reason_text)}
           {why?.queue && ` (place ${why.queue} in the queue${why.before.length ? `, after ${why.before.slice(0, 5).join(", ")}` : ""})`}
         </p>
         {why && (why.alternatives.length > 1 || why.steps.length > 0 || why.blockers.length > 0) && (

@@ -1,7 +1,7 @@
 // All jobs as rows of one height; only those in sight are in the document.
 import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import type { Job } from "./api";
-import { money, none, number, percent, size, when } from "./format";
+import { money, none, number, percent, rounded, size, when } from "./format";
 import { useLive } from "./live";
 import { MoneyBar, Spark, State } from "./parts";
 
@@ -133,7 +133,7 @@ function Row({ job, index, share }: { job: Job; index: number; share: number | n
       </td>
       <td class="done">{job.ended_at ? `ended ${when(job.ended_at)}` : job.done_at ? when(job.done_at) : none}</td>
       <td class="reason" title={job.message || job.reason_text}>
-        {job.ended_at ? job.message || job.reason_text : job.reason_text}
+        {job.ended_at ? rounded(job.message || job.reason_text) : job.reason_text}
       </td>
     </tr>
   );
