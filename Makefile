@@ -4,6 +4,8 @@
 # make test        what must pass before anything lands, in 8 minutes on 2 cores; the same cases in every run
 # make test-quick  the inner loop: about a minute
 # make test-root   what needs root and the Debian packages iproute2, util-linux, procps: networks, full disks
+# make test-web    the page in a real browser (needs Debian's chromium); ALL=1: all of its tests
+# make web         the page's bundle, built from web/ with Node.js
 # make test-pytorch what needs a Python with PyTorch 1.13 or later
 # make test-torch2 the same with PyPI's newest torch and transformers (6 GB), by hand; results/pytorch/torch2.md
 # make test-kubernetes  pods on a cluster of three nodes on this machine (needs root and Go), or on yours by KUBECONFIG;
@@ -23,7 +25,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -eu -o pipefail -c
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-pytorch test-torch2 kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
+.PHONY: help setup setup-mxnet setup-pytorch data demo test test-quick test-logic test-processes test-commands test-root test-web web test-pytorch test-torch2 kubernetes test-kubernetes images test-go test-go-race all-tests soak chaos chaos-kubernetes histories fuzz wheel control-plane helm check check-go lint types contracts requirements bench recording clean
 
 PYTHON_VERSION := 3.11
 export UV := $(shell command -v uv || echo .cache/uv/bin/uv)
@@ -96,20 +98,33 @@ TEST = $(PYTEST) -q tests -m '$(1)' | sed -u 's/^/$(2) | /'
 test: setup data
 	@$(MAKE) --no-print-directory -j3 test-commands test-processes test-logic test-go
 	@echo 'Not run here: make test-pytorch (needs PyTorch), make test-root (needs root and iproute2, util-linux, procps),'
-	@echo 'make test-kubernetes (needs root and Go), make all-tests (takes longer).'
+	@echo 'make test-web (needs chromium), make test-kubernetes (needs root and Go), make all-tests (takes longer).'
 
 test-quick: setup data
-	@$(call TEST,quick and not root and not kubernetes and not pytorch,quick)
+	@$(call TEST,quick and not root and not kubernetes and not pytorch and not web,quick)
 
 test-logic: setup data
-	@$(call TEST,not processes and not full and not root and not kubernetes and not pytorch,logic)
+	@$(call TEST,not processes and not full and not root and not kubernetes and not pytorch and not web,logic)
 
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
 test-processes: setup data
-	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes and not pytorch' | sed -u 's/^/processes | /'
+	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
 
 test-commands: setup data control-plane helm
-	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes and not pytorch' | sed -u 's/^/commands | /'
+	@$(PYTEST) -q $(COMMANDS) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/commands | /'
+
+test-web: setup data
+	@$(PYTEST) -q tests/web -m 'web$(if $(ALL),, and not full)'
+
+# The page's bundle from its sources, with Node.js; what it makes is committed.
+web: web/node_modules/.ready
+	@npm run --prefix web --silent types >/dev/null
+	@npm run --prefix web --silent check
+	@npm run --prefix web --silent build
+
+web/node_modules/.ready: web/package-lock.json
+	@npm ci --prefix web --silent --no-audit --no-fund --ignore-scripts
+	@touch $@
 
 test-root: setup data
 	@$(PYTEST) -q tests -m root
@@ -118,7 +133,7 @@ test-pytorch: setup setup-pytorch data
 	@$(PYTEST) -q tests -m 'pytorch$(if $(ALL),, and not full)'
 
 # Strings hash alike in every run: sets have one order.
-test-quick test-logic test-processes test-commands test-root test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
+test-quick test-logic test-processes test-commands test-root test-web test-pytorch test-kubernetes: export PYTHONHASHSEED := 0
 
 # The programs are built and the images made where what they come from has changed.
 kubernetes: setup data helm
@@ -182,7 +197,7 @@ fuzz: setup
 	@$(UV) pip install --quiet --python .venv/bin/python atheris==3.0.0
 	@mkdir -p .cache/fuzz && cp jobs/*.yaml .cache/fuzz
 	@status=0; \
-	$(PYTEST) -q tests -m 'hypothesis and not root and not kubernetes and not pytorch' --hypothesis-profile=fuzz -p tests.fuzz --fuzz-seconds $(SECONDS) || status=$$?; \
+	$(PYTEST) -q tests -m 'hypothesis and not root and not kubernetes and not pytorch and not web' --hypothesis-profile=fuzz -p tests.fuzz --fuzz-seconds $(SECONDS) || status=$$?; \
 	.venv/bin/python -m tests.jobfiles.coverage_guided .cache/fuzz -max_total_time=$(SECONDS) -max_len=4096 || status=$$?; \
 	exit $$status
 

@@ -44,15 +44,23 @@ class Result:
 
 def parts() -> dict[str, list[str]]:
     """Each part's command: a folder of tests, in all tiers, or a target of the Makefile."""
-    pytest = [".venv/bin/python", "-m", "pytest", "-q", "-m", "not root and not kubernetes and not pytorch"]
+    pytest = [
+        ".venv/bin/python",
+        "-m",
+        "pytest",
+        "-q",
+        "-m",
+        "not root and not kubernetes and not pytorch and not web",
+    ]
     folders = sorted(path for path in (ROOT / "tests").iterdir() if any(path.rglob("test_*.py")))
-    folders.remove(ROOT / "tests/kubernetes")
+    folders = [path for path in folders if path.name not in ("kubernetes", "web")]
     found = {
         "tests": [*pytest, *sorted(str(p.relative_to(ROOT)) for p in (ROOT / "tests").glob("test_*.py"))]
     }
     found |= {f"tests/{path.name}": [*pytest, f"tests/{path.name}"] for path in folders}
     for target in (
         "test-root",
+        "test-web ALL=1",
         "test-pytorch ALL=1",
         "test-kubernetes ALL=1",
         "test-go",

@@ -32,7 +32,7 @@ from coach.cli.jobs import (
     why,
 )
 from coach.cli.results import compare, export, model, plot, prune
-from coach.cli.service import deploy, doctor, serve
+from coach.cli.service import deploy, doctor, serve, ui
 from coach.cli.studies import convert, estimators, experiment, simulate, train
 from coach.core.errors import CoachError
 from coach.jobfiles.diagnostics import JobFileError
@@ -53,7 +53,7 @@ app = typer.Typer(
 #: In the order of the help: running jobs, looking at them, files, figures, the rest.
 COMMANDS = (
     *(run, serve, submit, suspend, resume, cancel),
-    *(ps, show, why, events, logs),
+    *(ps, show, why, events, logs, ui),
     *(simulate, experiment, train),
     *(plan, validate, try_, convert, deploy),
     *(model, compare, prune, export, plot, estimators),

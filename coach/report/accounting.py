@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Any
 
 from coach.core.jobs import actions as act
@@ -14,6 +14,9 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import RESUMABLE, Reason
 from coach.core.money import Charge, to_amount
 from coach.report.formatting import iso
+from coach.report.row_types import LEDGER_COLUMNS, LedgerRow
+
+__all__ = ["LEDGER_COLUMNS", "Accounts", "LedgerRow", "ledger"]
 
 
 def replay(records: Iterable[Any]) -> Iterator[tuple[Any, dict[str, Job]]]:
@@ -112,27 +115,6 @@ def money(records: Iterable[Any], name: str) -> list[Balance]:
         if not found or (found[-1].spent, found[-1].reserved) != (now.spent, now.reserved):
             found.append(now)
     return found
-
-
-@dataclass(frozen=True, slots=True)
-class LedgerRow:
-    """The cost of one attempt of an epoch, in currency units. `held` pays for functions kept after it."""
-
-    job: str
-    epoch: int
-    attempt: int
-    kind: str
-    workers: int
-    servers: int
-    outcome: str  #: counted, running, or the reason why it does not count
-    reserved: float
-    cost: float  #: the attempt itself
-    held: float
-    spent: float  #: of the job, after it
-    started_at: str | None
-
-
-LEDGER_COLUMNS = tuple(field.name for field in fields(LedgerRow))
 
 
 class Accounts:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from coach.core.cluster import Allocation, Node
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, second_cost
@@ -28,53 +27,12 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.prior_runs import alike, known_epochs, known_points
 from coach.handler.state.state_directory import StoredJob
 from coach.report import formatting
+from coach.report.row_types import Plan, PlanRow
+
+__all__ = ["Plan", "PlanRow", "new_job", "plan"]
 
 #: Allocations in the table, at most: those measured, the smallest and the largest, then the fastest.
 MAX_ROWS = 16
-
-
-@dataclass(frozen=True, slots=True)
-class PlanRow:
-    """An allocation. Seconds and currency units; None: not known before the job has measured its speed."""
-
-    workers: int
-    servers: int
-    measured: bool
-    fits: bool  #: whether it fits on the empty cluster
-    cost_per_hour: float
-    hours_within_budget: float | None  #: how long the whole budget lasts with it; None without a budget
-    seconds: float | None  #: of an epoch
-    seconds_low: float | None
-    seconds_high: float | None
-    cost: float | None  #: of an epoch
-    job_seconds: float | None  #: of all epochs, with this allocation throughout
-    job_seconds_low: float | None
-    job_seconds_high: float | None
-    job_cost: float | None
-    job_cost_low: float | None
-    job_cost_high: float | None
-    within_budget: bool | None  #: whether the budget covers the expected cost
-
-
-@dataclass(frozen=True, slots=True)
-class Plan:
-    """The predictions for a job. `unknown`: sentences about what is unknown."""
-
-    name: str
-    currency: str
-    prices: str
-    budget: float | None
-    chance_of_running_out: float | None  #: that the job accepts; None without a budget or a target
-    epochs_provided_for: int | None  #: that money is kept for at first; None where that is unknown
-    epochs_low: float
-    epochs: float
-    epochs_high: float
-    epochs_known: bool  #: from earlier jobs; else the prior of every job
-    probes: tuple[str, ...]  #: allocations that would be measured first
-    known: tuple[str, ...]
-    unknown: tuple[str, ...]
-    refusal: str  #: why it would end at once; "" if it would not
-    rows: tuple[PlanRow, ...]
 
 
 def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ...]) -> Job:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
@@ -14,81 +13,12 @@ from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
 from coach.report.formatting import count, iso
+from coach.report.row_types import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, JobRow
+
+__all__ = ["EPOCH_COLUMNS", "JOB_COLUMNS", "EpochRow", "JobRow", "epoch_rows", "eta", "job_row"]
 
 #: The reason of a job that has not ended while no handler has its journal.
 ORPHAN = "its handler ended without stopping it"
-
-
-@dataclass(frozen=True, slots=True)
-class JobRow:
-    """The state of a job. Seconds, currency units and ISO 8601 local times; None: unknown, or not applicable."""
-
-    name: str
-    state: str
-    reason: str
-    message: str
-    epoch: int  #: epochs that counted, mini-epochs included
-    full_epochs: int
-    metric: str  #: what the target is about: loss or accuracy
-    loss: float | None  #: of the last epoch
-    accuracy: float | None
-    target: float | None  #: None where the job trains the best model within its bounds
-    consecutive_hits: int  #: for how many full epochs in a row the target has held ...
-    epochs_in_a_row: int  #: ... of how many
-    best_loss: float | None
-    best_accuracy: float | None
-    workers: int | None  #: the allocation it holds; of a job that holds nothing, the last epoch's
-    servers: int | None
-    spent: float
-    reserved: float
-    budget: float | None
-    currency: str
-    eta: float | None  #: seconds until it is done
-    eta_low: float | None
-    eta_high: float | None
-    seconds: float | None  #: for how long its functions were held, so far
-    training_seconds: float  #: of these, training and evaluating in epochs that counted
-    predicted_seconds: float | None  #: predicted for the epochs that had a prediction ...
-    actual_seconds: float | None  #: ... and what those took
-    priority: int
-    submitted_at: str | None
-    started_at: str | None
-    ended_at: str | None
-
-
-@dataclass(frozen=True, slots=True)
-class EpochRow:
-    """An epoch that counted; the thesis's columns come first.
-
-    `outside_seconds` is all time since the previous epoch that was not training or evaluation.
-    """
-
-    job: str
-    epoch: int
-    kind: str  #: mini or real
-    loss: float | None  #: of mini-epochs only the first is evaluated
-    accuracy: float | None
-    servers: int
-    workers: int
-    cost: float
-    seconds: float  #: from the order to the answer
-    train_seconds: float
-    evaluate_seconds: float
-    outside_seconds: float
-    predicted_seconds: float | None
-    predicted_seconds_low: float | None
-    predicted_seconds_high: float | None
-    samples: int
-    epochs_trained: float  #: samples seen so far, over the size of the data set
-    epochs_per_second: float
-    new_group: bool  #: whether a new group was formed for it
-    attempt: int
-    started_at: str | None
-    ended_at: str | None
-
-
-JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
-EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
 
 
 def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:

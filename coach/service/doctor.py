@@ -256,12 +256,10 @@ def _answers(here: Endpoint) -> Check:
     except CoachError as error:
         step = f"see what process {here.pid} does; end it with SIGTERM, then: coach serve"
         return Check("service", Status.FAILED, str(error), step)
-    if here.version != cluster["version"] or cluster["stopping"]:
+    if here.version != cluster.version or cluster.stopping:
         return Check("service", Status.WARNING, f"at {here.url}, stopping", "wait, then: coach serve")
-    nodes = formatting.count(len(cluster["nodes"]), "node")
-    return Check(
-        "service", Status.OK, f"at {here.url}, process {here.pid}, {nodes}, policy {cluster['policy']}"
-    )
+    nodes = formatting.count(len(cluster.nodes), "node")
+    return Check("service", Status.OK, f"at {here.url}, process {here.pid}, {nodes}, policy {cluster.policy}")
 
 
 def _go() -> Iterator[Check]:

@@ -15,14 +15,20 @@ from coach.core.errors import CoachError, UserError
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError, dotted, plain, show
 from coach.service import schemas
-from coach.service.service import NoSuchJobError, StoppingError
+from coach.service.service import NoSuchJobError, ReadOnlyError, StoppingError
 
 log = logging.getLogger("coach.http")
 
-_STATUS: dict[type[CoachError], int] = {NoSuchJobError: 404, NotNowError: 409, StoppingError: 503}
+_STATUS: dict[type[CoachError], int] = {
+    NoSuchJobError: 404,
+    NotNowError: 409,
+    ReadOnlyError: 409,
+    StoppingError: 503,
+}
 _MEANT = {
     401: "No token, or another one.",
     404: "No job of that name.",
+    403: "The browser is not logged in, or the request comes from another site.",
     409: "Not possible in the job's present state.",
     413: "The body is too large.",
     422: "The request, or a job file in it, has mistakes; all of them are listed.",
@@ -42,13 +48,7 @@ def answer_errors(app: FastAPI) -> None:
     @app.exception_handler(CoachError)
     async def ours(request: Request, error: Exception) -> Response:
         if isinstance(error, JobFileError):
-            problems = [
-                schemas.Problem(
-                    text=str(p), path=p.path, line=p.line, column=p.column, field=p.field, problem=p.problem,
-                    seen=p.seen, right=p.right,
-                )
-                for p in error.problems
-            ]  # fmt: skip
+            problems = shown_problems(error)
             many = len(problems)
             said = f"{many} mistake{'' if many == 1 else 's'} in the job files; nothing was started"
             return _error(422, said, problems)
@@ -77,6 +77,23 @@ def answer_errors(app: FastAPI) -> None:
     async def bug(request: Request, error: Exception) -> Response:
         log.error("%s %s", request.method, request.url.path, exc_info=error)
         return _error(500, f"this is a bug of Coach: {type(error).__name__}; the service's log has more")
+
+
+def shown_problems(error: JobFileError) -> list[schemas.Problem]:
+    """The mistakes of job files, for an answer."""
+    return [
+        schemas.Problem(
+            text=str(p),
+            path=p.path,
+            line=p.line,
+            column=p.column,
+            field=p.field,
+            problem=p.problem,
+            seen=p.seen,
+            right=p.right,
+        )
+        for p in error.problems
+    ]
 
 
 def _seen(one: Any) -> str:

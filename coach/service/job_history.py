@@ -12,6 +12,7 @@ from coach.handler.state.codec import Record
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.report.accounting import Accounts, LedgerRow, Pauses, take_in
 from coach.report.history import EventFormatter, Line
+from coach.service import schemas
 
 #: Jobs whose stories are cached; that of another one is read from its beginning.
 MAX_STORIES = 32
@@ -69,6 +70,8 @@ class Stories:
         self._home = home
         self._lock = threading.Lock()
         self._kept: OrderedDict[str, _Story] = OrderedDict()
+        #: The data of figures by job, as `coach.service.views` made it last.
+        self.figures: dict[str, schemas.Figures] = {}
 
     def events(self, past: StoredJob, after: int) -> EventLines:
         """The lines about a job later than record `after`, at most MAX_LINES."""

@@ -12,13 +12,23 @@ from fastapi import HTTPException, Request
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from coach.core.errors import UserError
+from coach.handler.endpoint import API
 from coach.jobfiles.diagnostics import show
+from coach.service.page.login import Logins, host_is_ours, of_our_page
+from coach.service.page.routes import LOGIN, PAGE
 from coach.service.schemas import MAX_BODY
 
 log = logging.getLogger("coach.http")
 
 #: Paths that need no token.
 OPEN_PATHS = frozenset({"/health", "/openapi.json"})
+#: Routes whose answers take as long as their caller listens: their time says nothing.
+ENDLESS = frozenset({f"{API}/stream"})
+_UNKNOWN = "show the service's token: Authorization: Bearer TOKEN; it is in the file `token` of COACH_HOME"
+_HOST = "this name is not the service's; allow it with: coach serve --host-name NAME"
+_ELSEWHERE = (
+    "a logged-in browser's requests come from the service's own page alone, and their bodies are JSON"
+)
 
 #: Called after each answer with method, route, status and seconds.
 Note = Callable[[str, str, int, float], None]
@@ -48,12 +58,19 @@ async def refuse_unknown_queries(request: Request) -> None:
 
 
 class Guard:
-    """ASGI middleware. Without the token a request gets 401 before its body is read; a body over the limit gets 413."""
+    """ASGI middleware. Without token or cookie a request gets 401 before its body is read; a body over the limit 413.
 
-    def __init__(self, app: ASGIApp, *, token: str, note: Note) -> None:
+    `hosts`: names of the service in addition to its addresses, for browsers.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, token: str, note: Note, logins: Logins, hosts: frozenset[str] = frozenset()
+    ) -> None:
         self._app = app
         self._token = token.encode()
         self._note = note
+        self._logins = logins
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve one request."""
@@ -81,12 +98,9 @@ class Guard:
 
         try:
             headers = dict(scope["headers"])
-            if scope["path"] not in OPEN_PATHS and not self._knows(headers.get(b"authorization", b"")):
-                await _refuse(
-                    noting,
-                    401,
-                    "show the service's token: Authorization: Bearer TOKEN; it is in the file `token` of COACH_HOME",
-                )
+            refused, error = self._refusal(scope["method"], scope["path"], headers)
+            if error:
+                await _refuse(noting, refused, error)
             elif _declared(headers) > MAX_BODY:
                 await _refuse(noting, 413, _TOO_LARGE)
             else:
@@ -94,9 +108,29 @@ class Guard:
         finally:
             seconds = time.monotonic() - began
             route = scope["coach"].get("route") or "other"
-            self._note(scope["method"], route, status, seconds)
+            if route not in ENDLESS:
+                self._note(scope["method"], route, status, seconds)
             level = logging.DEBUG if scope["method"] == "GET" and status < 400 else logging.INFO
             log.log(level, "%s %s %d %.1f ms", scope["method"], _shown(scope), status, seconds * 1000)
+
+    def _refusal(self, method: str, path: str, headers: dict[bytes, bytes]) -> tuple[int, str]:
+        """Status and error for a request that is not let in; 200 and nothing for another."""
+        if path in OPEN_PATHS or self._knows(headers.get(b"authorization", b"")):
+            return 200, ""
+        page = method in ("GET", "HEAD") and (path in ("/", PAGE) or path.startswith(f"{PAGE}/"))
+        cookie = headers.get(b"cookie", b"").decode("latin-1")
+        login = path == LOGIN and method == "POST"
+        known = not page and self._logins.knows(cookie)
+        if not (page or login or known):
+            return 401, _UNKNOWN
+        if not host_is_ours(headers.get(b"host", b"").decode("latin-1"), self._hosts):
+            return 403, _HOST
+        if page:
+            return 200, ""
+        json_body = headers.get(b"content-type", b"").partition(b";")[0].strip() == b"application/json"
+        if (known and not of_our_page(method, headers)) or (method not in ("GET", "HEAD") and not json_body):
+            return 403, _ELSEWHERE
+        return 200, ""
 
     def _knows(self, header: bytes) -> bool:
         """Whether this is our token, in constant time."""

@@ -21,6 +21,7 @@ from coach.handler.interactive_run import Foreground, RunObserver, over
 from coach.handler.state.codec import decode
 from coach.platforms.base import Progress
 from coach.service.client import Client
+from coach.service.schemas import RecordRow
 
 #: Seconds that a request waits for new records. While an epoch runs its progress is requested more often.
 WAIT = 20.0
@@ -63,11 +64,11 @@ class Joined(Foreground):
     async def _main(self) -> None:
         taken = await asyncio.to_thread(self._client.submit, self._files, self._policy)
         self._listen_to_signals()
-        self._names = [one["job"]["name"] for one in taken["jobs"]]
-        self._submitted_at = taken["seq"]
-        if not any(one["went_on"] for one in taken["jobs"]):
+        self._names = [one.job.name for one in taken.jobs]
+        self._submitted_at = taken.seq
+        if not any(one.went_on for one in taken.jobs):
             self._seq = self._submitted_at
-        for note in (one["note"] for one in taken["jobs"] if one["note"]):
+        for note in (one.note for one in taken.jobs if one.note):
             self._say(note)
         try:
             async with self._watched():
@@ -86,13 +87,13 @@ class Joined(Foreground):
             raise TemporaryError(
                 f"{error}. Its jobs go on when it runs again (coach serve); meanwhile: coach ps"
             ) from error
-        self._offset = found["now"] - time.monotonic()
-        for row in found["records"]:
+        self._offset = found.now - time.monotonic()
+        for row in found.records:
             self._hear(row)
-        self._progress = {name: Progress(**row) for name, row in found["progress"].items()}
+        self._progress = {name: Progress(**row.model_dump()) for name, row in found.progress.items()}
 
-    def _hear(self, row: dict[str, Any]) -> None:
-        record: Any = decode(row["type"], json.dumps(row["body"]))
+    def _hear(self, row: RecordRow) -> None:
+        record: Any = decode(row.type, json.dumps(row.body))
         if isinstance(record, ev.JobSubmitted):
             self._known.setdefault(record.job, fold.submitted(record))
         elif record.job:
@@ -100,7 +101,7 @@ class Joined(Foreground):
         else:
             for job in self._known.values():
                 fold.apply(job, record)
-        self._seq = row["seq"]
+        self._seq = row.seq
         if self._seq > self._submitted_at:
             self._show(lambda: self._watcher.happened(record, ()))
 

@@ -4,24 +4,30 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import re
+from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import Annotated
 
-from fastapi import APIRouter, Depends, Query, Request, Response
+from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import PlainTextResponse, RedirectResponse
 from pydantic import TypeAdapter
 
+from coach.core.errors import CoachError, UserError
 from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import State
+from coach.core.lifecycle.forecast import remaining_epochs
 from coach.core.money import to_money
 from coach.handler.endpoint import API
+from coach.jobfiles.diagnostics import show
 from coach.report.formatting import iso
-from coach.report.status import JobRow, epoch_rows
-from coach.report.why import why
+from coach.report.row_types import JobRow
+from coach.report.status import epoch_rows
 from coach.service import schemas
 from coach.service.errors import may_answer
 from coach.service.function_logs import log_files, read
@@ -31,6 +37,8 @@ from coach.service.service import NoSuchJobError, Service
 
 #: Rows of the journal in one answer, at most.
 MAX_RECORDS = 1000
+#: Answers to submissions with an Idempotency-Key that are remembered.
+MAX_KEYS = 1000
 #: Since when the routes without a version are deprecated (RFC 9745: seconds since 1970).
 DEPRECATED = "@1795478400"
 
@@ -62,6 +70,8 @@ class Context:
     metrics: Metrics
     stories: Stories
     longest_wait: float
+    #: Answers to submissions by their Idempotency-Key, the oldest first.
+    submitted: OrderedDict[str, asyncio.Future[schemas.Submitted]] = field(default_factory=OrderedDict)
 
     async def wait_for_news(self, after: int, seconds: float, names: Sequence[str] | None = None) -> None:
         """Wait for a record later than `after`, of these jobs or of any."""
@@ -69,7 +79,7 @@ class Context:
 
         def news() -> bool:
             if names is None:
-                return reader.last_seq() > after
+                return self.service.last_seq() > after
             return next(reader.rows(names, after, 1), None) is not None
 
         if seconds > 0 and not news():
@@ -115,22 +125,6 @@ async def metrics_page(context: InContext) -> Response:
 # -- the whole service -----------------------------------------------------------------------------------------
 
 
-@service_wide.get("/cluster", tags=["service"], responses=may_answer())
-async def cluster(context: InContext) -> schemas.Cluster:
-    """The service's nodes, policy and placement."""
-    service = context.service
-    return schemas.Cluster(
-        version=_VERSION,
-        policy=service.policy.name,
-        nodes=[
-            schemas.NodeRow(name=n.name, cpu=n.capacity.cpu, memory=n.capacity.memory) for n in service.nodes
-        ],
-        folders=[str(folder) for folder in service.folders],
-        home=str(service.home.path),
-        stopping=service.stopping,
-    )
-
-
 @service_wide.get("/records", tags=["journal"], responses=may_answer(404, 422))
 async def records(context: InContext, job: Names, after: After = 0, wait: Wait = 0.0) -> schemas.Records:
     """The journal's records of some jobs. At most 1,000 records."""
@@ -157,12 +151,34 @@ async def records(context: InContext, job: Names, after: After = 0, wait: Wait =
 
 
 @jobs.get("", response_model=schemas.JobList, responses=may_answer(422))
-async def list_jobs(context: InContext, after: After = 0, wait: Wait = 0.0) -> Response:
-    """The state of all jobs, in the order of their submission."""
+async def list_jobs(  # noqa: PLR0917 - they are queries
+    context: InContext,
+    after: After = 0,
+    wait: Wait = 0.0,
+    state: Annotated[list[State], Query(max_length=9, description="Only jobs in these states.")] = [],  # noqa: B006
+    q: Annotated[str, Query(max_length=100, description="Only jobs whose name has this in it.")] = "",
+    limit: Annotated[int, Query(ge=0, le=100_000, description="Jobs in one answer, at most; 0: all.")] = 0,
+    cursor: Annotated[str, Query(max_length=40, description="`next` of the previous answer.")] = "",
+) -> Response:
+    """The state of jobs, in the order of their submission."""
     await context.wait_for_news(after, wait)
-    # Serialized directly: validating a thousand rows that we made ourselves takes too long.
     service = context.service
-    found = schemas.JobList.model_construct(seq=service.reader.last_seq(), jobs=service.rows())
+    names = [name for name, job in service.jobs.items() if q in name and (not state or job.state in state)]
+    total, begin = len(names), 0
+    if cursor:
+        if cursor not in service.jobs:
+            raise UserError(f"cursor {show(cursor)}: must be `next` of an earlier answer")
+        order = {name: index for index, name in enumerate(service.jobs)}
+        begin = next((i for i, name in enumerate(names) if order[name] > order[cursor]), total)
+    shown = names[begin : begin + limit] if limit else names[begin:]
+    # Serialized directly: validating a thousand rows that we made ourselves takes too long.
+    found = schemas.JobList.model_construct(
+        seq=service.last_seq(),
+        stream=f"{service.identity}-{service.last_seq()}",
+        total=total,
+        next=shown[-1] if shown and begin + len(shown) < total else None,
+        jobs=[service.view(name) for name in shown],
+    )
     return Response(_LIST.dump_json(found), media_type="application/json")
 
 
@@ -175,12 +191,21 @@ async def job(context: InContext, known: Known, after: After = 0, wait: Wait = 0
     found = service.job(name)
     return schemas.JobDetail(
         seq=books.seq,
-        job=service.row(name),
+        job=service.view(name),
+        remaining=_remaining(found),
         why=[step.text(name) for step in found.reasons],
         epochs=epoch_rows(found, books.pauses),
         ledger=books.ledger,
         spec=found.job_file.to_json(),
     )
+
+
+def _remaining(job: Job) -> schemas.Range | None:
+    if job.ended or not job.epochs:
+        return None
+    left = remaining_epochs(job)
+    known = all(map(math.isfinite, (left.low, left.expected, left.high)))
+    return schemas.Range(low=left.low, expected=left.expected, high=left.high) if known else None
 
 
 @jobs.get("/{name}/events", responses=may_answer(404, 422))
@@ -194,13 +219,6 @@ async def events(context: InContext, known: Known, after: After = 0, wait: Wait 
         for seq, line in found.lines
     ]
     return schemas.Events(seq=found.seq, ended=service.job(name).ended, events=lines)
-
-
-@jobs.get("/{name}/why", responses=may_answer(404, 422))
-async def why_job(context: InContext, known: Known) -> schemas.Why:
-    """Why a job waits, or why it has its allocation: the decisions with their numbers."""
-    service = context.service
-    return schemas.Why(lines=why(known, service.jobs, service.nodes, service.handler.now()))
 
 
 @jobs.get("/{name}/logs", responses=may_answer(404, 422))
@@ -232,17 +250,48 @@ async def log_text(
 # -- steering jobs ---------------------------------------------------------------------------------------------
 
 
-@jobs.post("", status_code=201, responses=may_answer(413, 422, 503))
-async def submit(context: InContext, submission: schemas.Submission) -> schemas.Submitted:
+@jobs.post("", status_code=201, responses=may_answer(409, 413, 422, 503))
+async def submit(
+    context: InContext,
+    submission: schemas.Submission,
+    key: Annotated[
+        str | None,
+        Header(
+            alias="Idempotency-Key",
+            pattern=r"^[!-~]+$",
+            max_length=100,
+            description="A word of the caller's own. A second request with it gets the first one's answer, and starts "
+            "nothing. The service remembers the last 1,000 until it ends.",
+        ),
+    ] = None,
+) -> schemas.Submitted:
     """Submit the jobs of job files, all or none. A suspended job is resumed when its file is submitted again."""
-    seq = context.service.reader.last_seq()
-    files = [(Path(file.path), file.text.encode()) for file in submission.files]
-    taken = await context.service.submit(files, submission.policy)
+    if key is None:
+        return await _submit(context.service, submission)
+    if key not in context.submitted:
+        context.submitted[key] = asyncio.ensure_future(_submit(context.service, submission))
+        if len(context.submitted) > MAX_KEYS:
+            context.submitted.popitem(last=False)
+    try:
+        return await asyncio.shield(context.submitted[key])
+    except CoachError:
+        context.submitted.pop(key, None)  # nothing was started: the mended files may have the same key
+        raise
+
+
+async def _submit(service: Service, submission: schemas.Submission) -> schemas.Submitted:
+    seq = service.last_seq()
+    taken = await service.submit(contents(submission), submission.policy)
     rows = [
         schemas.TakenJob(job=one.row, went_on=one.went_on, note=one.note, warnings=list(one.warnings))
         for one in taken
     ]
     return schemas.Submitted(seq=seq, jobs=rows)
+
+
+def contents(submission: schemas.Submission) -> list[tuple[Path, bytes]]:
+    """The files of a submission: path and content."""
+    return [(Path(file.path), file.text.encode()) for file in submission.files]
 
 
 @jobs.post("/{name}/cancel", responses=may_answer(404, 409, 422))
@@ -251,7 +300,7 @@ async def cancel(context: InContext, name: Name) -> JobRow:
     return await context.service.cancel(name)
 
 
-@jobs.post("/{name}/suspend", responses=may_answer(404, 413, 422))
+@jobs.post("/{name}/suspend", responses=may_answer(404, 409, 413, 422))
 async def suspend(context: InContext, name: Name, suspension: schemas.Suspension) -> JobRow:
     """Stop a job so that it can be resumed. A stopped or ended job is not changed."""
     await context.service.suspend([name], now=suspension.now)
@@ -261,7 +310,8 @@ async def suspend(context: InContext, name: Name, suspension: schemas.Suspension
 @jobs.post("/{name}/resume", responses=may_answer(404, 409, 413, 422, 503))
 async def resume(context: InContext, name: Name, resumption: schemas.Resumption) -> JobRow:
     """Resume a job that was stopped, failed or ran out of money; or give a running one more money."""
-    return await context.service.resume(name, to_money(resumption.add_budget))
+    budget = None if resumption.budget is None else to_money(resumption.budget)
+    return await context.service.resume(name, to_money(resumption.add_budget), budget)
 
 
 # -- paths of version 0.1, for one release ---------------------------------------------------------------------

@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coach.report.accounting import LedgerRow
-from coach.report.status import EpochRow, JobRow
+from coach.report.row_types import EpochRow, JobRow, JobView, LedgerRow, Plan
 
 #: Maximum bytes of a request's body: a job file of the largest size, as JSON.
 MAX_BODY = 2 << 20
@@ -18,6 +17,11 @@ LONGEST_WAIT = 60.0
 NAME = r"^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"
 #: The path of a job file: absolute, without control characters.
 _PATH = r"^/[^\x00-\x1f\x7f-\x9f]*$"
+
+
+_EXAMPLE: dict[str, Any] = {
+    "files": [{"path": "/home/me/jobs/lenet.yaml", "text": "apiVersion: coach.dev/v1alpha1\n..."}]
+}
 
 
 class _Body(BaseModel):
@@ -34,6 +38,8 @@ class JobFile(_Body):
 class Submission(_Body):
     """Job files to submit, all or none."""
 
+    model_config = ConfigDict(json_schema_extra={"examples": [_EXAMPLE]})
+
     files: Annotated[list[JobFile], Field(min_length=1, max_length=MAX_FILES)]
     policy: Annotated[
         str, Field(max_length=40, description="Instead of the jobs' own, such as static:2x1.")
@@ -44,8 +50,24 @@ class Resumption(_Body):
     """How to resume."""
 
     add_budget: Annotated[
-        float, Field(ge=0, le=1e6, allow_inf_nan=False, description="More money, in the job's currency.")
+        float,
+        Field(
+            ge=0,
+            le=1e6,
+            allow_inf_nan=False,
+            description="More money, in the job's currency. A request sent twice adds it twice: see `budget`.",
+        ),
     ] = 0.0
+    budget: Annotated[
+        float | None,
+        Field(
+            gt=0,
+            le=1e9,
+            allow_inf_nan=False,
+            description="The whole budget from now on, instead of `add_budget`: sent twice, it changes nothing more.",
+            examples=[0.05],
+        ),
+    ] = None
 
 
 class Suspension(_Body):
@@ -84,29 +106,72 @@ class Health(BaseModel):
 
 
 class Cluster(BaseModel):
-    """The service's nodes, policy and placement."""
+    """The service's nodes with what is used of them, its queue, its policy, and where its files are.
+
+    `folders`: those in which job files may name paths. `read_only`: it only shows jobs that ran elsewhere.
+    """
 
     version: str
     policy: str
     nodes: list[NodeRow]
+    queue: list[QueueRow]
     folders: list[str]
     home: str
     stopping: bool
+    read_only: bool
 
 
 class NodeRow(BaseModel):
-    """A node; memory in GiB."""
+    """A node: its cores and memory (GiB), and what jobs hold of them."""
 
     name: str
     cpu: float
     memory: float
+    cpu_used: float
+    memory_used: float
+    held_by: list[Holding]
+
+
+class Holding(BaseModel):
+    """The functions of one job on one node."""
+
+    job: str
+    workers: int
+    servers: int
+    schedulers: int
+
+
+class QueueRow(BaseModel):
+    """A job that waits; the first in the queue has position 1.
+
+    `workers`, `servers`, `cpu`, `memory`: of its smallest gang.
+    """
+
+    position: int
+    job: str
+    priority: int
+    since: str | None
+    workers: int
+    servers: int
+    cpu: float
+    memory: float
+    reason: str
+    reason_text: str
+    message: str
 
 
 class JobList(BaseModel):
-    """All jobs. `seq` is the number of the last record of any."""
+    """Jobs. `seq` is the number of the last record of any job.
+
+    `total`: how many match. `next`: the `cursor` of the next page, where `limit` left some out. `stream`: the id from
+    which `/stream` goes on after this answer.
+    """
 
     seq: int
-    jobs: list[JobRow]
+    stream: str
+    total: int
+    next: str | None
+    jobs: list[JobView]
 
 
 class TakenJob(BaseModel):
@@ -129,10 +194,14 @@ class Submitted(BaseModel):
 
 
 class JobDetail(BaseModel):
-    """One job with its epochs, its ledger, the steps that led to its allocation, and its file."""
+    """One job with its epochs, its ledger, the steps that led to its allocation, and its file.
+
+    `remaining`: epochs that it is expected to train still; None for one that has ended.
+    """
 
     seq: int
-    job: JobRow
+    job: JobView
+    remaining: Range | None
     why: list[str]
     epochs: list[EpochRow]
     ledger: list[LedgerRow]
@@ -156,10 +225,196 @@ class Events(BaseModel):
     events: list[EventLine]
 
 
+class Range(BaseModel):
+    """An expected value with its 80 % interval."""
+
+    low: float
+    expected: float
+    high: float
+
+
+class Step(BaseModel):
+    """A step of the last decision. `before`, `after`: allocations such as `2x1`. `text`: the step as a line."""
+
+    kind: str
+    before: str | None
+    after: str | None
+    reason: str
+    gain: float | None
+    unit: str
+    cost: float | None
+    text: str
+
+
+class Alternative(BaseModel):
+    """An allocation that was considered. `pace`: its speed relative to the chosen one (0.1: 10 % faster)."""
+
+    allocation: str
+    verdict: str
+    reason: str
+    seconds: float | None
+    seconds_low: float | None
+    seconds_high: float | None
+    cost: float
+    pace: float
+
+
+class Action(BaseModel):
+    """What can be done with a job now. `command`: the same in a terminal."""
+
+    action: str
+    text: str
+    command: str
+
+
 class Why(BaseModel):
-    """The reasons for a job's state and allocation, line by line."""
+    """The reasons for a job's state and allocation: line by line, and as data.
+
+    `summary`: one sentence. `queue`: its place among the jobs that wait, from 1, with the names of those before it.
+    `blockers`: what its smallest gang requests, and what each node has. `alternatives`: the chosen allocation first.
+    """
 
     lines: list[str]
+    state: str
+    reason: str
+    summary: str
+    steps: list[Step]
+    alternatives: list[Alternative]
+    queue: int | None
+    before: list[str]
+    blockers: list[str]
+    actions: list[Action]
+
+
+class Consequences(BaseModel):
+    """What a request would do, before it is sent.
+
+    `allowed` false: the request would be refused, `refusal` says why. `text`: all of it in words. Money in the job's
+    currency: `lost` was spent on an epoch that would not count, `comes_back` is reserved and would be released,
+    `stays_spent` is what is paid after it.
+    """
+
+    of: str
+    allowed: bool
+    refusal: str
+    text: str
+    epoch_lost: int | None
+    checkpoint_epoch: int | None
+    lost: float
+    comes_back: float
+    stays_spent: float
+    currency: str
+
+
+class CurvePoint(BaseModel):
+    """An epoch that was evaluated; `x`: passes over the data."""
+
+    epoch: int
+    x: float
+    mini: bool
+    loss: float | None
+    accuracy: float | None
+
+
+class FittedPoint(BaseModel):
+    """The fitted learning curve at `x` passes over the data, with its 80 % interval."""
+
+    x: float
+    value: float | None
+    low: float | None
+    high: float | None
+
+
+class Curve(BaseModel):
+    """The learning curve in `metric`. `end`: the pass after which the target is expected to have held long enough."""
+
+    metric: str
+    target: float | None
+    points: list[CurvePoint]
+    fitted: list[FittedPoint]
+    end: Range | None
+
+
+class Span(BaseModel):
+    """An attempt of an epoch; times in seconds since 1970. `counted` false: it failed, or still runs."""
+
+    epoch: int
+    mini: bool
+    workers: int
+    servers: int
+    begin: float
+    end: float
+    counted: bool
+    running: bool
+
+
+class Balance(BaseModel):
+    """Money at a time (seconds since 1970): spent, and reserved in addition."""
+
+    at: float
+    spent: float
+    reserved: float
+
+
+class Speed(BaseModel):
+    """An allocation: its speed (epochs/s) as measured and as fitted, and an epoch's seconds and cost."""
+
+    workers: int
+    servers: int
+    measured: float | None
+    epochs: int
+    fitted: float
+    low: float
+    high: float
+    seconds: float
+    cost: float
+    affordable: bool
+
+
+class Figures(BaseModel):
+    """The data of a job's figures."""
+
+    seq: int
+    curve: Curve
+    allocation: list[Span]
+    money: list[Balance]
+    budget: float | None
+    currency: str
+    speed: list[Speed]
+
+
+class Checked(BaseModel):
+    """Whether job files could be submitted, with every mistake, and what should be written otherwise."""
+
+    valid: bool
+    jobs: list[str]
+    problems: list[Problem]
+    warnings: list[str]
+
+
+class Plans(BaseModel):
+    """The predicted time and cost of jobs that were not submitted."""
+
+    plans: list[Plan]
+
+
+class LoginCode(BaseModel):
+    """A code for one login of a browser at `/ui/#login=CODE`, within `seconds`."""
+
+    code: str
+    seconds: int
+
+
+class Login(_Body):
+    """A code of `POST /login-codes`."""
+
+    code: Annotated[str, Field(min_length=1, max_length=100)]
+
+
+class LoggedIn(BaseModel):
+    """The browser is logged in: the answer sets its cookie."""
+
+    ok: bool
 
 
 class LogFile(BaseModel):
@@ -208,4 +463,5 @@ class Records(BaseModel):
     progress: dict[str, ProgressRow]
 
 
-Cluster.model_rebuild()
+for _model in (Cluster, NodeRow, JobDetail):
+    _model.model_rebuild()

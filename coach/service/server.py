@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import uvicorn
+from fastapi import FastAPI
 from starlette.types import ASGIApp
 
 from coach.core.cluster import Node
@@ -52,7 +53,8 @@ class Serving:
 
     `token` None: the state folder's own. `folders`: those in which job files may name paths. `volumes`: folders that
     only the functions have, in which job files may name paths too. `longest_wait` bounds how long a request may wait
-    for new records (seconds). `companion` runs as long as the service does.
+    for new records (seconds). `host_names`: those by which browsers may reach the page. `companion` runs as long as
+    the service does.
     """
 
     home: StateDirectory
@@ -65,6 +67,7 @@ class Serving:
     folders: tuple[Path, ...] = ()
     volumes: tuple[Path, ...] = ()
     longest_wait: float = LONGEST_WAIT
+    host_names: frozenset[str] = frozenset()
     companion: Callable[[Service], Coroutine[Any, Any, None]] | None = None
 
 
@@ -170,7 +173,12 @@ class _Running:
         if left:
             log.info("going on with %s: %s", formatting.count(len(left), "job"), ", ".join(left[:20]))
         token = endpoint.read_token(self._token)
-        await self._serve(service, make_app(service, token, longest_wait=self._serving.longest_wait))
+        await self._serve(service, self._app(service, token))
+
+    def _app(self, service: Service, token: str) -> FastAPI:
+        serving = self._serving
+        port, hosts = self._listening.getsockname()[1], serving.host_names
+        return make_app(service, token, longest_wait=serving.longest_wait, port=port, hosts=hosts)
 
     async def _serve(self, service: Service, app: ASGIApp) -> None:
         config = uvicorn.Config(

@@ -15,7 +15,7 @@ from coach.core.errors import CoachError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
-from coach.core.money import Money
+from coach.core.money import Money, to_amount
 from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
@@ -27,12 +27,16 @@ from coach.handler.session import checkpoints_uri
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose, unknown_job
 from coach.jobfiles.load import load_contents
+from coach.report.row_types import JobRow, JobView, Plan
 from coach.report.rows import Rows
-from coach.report.status import JobRow
 
 
 class NoSuchJobError(UserError):
     """No job has that name."""
+
+
+class ReadOnlyError(UserError):
+    """The service shows jobs that ran elsewhere; it changes none."""
 
 
 class StoppingError(CoachError):
@@ -52,6 +56,9 @@ class SubmittedJob:
 
 class Service:
     """The jobs of one handler, for as long as it runs. `folders`: local paths in job files must lie in one of them."""
+
+    #: Whether it only shows jobs that ran elsewhere (`coach.service.read_only`).
+    read_only = False
 
     def __init__(
         self,
@@ -83,6 +90,9 @@ class Service:
         self._changed = asyncio.Event()
         #: For reading the journal on the event loop.
         self.reader = Journal.read(journal)
+        self.identity = self.reader.identity
+        #: By job: number of the last record that may have changed its row.
+        self.changed_at = self.reader.last_seqs()
         handler.observers.append(self._observe)
 
     def close(self) -> None:
@@ -103,7 +113,7 @@ class Service:
     async def warm(self) -> None:
         """Make all rows once, between other work, so that the first request need not wait for them."""
         for name in list(self.jobs):
-            self.row(name)
+            self.view(name)
             await asyncio.sleep(0)
 
     # -- reading ------------------------------------------------------------------------------------------
@@ -129,10 +139,27 @@ class Service:
         """The row of a job."""
         return self._rows.row(self.job(name), self.handler.now())
 
-    def rows(self) -> list[JobRow]:
-        """The rows of all jobs, in the order of their submission."""
-        now = self.handler.now()
-        return [self._rows.row(job, now) for job in self.jobs.values()]
+    def last_seq(self) -> int:
+        """Number of the last record of any job."""
+        return self.reader.last_seq()
+
+    def view(self, name: str) -> JobView:
+        """The row of a job with what a page shows in addition."""
+        seq, progress = self.changed_at.get(name, 0), self.progress(name)
+        return self._rows.view(self.job(name), self.handler.now(), progress=progress, seq=seq)
+
+    def progress(self, name: str) -> float | None:
+        """The trained share of a job's running epoch; None where none runs."""
+        job, seen = self.jobs.get(name), self.handler.progress.get(name)
+        if (
+            job is None
+            or seen is None
+            or job.running is None
+            or job.running.token != seen.token
+            or not seen.total
+        ):
+            return None
+        return min(1.0, seen.samples / seen.total)
 
     async def changed(self, seconds: float, enough: Callable[[], bool] = lambda: True) -> None:
         """Return when a change makes `enough` true, or after `seconds`, or at the end."""
@@ -153,6 +180,11 @@ class Service:
     def _observe(self, event: ev.Event, actions: Sequence[act.Action]) -> None:
         if isinstance(event, ev.JobSubmitted):
             self._promised.discard(event.job)
+        seq = self.last_seq()
+        if event.job:
+            self.changed_at[event.job] = seq
+        else:
+            self.changed_at |= {name: seq for name, job in self.jobs.items() if not job.ended}
         for record in (event, *actions):
             if record.job in self.jobs:
                 self._know(record.job, ran=isinstance(record, act.RunEpoch))
@@ -174,6 +206,20 @@ class Service:
         self._past[name] = replace(known, job=job, held=job.ended or not over(job), nodes=nodes)
 
     # -- changing -----------------------------------------------------------------------------------------
+
+    async def validate(self, files: Sequence[tuple[Path, bytes]]) -> tuple[list[str], list[str]]:
+        """The names of the jobs in files, and warnings; starts nothing. Raises JobFileError with every mistake."""
+        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
+        return [one.spec.name for one in loaded], [str(each) for one in loaded for each in one.warnings]
+
+    async def plan(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[Plan]:
+        """The predicted time and cost of the jobs of files; starts nothing. Raises JobFileError, UserError."""
+        from coach.report.plan import plan
+
+        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
+        specs = with_policy(policy, [one.spec for one in loaded], self.policy)
+        past = dict(self._past)
+        return await asyncio.to_thread(lambda: [plan(spec, past, self.nodes) for spec in specs])
 
     async def submit(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[SubmittedJob]:
         """Submit the jobs of files (path and content of each), all or none.
@@ -214,10 +260,25 @@ class Service:
             known_epochs(self._past.values(), spec),
         )
 
-    async def resume(self, name: str, added: Money = 0) -> JobRow:
-        """Resume a job, or give a running one `added` nano-units more. Raises NotNowError."""
+    async def resume(self, name: str, added: Money = 0, budget: Money | None = None) -> JobRow:
+        """Resume a job, or give a running one `added` nano-units more. Raises NotNowError.
+
+        `budget` instead of `added`: its whole budget from now on. Asked again, nothing more happens: where the budget
+        is that already and the job runs, its row is the answer.
+        """
         job = self.job(name)
         self._refuse_when_stopping()
+        if budget is not None:
+            if added:
+                raise UserError("budget and add_budget exclude each other; give one of them")
+            has = job.ledger.budget
+            if has is None:
+                raise NotNowError(f"{name} has no budget, so it cannot be changed")
+            if budget < has:
+                raise NotNowError(f"{name} has a budget of {to_amount(has):g} already; it can only grow")
+            if budget == has and not job.ended and not job.suspend:
+                return self.row(name)
+            added = budget - has
         refuse_resume(job, added)
         answer = self._answer(ev.ResumeRequested, name)
         self.handler.resume(name, added)

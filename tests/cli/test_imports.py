@@ -55,9 +55,9 @@ def test_looking_at_a_job_with_fitted_models_imports_nothing_slow(
     file.write_text(job_text("a", maxEpochs=100_000, **ENDLESS))
     with served(tmp_path, "0", "0.2"), service_of(home) as client:
         client.submit([file])
-        found = client.wait_for("a", 0, 20)
-        while found["job"]["full_epochs"] < 3:
-            found = client.wait_for("a", found["seq"], 20)
+        found = client.job("a", wait=20)
+        while found.job.full_epochs < 3:
+            found = client.job("a", after=found.seq, wait=20)
         table, code = imported("ps")
         assert ("Training" in table, code) == (True, "0")
         why, code = imported("why", "a")

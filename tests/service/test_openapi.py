@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,7 @@ from schemathesis.specs.openapi.checks import (
     unsupported_method,
 )
 
+import coach
 from coach.handler import endpoint
 from coach.handler.endpoint import Endpoint
 from coach.handler.state.state_directory import StateDirectory
@@ -41,12 +43,20 @@ CHECKS = [
     unsupported_method,
     ignored_auth,
 ]
-schema = schemathesis.openapi.from_path(ROOT / openapi.PAGE)
+#: A stream has no end.
+schema = schemathesis.openapi.from_path(ROOT / openapi.PAGE).exclude(path="/api/v1/stream")
 
 
 def test_the_document_is_that_of_the_code() -> None:
     page = (ROOT / openapi.PAGE).read_text(encoding="utf-8")
     assert page == openapi.document(), "run: python -m coach.service.openapi"
+
+
+def test_every_operation_has_a_method_of_both_clients() -> None:
+    paths = json.loads(openapi.document())["paths"].values()
+    operations = {one["operationId"] for path in paths for one in path.values()}
+    for client in (coach.Client, coach.AsyncClient):
+        assert operations <= set(vars(client))
 
 
 @pytest.fixture(scope="module")

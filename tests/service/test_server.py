@@ -306,7 +306,7 @@ def test_one_that_hangs_on_an_epoch_stops_at_the_second_signal(
         until(lambda: rows()["job"]["state"] in ("Probing", "Training"))
         service.process.send_signal(signal.SIGINT)
         with service_of(home) as client:
-            until(lambda: client.cluster()["stopping"])
+            until(lambda: client.cluster().stopping)
             with pytest.raises(TemporaryError, match="the service is stopping"):
                 client.submit([job])
         assert service.end(signal.SIGINT)[0] == 0

@@ -56,13 +56,12 @@ def command(  # noqa: PLR0917 - they are options
 def _there(home: StateDirectory, past: StoredJob, add_budget: float) -> None:
     from coach.cli.display.output import console
     from coach.cli.display.tables import jobs_table
-    from coach.report.status import JobRow
     from coach.service.client import service_of
 
     with service_of(home) as client:
-        row = client.resume(past.job.name, add_budget)
+        row = client.resume(past.job.name, add_budget=add_budget)
     screen = console()
-    screen.print(jobs_table([JobRow(**row)]))
+    screen.print(jobs_table([row]))
     screen.print(f"\n  follow it   coach events {past.job.name} -f", soft_wrap=True)
 
 

@@ -125,7 +125,6 @@ def _there(  # noqa: PLR0917
 ) -> int:
     """Submit them to the service, and show them."""
     from coach.cli.display.summary import beginning
-    from coach.core.cluster import Node, Resources
     from coach.core.errors import UserError
     from coach.service.client import service_of
     from coach.service.remote_run import Joined
@@ -133,13 +132,11 @@ def _there(  # noqa: PLR0917
     with service_of(home) as client:
         if own_cluster:
             raise UserError(
-                f"--nodes, --bandwidth, --python, --platform {own_cluster}: a service runs at {client.endpoint.url}, "
+                f"--nodes, --bandwidth, --python, --platform {own_cluster}: a service runs at {client.url}, "
                 "and has its nodes and its Python already; leave the option out, or set COACH_HOME to another folder"
             )
-        cluster = client.cluster()
-        nodes = tuple(Node(n["name"], Resources(n["cpu"], n["memory"])) for n in cluster["nodes"])
-        where = f", by the service at {client.endpoint.url}"
-        beginning(showing.screen, specs, nodes, cluster["policy"], where)
+        where = f", by the service at {client.url}"
+        beginning(showing.screen, specs, client.nodes(), client.cluster().policy, where)
         return showing.run(
             lambda watcher: Joined(client, files, policy, watcher), f"coach run {shlex.join(map(str, files))}"
         )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import typer
 
-from coach.cli.display.output import Format, Output, console, print_csv, print_json
+from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
 from coach.cli.options import Files, Policy
 
 
@@ -21,27 +21,27 @@ def command(files: Files, policy: Policy = "", output: Output = Format.TABLE) ->
     from coach.core.jobs.reasons import State
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.status import JOB_COLUMNS, JobRow
+    from coach.report.status import JOB_COLUMNS
     from coach.service.client import service_of
 
     chosen_policy(policy, [one.spec for one in load(files)])
     with service_of(StateDirectory.default()) as client:
-        taken = client.submit(files, policy)["jobs"]
-    rows = [one["job"] for one in taken]
+        taken = client.submit(files, policy).jobs
+    rows = [one.job for one in taken]
     if output is Format.JSON:
-        print_json(rows)
+        print_json([fields(row) for row in rows])
     elif output is Format.CSV:
-        print_csv(JOB_COLUMNS, rows)
+        print_csv(JOB_COLUMNS, map(fields, rows))
     else:
         screen = console()
         for one in taken:
-            if one["note"]:
-                screen.print(one["note"], soft_wrap=True)
-        screen.print(jobs_table([JobRow(**row) for row in rows]))
-        names = " ".join(row["name"] for row in rows[:3])
+            if one.note:
+                screen.print(one.note, soft_wrap=True)
+        screen.print(jobs_table(rows))
+        names = " ".join(row.name for row in rows[:3])
         screen.print()
         screen.print(
             f"  all jobs    coach ps\n  one job     coach events {names.split()[0]} -f", soft_wrap=True
         )
-    if any(row["state"] == State.FAILED for row in rows):
+    if any(row.state == State.FAILED for row in rows):
         raise typer.Exit(1)

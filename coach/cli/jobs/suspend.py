@@ -43,6 +43,6 @@ def command(
     with service_of(home) as client:
         for stored in chosen:
             row = client.suspend(stored.job.name, now=now)
-            done = row["reason"] in {reason.value for reason in RESUMABLE}
+            done = row.reason in {reason.value for reason in RESUMABLE}
             when = "is suspended" if done else "stops now" if now else "stops when its epoch ends"
             typer.echo(f"{stored.job.name} {when}; continue it with: coach resume {stored.job.name}")

@@ -51,6 +51,14 @@ def command(  # noqa: PLR0917 - they are options
             help="Folder in which job files may name models and data; may be repeated. Default: the current one.",
         ),
     ] = None,
+    host_name: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name by which browsers may reach the page, such as a proxy's; may be repeated. Addresses and "
+            "localhost need none.",
+        ),
+    ] = None,
     log_format: Annotated[LogFormat, typer.Option(help="Format of the log on stderr.")] = LogFormat.TEXT,
 ) -> None:
     """Run jobs as a service, for other commands and over HTTP.
@@ -95,6 +103,7 @@ def command(  # noqa: PLR0917 - they are options
         port=port,
         token=token.expanduser().absolute() if token else None,
         folders=folders,
+        host_names=frozenset(name.lower() for name in host_name or ()),
         companion=companion,
         volumes=() if platform is PlatformKind.LOCAL else VOLUMES,
     )
@@ -103,7 +112,8 @@ def command(  # noqa: PLR0917 - they are options
         import logging
 
         logging.getLogger("coach.service").info(
-            "serving at %s; token in %s; job files may name paths in %s; give it jobs: coach submit FILE",
+            "serving at %s; token in %s; job files may name paths in %s; give it jobs: coach submit FILE; "
+            "look at them: coach ui",
             endpoint.url,
             endpoint.token_file,
             ", ".join(map(str, folders)),

@@ -227,6 +227,17 @@ class Journal:
         (seq,) = self._connection.execute("SELECT max(seq) FROM records").fetchone()
         return seq or 0
 
+    @property
+    def identity(self) -> str:
+        """What distinguishes this journal from all others, as hexadecimal digits; 0 for one of an earlier release."""
+        row = self._connection.execute("SELECT value FROM meta WHERE key = 'identity'").fetchone()
+        return f"{row[0] if row else 0:x}"
+
+    def last_seqs(self) -> dict[str, int]:
+        """By job: the number of its last record."""
+        query = "SELECT job, max(seq) FROM records WHERE job > '' GROUP BY job"
+        return dict(self._connection.execute(query).fetchall())
+
     def jobs(self) -> dict[str, Job]:
         """All jobs, folded from their records, in the order of their submission."""
         starts = list(self.records(""))

@@ -69,7 +69,8 @@ def acquire_fence(path: Path, connection: sqlite3.Connection) -> int:
         check_version(path, connection)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(
-            "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0)", (SCHEMA_VERSION,)
+            "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0), ('identity', abs(random() % (1 << 48)))",
+            (SCHEMA_VERSION,),
         )
         connection.execute(
             "INSERT INTO meta SELECT 'last_of_version_1', (SELECT max(seq) FROM records) FROM meta "

@@ -126,6 +126,16 @@ def figures(story: Story) -> dict[str, Figure]:
     return {name: page, **made}
 
 
+def one_figure(story: Story, kind: str, form: str) -> bytes:
+    """One of the four figures of a job (`curve`, `allocation`, `money`, `speed`), or without `kind` the page of all.
+
+    `form`: png, svg or pdf.
+    """
+    name = story.job.name
+    with mpl.rc_context(cast(Any, STYLE)):
+        return rendered(figures(story)[f"{name}-{kind}" if kind else name], form)
+
+
 # -- the four kinds ---------------------------------------------------------------------------------------
 
 

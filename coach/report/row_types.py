@@ -1,0 +1,155 @@
+"""The rows of jobs, epochs and money: the same names in every table, JSON and CSV. Imports nothing that computes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+
+@dataclass(frozen=True, slots=True)
+class JobRow:
+    """The state of a job. Seconds, currency units and ISO 8601 local times; None: unknown, or not applicable."""
+
+    name: str
+    state: str
+    reason: str
+    message: str
+    epoch: int  #: epochs that counted, mini-epochs included
+    full_epochs: int
+    metric: str  #: what the target is about: loss or accuracy
+    loss: float | None  #: of the last epoch
+    accuracy: float | None
+    target: float | None  #: None where the job trains the best model within its bounds
+    consecutive_hits: int  #: for how many full epochs in a row the target has held ...
+    epochs_in_a_row: int  #: ... of how many
+    best_loss: float | None
+    best_accuracy: float | None
+    workers: int | None  #: the allocation it holds; of a job that holds nothing, the last epoch's
+    servers: int | None
+    spent: float
+    reserved: float
+    budget: float | None
+    currency: str
+    eta: float | None  #: seconds until it is done
+    eta_low: float | None
+    eta_high: float | None
+    seconds: float | None  #: for how long its functions were held, so far
+    training_seconds: float  #: of these, training and evaluating in epochs that counted
+    predicted_seconds: float | None  #: predicted for the epochs that had a prediction ...
+    actual_seconds: float | None  #: ... and what those took
+    priority: int
+    submitted_at: str | None
+    started_at: str | None
+    ended_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class JobView(JobRow):
+    """A job's row with what a page shows of it. Times are ISO 8601 with an offset, money is in currency units."""
+
+    reason_text: str
+    left: float | None  #: of the budget: neither spent nor reserved; None without a budget
+    rate: float | None  #: an hour, for what it holds now; None where it holds nothing
+    done_at: str | None  #: when it is expected to be done, with an 80 % interval
+    done_at_low: str | None
+    done_at_high: str | None
+    progress: float | None  #: of the running epoch, 0 to 1; None where none runs
+    history: list[float]  #: the metric of the last full epochs, at most 24
+    seq: int  #: number of the last record that may have changed the row
+
+
+@dataclass(frozen=True, slots=True)
+class EpochRow:
+    """An epoch that counted; the thesis's columns come first.
+
+    `outside_seconds` is all time since the previous epoch that was not training or evaluation.
+    """
+
+    job: str
+    epoch: int
+    kind: str  #: mini or real
+    loss: float | None  #: of mini-epochs only the first is evaluated
+    accuracy: float | None
+    servers: int
+    workers: int
+    cost: float
+    seconds: float  #: from the order to the answer
+    train_seconds: float
+    evaluate_seconds: float
+    outside_seconds: float
+    predicted_seconds: float | None
+    predicted_seconds_low: float | None
+    predicted_seconds_high: float | None
+    samples: int
+    epochs_trained: float  #: samples seen so far, over the size of the data set
+    epochs_per_second: float
+    new_group: bool  #: whether a new group was formed for it
+    attempt: int
+    started_at: str | None
+    ended_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class LedgerRow:
+    """The cost of one attempt of an epoch, in currency units. `held` pays for functions kept after it."""
+
+    job: str
+    epoch: int
+    attempt: int
+    kind: str
+    workers: int
+    servers: int
+    outcome: str  #: counted, running, or the reason why it does not count
+    reserved: float
+    cost: float  #: the attempt itself
+    held: float
+    spent: float  #: of the job, after it
+    started_at: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class PlanRow:
+    """An allocation. Seconds and currency units; None: not known before the job has measured its speed."""
+
+    workers: int
+    servers: int
+    measured: bool
+    fits: bool  #: whether it fits on the empty cluster
+    cost_per_hour: float
+    hours_within_budget: float | None  #: how long the whole budget lasts with it; None without a budget
+    seconds: float | None  #: of an epoch
+    seconds_low: float | None
+    seconds_high: float | None
+    cost: float | None  #: of an epoch
+    job_seconds: float | None  #: of all epochs, with this allocation throughout
+    job_seconds_low: float | None
+    job_seconds_high: float | None
+    job_cost: float | None
+    job_cost_low: float | None
+    job_cost_high: float | None
+    within_budget: bool | None  #: whether the budget covers the expected cost
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """The predictions for a job. `unknown`: sentences about what is unknown."""
+
+    name: str
+    currency: str
+    prices: str
+    budget: float | None
+    chance_of_running_out: float | None  #: that the job accepts; None without a budget or a target
+    epochs_provided_for: int | None  #: that money is kept for at first; None where that is unknown
+    epochs_low: float
+    epochs: float
+    epochs_high: float
+    epochs_known: bool  #: from earlier jobs; else the prior of every job
+    probes: tuple[str, ...]  #: allocations that would be measured first
+    known: tuple[str, ...]
+    unknown: tuple[str, ...]
+    refusal: str  #: why it would end at once; "" if it would not
+    rows: tuple[PlanRow, ...]
+
+
+JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
+EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
+LEDGER_COLUMNS = tuple(field.name for field in fields(LedgerRow))

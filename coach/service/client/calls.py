@@ -1,0 +1,268 @@
+"""One function for each operation of the API: what is sent, and what type the answer has. None of them sends anything.
+
+The functions have the operations' names. `coach.service.client.clients` sends what they return.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Generic, TypeVar, cast
+
+import httpx
+from pydantic import TypeAdapter, ValidationError
+
+from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
+from coach.handler.endpoint import API
+from coach.jobfiles.diagnostics import JobFileError, Problem
+from coach.report.row_types import JobRow
+from coach.service import schemas
+
+T = TypeVar("T")
+
+#: Seconds for an answer in addition to the waiting time in the request.
+TIMEOUT = 30.0
+Files = Sequence[Path | str]
+
+
+@dataclass(frozen=True, slots=True)
+class Call(Generic[T]):
+    """A request and the type of its answer. `wait`: seconds that the service may wait before it answers."""
+
+    method: str
+    path: str
+    answer: type[T]
+    params: dict[str, Any] = field(default_factory=dict)
+    body: dict[str, Any] | None = None
+    headers: dict[str, str] = field(default_factory=dict)
+    wait: float = 0.0
+    #: The files that were sent: mistakes in them are named as the caller named them.
+    files: tuple[Path, ...] = ()
+
+    def request(self, http: httpx.Client | httpx.AsyncClient) -> httpx.Request:
+        """The request as HTTP."""
+        params = {key: value for key, value in self.params.items() if value not in (None, "", [], ())}
+        return http.build_request(
+            self.method,
+            self.path,
+            params=params,
+            json=self.body,
+            headers=self.headers,
+            timeout=TIMEOUT + self.wait,
+        )
+
+    def read(self, answer: httpx.Response) -> T:
+        """The answer. Raises JobFileError, UserError, TemporaryError, PermanentError."""
+        if answer.is_success and self.answer is bytes:
+            return answer.content  # type: ignore[return-value]
+        if answer.is_success and self.answer is str:
+            return answer.text  # type: ignore[return-value]
+        with contextlib.suppress(ValueError):
+            if answer.is_success:
+                with contextlib.suppress(ValidationError):
+                    return cast(T, _adapter(cast(Any, self.answer)).validate_json(answer.content))
+            elif isinstance(body := answer.json(), dict):
+                raise _error(answer.status_code, body, self.files)
+        raise PermanentError(
+            f"{answer.url}: no answer of Coach's ({answer.status_code} "
+            f"{answer.headers.get('content-type', 'without a type')}); is another program on that port, "
+            "or a service of another version?"
+        )
+
+
+@lru_cache(maxsize=64)
+def _adapter(answer: Any) -> TypeAdapter[Any]:
+    return TypeAdapter(answer)
+
+
+def _error(status: int, body: dict[str, Any], files: tuple[Path, ...]) -> CoachError:
+    said = str(body.get("error", status))
+    problems = [problem for problem in body.get("problems") or [] if isinstance(problem, dict)]
+    if status == 422 and problems and all(problem.get("path") for problem in problems):
+        keys = ("line", "column", "field", "problem", "seen", "right")
+        named = {str(file.absolute()): str(file) for file in files}
+        found = [
+            {key: one[key] for key in keys} | {"path": named.get(one["path"], one["path"])}
+            for one in problems
+        ]
+        return JobFileError([Problem(**one) for one in found])
+    said = "; ".join([said, *(str(problem.get("text")) for problem in problems[:5])])
+    if status == 401:
+        return PermanentError(f"the service does not know this token: {said}")
+    if status >= 500:
+        return TemporaryError(f"the service: {said}")
+    return UserError(said)
+
+
+# -- the process and the whole service -------------------------------------------------------------------------
+
+
+def health() -> Call[schemas.Health]:
+    """Whether the service runs."""
+    return Call("GET", "/health", schemas.Health)
+
+
+def metrics_page() -> Call[str]:
+    """Numbers for Prometheus."""
+    return Call("GET", "/metrics", str)
+
+
+def cluster() -> Call[schemas.Cluster]:
+    """Its nodes with what is used of them, its queue and its policy."""
+    return _get("/cluster", schemas.Cluster)
+
+
+def records(names: Sequence[str], after: int = 0, wait: float = 0.0) -> Call[schemas.Records]:
+    """Records of jobs later than `after`; waits up to `wait` seconds for one."""
+    return _get("/records", schemas.Records, wait, job=list(names), after=after, wait=wait)
+
+
+def login_codes() -> Call[schemas.LoginCode]:
+    """A code with which a browser logs in once."""
+    return Call("POST", f"{API}/login-codes", schemas.LoginCode)
+
+
+def log_in(code: str) -> Call[schemas.LoggedIn]:
+    """Use a code; the answer's cookie is for browsers."""
+    return Call("POST", f"{API}/login", schemas.LoggedIn, body={"code": code})
+
+
+def log_out() -> Call[schemas.LoggedIn]:
+    """End a browser's login."""
+    return Call("POST", f"{API}/logout", schemas.LoggedIn)
+
+
+# -- looking at jobs -------------------------------------------------------------------------------------------
+
+
+def list_jobs(
+    *,
+    state: Sequence[str] = (),
+    q: str = "",
+    limit: int = 0,
+    cursor: str = "",
+    after: int = 0,
+    wait: float = 0.0,
+) -> Call[schemas.JobList]:
+    """Jobs in the order of their submission. `limit` 0: all; `cursor`: `next` of the answer before."""
+    return _get(
+        "/jobs",
+        schemas.JobList,
+        wait,
+        state=list(state),
+        q=q,
+        limit=limit,
+        cursor=cursor,
+        after=after,
+        wait=wait,
+    )
+
+
+def job(name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.JobDetail]:
+    """One job with its epochs; with `wait` once it has a record later than `after`, or after so many seconds."""
+    return _get(f"/jobs/{name}", schemas.JobDetail, wait, after=after, wait=wait)
+
+
+def events(name: str, *, after: int = 0, wait: float = 0.0) -> Call[schemas.Events]:
+    """What happened to a job, in words."""
+    return _get(f"/jobs/{name}/events", schemas.Events, wait, after=after, wait=wait)
+
+
+def why_job(name: str) -> Call[schemas.Why]:
+    """Why a job waits, or has its allocation."""
+    return _get(f"/jobs/{name}/why", schemas.Why)
+
+
+def job_consequences(name: str, of: str) -> Call[schemas.Consequences]:
+    """What a request (`cancel`, `suspend`, `suspend-now`, `resume`, `add-budget`) would do."""
+    return _get(f"/jobs/{name}/consequences", schemas.Consequences, of=of)
+
+
+def job_figures(name: str) -> Call[schemas.Figures]:
+    """The data of a job's figures."""
+    return _get(f"/jobs/{name}/figures", schemas.Figures)
+
+
+def job_picture(name: str, picture: str = "page", kind: str = "png") -> Call[bytes]:
+    """A figure (`page`, `curve`, `allocation`, `money`, `speed`) as `png` or `svg`."""
+    return _get(f"/jobs/{name}/figures/{picture}.{kind}", bytes)
+
+
+def job_table(name: str, table: str = "epochs") -> Call[str]:
+    """The `epochs` or the `ledger` of a job as CSV."""
+    return _get(f"/jobs/{name}/{table}.csv", str)
+
+
+def logs(name: str) -> Call[schemas.LogFiles]:
+    """The logs of a job's functions."""
+    return _get(f"/jobs/{name}/logs", schemas.LogFiles)
+
+
+def log_text(name: str, function: str, *, after: int = 0) -> Call[schemas.LogText]:
+    """The log of one function from byte `after` on."""
+    return _get(f"/jobs/{name}/logs/{function}", schemas.LogText, after=after)
+
+
+# -- job files -------------------------------------------------------------------------------------------------
+
+
+def validate(files: Files) -> Call[schemas.Checked]:
+    """Whether job files could be submitted, with every mistake."""
+    return Call("POST", f"{API}/validate", schemas.Checked, body=_sent(files))
+
+
+def plan(files: Files, policy: str = "") -> Call[schemas.Plans]:
+    """The predicted time and cost of the jobs of files; starts nothing."""
+    return Call("POST", f"{API}/plan", schemas.Plans, body=_sent(files, policy), files=_paths(files))
+
+
+def submit(files: Files, policy: str = "", *, key: str = "") -> Call[schemas.Submitted]:
+    """Submit job files, all or none. `key`: a second call with it gets the first one's answer and starts nothing."""
+    headers = {"Idempotency-Key": key} if key else {}
+    return Call(
+        "POST",
+        f"{API}/jobs",
+        schemas.Submitted,
+        body=_sent(files, policy),
+        headers=headers,
+        files=_paths(files),
+    )
+
+
+# -- steering jobs ---------------------------------------------------------------------------------------------
+
+
+def cancel(name: str) -> Call[JobRow]:
+    """End a job for good."""
+    return Call("POST", f"{API}/jobs/{name}/cancel", JobRow)
+
+
+def suspend(name: str, *, now: bool = False) -> Call[JobRow]:
+    """Stop a job so that it can be resumed, at the end of its epoch or `now`."""
+    return Call("POST", f"{API}/jobs/{name}/suspend", JobRow, body={"now": now})
+
+
+def resume(name: str, *, budget: float | None = None, add_budget: float = 0.0) -> Call[JobRow]:
+    """Resume a job. `budget`: its whole budget from now on, which a retry does not raise again."""
+    return Call(
+        "POST", f"{API}/jobs/{name}/resume", JobRow, body={"budget": budget, "add_budget": add_budget}
+    )
+
+
+def _get(path: str, answer: type[T], seconds: float = 0.0, /, **params: Any) -> Call[T]:
+    return Call("GET", API + path, answer, params={k: v for k, v in params.items() if v}, wait=seconds)
+
+
+def _paths(files: Files) -> tuple[Path, ...]:
+    return tuple(Path(file) for file in files)
+
+
+def _sent(files: Files, policy: str = "") -> dict[str, Any]:
+    sent = [
+        {"path": str(file.absolute()), "text": file.read_bytes().decode("utf-8", "replace")}
+        for file in _paths(files)
+    ]
+    return {"files": sent, "policy": policy}

@@ -1,0 +1,60 @@
+"""The stream of a service's changes, as a client reads it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from coach.report.row_types import JobView
+
+_ROWS: TypeAdapter[list[JobView]] = TypeAdapter(list[JobView])
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Something that happened.
+
+    `jobs`: the rows that changed. `progress`: the trained share (0 to 1) of running epochs, by job. `reset`: the
+    service has another journal than before: what is known of its jobs is void.
+    """
+
+    jobs: list[JobView] = field(default_factory=list)
+    progress: dict[str, float] = field(default_factory=dict)
+    reset: bool = False
+
+
+class Decoder:
+    """Server-sent events, line by line. `last`: the id after which to go on."""
+
+    def __init__(self, last: str = "") -> None:
+        self.last = last
+        self._event: dict[str, str] = {}
+
+    def changes(self, lines: Iterable[str]) -> Iterator[Change]:
+        """The changes in some more lines."""
+        for line in lines:
+            if line:
+                name, _, value = line.partition(":")
+                if name in ("event", "id", "data"):
+                    self._event[name] = value.removeprefix(" ")
+                continue
+            event, self._event = self._event, {}
+            self.last = event.get("id", self.last)
+            if (change := _change(event)) is not None:
+                yield change
+
+
+def _change(event: dict[str, str]) -> Change | None:
+    data: Any = json.loads(event.get("data", "null"))
+    match event.get("event"):
+        case "jobs":
+            return Change(jobs=_ROWS.validate_python(data["jobs"]))
+        case "progress":
+            return Change(progress=data)
+        case "reset":
+            return Change(reset=True)
+    return None

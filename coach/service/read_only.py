@@ -1,0 +1,186 @@
+"""A service over the journals of a state folder that changes nothing: for `coach ui` where no `coach serve` runs.
+
+Jobs that a `coach run` trains at the same time are followed: the journals are read again when they have grown.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import secrets
+import signal
+import socket
+import time
+from collections.abc import Callable, Iterable, Sequence
+from pathlib import Path
+
+import uvicorn
+
+from coach.core.cluster import Node
+from coach.core.errors import UserError
+from coach.core.jobs.job import Job
+from coach.core.money import Money
+from coach.core.spec.job import TrainingJob
+from coach.handler.handler import Handler
+from coach.handler.offline import NullPlatform
+from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import StateDirectory, StoredJob
+from coach.plugins import policy
+from coach.report.row_types import JobRow, JobView
+from coach.service.app import make_app
+from coach.service.bind import Http, listen
+from coach.service.service import ReadOnlyError, Service, SubmittedJob
+
+#: Seconds between two looks at the journals.
+LOOK = 0.5
+
+
+class _Looking(Handler):
+    """A handler that is never started: it only holds the jobs."""
+
+    def __init__(self, journal: Journal) -> None:
+        super().__init__(NullPlatform(), journal, policy("coach"))
+
+    def now(self) -> float:
+        """Seconds since 1970."""
+        return time.time()
+
+
+class ReadOnlyService(Service):
+    """The jobs of all journals of a state folder. Raises UserError where there are none."""
+
+    read_only = True
+
+    def __init__(self, home: StateDirectory) -> None:
+        past = home.past()
+        if not past:
+            raise UserError(f"no job was run yet in {home.path}; start one with: coach run FILE")
+        self._readers = [Journal.read(path) for path in home.journals()]
+        newest = max(past.values(), key=lambda one: one.asked_at)
+        super().__init__(
+            home,
+            _Looking(self._readers[0]),
+            journal=newest.journal,
+            past={},
+            nodes=_nodes(home, newest),
+            policy=policy("coach"),
+            folders=(),
+        )
+        self._take_in(past)
+
+    def close(self) -> None:
+        """Close the journals."""
+        super().close()
+        for reader in self._readers:
+            reader.close()
+
+    async def look(self) -> None:
+        """Follow the journals until it is cancelled."""
+        seen = self.last_seq()
+        while True:
+            await asyncio.sleep(LOOK)
+            if self.last_seq() != seen:
+                seen = self.last_seq()
+                self._take_in(await asyncio.to_thread(self.home.past))
+                self.wake()
+
+    def last_seq(self) -> int:
+        """Number of the last record; of several journals, the number of all records."""
+        return sum(reader.last_seq() for reader in self._readers)
+
+    def _take_in(self, past: dict[str, StoredJob]) -> None:
+        seq = self.last_seq()
+        before = self._past
+        self._past = past
+        self.handler.jobs.clear()
+        self.handler.jobs.update({name: one.job for name, one in past.items()})
+        changed = {name for name, one in past.items() if name not in before or _grown(before[name], one)}
+        self.changed_at = {name: seq if name in changed else self.changed_at[name] for name in past}
+
+    def row(self, name: str) -> JobRow:
+        """The row of a job."""
+        return self._rows.row(self.job(name), self.handler.now(), orphan=self._past[name].orphan)
+
+    def view(self, name: str) -> JobView:
+        """The row of a job with what a page shows in addition."""
+        orphan, seq = self.past(name).orphan, self.changed_at.get(name, 0)
+        return self._rows.view(self.job(name), self.handler.now(), seq=seq, orphan=orphan)
+
+    # -- what it does not do -------------------------------------------------------------------------------
+
+    async def take(self, specs: Sequence[TrainingJob]) -> list[SubmittedJob]:
+        """Raises ReadOnlyError."""
+        raise _refused()
+
+    async def submit(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[SubmittedJob]:
+        """Raises ReadOnlyError."""
+        raise _refused()
+
+    async def resume(self, name: str, added: Money = 0, budget: Money | None = None) -> JobRow:
+        """Raises ReadOnlyError."""
+        raise _refused()
+
+    async def cancel(self, name: str) -> JobRow:
+        """Raises ReadOnlyError."""
+        raise _refused()
+
+    async def suspend(self, names: Iterable[str], *, now: bool, by_user: bool = True) -> None:
+        """Raises ReadOnlyError."""
+        raise _refused()
+
+
+def _nodes(home: StateDirectory, newest: StoredJob) -> tuple[Node, ...]:
+    with contextlib.suppress(UserError):
+        return home.nodes(newest)
+    return ()
+
+
+def _grown(before: StoredJob, now: StoredJob) -> bool:
+    def seen(job: Job) -> object:
+        ledger, running = job.ledger, job.running
+        token = running.token if running else ""
+        return job.state, job.reason, job.message, len(job.epochs), ledger, token, len(job.pods)
+
+    return before.held != now.held or seen(before.job) != seen(now.job)
+
+
+def _refused() -> ReadOnlyError:
+    return ReadOnlyError("this page only shows jobs; to submit and steer them: coach serve")
+
+
+# -- serving it ------------------------------------------------------------------------------------------------
+
+
+def serve_page(home: StateDirectory, port: int, ready: Callable[[str, str], None]) -> int:
+    """Serve it on loopback; the exit code. `ready` is called with the URL and a login code.
+
+    Raises UserError where there are no jobs, or the port is taken.
+    """
+    with contextlib.closing(ReadOnlyService(home)) as service, listen("127.0.0.1", port) as listening:
+        asyncio.run(_serve(service, listening, ready))
+    return 0
+
+
+async def _serve(
+    service: ReadOnlyService, listening: socket.socket, ready: Callable[[str, str], None]
+) -> None:
+    port = listening.getsockname()[1]
+    # Nothing but the browser calls it, so its token is for this process alone.
+    app = make_app(service, secrets.token_urlsafe(32), port=port)
+    http = Http(
+        uvicorn.Config(app, log_config=None, access_log=False, lifespan="off", server_header=False, ws="none")
+    )
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    answering = asyncio.create_task(http.serve(sockets=[listening]))
+    looking = asyncio.create_task(service.look())
+    ready(f"http://127.0.0.1:{port}", app.state.logins.code())
+    await asyncio.wait(
+        {answering, looking, asyncio.create_task(stopped.wait())}, return_when=asyncio.FIRST_COMPLETED
+    )
+    service.stopping = True
+    service.wake()
+    looking.cancel()
+    http.should_exit = True
+    await asyncio.gather(answering, looking, return_exceptions=True)

@@ -1,0 +1,65 @@
+"""The cluster's use: what each node has free, who holds the rest, and the queue in its order."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+
+from coach.core.cluster import Node, Role
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import REASON_INFO
+from coach.report.formatting import iso
+from coach.service import schemas
+from coach.service.views.explanation import free_on, waiting
+
+
+def node_rows(nodes: tuple[Node, ...], jobs: Mapping[str, Job]) -> list[schemas.NodeRow]:
+    """The nodes with what jobs hold of them."""
+    return [_node(node, jobs) for node in nodes]
+
+
+def _node(node: Node, jobs: Mapping[str, Job]) -> schemas.NodeRow:
+    cpu, memory = free_on(node, jobs)
+    held_by = []
+    for job in jobs.values():
+        roles = Counter(pod.role for pod, held in job.pods.items() if held.pod.node == node.name)
+        if roles:
+            held_by.append(
+                schemas.Holding(
+                    job=job.name,
+                    workers=roles[Role.WORKER],
+                    servers=roles[Role.SERVER],
+                    schedulers=roles[Role.SCHEDULER],
+                )
+            )
+    return schemas.NodeRow(
+        name=node.name,
+        cpu=node.capacity.cpu,
+        memory=node.capacity.memory,
+        cpu_used=round(node.capacity.cpu - cpu, 6),
+        memory_used=round(node.capacity.memory - memory, 6),
+        held_by=held_by,
+    )
+
+
+def queue_rows(jobs: Mapping[str, Job]) -> list[schemas.QueueRow]:
+    """The jobs that wait, in the order of the queue."""
+    rows = []
+    for position, job in enumerate(waiting(jobs), 1):
+        smallest = job.spec.resources.total(job.minimum)
+        rows.append(
+            schemas.QueueRow(
+                position=position,
+                job=job.name,
+                priority=job.spec.priority,
+                since=iso(job.submitted_at),
+                workers=job.minimum.workers,
+                servers=job.minimum.servers,
+                cpu=smallest.cpu,
+                memory=smallest.memory,
+                reason=job.reason.value,
+                reason_text=REASON_INFO[job.reason].words,
+                message=job.message,
+            )
+        )
+    return rows

@@ -1,0 +1,105 @@
+"""What a request about a job would do, computed before it is sent. The numbers are those of this moment."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+
+from coach.core.errors import UserError
+from coach.core.jobs.job import Job, Phase
+from coach.core.money import Money, to_amount
+from coach.handler.interactive_run import over
+from coach.handler.resume_rules import refuse_resume
+from coach.report import formatting
+from coach.service import schemas
+
+
+class Of(StrEnum):
+    """The requests."""
+
+    CANCEL = "cancel"
+    SUSPEND = "suspend"
+    SUSPEND_NOW = "suspend-now"
+    RESUME = "resume"
+    ADD_BUDGET = "add-budget"
+
+
+def consequences(job: Job, of: Of, now: float) -> schemas.Consequences:
+    """What `of` would do to `job` at `now` (seconds since 1970)."""
+    refusal = _refusal(job, of)
+    stops = of in (Of.CANCEL, Of.SUSPEND_NOW) and not refusal
+    lost = job.running.number if stops and job.running is not None and job.phase is Phase.RUNNING else None
+    so_far = min(_unbilled(job, now), job.ledger.reserved) if not job.ended else 0
+    reserved = job.ledger.reserved if of in (Of.CANCEL, Of.SUSPEND, Of.SUSPEND_NOW) and not refusal else 0
+    back = max(0, reserved - so_far)
+    spent = job.ledger.spent + (so_far if reserved else 0)
+    return schemas.Consequences(
+        of=of.value,
+        allowed=not refusal,
+        refusal=refusal,
+        text=refusal or _words(job, of, lost, so_far, back, spent),
+        epoch_lost=lost,
+        checkpoint_epoch=len(job.epochs) or None,
+        lost=to_amount(so_far if lost is not None else 0),
+        comes_back=to_amount(back),
+        stays_spent=to_amount(spent),
+        currency=job.spec.price_book.currency,
+    )
+
+
+def _refusal(job: Job, of: Of) -> str:
+    try:
+        if of is Of.RESUME:
+            refuse_resume(job, 0)
+        elif of is Of.ADD_BUDGET:
+            refuse_resume(job, 1)
+        elif job.ended:
+            return f"{job.name} has ended already: {job.state.value}"
+        elif job.cancel:
+            return f"{job.name} is being cancelled"
+        elif of is not Of.CANCEL and over(job):
+            return f"{job.name} is suspended already"
+    except UserError as error:
+        return str(error)
+    return ""
+
+
+def _unbilled(job: Job, now: float) -> Money:
+    """The price of what it holds since it was billed last."""
+    until = min(now, job.lease_until) if job.lease_until else now
+    seconds = max(0.0, until - job.billed_until) if job.billed_until else 0.0
+    return job.spec.price_book.cost(job.billed_resources, seconds)
+
+
+def _words(  # noqa: PLR0917
+    job: Job, of: Of, lost: int | None, so_far: Money, back: Money, spent: Money
+) -> str:
+    def money(amount: Money) -> str:
+        return formatting.money(amount, job.spec.price_book.currency)
+
+    kept = (
+        f"the checkpoint of epoch {len(job.epochs)} stays, and Resume goes on from it"
+        if job.epochs
+        else "there is no checkpoint yet, so Resume would begin anew"
+    )
+    if of is Of.RESUME:
+        where = f"from the checkpoint of epoch {len(job.epochs)}" if job.epochs else "from the start"
+        left = job.ledger.left
+        rest = "" if left is None else f" It may spend at most {money(left)} more."
+        return f"It goes on {where}; {money(job.ledger.spent)} are spent so far.{rest}"
+    if of is Of.ADD_BUDGET:
+        budget = job.ledger.budget or 0
+        running = "It goes on with it" if not (job.ended or job.suspend) else f"It is resumed: {kept}"
+        return f"Its budget is {money(budget)} now, {money(job.ledger.spent)} of it spent. {running}."
+    parts = []
+    if lost is not None:
+        parts.append(f"epoch {lost} is lost ({money(so_far)} so far)")
+    elif of is Of.SUSPEND and job.running is not None:
+        parts.append(f"epoch {job.running.number} is trained to its end first, and counts")
+    if of is Of.SUSPEND and job.running is not None:
+        parts.append(f"what it does not use of {money(back)} reserved comes back")
+    else:
+        parts += [f"{money(back)} reserved come back"] if back else []
+        parts.append(f"{money(spent)} stay spent")
+    parts.append(kept)
+    text = "; ".join(parts)
+    return text[0].upper() + text[1:] + "."

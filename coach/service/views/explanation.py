@@ -1,0 +1,145 @@
+"""Why a job waits, or has its allocation, as data; `coach.report.why` has the same as text."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from coach.core.cluster import Allocation, Node
+from coach.core.errors import UserError
+from coach.core.jobs.decision import DecisionStep
+from coach.core.jobs.epoch import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, State
+from coach.core.lifecycle import forecast
+from coach.core.lifecycle.cluster_state import queue_key
+from coach.handler.resume_rules import refuse_resume
+from coach.report.choices import Choice, considered
+from coach.report.status import shown_allocation
+from coach.report.why import why
+from coach.service import schemas
+
+#: Allocations in the answer, at most: the chosen one, then those one step away, then the others.
+MAX_ALTERNATIVES = 16
+
+
+def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now: float) -> schemas.Why:
+    """The reasons of `job`, one of `jobs`, on a cluster of `nodes`."""
+    alternatives = list(_alternatives(job))
+    waits = not job.ended and not job.pods and not job.suspend
+    before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)] if waits else []
+    return schemas.Why(
+        lines=why(job, jobs, nodes, now),
+        state=job.state.value,
+        reason=job.reason.value,
+        summary=_summary(job, alternatives),
+        steps=[_step(job, step) for step in job.reasons],
+        alternatives=alternatives,
+        queue=len(before) + 1 if waits else None,
+        before=before,
+        blockers=_blockers(job, jobs, nodes) if waits else [],
+        actions=list(_actions(job)),
+    )
+
+
+def waiting(jobs: Mapping[str, Job]) -> list[Job]:
+    """The jobs that wait for capacity, in the order of the queue."""
+    found = [one for one in jobs.values() if not one.ended and not one.pods and not one.suspend]
+    return sorted(found, key=queue_key)
+
+
+def free_on(node: Node, jobs: Mapping[str, Job]) -> tuple[float, float]:
+    """Cores and GiB that no pod holds."""
+    free = node.capacity
+    for job in jobs.values():
+        for held in job.pods.values():
+            if held.pod.node == node.name:
+                free = free - held.pod.requests
+    return free.cpu, free.memory
+
+
+def _summary(job: Job, alternatives: list[schemas.Alternative]) -> str:
+    words = REASON_INFO[job.reason].words
+    at = shown_allocation(job)
+    if job.ended or job.running is None or at is None:
+        return f"{words}: {job.message}" if job.message else words
+    if job.kind is EpochKind.PROBE:
+        return f"measures the speed of {at} in a mini-epoch, which trains too"
+    others = [one for one in alternatives[1:] if one.pace > -1]
+    if not others:
+        return f"trains with {at}"
+    best = max(others, key=lambda one: one.pace)
+    if best.pace > 0:
+        because = f"{best.verdict}, {best.reason}" if best.reason else best.verdict
+        return (
+            f"trains with {at}, not {best.allocation}, which is predicted {best.pace:.0%} faster: {because}"
+        )
+    return f"trains with {at}: {1 / (1 + best.pace) - 1:.0%} faster than the next best, {best.allocation}"
+
+
+def _step(job: Job, step: DecisionStep) -> schemas.Step:
+    return schemas.Step(
+        kind=step.kind.value,
+        before=None if step.before is None else step.before.cell,
+        after=None if step.after is None else step.after.cell,
+        reason=step.reason,
+        gain=step.gain,
+        unit=step.unit,
+        cost=step.cost,
+        text=step.text(job.name),
+    )
+
+
+def _alternatives(job: Job) -> Iterator[schemas.Alternative]:
+    at = shown_allocation(job) or job.desired
+    if at is None or job.ended or forecast.predicted_seconds(job, at, 1.0) is None:
+        return
+    chosen, *others = considered(job, at, job.reasons)
+    others.sort(
+        key=lambda one: abs(one.allocation.workers - at.workers) + abs(one.allocation.servers - at.servers)
+    )
+    for one in [chosen, *others[: MAX_ALTERNATIVES - 1]]:
+        yield _alternative(job, one, at)
+
+
+def _alternative(job: Job, one: Choice, at: Allocation) -> schemas.Alternative:
+    seconds = forecast.predicted_seconds(job, one.allocation, 1.0)
+    return schemas.Alternative(
+        allocation=one.allocation.cell,
+        verdict=one.verdict.value,
+        reason=one.reason,
+        seconds=seconds.expected if seconds else None,
+        seconds_low=seconds.low if seconds else None,
+        seconds_high=seconds.high if seconds else None,
+        cost=forecast.predicted_cost(job, one.allocation),
+        pace=one.pace,
+    )
+
+
+def _blockers(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...]) -> list[str]:
+    smallest = job.spec.resources.total(job.minimum)
+    lines = [
+        f"its smallest gang, {job.minimum}, requests {smallest.cpu:g} cores and {smallest.memory:.1f} GiB"
+    ]
+    for node in nodes:
+        cpu, memory = free_on(node, jobs)
+        lines.append(
+            f"{node.name}: {cpu:g} of {node.capacity.cpu:g} cores and {memory:.1f} of "
+            f"{node.capacity.memory:.1f} GiB free"
+        )
+    return lines
+
+
+def _actions(job: Job) -> Iterator[schemas.Action]:
+    try:
+        refuse_resume(job, 0)
+    except UserError:
+        pass
+    else:
+        yield schemas.Action(action="resume", text="Resume", command=f"coach resume {job.name}")
+    if job.ledger.budget is not None and job.state is not State.SUCCEEDED:
+        command = f"coach resume {job.name} --add-budget AMOUNT"
+        yield schemas.Action(action="add-budget", text="Add budget", command=command)
+    if not job.ended and job.reason not in RESUMABLE:
+        yield schemas.Action(action="suspend", text="Suspend", command=f"coach suspend {job.name}")
+    if not job.ended:
+        yield schemas.Action(action="cancel", text="Cancel", command=f"coach cancel {job.name}")

@@ -1,0 +1,112 @@
+"""The data of a job's figures; `coach.report.figures` draws the same as PNG and SVG."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from coach.core.jobs.epoch import EpochKind
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import State
+from coach.core.lifecycle import forecast
+from coach.core.money import to_amount
+from coach.report.accounting import attempts, money
+from coach.report.models import speed_rows
+from coach.service import schemas
+
+#: Points of the fitted curve.
+FITTED = 60
+#: How much longer than expected the fitted curve goes on, where its upper bound is further away.
+LONGEST = 4.0
+
+
+def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.Figures:
+    """From a job and its records; `now` in seconds since 1970."""
+    budget = job.ledger.budget
+    return schemas.Figures(
+        seq=seq,
+        curve=_curve(job),
+        allocation=[
+            schemas.Span(
+                epoch=one.order.number,
+                mini=one.order.kind is EpochKind.PROBE,
+                workers=one.order.allocation.workers,
+                servers=one.order.allocation.servers,
+                begin=one.order.at,
+                end=one.end if one.end is not None else max(one.order.at, job.ended_at or now),
+                counted=one.counted,
+                running=one.end is None and not job.ended,
+            )
+            for one in attempts(records, job.name)
+        ],
+        money=[
+            schemas.Balance(at=one.at, spent=one.spent, reserved=one.reserved)
+            for one in money(records, job.name)
+        ],
+        budget=None if budget is None else to_amount(budget),
+        currency=job.spec.price_book.currency,
+        speed=[
+            schemas.Speed(
+                workers=row.workers,
+                servers=row.servers,
+                measured=row.measured,
+                epochs=row.epochs,
+                fitted=row.epochs_per_second,
+                low=row.epochs_per_second_low,
+                high=row.epochs_per_second_high,
+                seconds=row.seconds,
+                cost=row.cost,
+                affordable=row.affordable,
+            )
+            for row in speed_rows(job)
+        ],
+    )
+
+
+def _curve(job: Job) -> schemas.Curve:
+    last = None if job.ended else job.last_x()
+    return schemas.Curve(
+        metric=job.metric,
+        target=job.target,
+        points=[
+            schemas.CurvePoint(
+                epoch=one.number,
+                x=one.epochs_trained,
+                mini=one.kind is EpochKind.PROBE,
+                loss=_finite(one.report.loss),
+                accuracy=_finite(one.report.accuracy),
+            )
+            for one in job.evaluated_epochs
+        ],
+        fitted=_fitted(job),
+        end=None
+        if last is None or not math.isfinite(last.high)
+        else schemas.Range(low=last.low, expected=last.expected, high=last.high),
+    )
+
+
+def _fitted(job: Job) -> list[schemas.FittedPoint]:
+    model = job.convergence
+    if model is None or not job.full_epochs:
+        return []
+    begin, end = job.epochs[0].epochs_trained, job.epochs_trained
+    last = None if job.state is State.SUCCEEDED else job.last_x()
+    if last is not None:
+        end = max(end, min(last.high, LONGEST * last.expected))
+    elif not job.ended and job.target is None:
+        end += forecast.epochs_within_bounds(job)
+    points = []
+    for index in range(FITTED + 1):
+        x = begin + (end - begin) * index / FITTED
+        bounds = model.interval(x)
+        points.append(
+            schemas.FittedPoint(
+                x=x, value=_finite(model.predict(x)), low=_finite(bounds.low), high=_finite(bounds.high)
+            )
+        )
+    return points
+
+
+def _finite(value: float | None) -> float | None:
+    return float(value) if value is not None and math.isfinite(value) else None

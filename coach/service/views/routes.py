@@ -1,0 +1,229 @@
+"""The routes of what is shown in addition to jobs: why, figures, the cluster, plans, consequences, and the stream."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import threading
+from collections.abc import Sequence
+from dataclasses import asdict
+from enum import StrEnum
+from importlib import metadata
+from typing import Annotated, Any
+
+from fastapi import APIRouter, Header, Query, Request, Response
+from fastapi import Path as InPath
+from fastapi.responses import StreamingResponse
+
+from coach.core.jobs.job import Job
+from coach.handler.endpoint import API
+from coach.handler.resume_rules import NotNowError
+from coach.jobfiles.diagnostics import JobFileError
+from coach.report.row_types import EPOCH_COLUMNS, LEDGER_COLUMNS
+from coach.report.status import epoch_rows
+from coach.service import schemas
+from coach.service.errors import may_answer, shown_problems
+from coach.service.routes import InContext, Known, contents
+from coach.service.views.cluster import node_rows, queue_rows
+from coach.service.views.consequences import Of, consequences
+from coach.service.views.explanation import explanation
+from coach.service.views.figures import figures
+from coach.service.views.stream import Feed
+
+STREAM = f"{API}/stream"
+#: Jobs whose figures' data is cached.
+MAX_FIGURES = 32
+#: Matplotlib draws one figure at a time.
+_DRAWING = threading.Lock()
+
+views = APIRouter(prefix=API)
+
+
+class Picture(StrEnum):
+    """The figures that are drawn."""
+
+    PAGE = "page"
+    CURVE = "curve"
+    ALLOCATION = "allocation"
+    MONEY = "money"
+    SPEED = "speed"
+
+
+class Table(StrEnum):
+    """The tables of a job that are files."""
+
+    EPOCHS = "epochs"
+    LEDGER = "ledger"
+
+
+class Format(StrEnum):
+    """The formats of figures."""
+
+    PNG = "png"
+    SVG = "svg"
+
+
+# -- the whole service -----------------------------------------------------------------------------------------
+
+
+@views.get("/cluster", tags=["service"], responses=may_answer())
+async def cluster(context: InContext) -> schemas.Cluster:
+    """The service's nodes with what is used of them, the queue, and the policy."""
+    service = context.service
+    return schemas.Cluster(
+        version=metadata.version("coach-trainer"),
+        policy=service.policy.name,
+        nodes=node_rows(service.nodes, service.jobs),
+        queue=queue_rows(service.jobs),
+        folders=[str(folder) for folder in service.folders],
+        home=str(service.home.path),
+        stopping=service.stopping,
+        read_only=service.read_only,
+    )
+
+
+@views.get(
+    "/stream",
+    tags=["service"],
+    response_class=StreamingResponse,
+    responses={
+        200: {
+            "description": "Server-sent events: `jobs` (the rows that changed), `progress` (the trained share of "
+            "running epochs, by job), `reset` (the id is of another journal: ask for everything again).",
+            "content": {"text/event-stream": {"schema": {"type": "string"}}},
+        },
+        **may_answer(404),
+    },
+)
+async def stream(
+    request: Request,
+    context: InContext,
+    after: Annotated[
+        str, Query(max_length=40, description="The id after which to go on; `stream` of a list.")
+    ] = "",
+    job: Annotated[str, Query(max_length=40, description="Only of this job.")] = "",
+    last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=40)] = None,
+) -> StreamingResponse:
+    """Changes of jobs as they happen, at most four times a second. It goes on after an id, also in another process."""
+    if job:
+        context.service.job(job)
+    feed: Feed = request.app.state.feed
+    headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
+    return StreamingResponse(feed.events(last or after, job), media_type="text/event-stream", headers=headers)
+
+
+@views.post("/validate", tags=["jobs"], responses=may_answer(413, 422))
+async def validate(context: InContext, submission: schemas.Submission) -> schemas.Checked:
+    """Check job files as a submission would, and start nothing. Mistakes are in the answer, whose status is 200."""
+    try:
+        names, warnings = await context.service.validate(contents(submission))
+    except JobFileError as error:
+        return schemas.Checked(valid=False, jobs=[], problems=shown_problems(error), warnings=[])
+    return schemas.Checked(valid=True, jobs=names, problems=[], warnings=warnings)
+
+
+@views.post("/plan", tags=["jobs"], responses=may_answer(413, 422))
+async def plan(context: InContext, submission: schemas.Submission) -> schemas.Plans:
+    """Predict the time and cost of the jobs of job files, as `coach plan` does; start nothing."""
+    return schemas.Plans(plans=await context.service.plan(contents(submission), submission.policy))
+
+
+# -- one job ---------------------------------------------------------------------------------------------------
+
+
+@views.get("/jobs/{name}/why", tags=["jobs"], responses=may_answer(404, 422))
+async def why_job(context: InContext, known: Known) -> schemas.Why:
+    """Why a job waits, or why it has its allocation: the decisions with their numbers, as lines and as data."""
+    service = context.service
+    return explanation(known, service.jobs, service.nodes, service.handler.now())
+
+
+@views.get("/jobs/{name}/consequences", tags=["jobs"], responses=may_answer(404, 422))
+async def job_consequences(
+    context: InContext, known: Known, of: Annotated[Of, Query(description="The request.")]
+) -> schemas.Consequences:
+    """What a request about a job would do: what is lost, what comes back, what stays."""
+    return consequences(known, of, context.service.handler.now())
+
+
+@views.get("/jobs/{name}/figures", tags=["jobs"], responses=may_answer(404, 422))
+async def job_figures(context: InContext, known: Known) -> schemas.Figures:
+    """The data of a job's figures: learning curve with its fit, allocation, money, speed."""
+    service = context.service
+    past, seq = service.past(known.name), service.changed_at.get(known.name, 0)
+    cached: dict[str, schemas.Figures] = context.stories.figures
+    if known.name not in cached or cached[known.name].seq != seq or known.running is not None:
+        records = await asyncio.to_thread(service.home.records, past)
+        cached[known.name] = await asyncio.to_thread(figures, known, records, seq, service.handler.now())
+        while len(cached) > MAX_FIGURES:
+            cached.pop(next(iter(cached)))
+    return cached[known.name]
+
+
+@views.get(
+    "/jobs/{name}/figures/{picture}.{kind}",
+    tags=["jobs"],
+    response_class=Response,
+    responses={
+        200: {
+            "description": "The figure.",
+            "content": {
+                "image/png": {"schema": {"type": "string", "format": "binary"}},
+                "image/svg+xml": {"schema": {"type": "string"}},
+            },
+        },
+        **may_answer(404, 409),
+    },
+)
+async def job_picture(context: InContext, known: Known, picture: Picture, kind: Format) -> Response:
+    """One figure of a job, as `coach plot` draws it; `page` has all four."""
+    service = context.service
+    if not known.epochs:
+        raise NotNowError(f"{known.name}: no epoch has ended, there is nothing to draw")
+    past = service.past(known.name)
+    drawn = await asyncio.to_thread(
+        _drawn, service.home.records(past), known, service.handler.now(), picture, kind
+    )
+    media = "image/png" if kind is Format.PNG else "image/svg+xml"
+    name = known.name if picture is Picture.PAGE else f"{known.name}-{picture.value}"
+    return Response(drawn, media_type=media, headers=_named(f"{name}.{kind.value}"))
+
+
+def _drawn(records: Sequence[Any], job: Job, now: float, picture: Picture, kind: Format) -> bytes:
+    from coach.report.figures.job import Story, one_figure
+
+    with _DRAWING:
+        return one_figure(
+            Story.of(job, records, now), "" if picture is Picture.PAGE else picture.value, kind.value
+        )
+
+
+@views.get(
+    "/jobs/{name}/{table}.csv",
+    tags=["jobs"],
+    response_class=Response,
+    responses={
+        200: {"description": "The table.", "content": {"text/csv": {"schema": {"type": "string"}}}},
+        **may_answer(404),
+    },
+)
+async def job_table(context: InContext, known: Known, table: Annotated[Table, InPath()]) -> Response:
+    """The epochs or the ledger of a job as CSV, with the columns of `coach export`."""
+    books = await asyncio.to_thread(context.stories.books, context.service.past(known.name))
+    rows: Sequence[Any] = epoch_rows(known, books.pauses) if table is Table.EPOCHS else books.ledger
+    columns = EPOCH_COLUMNS if table is Table.EPOCHS else LEDGER_COLUMNS
+    out = io.StringIO()
+    writer = csv.DictWriter(out, columns, lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(asdict(row) for row in rows)
+    return Response(out.getvalue(), media_type="text/csv", headers=_named(f"{known.name}-{table.value}.csv"))
+
+
+def _named(file: str) -> dict[str, str]:
+    # What a browser opens instead of saving it may run nothing: an SVG is a document.
+    return {
+        "Content-Disposition": f'inline; filename="{file}"',
+        "Content-Security-Policy": "default-src 'none'; style-src 'unsafe-inline'; sandbox",
+        "X-Content-Type-Options": "nosniff",
+    }

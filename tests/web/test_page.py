@@ -1,0 +1,100 @@
+"""Three paths through the page that each change must keep open: `make test-web`."""
+
+from __future__ import annotations
+
+import filecmp
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from coach import Client
+from coach.service.page.routes import STATIC
+from tests.cli.conftest import ROOT
+from tests.required import missing
+from tests.service.conftest import job_text
+from tests.web.conftest import Serving
+
+pytestmark = [pytest.mark.web, pytest.mark.processes]
+
+WEB = ROOT / "web"
+
+
+def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) -> None:
+    budget = {"amount": 0.5, "currency": "USD"}
+    service.submit("digits", maxEpochs=200, target={"loss": 0.3, "epochsInARow": 3}, budget=budget)
+    page.goto(service.address())
+    assert page.url.endswith("/ui/#/"), "the code is gone from the address"
+    page.get_by_role("link", name="digits", exact=True).click()
+    page.get_by_role("heading", name="digits", level=1).wait_for()
+    page.get_by_text("✓ Succeeded").wait_for()
+    with Client() as coach:
+        detail, figures = coach.job("digits"), coach.job_figures("digits")
+    page.get_by_text(f"epoch {detail.job.epoch}", exact=True).wait_for()
+    assert "the target held" in page.get_by_role("region", name="Why").inner_text()
+    page.get_by_role(
+        "img", name=re.compile(rf"^loss by passes over the data: {len(figures.curve.points)} epochs")
+    ).wait_for()
+    page.get_by_role("button", name="Table of Learning curve").click()
+    table = page.get_by_role("region", name="Table: Learning curve")
+    assert table.get_by_role("row").count() == 1 + len(figures.curve.points)
+    page.get_by_role("link", name="Epochs", exact=True).click()
+    assert page.get_by_role("region", name="Table: Epochs").get_by_role("row").count() == 1 + len(
+        detail.epochs
+    )
+
+
+def test_a_job_file_with_a_mistake_is_mended_and_submitted_for_its_price(service: Serving, page: Any) -> None:
+    text = job_text("mended", maxEpochs=3, budget={"amount": 0.02, "currency": "USD"})
+    document = yaml.safe_load(text)
+    wrong = text.replace("maxEpochs: 3", "maxEpochs: -3")
+    line = wrong.split("\n").index("  maxEpochs: -3") + 1
+    page.goto(service.address("/submit"))
+    editor = page.get_by_role("textbox", name="Job file")
+    editor.fill(wrong)
+    page.get_by_role("heading", name="1 mistake").wait_for()
+    assert "spec.maxEpochs" in page.get_by_role("list").first.inner_text()
+    assert page.get_by_role("button", name="Submit").is_disabled()
+    page.get_by_role("button", name=f"Line {line}", exact=True).click()
+    chosen = editor.evaluate("one => one.value.slice(one.selectionStart, one.selectionEnd)")
+    assert chosen == "  maxEpochs: -3"
+    editor.fill(text)
+    page.get_by_role("heading", name=f"Plan of {document['metadata']['name']}").wait_for()
+    page.get_by_role("button", name="Submit: up to 0.02 USD", exact=True).click()
+    page.get_by_role("heading", name="mended", level=1).wait_for()
+    page.get_by_text("Failed").first.wait_for()
+    with Client() as coach:
+        assert [job.name for job in coach.list_jobs().jobs] == ["mended"]
+
+
+def test_without_a_code_nothing_is_shown(service: Serving, page: Any) -> None:
+    service.submit("secret", maxEpochs=1)
+    address = service.address()
+    for refused in (f"{service.url}/ui/", f"{service.url}/ui/#login=guessed"):
+        page.goto("about:blank")
+        page.goto(refused)
+        page.get_by_role("heading", name="Not logged in").wait_for()
+        assert "secret" not in page.content()
+    assert "not valid" in page.get_by_role("alert").inner_text()
+    page.goto("about:blank")
+    page.goto(address)
+    page.get_by_role("link", name="secret").wait_for()
+    page.context.clear_cookies()
+    page.goto("about:blank")
+    page.goto(address)  # the code was used
+    page.get_by_role("heading", name="Not logged in").wait_for()
+
+
+def test_the_bundle_is_what_its_sources_make(tmp_path: Path) -> None:
+    if shutil.which("node") is None or not (WEB / "node_modules/esbuild").is_dir():
+        missing("needs Node.js, and: npm ci --prefix web")
+    made = tmp_path / "made"
+    subprocess.run(["node", "build.mjs", str(made)], cwd=WEB, check=True, capture_output=True)
+    names = sorted(path.name for path in STATIC.iterdir())
+    assert sorted(path.name for path in made.iterdir()) == names
+    _, different, wrong = filecmp.cmpfiles(STATIC, made, names, shallow=False)
+    assert (different, wrong) == ([], []), "run: make web"

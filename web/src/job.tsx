@@ -1,0 +1,337 @@
+// One job: facts and money first, then why, then tabs that are always the same.
+import { useEffect, useRef, useState } from "preact/hooks";
+import { Actions } from "./actions";
+import { Detail, Events, Figures, Refused, Schema, Why, get, jobPath } from "./api";
+import { AllocationFigure, CurveFigure, Figure, MoneyFigure, SpeedFigure, Table } from "./charts";
+import { duration, money, none, number, percent, rounded, size, when, words } from "./format";
+import { useLive } from "./live";
+import { MoneyBar, State, purse } from "./parts";
+
+const TABS = ["overview", "epochs", "money", "speed", "events", "logs", "spec"];
+
+export function JobPage({ name, tab }: { name: string; tab: string }) {
+  const { jobs, progress, cluster, connection } = useLive();
+  const row = jobs.get(name);
+  const [detail, setDetail] = useState<Detail | null>(null);
+  const [why, setWhy] = useState<Why | null>(null);
+  const [figures, setFigures] = useState<Figures | null>(null);
+  const [error, setError] = useState("");
+  const [again, setAgain] = useState(0);
+  const asked = useRef({ at: 0, timer: 0 });
+  useEffect(() => {
+    // Each change of the row means new details; at most one question a half second.
+    const ask = async () => {
+      asked.current.at = Date.now();
+      const path = jobPath(name);
+      try {
+        const [one, two, three] = await Promise.all([
+          get<Detail>(path),
+          get<Why>(`${path}/why`),
+          get<Figures>(`${path}/figures`),
+        ]);
+        setDetail(one);
+        setWhy(two);
+        setFigures(three);
+        setError("");
+      } catch (failure) {
+        if (failure instanceof Refused && failure.status === 404) setError(failure.message);
+      }
+    };
+    clearTimeout(asked.current.timer);
+    asked.current.timer = window.setTimeout(() => void ask(), Math.max(0, asked.current.at + 500 - Date.now()));
+    return () => clearTimeout(asked.current.timer);
+  }, [name, row?.seq, again, connection === "live"]);
+  const job = row ?? detail?.job;
+  if (error)
+    return (
+      <section class="notice" role="alert">
+        <h1>{name}</h1>
+        <p>{error}</p>
+        <a href="#/">All jobs</a>
+      </section>
+    );
+  if (!job) return <p>Loading…</p>;
+  const share = progress[name] ?? job.progress;
+  const value = job.metric === "loss" ? job.loss : job.accuracy;
+  const total = detail?.remaining;
+  const running = !job.ended_at && share !== null && share !== undefined;
+  return (
+    <section class="job">
+      <div class="head">
+        <h1>{name}</h1>
+        <State job={job} />
+        <span>
+          epoch {job.epoch}
+          {total && ` of about ${Math.round(job.epoch + total.expected)} (${Math.round(job.epoch + total.low)}–${Math.round(job.epoch + total.high)})`}
+          {running && `, ${percent(share!)} of the running one`}
+        </span>
+        {!cluster?.read_only && why && (
+          <Actions job={job} actions={why.actions} done={() => setAgain((count) => count + 1)} />
+        )}
+      </div>
+      <dl class="facts">
+        <div>
+          <dt>{job.metric === "loss" ? "Loss" : "Accuracy"} {job.target === null ? "" : "→ target"}</dt>
+          <dd>
+            {number(value, 4)} {job.target === null ? "(the best that the budget buys)" : `→ ${number(job.target, 4)}`}
+            {job.target !== null && job.epochs_in_a_row > 1 && (
+              <small>
+                {" "}
+                held {job.consecutive_hits} of {job.epochs_in_a_row} epochs in a row
+              </small>
+            )}
+          </dd>
+        </div>
+        <div>
+          <dt>{job.ended_at ? "Ended" : "Done at"}</dt>
+          <dd>
+            {job.ended_at
+              ? `${when(job.ended_at)}, after ${duration(job.seconds)}`
+              : job.done_at
+                ? `${when(job.done_at)} (${when(job.done_at_low)}–${when(job.done_at_high)}, 80 %)`
+                : none}
+          </dd>
+        </div>
+        <div>
+          <dt>Workers{job.servers !== 0 && " × servers"}</dt>
+          <dd>{size(job.workers, job.servers)}</dd>
+        </div>
+        <div class="purse">
+          <dt>Money</dt>
+          <dd>
+            <MoneyBar job={job} />
+            {purse(job)}
+            {job.rate !== null && `; ${money(job.rate, job.currency)} an hour now`}
+            {job.reserved > 0 && <small> Reserved is the most that the running epoch may cost; what it does not use comes back.</small>}
+          </dd>
+        </div>
+      </dl>
+      <section class="why" aria-labelledby="why">
+        <h2 id="why">Why</h2>
+        <p>
+          {rounded(why ? why.summary : job.reason_text)}
+          {why?.queue && ` (place ${why.queue} in the queue${why.before.length ? `, after ${why.before.slice(0, 5).join(", ")}` : ""})`}
+        </p>
+        {why && (why.alternatives.length > 1 || why.steps.length > 0 || why.blockers.length > 0) && (
+          <details>
+            <summary>The decision and what else was considered</summary>
+            {why.blockers.length > 0 && (
+              <ul>
+                {why.blockers.map((line) => (
+                  <li key={line}>{line}</li>
+                ))}
+              </ul>
+            )}
+            {why.steps.length > 0 && (
+              <ol>
+                {why.steps.map((step, index) => (
+                  <li key={index}>{step.text}</li>
+                ))}
+              </ol>
+            )}
+            {why.alternatives.length > 0 && (
+              <Table
+                name="Alternatives"
+                head={["W×S", "An epoch takes (80 %)", "It costs", "Compared", "Result"]}
+                rows={why.alternatives.map((one) => [
+                  one.allocation,
+                  `${duration(one.seconds)} (${duration(one.seconds_low)}–${duration(one.seconds_high)})`,
+                  money(one.cost, job.currency),
+                  one.verdict === "chosen" ? "" : `${percent(Math.abs(one.pace))} ${one.pace >= 0 ? "faster" : "slower"}`,
+                  one.reason ? `${one.verdict}: ${one.reason}` : one.verdict,
+                ])}
+              />
+            )}
+          </details>
+        )}
+      </section>
+      <nav class="tabs" aria-label="Parts of the job">
+        {TABS.map((one) => (
+          <a key={one} href={`#/jobs/${encodeURIComponent(name)}/${one}`} aria-current={one === tab ? "page" : undefined}>
+            {words(one)}
+          </a>
+        ))}
+      </nav>
+      <Tab name={name} tab={tab} detail={detail} figures={figures} why={why} />
+    </section>
+  );
+}
+
+interface Given {
+  name: string;
+  tab: string;
+  detail: Detail | null;
+  figures: Figures | null;
+  why: Why | null;
+}
+
+function Tab({ name, tab, detail, figures, why }: Given) {
+  if (tab === "events") return <EventsTab name={name} seq={detail?.seq ?? 0} />;
+  if (tab === "logs") return <LogsTab name={name} />;
+  if (!detail || !figures) return <p>Loading…</p>;
+  const currency = detail.job.currency;
+  const chosen = why?.alternatives.find((one) => one.verdict === "chosen")?.allocation ?? size(detail.job.workers, detail.job.servers);
+  switch (tab) {
+    case "overview":
+      return (
+        <div class="figures">
+          <CurveFigure job={name} figures={figures} />
+          <AllocationFigure job={name} figures={figures} />
+          <MoneyFigure job={name} figures={figures} />
+          <SpeedFigure job={name} figures={figures} chosen={chosen} />
+        </div>
+      );
+    case "epochs":
+      return (
+        <Figure
+          title="Epochs"
+          job={name}
+          csv="epochs"
+          empty={detail.epochs.length ? "" : "No epoch has ended yet."}
+          head={["Epoch", "W×S", "Loss", "Accuracy", "Took", "Predicted (80 %)", "Cost", "Ended"]}
+          rows={[...detail.epochs].reverse().map((one) => [
+            `${one.epoch}${one.kind === "mini" ? " (probe)" : ""}`,
+            size(one.workers, one.servers),
+            number(one.loss, 4),
+            number(one.accuracy, 4),
+            duration(one.seconds),
+            one.predicted_seconds === null
+              ? none
+              : `${duration(one.predicted_seconds)} (${duration(one.predicted_seconds_low)}–${duration(one.predicted_seconds_high)})`,
+            money(one.cost, currency),
+            when(one.ended_at, true),
+          ])}
+        />
+      );
+    case "money":
+      return (
+        <div class="figures">
+          <MoneyFigure job={name} figures={figures} />
+          <Figure
+            title="Ledger"
+            job={name}
+            csv="ledger"
+            empty={detail.ledger.length ? "" : "Nothing was paid yet."}
+            head={["Epoch", "Attempt", "W×S", "Result", "Reserved", "Cost", "Held after it", "Spent in all"]}
+            rows={[...detail.ledger].reverse().map((one) => [
+              one.epoch,
+              one.attempt,
+              size(one.workers, one.servers),
+              one.outcome,
+              money(one.reserved, currency),
+              money(one.cost, currency),
+              money(one.held, currency),
+              money(one.spent, currency),
+            ])}
+          />
+        </div>
+      );
+    case "speed":
+      return (
+        <div class="figures">
+          <SpeedFigure job={name} figures={figures} chosen={chosen} />
+          <AllocationFigure job={name} figures={figures} />
+        </div>
+      );
+    case "spec":
+      return <pre class="spec" tabIndex={0}>{JSON.stringify(detail.spec, null, 2)}</pre>;
+    default:
+      return <p>There is no such part.</p>;
+  }
+}
+
+function EventsTab({ name, seq }: { name: string; seq: number }) {
+  const [lines, setLines] = useState<Events["events"]>([]);
+  const after = useRef(0);
+  useEffect(() => {
+    let on = true;
+    const ask = async () => {
+      for (;;) {
+        const found = await get<Events>(`${jobPath(name)}/events?after=${after.current}`);
+        if (!on) return;
+        if (found.seq <= after.current) return;
+        after.current = found.seq;
+        setLines((before) => [...before, ...found.events]);
+        if (found.events.length < 1000) return;
+      }
+    };
+    void ask().catch(() => undefined);
+    return () => {
+      on = false;
+    };
+  }, [name, seq]);
+  return (
+    <Table
+      name="Events"
+      head={["Time", "What happened"]}
+      rows={[...lines].reverse().map((line) => [when(line.at, true), line.important ? line.text : <small>{line.text}</small>])}
+    />
+  );
+}
+
+function LogsTab({ name }: { name: string }) {
+  const [files, setFiles] = useState<Schema["LogFile"][] | null>(null);
+  const [chosen, setChosen] = useState("");
+  const [text, setText] = useState("");
+  useEffect(() => {
+    void get<Schema["LogFiles"]>(`${jobPath(name)}/logs`).then(
+      (found) => {
+        setFiles(found.functions);
+        setChosen((before) => before || (found.functions.at(-1)?.function ?? ""));
+      },
+      () => undefined,
+    );
+  }, [name]);
+  useEffect(() => {
+    if (!chosen) return;
+    let next = 0;
+    setText("");
+    const ask = () =>
+      get<Schema["LogText"]>(`${jobPath(name)}/logs/${encodeURIComponent(chosen)}?after=${next}`).then(
+        (found) => {
+          next = found.next;
+          if (found.text) setText((before) => (before + readable(found.text)).slice(-200_000));
+        },
+        () => undefined,
+      );
+    void ask();
+    const timer = setInterval(() => !document.hidden && void ask(), 1000);
+    return () => clearInterval(timer);
+  }, [name, chosen]);
+  if (files === null) return <p>Loading…</p>;
+  if (files.length === 0) return <p>No function has written a log here yet.</p>;
+  return (
+    <>
+      <p>
+        <label>
+          Log of{" "}
+          <select value={chosen} onChange={(event) => setChosen(event.currentTarget.value)}>
+            {files.map((file) => (
+              <option key={file.function} value={file.function}>
+                {file.function}
+              </option>
+            ))}
+          </select>
+        </label>
+      </p>
+      <pre class="log" tabIndex={0}>
+        {text || "nothing yet"}
+      </pre>
+    </>
+  );
+}
+
+// A line is JSON; what it says is text, whatever is in it.
+function readable(lines: string): string {
+  return lines
+    .split("\n")
+    .map((line) => {
+      try {
+        const one = JSON.parse(line);
+        return `${one.time ?? ""} ${one.level ?? ""} ${one.message ?? line}`;
+      } catch {
+        return line;
+      }
+    })
+    .join("\n");
+}

@@ -1,0 +1,140 @@
+// All jobs as rows of one height; only those in sight are in the document.
+import { useEffect, useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import type { Job } from "./api";
+import { money, none, number, percent, rounded, size, when } from "./format";
+import { useLive } from "./live";
+import { MoneyBar, Spark, State } from "./parts";
+
+const HEIGHT = 38;
+const SPARE = 8;
+const FILTERS: Record<string, (job: Job) => boolean> = {
+  All: () => true,
+  Running: (job) => !job.ended_at && (job.state === "Training" || job.state === "Probing"),
+  Waiting: (job) => !job.ended_at && job.state !== "Training" && job.state !== "Probing",
+  Ended: (job) => job.ended_at !== null,
+};
+
+export function JobsPage() {
+  const { jobs, progress, version, cluster } = useLive();
+  const [filter, setFilter] = useState("All");
+  const [text, setText] = useState("");
+  const shown = useMemo(() => {
+    const all = [...jobs.values()].reverse().filter((job) => job.name.includes(text.trim().toLowerCase()));
+    const counts = Object.fromEntries(
+      Object.entries(FILTERS).map(([name, keep]) => [name, all.filter(keep).length] as const),
+    );
+    return { rows: all.filter(FILTERS[filter]!), counts };
+  }, [version, filter, text]);
+  const [first, setFirst] = useState(0);
+  const [room, setRoom] = useState(30);
+  const scroller = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    const box = scroller.current;
+    if (!box) return;
+    const measure = () => setRoom(Math.ceil(box.clientHeight / HEIGHT));
+    const watch = new ResizeObserver(measure);
+    watch.observe(box);
+    return () => watch.disconnect();
+  }, []);
+  useEffect(() => scroller.current?.scrollTo(0, 0), [filter, text]);
+  const begin = Math.max(0, Math.min(first, shown.rows.length - room) - SPARE);
+  const end = Math.min(shown.rows.length, first + room + SPARE);
+  return (
+    <section class="jobs">
+      <h1>Jobs</h1>
+      <div class="tools">
+        <input
+          type="search"
+          placeholder="Search names"
+          aria-label="Search names of jobs"
+          value={text}
+          onInput={(event) => setText(event.currentTarget.value)}
+        />
+        <span role="group" aria-label="Show">
+          {Object.keys(FILTERS).map((name) => (
+            <button key={name} type="button" aria-pressed={filter === name} onClick={() => setFilter(name)}>
+              {name} {shown.counts[name]}
+            </button>
+          ))}
+        </span>
+      </div>
+      {jobs.size === 0 ? (
+        <p class="notice">
+          No jobs yet. {cluster?.read_only ? "" : <a href="#/submit">Submit one</a>} In a terminal:{" "}
+          <code>coach submit FILE</code>
+        </p>
+      ) : (
+        <div
+          class="scroller"
+          ref={scroller}
+          tabIndex={0}
+          role="region"
+          aria-label="Table of jobs"
+          onScroll={(event) => setFirst(Math.floor(event.currentTarget.scrollTop / HEIGHT))}
+        >
+          <table aria-rowcount={shown.rows.length + 1}>
+            <thead>
+              <tr aria-rowindex={1}>
+                <th class="name">Name</th>
+                <th class="state">State</th>
+                <th class="epoch">Epoch</th>
+                <th class="curve">Value → target</th>
+                <th class="size">W×S</th>
+                <th class="money">Spent / budget</th>
+                <th class="done">Done at</th>
+                <th class="reason">Reason</th>
+              </tr>
+            </thead>
+            <tbody>
+              {begin > 0 && <tr class="space" style={{ height: `${begin * HEIGHT}px` }} aria-hidden="true" />}
+              {shown.rows.slice(begin, end).map((job, index) => (
+                <Row key={job.name} job={job} index={begin + index + 2} share={progress[job.name] ?? job.progress} />
+              ))}
+              {end < shown.rows.length && (
+                <tr class="space" style={{ height: `${(shown.rows.length - end) * HEIGHT}px` }} aria-hidden="true" />
+              )}
+            </tbody>
+          </table>
+        </div>
+      )}
+    </section>
+  );
+}
+
+function Row({ job, index, share }: { job: Job; index: number; share: number | null }) {
+  const value = job.metric === "loss" ? job.loss : job.accuracy;
+  const running = share !== null && !job.ended_at;
+  return (
+    <tr aria-rowindex={index}>
+      <th scope="row" class="name">
+        <a href={`#/jobs/${encodeURIComponent(job.name)}`} title={job.name}>
+          {job.name}
+        </a>
+      </th>
+      <td class="state">
+        <State job={job} />
+      </td>
+      <td class="epoch">
+        {job.epoch}
+        {running && <small> {percent(share)}</small>}
+      </td>
+      <td class="curve">
+        <Spark values={job.history} label={`${job.metric} of the last ${job.history.length} epochs`} />
+        <span>
+          {number(value)} → {job.target === null ? "best" : number(job.target)}
+        </span>
+      </td>
+      <td class="size">{size(job.workers, job.servers)}</td>
+      <td class="money">
+        <MoneyBar job={job} />
+        <span>
+          {number(job.spent, 2)} / {job.budget === null ? `no limit, ${job.currency}` : money(job.budget, job.currency)}
+        </span>
+      </td>
+      <td class="done">{job.ended_at ? `ended ${when(job.ended_at)}` : job.done_at ? when(job.done_at) : none}</td>
+      <td class="reason" title={job.message || job.reason_text}>
+        {job.ended_at ? rounded(job.message || job.reason_text) : job.reason_text}
+      </td>
+    </tr>
+  );
+}

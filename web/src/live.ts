@@ -1,0 +1,130 @@
+// What the page knows of all jobs, kept up to date by one stream of events; closed while the page is hidden.
+import { useEffect, useState } from "preact/hooks";
+import { API, Cluster, Job, Refused, get, post } from "./api";
+
+export type Connection = "starting" | "live" | "lost" | "login" | "paused";
+
+class Live {
+  jobs = new Map<string, Job>();
+  progress: Record<string, number> = {};
+  connection: Connection = "starting";
+  cluster: Cluster | null = null;
+  version = 0;
+  message = "";
+  private place = "";
+  private source: EventSource | null = null;
+  private listeners = new Set<() => void>();
+  private frame = 0;
+  private retry = 0;
+
+  async begin(): Promise<void> {
+    const found = /^#login=([^/]+)(\/.*)?$/.exec(location.hash);
+    if (found) {
+      history.replaceState(null, "", `#${found[2] ?? "/"}`);
+      try {
+        await post("/login", { code: found[1] });
+      } catch (error) {
+        this.message = error instanceof Error ? error.message : String(error);
+      }
+    }
+    document.addEventListener("visibilitychange", () => (document.hidden ? this.pause() : void this.load()));
+    addEventListener("pageshow", (event) => event.persisted && void this.load());
+    await this.load();
+  }
+
+  // Everything anew, then the stream from there.
+  async load(): Promise<void> {
+    clearTimeout(this.retry);
+    this.source?.close();
+    this.source = null;
+    try {
+      const [listed, cluster] = await Promise.all([
+        get<{ jobs: Job[]; stream: string }>("/jobs"),
+        get<Cluster>("/cluster"),
+      ]);
+      this.jobs = new Map(listed.jobs.map((job) => [job.name, job]));
+      this.cluster = cluster;
+      this.place = listed.stream;
+      this.message = "";
+      if (!document.hidden) this.listen();
+    } catch (error) {
+      const status = error instanceof Refused ? error.status : 0;
+      this.set(status === 401 || status === 403 ? "login" : "lost");
+      if (status !== 401 && status !== 403) this.retry = window.setTimeout(() => void this.load(), 1000);
+    }
+    this.changed();
+  }
+
+  private listen(): void {
+    const source = new EventSource(`${API}/stream?after=${encodeURIComponent(this.place)}`);
+    this.source = source;
+    source.onopen = () => this.set("live");
+    source.onerror = () => {
+      if (this.source !== source) return;
+      this.set("lost");
+      // It tries again by itself unless it has given up, as after an answer that is no stream.
+      if (source.readyState === EventSource.CLOSED) this.retry = window.setTimeout(() => void this.load(), 1000);
+    };
+    source.addEventListener("jobs", (event) => {
+      for (const job of JSON.parse(event.data).jobs as Job[]) this.jobs.set(job.name, job);
+      this.place = event.lastEventId;
+      this.changed();
+    });
+    source.addEventListener("progress", (event) => {
+      this.progress = JSON.parse(event.data);
+      this.changed();
+    });
+    source.addEventListener("reset", () => void this.load());
+  }
+
+  private pause(): void {
+    clearTimeout(this.retry);
+    this.source?.close();
+    this.source = null;
+    this.set("paused");
+  }
+
+  async refreshCluster(): Promise<void> {
+    this.cluster = await get<Cluster>("/cluster");
+    this.changed();
+  }
+
+  private set(connection: Connection): void {
+    if (this.connection === connection) return;
+    this.connection = connection;
+    this.changed();
+  }
+
+  private changed(): void {
+    this.version++;
+    if (this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      for (const listener of this.listeners) listener();
+    });
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.listeners.add(listener);
+    return () => this.listeners.delete(listener);
+  }
+}
+
+export const live = new Live();
+
+export function useLive(): Live {
+  const [, set] = useState(0);
+  useEffect(() => live.subscribe(() => set(live.version)), []);
+  return live;
+}
+
+export function useRoute(): string[] {
+  const read = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
+  const [route, set] = useState(read);
+  useEffect(() => {
+    const listen = () => set(read());
+    addEventListener("hashchange", listen);
+    return () => removeEventListener("hashchange", listen);
+  }, []);
+  return route;
+}
