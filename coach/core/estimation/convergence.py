@@ -13,7 +13,7 @@ import numpy as np
 from coach.core.estimation.first_passage import ending_times
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval
-from coach.core.estimation.mixture import MIN_TO_HALVE, Mixture, fit_mixture
+from coach.core.estimation.mixture import Mixture, fit_mixture
 from coach.core.estimation.observations import CurvePoint
 
 __all__ = ["ConvergenceModel", "CurvePoint", "Metric", "fit_convergence"]
@@ -96,21 +96,15 @@ class ConvergenceModel:
         return Interval(low, expected, high)
 
     def endings(
-        self, target: float, consecutive_hits: int, x_now: float, *, cautious: bool = False
+        self, target: float, consecutive_hits: int, x_now: float
     ) -> tuple[FloatArray, FloatArray] | None:
-        """The x at which `target` may have held so long, and the probability of each, [n]; None = no solution.
-
-        `cautious`: a curve of fewer than MIN_TO_HALVE values by the first of MEMORIES alone. The others look at its
-        last values, and promise an early end to a long tail.
-        """
+        """The x at which `target` may have held so long, and the probability of each, [n]; None = no solution."""
         goal = float(self._falling([target])[0])
         seen = self._falling([p.value for p in self.points])
         streak = 0
         while streak < min(consecutive_hits - 1, len(seen)) and seen[-1 - streak] <= goal:
             streak += 1
         weight = self.curves.weight * np.where(np.isfinite(self.curves.crossings(goal)), 1.0, UNREACHED)
-        if cautious and len(seen) < MIN_TO_HALVE:
-            weight = np.where(self.curves.memory == 0, weight, 0.0)
         times, chance = ending_times(
             self.curves, weight, goal, consecutive_hits, streak=streak, now=x_now, seen=seen
         )

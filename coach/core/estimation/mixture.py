@@ -30,8 +30,7 @@ from coach.core.estimation.forms import FloatArray, IndexArray
 #: Late points weigh more: the i-th of n has weight (i / n) ** late. How much a curve's past says of its future differs
 #: from job to job, so three memories count alike, each with its `late` and the share of the last values that it sees.
 MEMORIES = ((2.0, 1.0), (8.0, 1.0), (2.0, 0.5))
-#: Values of which a half is fitted alone. With fewer, money is kept by the first memory alone (`endings` of a
-#: ConvergenceModel).
+#: Values of which a half is fitted alone.
 MIN_TO_HALVE = 12
 #: Neighbouring residuals are not independent: n points count as this share of n.
 TEMPER = 0.8
@@ -69,7 +68,6 @@ class Mixture:
     drop: FloatArray
     noise: FloatArray  #: standard deviation of one measured value
     weight: FloatArray  #: sums to 1
-    memory: IndexArray  #: which of MEMORIES explains it
 
     @property
     def end(self) -> FloatArray:
@@ -98,18 +96,16 @@ class Mixture:
             drop=self.drop[which],
             noise=self.noise[which],
             weight=np.full(len(which), 1.0 / len(which)),
-            memory=self.memory[which],
         )
 
 
 def fit_mixture(x: FloatArray, z: FloatArray, shapes: Shapes = SHAPES) -> Mixture:
     """The curves of `shapes` that explain `z` at `x`, both [n], n >= 1, x not falling: what each of MEMORIES sees."""
     found = []
-    for number, (late, share) in enumerate(MEMORIES):
+    for late, share in MEMORIES:
         seen = math.ceil(share * len(z))
         if seen == len(z) or len(z) >= MIN_TO_HALVE:
-            curves = _remembered(x[-seen:], z[-seen:], shapes, late)
-            found.append(replace(curves, memory=np.full(len(curves.weight), number)))
+            found.append(_remembered(x[-seen:], z[-seen:], shapes, late))
     return _pooled(found)
 
 
@@ -180,7 +176,6 @@ def _remembered(x: FloatArray, z: FloatArray, shapes: Shapes, late: float) -> Mi
         drop=drops.ravel(),
         noise=np.repeat(NOISES[noise] * unit, len(_NODE_WEIGHTS)),
         weight=(weight[:, None] * _NODE_WEIGHTS).ravel(),
-        memory=np.zeros(len(repeated), dtype=np.intp),
     )
     return _possible(curves, positive=bool(z.min() > 0))
 

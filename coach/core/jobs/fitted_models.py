@@ -92,9 +92,7 @@ class FittedCurve:
         """Epochs trained when `target` may have held long enough, and their probabilities; at the time of the fit."""
         if self._endings is None:
             goal = target.loss if target.loss is not None else target.accuracy or 0.0
-            self._endings = self.model.endings(
-                float(goal), target.epochs_in_a_row, self.epochs_trained, cautious=True
-            )
+            self._endings = self.model.endings(float(goal), target.epochs_in_a_row, self.epochs_trained)
         return self._endings
 
     def asked(self, target: Target | None) -> dict[str, Any]:
