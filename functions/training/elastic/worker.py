@@ -288,6 +288,8 @@ class ElasticWorker(Worker):
                     first = False
                     deadline = None if request.seconds is None else warm_at + request.seconds
             stop = late > 0
+            if stop:  # the epoch ends here for all, also for those that come later
+                place.end = place.position
             if now - reported >= PROGRESS_SECONDS:
                 reported = now
                 trained = place.position - place.start

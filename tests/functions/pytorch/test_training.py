@@ -62,6 +62,28 @@ def test_one_worker_trains_and_goes_on_in_the_same_process(gang: Gang, tmp_path:
     assert 0.8 < second["accuracy"] <= 1
 
 
+def test_an_epoch_that_ends_by_its_time_is_followed_by_another(gang: Gang, tmp_path: Path) -> None:
+    slow = MLP.replace(
+        "    def net():",
+        """    class Slow(nn.Module):
+        def forward(self, x):
+            import time
+            time.sleep(0.05)
+            return x
+
+    plain = lambda: nn.Sequential(nn.Flatten(), nn.Linear(784, 32), nn.ReLU(), nn.Linear(32, 10))
+
+    def net():
+        return nn.Sequential(Slow(), plain())
+
+    def unused():""",
+    )
+    first = gang.epoch(1, 0, **epoch(tmp_path, text=slow, samples=1440, seconds=0.2))
+    assert 0 < first["samples"] < 1440
+    second = gang.epoch(1, 0, **epoch(tmp_path, first, text=slow, samples=320))
+    assert second["samples"] == 320
+
+
 @pytest.mark.parametrize("workers", [2, 3])
 def test_the_number_of_workers_does_not_change_the_mathematics(
     gang: Gang, tmp_path: Path, workers: int
