@@ -1,4 +1,4 @@
-"""The cluster of `coach.research.experiments.dl2_baselines` in slots of time, many copies at once, to learn from.
+"""The cluster of DL²'s simulation in slots of time, many copies at once, to learn from.
 
 The simulator decides what is right; `tests/research/dl2` compares each decision of each slot, and each job's end.
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coach.core.policies.dl2.network import MORE, STEPS, Array, job_features
-from coach.research.experiments.dl2_baselines import MODELS, NODE, SLOT, epochs_per_second, workload
+from coach.research.dl2.workload import MODELS, NODE, SLOT, epochs_per_second, workload
 from coach.simulation.workload import Work
 
 Ints = NDArray[np.intp]
