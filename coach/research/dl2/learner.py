@@ -96,10 +96,13 @@ def play(
     seeds: range,
     slots: type[Slots] = Slots,
     scores: Callable[[Weights, int, int], Scores] = Inference,
+    *,
+    bundles: bool = True,
 ) -> NDArray[np.float64]:
     """The mean completion time, in slots, on the traces of these seeds, with the best action each time."""
     kept = [case.trace(np.random.default_rng([seed, 0])) for seed in seeds]
     world = slots(case, len(kept), iter([*kept, *kept]))
+    world.bundles = bundles
     inference = scores(weights, len(kept), case.window)
     means = np.full(len(kept), np.nan)
     for copy in range(len(kept)):
@@ -180,12 +183,17 @@ class Learner:
 
     def validate(self) -> None:
         """Keep the weights if they are the best so far on the traces of validation."""
-        count = self.recipe.validation_traces
-        found = float(play(self.case, self.actor, range(VALIDATION, VALIDATION + count)).mean())
+        found = float(
+            self.test(range(VALIDATION, VALIDATION + self.recipe.validation_traces), self.actor).mean()
+        )
         self.curve.append((self.batches, self.slots, self._actor_steps.steps, found))
         if found < self.best:
             self.best = found
             self.best_weights = {name: array.copy() for name, array in self.actor.items()}
+
+    def test(self, seeds: range, weights: Weights | None = None) -> NDArray[np.float64]:
+        """The mean completion time on the traces of these seeds, with the best weights so far or with others."""
+        return play(self.case, weights or self.best_weights, seeds, bundles=self.recipe.bundles)
 
     def network(self, about: dict[str, Any]) -> Network:
         """The best so far, as a policy reads it."""
@@ -240,6 +248,7 @@ class Learner:
         recipe, case = self.recipe, self.case
         first = TRAINING + 1_000_000 * self.seed + self.batches * recipe.copies
         world = Slots(case, recipe.copies, traces(case, first))
+        world.bundles = recipe.bundles
         for copy in range(recipe.copies):
             for _ in range(int(self.rng.integers(recipe.phases))):
                 # Any allocation under which jobs end will do.
@@ -268,8 +277,6 @@ class Learner:
         copies, rows = np.arange(recipe.copies), recipe.copies
         while played < recipe.slots:
             possible = world.possible()
-            if not recipe.bundles:
-                possible[:, :, 2] = False
             logs = log_softmax(masked(*actor.scores(), possible))
             noise = -np.log(-np.log(rng.random(logs.shape, np.float32) + 1e-20) + 1e-20)
             actions = (logs + noise).argmax(axis=1)

@@ -1,4 +1,4 @@
-"""The cluster of `coach.research.experiments.dl2_baselines` in slots of time, many copies at once, to learn from.
+"""The cluster of DL²'s simulation in slots of time, many copies at once, to learn from.
 
 The simulator decides what is right; `tests/research/dl2` compares each decision of each slot, and each job's end.
 
@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coach.core.policies.dl2.network import MORE, STEPS, Array, job_features
-from coach.research.experiments.dl2_baselines import MODELS, NODE, SLOT, epochs_per_second, workload
+from coach.research.dl2.workload import MODELS, NODE, SLOT, epochs_per_second, workload
 from coach.simulation.workload import Work
 
 Ints = NDArray[np.intp]
@@ -112,6 +112,8 @@ class Slots:
     def __init__(self, case: Case, copies: int, traces: Iterator[tuple[Ints, Ints]]) -> None:
         self.case = case
         self.traces = traces
+        #: Whether an action may give a worker and a server at once.
+        self.bundles = True
         jobs, window = case.jobs, case.window
         self.arrival = np.zeros((copies, jobs), np.intp)
         self.all_kinds = np.zeros((copies, jobs), np.intp)
@@ -179,7 +181,7 @@ class Slots:
         room = (case.uses[None] <= (case.capacity - self.used)[:, None, None] + 1e-9).all(axis=3)
         fits = np.take_along_axis(room, self.kind[:, :, None], axis=1)
         below = self.counts < case.most
-        steps = np.concatenate([below, below.all(axis=2, keepdims=True)], axis=2)
+        steps = np.concatenate([below, below.all(axis=2, keepdims=True) & self.bundles], axis=2)
         found: Bools = steps & fits & self.there[:, :, None]
         return found
 

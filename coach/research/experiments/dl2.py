@@ -17,8 +17,9 @@ from coach.core.policies.api.allocation import AllocationDecision, ClusterView, 
 from coach.core.policies.api.scheduling import FloatArray
 from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.sharing.progressive_filling import Filling
+from coach.research.dl2.workload import SLOT
 from coach.research.experiments.common import interval_table
-from coach.research.experiments.dl2_baselines import SLOT, each_slot, measured
+from coach.research.experiments.dl2_baselines import each_slot, measured
 
 #: The measures of each policy, and their column headings.
 COLUMNS = {

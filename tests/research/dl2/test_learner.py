@@ -137,3 +137,12 @@ def test_the_network_that_comes_with_coach_is_of_the_command_that_it_names() -> 
     assert network.kinds == full.kinds
     assert network.progress == pytest.approx(full.progress, rel=1e-6)
     assert play(full, network.weights, range(VALIDATION, VALIDATION + 1))[0] < 6
+
+
+def test_a_network_without_bundles_is_tested_without_them() -> None:
+    learner = Learner(case(), Recipe(bundles=False), 1)
+    learner.actor["b2"][:] = -10, -10, 10  # only bundles, if there were any
+    assert learner.test(range(1, 2)) == pytest.approx(
+        play(case(), {**learner.actor, "b3": np.array([1e6], np.float32)}, range(1, 2))
+    )
+    assert learner.test(range(1, 2)) > 1.3 * play(case(), learner.actor, range(1, 2))

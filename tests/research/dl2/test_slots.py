@@ -14,7 +14,7 @@ from coach.core.policies.dl2.network import STEPS, Inference, Network, fresh
 from coach.plugins import policy
 from coach.research.dl2.learner import masked
 from coach.research.dl2.slots import Case, Slots
-from coach.research.experiments.dl2_baselines import NODE, SLOT, workload
+from coach.research.dl2.workload import NODE, SLOT, workload
 from coach.research.scenario import load
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine

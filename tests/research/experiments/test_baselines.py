@@ -11,6 +11,7 @@ import pytest
 from coach.core.cluster import Node, Resources
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.load import load_jobs
+from coach.research.dl2.workload import SLOT, epochs_per_second, workload
 from coach.research.experiments import common, dl2_baselines, fitgpp
 from coach.research.scenario import load
 from coach.simulation.dynamics.measured_speeds import find_speed
@@ -90,12 +91,12 @@ def test_optimus_beats_those_that_give_all_they_have() -> None:
 
 
 def test_dl2_s_jobs_come_in_slots_and_train_at_measured_speeds() -> None:
-    works = list(dl2_baselines.workload(parameters("dl2-baselines", jobs=40), np.random.default_rng(1)))
-    slots = np.array([work.arrival for work in works]) / dl2_baselines.SLOT
+    works = list(workload(parameters("dl2-baselines", jobs=40), np.random.default_rng(1)))
+    slots = np.array([work.arrival for work in works]) / SLOT
     assert len(works) == 40
     assert (slots == slots.round()).all()
     assert np.bincount(slots.astype(int)).max() <= 10
-    resnet = dl2_baselines.epochs_per_second("resnet-50")
+    resnet = epochs_per_second("resnet-50")
     assert resnet(1, 1) == pytest.approx(15.783 / 115)
 
 
@@ -105,7 +106,7 @@ def test_fitted_speeds_are_near_the_measured_ones_and_not_equal() -> None:
     class Job:
         kind = "resnet-50"
 
-    true = dl2_baselines.epochs_per_second("resnet-50")
+    true = epochs_per_second("resnet-50")
     ratios = [fitted.speed(Job, w, s) / true(w, s) for w in (1, 4, 8) for s in (1, 4, 8)]  # type: ignore[arg-type]
     assert 0.4 < min(ratios) < max(ratios) < 2.5
     assert not np.allclose(ratios, 1.0)
