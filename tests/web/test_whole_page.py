@@ -210,7 +210,7 @@ class Proxy(BaseHTTPRequestHandler):
                 self.send_header(name, value)
         self.send_header("Connection", "close")
         self.end_headers()
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, http.client.HTTPException):
             while data := answer.read1():
                 self.wfile.write(data)
                 self.wfile.flush()
