@@ -4,8 +4,8 @@
 
 A service on a platform in memory gets 1,000 jobs. Chromium (needs Debian's package, and Playwright) opens the page on
 loopback. Then 60 rows a second change: a ticker in the service's process marks rows as changed, without journal
-records, so the stream and the page do all the work that real changes cause. CPU is that of all of Chromium's processes. Wall
-times are upper bounds on a machine that does other things.
+records, so the stream and the page do all the work that real changes cause. CPU is that of all of Chromium's
+processes. Wall times are upper bounds on a machine that does other things.
 """
 
 from __future__ import annotations

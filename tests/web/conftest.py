@@ -16,9 +16,11 @@ from typing import Any
 import pytest
 
 from coach import Client
-from tests.cli.conftest import ROOT
+from tests.cli.conftest import ROOT, functions
 from tests.required import missing
 from tests.service.conftest import job_text
+
+__all__ = ["functions"]
 
 #: Milliseconds that a condition may take on a machine that is many times too busy.
 PATIENCE = 60_000

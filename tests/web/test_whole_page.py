@@ -8,6 +8,7 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -271,3 +272,36 @@ def test_coach_ui_shows_what_has_run_and_changes_nothing(service: Serving, page:
         assert status == 409
         shown.terminate()
         assert shown.wait(60) == 0
+
+
+# -- for real ---------------------------------------------------------------------------------------------
+
+
+@pytest.mark.mxnet
+@pytest.mark.usefixtures("functions")
+@pytest.mark.timeout(900)
+def test_a_real_job_is_watched_to_its_target(folder: Path, browser: Any) -> None:
+    command = [sys.executable, "-m", "coach.cli.main"]
+    with subprocess.Popen(
+        [*command, "run", str(ROOT / "jobs/lenet-digits.yaml"), "--no-live"],
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+    ) as run:
+        journal = folder / "home" / "journal.db"
+        while not (journal.exists() and StateDirectory(folder / "home").past()):
+            assert run.poll() is None
+            time.sleep(0.2)
+        with subprocess.Popen(
+            [*command, "ui", "lenet-digits", "--no-browser"], cwd=ROOT, stdout=subprocess.PIPE, text=True
+        ) as shown:
+            assert shown.stdout is not None
+            shown.stdout.readline()
+            with context(browser) as made:
+                page = made.new_page()
+                page.goto(shown.stdout.readline().strip())
+                page.get_by_text("● Training").wait_for(timeout=300_000)
+                page.get_by_text("✓ Succeeded").wait_for(timeout=500_000)
+                page.get_by_text(re.compile("spent .*USD, left")).wait_for()
+            shown.terminate()
+            shown.wait(60)
+        assert run.wait(60) == 0
