@@ -51,7 +51,7 @@ class Rows:
         """The same, with what a page shows in addition."""
         row = self.row(job, now, orphan=orphan)
         made = self._made[job.name]
-        seen = id(made), row.eta, progress, seq
+        seen = made, row.eta, progress, seq
         if job.name not in self._views or self._views[job.name][0] != seen:
             known = {name: getattr(row, name) for name in _FIELDS}
             self._views[job.name] = seen, JobView(**known, **made.more, progress=progress, seq=seq)
