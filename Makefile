@@ -82,6 +82,7 @@ ifeq ($(FRAMEWORK),mxnet)
 	@echo; echo "The same job at every static choice, measured earlier (make bench measures it here):"; echo
 	@sed -n '/^|/p' results/one-machine/static-grid.md
 endif
+	@echo; echo "Look at it in a browser:  $(COACH) ui $$($(COACH) ps -o json | .venv/bin/python -c 'import json, sys; print(json.load(sys.stdin)[-1]["name"])')"
 
 # The README's recording: a real run in a terminal of 100 x 24, as an animated SVG.
 recording: setup data

@@ -32,6 +32,7 @@ class Rows:
 
     def __init__(self) -> None:
         self._made: dict[str, _Made] = {}
+        self._views: dict[str, tuple[object, JobView]] = {}
 
     def row(self, job: Job, now: float, *, orphan: bool = False) -> JobRow:
         """The row at `now`; between events only the ETA changes. `orphan`: see `job_row`."""
@@ -49,8 +50,12 @@ class Rows:
     ) -> JobView:
         """The same, with what a page shows in addition."""
         row = self.row(job, now, orphan=orphan)
-        more = self._made[job.name].more
-        return JobView(**{name: getattr(row, name) for name in _FIELDS}, **more, progress=progress, seq=seq)
+        made = self._made[job.name]
+        seen = made, row.eta, progress, seq
+        if job.name not in self._views or self._views[job.name][0] != seen:
+            known = {name: getattr(row, name) for name in _FIELDS}
+            self._views[job.name] = seen, JobView(**known, **made.more, progress=progress, seq=seq)
+        return self._views[job.name][1]
 
     def _of(self, job: Job, now: float, orphan: bool) -> _Made:
         fitted = id(job.surface), id(job.curve)

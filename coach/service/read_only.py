@@ -56,6 +56,7 @@ class ReadOnlyService(Service):
         if not past:
             raise UserError(f"no job was run yet in {home.path}; start one with: coach run FILE")
         self._readers = [Journal.read(path) for path in home.journals()]
+        self._seen = 0
         newest = max(past.values(), key=lambda one: one.asked_at)
         super().__init__(
             home,
@@ -66,7 +67,7 @@ class ReadOnlyService(Service):
             policy=policy("coach"),
             folders=(),
         )
-        self._take_in(past)
+        self._take_in(past, self._written())
 
     def close(self) -> None:
         """Close the journals."""
@@ -76,20 +77,21 @@ class ReadOnlyService(Service):
 
     async def look(self) -> None:
         """Follow the journals until it is cancelled."""
-        seen = self.last_seq()
         while True:
             await asyncio.sleep(LOOK)
-            if self.last_seq() != seen:
-                seen = self.last_seq()
-                self._take_in(await asyncio.to_thread(self.home.past))
+            if (seq := self._written()) != self._seen:
+                self._take_in(await asyncio.to_thread(self.home.past), seq)
                 self.wake()
 
     def last_seq(self) -> int:
-        """Number of the last record; of several journals, the number of all records."""
+        """How many records there were at the last look, in all journals."""
+        return self._seen
+
+    def _written(self) -> int:
         return sum(reader.last_seq() for reader in self._readers)
 
-    def _take_in(self, past: dict[str, StoredJob]) -> None:
-        seq = self.last_seq()
+    def _take_in(self, past: dict[str, StoredJob], seq: int) -> None:
+        self._seen = seq
         before = self._past
         self._past = past
         self.handler.jobs.clear()

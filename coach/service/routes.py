@@ -18,7 +18,7 @@ from fastapi import Path as InPath
 from fastapi.responses import PlainTextResponse, RedirectResponse
 from pydantic import TypeAdapter
 
-from coach.core.errors import CoachError, UserError
+from coach.core.errors import UserError
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import State
 from coach.core.lifecycle.forecast import remaining_epochs
@@ -274,7 +274,7 @@ async def submit(
             context.submitted.popitem(last=False)
     try:
         return await asyncio.shield(context.submitted[key])
-    except CoachError:
+    except Exception:
         context.submitted.pop(key, None)  # nothing was started: the mended files may have the same key
         raise
 

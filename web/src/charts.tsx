@@ -140,6 +140,9 @@ export function CurveFigure({ job, figures }: { job: string; figures: Figures })
   const { metric, target, points, fitted, end } = figures.curve;
   const title = "Learning curve";
   const values = points.map((point) => (metric === "loss" ? point.loss : point.accuracy) ?? null);
+  const shown = [...values, target].filter((value): value is number => value !== null);
+  const [lowest, highest] = [Math.min(...shown), Math.max(...shown)];
+  const far = metric === "loss" && lowest > 0 && lowest < 0.2 * highest;
   const xs = [...new Set([...points.map((point) => point.x), ...fitted.map((point) => point.x)])].sort((a, b) => a - b);
   const at = new Map(points.map((point, index) => [point.x, values[index] ?? null]));
   const fit = new Map(fitted.map((point) => [point.x, point]));
@@ -147,7 +150,8 @@ export function CurveFigure({ job, figures }: { job: string; figures: Figures })
   const data: uPlot.AlignedData = [
     xs,
     pick("high"),
-    pick("low"),
+    // A logarithm has no zero.
+    pick("low").map((low) => (far && low !== null ? Math.max(low, lowest / 2) : low)),
     pick("value"),
     xs.map((x) => at.get(x) ?? undefined) as (number | null)[],
     xs.map(() => target),
@@ -168,12 +172,26 @@ export function CurveFigure({ job, figures }: { job: string; figures: Figures })
       rows={points.map((p) => [`${p.epoch}${p.mini ? " (probe)" : ""}`, number(p.x), number(p.loss, 4), number(p.accuracy, 4)])}
     >
       <Plot
+        key={String(far)}
         kind="curve"
         label={label}
         data={data}
         make={(c) => ({
-          scales: { x: { time: false }, y: { range: (_, low, high) => around(low, high) } },
-          axes: [{ label: "passes over the data" }, { label: metric }],
+          scales: {
+            x: { time: false },
+            y: far ? { distr: 3, range: [lowest / 1.5, highest * 1.3] } : { range: (_, low, high) => around(low, high) },
+          },
+          axes: [
+            { label: "passes over the data" },
+            {
+              label: metric,
+              ...(far && {
+                splits: (_: uPlot, __: number, low: number, high: number) => decades(low, high),
+                values: (_: uPlot, ticks: number[]) => ticks.map((tick) => number(tick)),
+                filter: (_: uPlot, ticks: number[]) => ticks,
+              }),
+            },
+          ],
           bands: [{ series: [1, 2], fill: c.band }],
           series: [
             { label: "passes", value: (_, v) => number(v) },
@@ -200,6 +218,13 @@ function interpolated(xs: number[], ys: (number | null)[]): (number | null)[] {
     const share = (xs[index]! - xs[before]!) / (xs[after]! - xs[before]! || 1);
     return ys[before]! + share * (ys[after]! - ys[before]!);
   });
+}
+
+function decades(low: number, high: number): number[] {
+  const found = [];
+  for (let ten = 10 ** Math.floor(Math.log10(low)); ten <= high; ten *= 10)
+    found.push(...[1, 2, 5].map((one) => one * ten).filter((tick) => tick >= low && tick <= high));
+  return found;
 }
 
 function around(low: number | null, high: number | null): [number, number] {
@@ -244,7 +269,7 @@ export function AllocationFigure({ job, figures }: { job: string; figures: Figur
         data={servers ? [xs, workers, counts] : [xs, workers]}
         make={(c) => ({
           scales: { y: { range: [0, most * 1.15] } },
-          axes: [{ values: times }, { label: "functions", incrs: [1, 2, 5, 10, 20, 50, 100] }],
+          axes: [{ values: times, space: 80 }, { label: "functions", incrs: [1, 2, 5, 10, 20, 50, 100] }],
           series: [
             { label: "at", value: (_: uPlot, v: number | null) => (v === null ? none : clock(v)) },
             { label: "workers", stroke: c.blue, width: 3, points: { show: false } },
@@ -285,7 +310,7 @@ export function MoneyFigure({ job, figures }: { job: string; figures: Figures })
           const value = (_: uPlot, v: number | null) => money(v, currency);
           return {
             scales: { y: { range: (_, __, high) => [0, (high || 1) * 1.1] } },
-            axes: [{ values: times }, { size: 70, values: (_, ticks) => ticks.map((tick) => number(tick)), label: currency }],
+            axes: [{ values: times, space: 80 }, { size: 70, values: (_, ticks) => ticks.map((tick) => number(tick)), label: currency }],
             series: [
               { label: "at", value: (_: uPlot, v: number | null) => (v === null ? none : clock(v)) },
               { label: "spent + reserved", stroke: c.orange, fill: c.band, paths, points: { show: false }, value },

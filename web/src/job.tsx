@@ -65,7 +65,7 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
           {total && ` of about ${Math.round(job.epoch + total.expected)} (${Math.round(job.epoch + total.low)}–${Math.round(job.epoch + total.high)})`}
           {running && `, ${percent(share!)} of the running one`}
         </span>
-        {!cluster?.read_only && why && (
+        {cluster && !cluster.read_only && why && (
           <Actions job={job} actions={why.actions} done={() => setAgain((count) => count + 1)} />
         )}
       </div>

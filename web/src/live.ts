@@ -38,15 +38,12 @@ class Live {
     this.source?.close();
     this.source = null;
     try {
-      const [listed, cluster] = await Promise.all([
-        get<{ jobs: Job[]; stream: string }>("/jobs"),
-        get<Cluster>("/cluster"),
-      ]);
+      const listed = await get<{ jobs: Job[]; stream: string }>("/jobs");
       this.jobs = new Map(listed.jobs.map((job) => [job.name, job]));
-      this.cluster = cluster;
       this.place = listed.stream;
       this.message = "";
       if (!document.hidden) this.listen();
+      this.refreshCluster().catch(() => undefined);
     } catch (error) {
       const status = error instanceof Refused ? error.status : 0;
       this.set(status === 401 || status === 403 ? "login" : "lost");

@@ -57,7 +57,7 @@ function App() {
         <nav aria-label="Pages">
           {link("", "Jobs")}
           {link("cluster", "Cluster")}
-          {!cluster?.read_only && link("submit", "Submit")}
+          {cluster && !cluster.read_only && link("submit", "Submit")}
         </nav>
         <Totals />
         <span class={`connection ${connection}`} role="status">

@@ -81,11 +81,7 @@ class _Connection:
             url, token = endpoint.url, endpoint.token
         self.url = url.rstrip("/")
         self.endpoint = endpoint
-        self._settings = {
-            "headers": {"Authorization": f"Bearer {token}"},
-            "timeout": TIMEOUT,
-            "trust_env": False,
-        }
+        self._headers = {"Authorization": f"Bearer {token}"}
 
     def _silent(self, error: Exception) -> TemporaryError:
         process = f" (process {self.endpoint.pid})" if self.endpoint else ""
@@ -127,7 +123,7 @@ class Client(_Connection):
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
         super().__init__(endpoint, url=url, token=token)
-        self._http = httpx.Client(base_url=self.url, **self._settings)  # type: ignore[arg-type]
+        self._http = httpx.Client(base_url=self.url, headers=self._headers, timeout=TIMEOUT, trust_env=False)
 
     def __enter__(self) -> Client:
         return self
@@ -212,7 +208,9 @@ class AsyncClient(_Connection):
 
     def __init__(self, endpoint: Endpoint | None = None, *, url: str = "", token: str = "") -> None:
         super().__init__(endpoint, url=url, token=token)
-        self._http = httpx.AsyncClient(base_url=self.url, **self._settings)  # type: ignore[arg-type]
+        self._http = httpx.AsyncClient(
+            base_url=self.url, headers=self._headers, timeout=TIMEOUT, trust_env=False
+        )
 
     async def __aenter__(self) -> AsyncClient:
         return self
