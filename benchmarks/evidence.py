@@ -438,6 +438,15 @@ def speed() -> str:
     return markdown(("what", "result", "compared with"), body)
 
 
+@block("python -m benchmarks.service.page", "2026-11-25", TWO_CORES, "web/page.md")
+def page_in_a_browser() -> str:
+    """What the page costs, and how soon it shows what."""
+    body = [
+        (row["what"], row["measured"], f"goal: {row['goal'] or 'not set'}") for row in table("web/page.md")
+    ]
+    return markdown(("what", "result", "compared with"), body)
+
+
 # -- README ---------------------------------------------------------------------------------------------------------
 
 

@@ -123,6 +123,8 @@ def test_the_wheel_carries_every_function_and_what_they_need(wheel: Path) -> Non
         locked = archive.read("coach/bundled/functions.txt").decode()
     tracked = _run("git", "ls-files", "functions").split()
     assert {f"coach/bundled/{name}" for name in tracked} <= names
+    page = _run("git", "ls-files", "coach/service/page/static").split()
+    assert "coach/service/page/static/licences.txt" in page and set(page) <= names
     assert not [name for name in names if "__pycache__" in name or name.endswith(".pyc")]
     assert locked == (ROOT / "requirements/functions.txt").read_text()
     assert "--hash=sha256:" in locked and "://" not in locked

@@ -1,4 +1,7 @@
-"""A real browser (Debian's Chromium by Playwright) in front of a real service on a platform in memory."""
+"""A real browser (Debian's Chromium by Playwright) in front of a real service on a platform in memory.
+
+Run this folder alone: while the browser is open Playwright's event loop is that of the main thread.
+"""
 
 from __future__ import annotations
 
