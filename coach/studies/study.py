@@ -19,6 +19,8 @@ import numpy as np
 from coach import plugins
 from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.errors import UserError
+from coach.core.jobs.actions import Action
+from coach.core.jobs.events import Event
 from coach.core.jobs.reasons import Reason, State
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import Plan, totals
@@ -114,21 +116,13 @@ def _system(
     question: Question, spec: str, seed: int, record: Record, placement: str
 ) -> tuple[dict[int, str] | None, int]:
     """Run in the reducer. Returns the jobs' reasons by number, and the number of events."""
-    policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
 
     def use(at: float, more: Resources) -> None:
         record.took(at, (more.cpu, more.memory, more.gpu))
         advance(len(driver.ended) / len(question.jobs))
 
-    faults = Faults.of(seed, question.node_lost, question.function_lost)
-    default = None if placement == OWN else parse_placement(placement)
-    driver = Driver(question.nodes, policy, seed=seed, faults=faults, usage=use, default=default)
-    names = {}
-    for number, (job, dynamics, at) in enumerate(
-        zip(question.jobs, question.dynamics, question.arrivals, strict=True)
-    ):
-        names[job.name] = number
-        driver.submit_at(at, job.name, _with_policy(job, policy).to_json(), dynamics)
+    driver = _driver(question, spec, seed, placement, usage=use)
+    names = {job.name: number for number, job in enumerate(question.jobs)}
     driver.run()
     for name, ended in driver.ended.items():
         record.add(_row(names[name], ended), name)
@@ -139,6 +133,28 @@ def _system(
     record.nodes_lost = driver.nodes_lost
     record.end(driver.now, ())
     return reasons, driver.events
+
+
+def recorded(
+    question: Question, policy: str, seed: int, placement: str, begin: float
+) -> list[Action | Event]:
+    """What a journal would have of one run at `system` fidelity that begins at `begin`, in seconds since 1970."""
+    records: list[Action | Event] = []
+    _driver(question, policy, seed, placement, journal=records.append, begin=begin).run()
+    return records
+
+
+def _driver(
+    question: Question, spec: str, seed: int, placement: str, *, begin: float = 0.0, **heard: Any
+) -> Driver:
+    """The run with all jobs submitted. `heard`: Driver's `usage` and `journal`."""
+    policy = plugins.policy(spec, np.random.default_rng([seed, 1]))
+    faults = Faults.of(seed, question.node_lost, question.function_lost)
+    default = None if placement == OWN else parse_placement(placement)
+    driver = Driver(question.nodes, policy, seed=seed, faults=faults, default=default, begin=begin, **heard)
+    for job, dynamics, at in zip(question.jobs, question.dynamics, question.arrivals, strict=True):
+        driver.submit_at(begin + at, job.name, _with_policy(job, policy).to_json(), dynamics)
+    return driver
 
 
 def _row(number: int, ended: Ended) -> Row:

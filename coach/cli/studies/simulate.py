@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections import Counter
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
     from coach.core.cluster import Node
     from coach.simulation.metrics import Result
-    from coach.studies.study import Fidelity
+    from coach.studies.study import Fidelity, Question
 
 #: A function of a run, which `coach.simulation.parallel.gather` calls, and its arguments.
 Task = tuple[Any, tuple[Any, ...]]
@@ -114,6 +115,13 @@ Figure = Annotated[
         "none with json and csv.",
     ),
 ]
+HomeFolder = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FOLDER",
+        help="Also write the first policy's first run there, as a COACH_HOME for coach ui, show, why and plot.",
+    ),
+]
 
 
 def command(  # noqa: PLR0917 - they are options
@@ -135,6 +143,7 @@ def command(  # noqa: PLR0917 - they are options
     node_lost: NodeLost = 0.0,
     processes: Processes = 0,
     figure: Figure = None,
+    home: HomeFolder = None,
     output: Output = Format.TABLE,
 ) -> None:
     """Compare policies on any cluster, in virtual time.
@@ -150,11 +159,13 @@ def command(  # noqa: PLR0917 - they are options
       coach simulate jobs/*.yaml --nodes 9x32 --policy coach,kod2 --fidelity trace
       coach simulate --trace jobs.csv --nodes 84x32x256x8 --policy fifo,fitgpp
       coach simulate --journal ~/.local/share/coach --nodes 1x4 --policy coach,drf
+      coach simulate jobs/*.yaml --home what-if && COACH_HOME=what-if coach ui
     """
     from coach.cli.display.progress_bar import progress_bar
     from coach.core.errors import UserError
     from coach.simulation.parallel import gather
     from coach.studies.study import Question, answer, arrival_times
+    from coach.studies.study import recorded as recorded_run
     from coach.studies.study import placements as placements_of
 
     policies, placements = _names(policy), _names(placement)
@@ -169,6 +180,8 @@ def command(  # noqa: PLR0917 - they are options
     each = range(seed, seed + seeds)
     screen = console(stderr=True)
     at = _fidelity(fidelity, trace)
+    if home is not None:
+        _check_home(home, at)
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
     budgets = 0
     if trace:
@@ -199,6 +212,11 @@ def command(  # noqa: PLR0917 - they are options
         )
         tasks = [(answer, (question, name, number, kind, at)) for name, kind in pairs for number in each]
         budgets = sum(job.spec.budget_money is not None for job in past.jobs)
+        if home is not None:
+            run = recorded_run(question, policies[0], seed, pairs[0][1], begin=math.floor(time.time()))
+            _write(run, home)
+            said = f"the run of {policies[0]} with seed {seed}: COACH_HOME={home} coach ui"
+            screen.print(said, soft_wrap=True)
     screen.print(f"fidelity {at}: {_assumed(at, budgets)}", soft_wrap=True)
     with progress_bar(len(tasks)) as show:
         results, interrupted = gather(tasks, processes=processes or None, progress=show)
@@ -214,6 +232,30 @@ def command(  # noqa: PLR0917 - they are options
     )
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _check_home(home: Path, fidelity: Fidelity) -> None:
+    """Raises UserError where no run can be written there."""
+    from coach.core.errors import UserError
+    from coach.handler.state.state_directory import StateDirectory
+    from coach.studies.study import Fidelity
+
+    if fidelity is not Fidelity.SYSTEM:
+        raise UserError(
+            "--home needs --fidelity system: at trace fidelity there is no journal; nothing was simulated"
+        )
+    if StateDirectory(home).journals():
+        raise UserError(f"--home {home}: jobs are there already; name a new folder. Nothing was simulated")
+
+
+def _write(records: list[Any], home: Path) -> None:
+    """Write a run as a journal."""
+    from coach.handler.state.journal import Journal
+    from coach.handler.state.state_directory import StateDirectory
+
+    journal = Journal.write(StateDirectory(home).journal(1))
+    journal.append(records)
+    journal.close()
 
 
 def _names(text: str) -> list[str]:

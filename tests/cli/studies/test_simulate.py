@@ -15,8 +15,10 @@ from benchmarks.training.fidelity import read
 from coach.cli.main import invoke
 from coach.core.errors import UserError
 from coach.handler.state.journal import Journal
+from coach.handler.state.state_directory import StateDirectory
 from coach.research import scenario
 from coach.research.experiment import run_scenario, write_outcome
+from coach.service.read_only import ReadOnlyService
 from coach.simulation.traces import read_trace
 from coach.studies.study import arrival_times
 
@@ -50,6 +52,32 @@ def test_a_what_if_answers_with_a_row_a_policy_and_a_figure(
     assert rows[0]["jobs_better"] == rows[0]["jobs_worse"] == 0
     assert "assumed: speeds as of resnet-50, 5 s an epoch" in shown.err
     assert figure.read_text().startswith("<?xml")
+
+
+def test_a_what_if_can_be_looked_at_like_real_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    home = tmp_path / "what-if"
+    question = ("jobs/a.yaml", "jobs/b.yaml", "--nodes", "10x32", "--epochs", "8", "--policy", "coach,drf")
+    assert simulate(*question, "--home", str(home), "-o", "json") == 0
+    shown = capsys.readouterr()
+    assert f"the run of coach with seed 1: COACH_HOME={home} coach ui" in shown.err
+    assert simulate(*question, "--home", str(home)) == 2
+    assert "jobs are there already" in capsys.readouterr().err
+    assert simulate(*question, "--home", str(tmp_path / "other"), "--fidelity", "trace") == 2
+    assert "--home needs --fidelity system" in capsys.readouterr().err
+
+    service = ReadOnlyService(StateDirectory(home))
+    rows = [service.view(name) for name in service.jobs]
+    service.close()
+    assert len(rows) == 2 and {row.state for row in rows} == {"Succeeded"}
+    mean = sum(job.ended_at - job.submitted_at for job in service.jobs.values()) / 2
+    assert mean == pytest.approx(json.loads(shown.out)[0]["completion_mean"], rel=1e-3)
+    monkeypatch.setenv("COACH_HOME", str(home))
+    name = rows[0].name
+    assert invoke(["why", name]) == 0 and "the target held" in capsys.readouterr().out
+    assert invoke(["plot", name, "--dir", str(tmp_path / "figures")]) == 0
+    assert (tmp_path / "figures" / f"{name}.png").exists()
 
 
 def test_a_what_if_warns_of_an_old_word_as_coach_run_does(
