@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from coach.core.cluster import Node
     from coach.simulation.metrics import Result
-    from coach.studies.study import Fidelity, Question
+    from coach.studies.study import Fidelity
 
 #: A function of a run, which `coach.simulation.parallel.gather` calls, and its arguments.
 Task = tuple[Any, tuple[Any, ...]]
@@ -165,7 +165,6 @@ def command(  # noqa: PLR0917 - they are options
     from coach.core.errors import UserError
     from coach.simulation.parallel import gather
     from coach.studies.study import Question, answer, arrival_times
-    from coach.studies.study import recorded as recorded_run
     from coach.studies.study import placements as placements_of
 
     policies, placements = _names(policy), _names(placement)
@@ -213,10 +212,7 @@ def command(  # noqa: PLR0917 - they are options
         tasks = [(answer, (question, name, number, kind, at)) for name, kind in pairs for number in each]
         budgets = sum(job.spec.budget_money is not None for job in past.jobs)
         if home is not None:
-            run = recorded_run(question, policies[0], seed, pairs[0][1], begin=math.floor(time.time()))
-            _write(run, home)
-            said = f"the run of {policies[0]} with seed {seed}: COACH_HOME={home} coach ui"
-            screen.print(said, soft_wrap=True)
+            screen.print(_record(question, pairs[0], seed, home), soft_wrap=True)
     screen.print(f"fidelity {at}: {_assumed(at, budgets)}", soft_wrap=True)
     with progress_bar(len(tasks)) as show:
         results, interrupted = gather(tasks, processes=processes or None, progress=show)
@@ -248,14 +244,18 @@ def _check_home(home: Path, fidelity: Fidelity) -> None:
         raise UserError(f"--home {home}: jobs are there already; name a new folder. Nothing was simulated")
 
 
-def _write(records: list[Any], home: Path) -> None:
-    """Write a run as a journal."""
+def _record(question: Question, run: tuple[str, str], seed: int, home: Path) -> str:
+    """Write the run of a policy under a placement as a journal; how to look at it."""
     from coach.handler.state.journal import Journal
     from coach.handler.state.state_directory import StateDirectory
+    from coach.studies.study import recorded
 
+    policy, placement = run
+    records = recorded(question, policy, seed, placement, begin=math.floor(time.time()))
     journal = Journal.write(StateDirectory(home).journal(1))
     journal.append(records)
     journal.close()
+    return f"the run of {policy} with seed {seed}: COACH_HOME={home} coach ui"
 
 
 def _names(text: str) -> list[str]:
