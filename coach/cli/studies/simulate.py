@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from coach.core.cluster import Node
     from coach.simulation.metrics import Result
-    from coach.studies.study import Fidelity
+    from coach.studies.study import Fidelity, Question
 
 #: A function of a run, which `coach.simulation.parallel.gather` calls, and its arguments.
 Task = tuple[Any, tuple[Any, ...]]
