@@ -8,7 +8,7 @@ again; where torchrun does not start (Debian's 1.13 does not on Python 3.11), it
 results/pytorch/changes.md.
 """
 
-import contextlib
+import math
 import os
 import signal
 import statistics
@@ -35,6 +35,8 @@ MODEL = """
 """
 #: Name -> sizes of the two hidden layers.
 MODELS = {"small (27,000 weights)": (32, 32), "10 million weights": (2560, 3072)}
+#: After which processes that torchrun has started again count as hanging.
+RESTART_SECONDS = 45.0
 TORCHRUN = "kill 1 of 3, torchrun"
 CASES = ("1 -> 2", "2 -> 3", "3 -> 2", "2 -> 1", "kill 1 of 3", TORCHRUN)
 
@@ -128,46 +130,46 @@ def measure(gang: Gang, folder: Path, rounds: int) -> dict[tuple[str, str], list
 
 
 def torchrun(folder: Path, sizes: tuple[int, int], rounds: int) -> list[float]:
-    """Milliseconds from a kill of one of three processes until torchrun's new ones have taken a step, each round."""
+    """Milliseconds from a kill of one of three processes until torchrun's new ones have taken a step, each round.
+
+    Infinite where they took none in RESTART_SECONDS, or ended. Empty where torchrun does not start here.
+    """
     steps, script = folder / "steps", Path(__file__).with_name("pytorch_torchrun.py")
-    steps.write_text("")
     run = [str(pytorch_runtime.torch().python), "-m", "torch.distributed.run", "--standalone"]
-    options = ["--nproc_per_node=3", f"--max_restarts={rounds}", "--monitor_interval=0.1"]
+    options = ["--nproc_per_node=3", "--max_restarts=1", "--monitor_interval=0.1"]
     command = [*run, *options, str(script), *map(str, sizes), str(steps)]
     own = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    with subprocess.Popen(command, env=own, stderr=subprocess.DEVNULL, start_new_session=True) as process:
+    taken = []
+    for _ in range(rounds):
+        steps.write_text("")
+        process = subprocess.Popen(command, env=own, stderr=subprocess.DEVNULL)
         try:
-            pids: list[str] = []
-            began, taken = 0.0, []
-            for _ in range(rounds + 1):
-                first = _first_step(steps, process, but=pids)
-                if first is None:
-                    return []
-                at, pids = first
-                if began:
-                    taken.append(1000 * (at - began))
-                time.sleep(1.0)
-                began = time.time()
-                os.kill(int(pids[1]), signal.SIGKILL)
+            first = _first_step(steps, process, but=[])
+            if first is None:
+                return []
+            time.sleep(1.0)
+            began = time.time()
+            os.kill(int(first[1][1]), signal.SIGKILL)
+            again = _first_step(steps, process, but=first[1])
+            taken.append(math.inf if again is None else 1000 * (again[0] - began))
         finally:
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-    for pid in pids:  # torchrun gives each a session of its own
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(int(pid), signal.SIGKILL)
+            children = Path(f"/proc/{process.pid}/task/{process.pid}/children")
+            left = [process.pid, *map(int, children.read_text().split())] if children.exists() else []
+            for pid in left:  # none where it has ended by itself, with its processes
+                os.kill(pid, signal.SIGKILL)
+            process.wait()
     return taken
 
 
 def _first_step(
     file: Path, torchrun: subprocess.Popen[bytes], but: list[str]
 ) -> tuple[float, list[str]] | None:
-    """Time and processes of the first step that other processes than `but` took; None when torchrun has ended."""
-    until = time.monotonic() + 120
+    """Time and processes of the first step that other processes than `but` took; None where there was none."""
+    until = time.monotonic() + RESTART_SECONDS
     while time.monotonic() < until and torchrun.poll() is None:
         for line in file.read_text().splitlines(keepends=True):
             at, *pids = line.split()
             if line.endswith("\n") and not set(pids) & set(but):
-                file.write_text("")
                 return float(at), pids
         time.sleep(0.05)
     return None
@@ -182,17 +184,23 @@ def page(found: dict[tuple[str, str], list[float]], rounds: int, load: tuple[flo
         f"{load[0]:.1f} before and {load[1]:.1f} after. Median (worst) of {rounds}, in milliseconds. A change: from "
         "the end of the last step in the old group until all workers of the new one have the state and train. A kill: "
         "from the signal until the survivors take the step up again; torchrun (`--monitor_interval 0.1`) starts all "
-        "processes again, and a training would still have to go back to its last checkpoint.",
+        "processes again, and a training would still have to go back to its last checkpoint. Failed: ended, or without "
+        f"a step for {RESTART_SECONDS:.0f} s.",
         "",
         "| change | " + " | ".join(MODELS) + " |",
         "| --- |" + " --- |" * len(MODELS),
     ]
     for case in (case for case in CASES if found[case, next(iter(MODELS))]):
-        cells = [
-            f"{statistics.median(found[case, name]):.0f} ({max(found[case, name]):.0f})" for name in MODELS
-        ]
+        cells = [_cell(found[case, name]) for name in MODELS]
         lines.append(f"| {case} | " + " | ".join(cells) + " |")
     return "\n".join(lines) + "\n"
+
+
+def _cell(values: list[float]) -> str:
+    ended = [value for value in values if math.isfinite(value)]
+    hung = f"{len(values) - len(ended)} of {len(values)} failed" if len(ended) < len(values) else ""
+    said = f"{statistics.median(ended):.0f} ({max(ended):.0f})" if ended else ""
+    return "; ".join(filter(None, (said, hung)))
 
 
 def main() -> None:
