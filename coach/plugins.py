@@ -102,6 +102,9 @@ def _dl2(argument: str, _: np.random.Generator) -> Policy | None:
             else resources.files("coach.core.policies") / f"dl2/{name}.npz"
         )
         return Dl2Policy(Network.from_bytes(file.read_bytes()), **keywords)
+    except FileNotFoundError as error:
+        right = f"a file that ends in .npz, as `coach train dl2` writes, or what comes with Coach, such as {WEIGHTS}"
+        raise UserError(f"dl2:{name}: no such weights; {right}") from error
     except (OSError, ValueError) as error:
         raise UserError(f"the weights {name} of the policy dl2 cannot be read: {error}") from error
 
