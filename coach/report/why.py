@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from coach.core.cluster import NOTHING, Allocation, Node
+from coach.core.cluster import NOTHING, Allocation, Node, Resources
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
@@ -74,26 +74,51 @@ def _from(job: Job) -> str:
     return f"the checkpoint of epoch {len(job.epochs)}" if job.epochs else "the start"
 
 
+def waiting(jobs: Mapping[str, Job]) -> list[Job]:
+    """The jobs that wait for capacity, in the order of the queue."""
+    found = [one for one in jobs.values() if not one.ended and not one.pods and not one.suspend]
+    return sorted(found, key=queue_key)
+
+
+def free_on(node: Node, jobs: Mapping[str, Job]) -> Resources:
+    """What no pod holds of a node."""
+    held = (
+        one.pod.requests for job in jobs.values() for one in job.pods.values() if one.pod.node == node.name
+    )
+    return node.capacity - sum(held, NOTHING)
+
+
+def free_words(node: Node, jobs: Mapping[str, Job]) -> str:
+    """`node-0: 0.5 of 2 cores and 1.0 of 4.0 GiB free`, with the GPUs of a node that has some."""
+    free, all_of_it = free_on(node, jobs), node.capacity
+    gpus = f" and {free.gpu:g} of {all_of_it.gpu:g} GPUs" if all_of_it.gpu else ""
+    return (
+        f"{node.name}: {free.cpu:g} of {all_of_it.cpu:g} cores and {free.memory:.1f} of {all_of_it.memory:.1f} GiB"
+        f"{gpus} free"
+    )
+
+
+def requested_words(job: Job) -> str:
+    """What the smallest gang of a job requests."""
+    smallest = job.spec.resources.total(job.minimum)
+    gpus = f" and {smallest.gpu:g} GPUs" if smallest.gpu else ""
+    return f"its smallest gang, {job.minimum}, requests {smallest.cpu:g} cores and {smallest.memory:.1f} GiB{gpus}"
+
+
 def _queue(job: Job, jobs: Mapping[str, Job], nodes: Sequence[Node]) -> Iterator[str]:
     """The jobs before it, and the jobs that hold the capacity."""
-    waiting = sorted((one for one in jobs.values() if not one.ended and not one.pods), key=queue_key)
-    before = [one.name for one in waiting if queue_key(one) < queue_key(job) and not one.suspend]
+    before = [one.name for one in waiting(jobs) if queue_key(one) < queue_key(job)]
     yield f"{formatting.count(len(before), 'job')} before it in the queue{_named(before)}"
     for node in nodes:
-        held: dict[str, int] = {}
-        free = node.capacity
-        for other in jobs.values():
-            for one in other.pods.values():
-                if one.pod.node == node.name:
-                    free = free - one.pod.requests
-                    held[other.name] = held.get(other.name, 0) + 1
-        by = "; ".join(f"{name} has {formatting.count(count, 'function')}" for name, count in held.items())
-        yield (
-            f"{node.name}: {free.cpu:g} of {node.capacity.cpu:g} cores and {free.memory:.1f} of "
-            f"{node.capacity.memory:.1f} GiB free{'; ' + by if by else ''}"
+        held = {
+            other.name: sum(one.pod.node == node.name for one in other.pods.values())
+            for other in jobs.values()
+        }
+        by = "; ".join(
+            f"{name} has {formatting.count(count, 'function')}" for name, count in held.items() if count
         )
-    smallest = job.spec.resources.total(job.minimum)
-    yield f"its smallest gang, {job.minimum}, requests {smallest.cpu:g} cores and {smallest.memory:.1f} GiB"
+        yield f"{free_words(node, jobs)}{'; ' + by if by else ''}"
+    yield requested_words(job)
 
 
 def _named(names: Sequence[str]) -> str:

@@ -122,13 +122,15 @@ class Cluster(BaseModel):
 
 
 class NodeRow(BaseModel):
-    """A node: its cores and memory (GiB), and what jobs hold of them."""
+    """A node: its cores, memory (GiB) and GPUs, and what jobs hold of them."""
 
     name: str
     cpu: float
     memory: float
+    gpu: float
     cpu_used: float
     memory_used: float
+    gpu_used: float
     held_by: list[Holding]
 
 

@@ -135,7 +135,7 @@ def _system(
     return reasons, driver.events
 
 
-def recorded(
+def records_of(
     question: Question, policy: str, seed: int, placement: str, begin: float
 ) -> list[Action | Event]:
     """What a journal would have of one run at `system` fidelity that begins at `begin`, in seconds since 1970."""

@@ -57,6 +57,9 @@ def test_workers_get_the_network_the_optimizer_and_its_schedule_as_their_framewo
         model={"file": "file:///m.py:LeNet"},
         optimizer={"name": "AdamW", "lr": 0.001, "betas": [0.9, 0.999], "schedule": schedule},
         servers={"max": 0},
+        deterministic=True,
+        autocast="bfloat16",
+        resources={"worker": {"cpu": 1, "memory": "1Gi", "gpu": 1}},
     )
     pods = PodId("job", Role.SCHEDULER, 0), PodId("job", Role.WORKER, 0)
     order = whole_epoch(pods, (tmp_path / "1").as_uri(), allocation=Allocation(1, 0))
@@ -77,6 +80,7 @@ def test_workers_get_the_network_the_optimizer_and_its_schedule_as_their_framewo
         asyncio.run(main())
     worker = started["worker"]
     assert worker["servers"] == 0
+    assert (worker["deterministic"], worker["autocast"], worker["gpu"]) == (True, "bfloat16", True)
     assert worker["model"] == {"uri": "file:///m.py", "sha256": None, "net": "LeNet"}
     assert worker["optimizer"] == {
         "name": "AdamW",

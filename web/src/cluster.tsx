@@ -12,6 +12,7 @@ export function ClusterPage() {
   }, [[...jobs.values()].reduce((seq, job) => Math.max(seq, job.seq), 0)]);
   if (!cluster) return <p>Loading…</p>;
   void version;
+  const gpus = cluster.nodes.some((node) => node.gpu > 0);
   return (
     <section>
       <h1>Cluster</h1>
@@ -30,6 +31,7 @@ export function ClusterPage() {
                 <th>Node</th>
                 <th>Cores used</th>
                 <th>Memory used</th>
+                {gpus && <th>GPUs used</th>}
                 <th>Held by</th>
               </tr>
             </thead>
@@ -43,6 +45,11 @@ export function ClusterPage() {
                   <td>
                     <Usage used={node.memory_used} all={node.memory} what="GiB" />
                   </td>
+                  {gpus && (
+                    <td>
+                      <Usage used={node.gpu_used} all={node.gpu} what="GPUs" />
+                    </td>
+                  )}
                   <td>
                     {node.held_by.length === 0 && "nothing"}
                     {node.held_by.map((one) => (

@@ -248,10 +248,10 @@ def _record(question: Question, run: tuple[str, str], seed: int, home: Path) -> 
     """Write the run of a policy under a placement as a journal; how to look at it."""
     from coach.handler.state.journal import Journal
     from coach.handler.state.state_directory import StateDirectory
-    from coach.studies.study import recorded
+    from coach.studies.study import records_of
 
     policy, placement = run
-    records = recorded(question, policy, seed, placement, begin=math.floor(time.time()))
+    records = records_of(question, policy, seed, placement, begin=math.floor(time.time()))
     journal = Journal.write(StateDirectory(home).journal(1))
     journal.append(records)
     journal.close()

@@ -144,7 +144,9 @@ class Client(_Connection):
 
     def nodes(self) -> tuple[Node, ...]:
         """The nodes that it runs jobs on."""
-        return tuple(Node(node.name, Resources(node.cpu, node.memory)) for node in self.cluster().nodes)
+        return tuple(
+            Node(node.name, Resources(node.cpu, node.memory, node.gpu)) for node in self.cluster().nodes
+        )
 
     def stream(self, job: str = "", *, after: str = "") -> Iterator[Change]:
         """Changes as they happen, of all jobs or one; it goes on when the service was restarted.

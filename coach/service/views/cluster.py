@@ -9,8 +9,8 @@ from coach.core.cluster import Node, Role
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO
 from coach.report.formatting import iso
+from coach.report.why import free_on, waiting
 from coach.service import schemas
-from coach.service.views.explanation import free_on, waiting
 
 
 def node_rows(nodes: tuple[Node, ...], jobs: Mapping[str, Job]) -> list[schemas.NodeRow]:
@@ -19,7 +19,7 @@ def node_rows(nodes: tuple[Node, ...], jobs: Mapping[str, Job]) -> list[schemas.
 
 
 def _node(node: Node, jobs: Mapping[str, Job]) -> schemas.NodeRow:
-    cpu, memory = free_on(node, jobs)
+    used = node.capacity - free_on(node, jobs)
     held_by = []
     for job in jobs.values():
         roles = Counter(pod.role for pod, held in job.pods.items() if held.pod.node == node.name)
@@ -36,8 +36,10 @@ def _node(node: Node, jobs: Mapping[str, Job]) -> schemas.NodeRow:
         name=node.name,
         cpu=node.capacity.cpu,
         memory=node.capacity.memory,
-        cpu_used=round(node.capacity.cpu - cpu, 6),
-        memory_used=round(node.capacity.memory - memory, 6),
+        gpu=node.capacity.gpu,
+        cpu_used=round(used.cpu, 6),
+        memory_used=round(used.memory, 6),
+        gpu_used=used.gpu,
         held_by=held_by,
     )
 

@@ -15,7 +15,7 @@ from coach.core.lifecycle.cluster_state import queue_key
 from coach.handler.resume_rules import refuse_resume
 from coach.report.choices import Choice, considered
 from coach.report.status import shown_allocation
-from coach.report.why import why
+from coach.report.why import free_words, requested_words, waiting, why
 from coach.service import schemas
 
 #: Allocations in the answer, at most: the chosen one, then those one step away, then the others.
@@ -36,25 +36,9 @@ def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now:
         alternatives=alternatives,
         queue=len(before) + 1 if waits else None,
         before=before,
-        blockers=_blockers(job, jobs, nodes) if waits else [],
+        blockers=[requested_words(job), *(free_words(node, jobs) for node in nodes)] if waits else [],
         actions=list(_actions(job)),
     )
-
-
-def waiting(jobs: Mapping[str, Job]) -> list[Job]:
-    """The jobs that wait for capacity, in the order of the queue."""
-    found = [one for one in jobs.values() if not one.ended and not one.pods and not one.suspend]
-    return sorted(found, key=queue_key)
-
-
-def free_on(node: Node, jobs: Mapping[str, Job]) -> tuple[float, float]:
-    """Cores and GiB that no pod holds."""
-    free = node.capacity
-    for job in jobs.values():
-        for held in job.pods.values():
-            if held.pod.node == node.name:
-                free = free - held.pod.requests
-    return free.cpu, free.memory
 
 
 def _summary(job: Job, alternatives: list[schemas.Alternative]) -> str:
@@ -113,20 +97,6 @@ def _alternative(job: Job, one: Choice, at: Allocation) -> schemas.Alternative:
         cost=forecast.predicted_cost(job, one.allocation),
         pace=one.pace,
     )
-
-
-def _blockers(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...]) -> list[str]:
-    smallest = job.spec.resources.total(job.minimum)
-    lines = [
-        f"its smallest gang, {job.minimum}, requests {smallest.cpu:g} cores and {smallest.memory:.1f} GiB"
-    ]
-    for node in nodes:
-        cpu, memory = free_on(node, jobs)
-        lines.append(
-            f"{node.name}: {cpu:g} of {node.capacity.cpu:g} cores and {memory:.1f} of "
-            f"{node.capacity.memory:.1f} GiB free"
-        )
-    return lines
 
 
 def _actions(job: Job) -> Iterator[schemas.Action]:
