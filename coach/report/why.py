@@ -101,7 +101,7 @@ def free_words(node: Node, jobs: Mapping[str, Job]) -> str:
 def requested_words(job: Job) -> str:
     """What the smallest gang of a job requests."""
     smallest = job.spec.resources.total(job.minimum)
-    gpus = f" and {smallest.gpu:g} GPUs" if smallest.gpu else ""
+    gpus = f" and {formatting.count(int(smallest.gpu), 'GPU')}" if smallest.gpu else ""
     return f"its smallest gang, {job.minimum}, requests {smallest.cpu:g} cores and {smallest.memory:.1f} GiB{gpus}"
 
 

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from coach.core.cluster import Node, Resources
 from coach.core.jobs import events as ev
 from coach.core.jobs.reasons import State
 from coach.core.money import to_amount
@@ -142,6 +143,19 @@ def test_why_names_the_jobs_that_hold_the_capacity(
         re.match(r"node-0: [\d.]+ of 1.7 cores .* free; first has 3 functions", line) for line in lines
     )
     assert any(line.startswith("its smallest gang, 1x1, requests 1.6 cores") for line in lines)
+
+
+def test_why_names_the_gpus_that_a_job_waits_for() -> None:
+    nodes = (Node("a", Resources(8.0, 32.0, 1.0)), Node("b", Resources(8.0, 32.0)))
+    world = World.of(nodes)
+    worker = {"cpu": 1, "memory": "1Gi", "gpu": 1}
+    for name in ("first", "second"):
+        world.submit(spec(name, resources={"worker": worker}, workers={"max": 1}), FaultyDynamics())
+    world.run(until=lambda: len(world.job("first").epochs) >= 1)
+    lines = why(world.job("second"), world.reducer.jobs, nodes, world.now)
+    assert any(line.startswith("its smallest gang") and line.endswith(" and 1 GPU") for line in lines), lines
+    assert any(re.match(r"a: .* GiB and 0 of 1 GPUs free; first has", line) for line in lines), lines
+    assert any(re.match(r"b: .* GiB free", line) for line in lines)
 
 
 def test_why_of_a_job_without_a_handler_names_the_command_that_resumes_it(
