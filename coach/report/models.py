@@ -5,14 +5,20 @@ from __future__ import annotations
 import statistics
 from dataclasses import dataclass
 
+import numpy as np
+
 from coach.core.cluster import Allocation
+from coach.core.estimation.interval import Interval
 from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import State
 from coach.core.lifecycle import forecast
 from coach.report import formatting
 from coach.report.status import EpochRow
 
 #: Allocations that a table of predictions shows at most; beyond, only the measured ones and the fastest.
 MAX_ROWS = 16
+#: How much longer than expected the fitted curve is drawn, where its upper bound is further away.
+LONGEST_CURVE = 4.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +35,24 @@ class SpeedRow:
     seconds: float
     cost: float
     affordable: bool
+
+
+def fitted_curve(job: Job, points: int) -> list[tuple[float, float, Interval]]:
+    """The fitted learning curve at `points` x: x, value and 80 % interval; none before there is a curve.
+
+    Of a job that has not reached its target it goes to the upper bound of the predicted end.
+    """
+    model = job.convergence
+    if model is None or not job.full_epochs:
+        return []
+    last = None if job.state is State.SUCCEEDED else job.last_x()
+    end = job.epochs_trained
+    if last is not None:
+        end = max(end, min(last.high, LONGEST_CURVE * last.expected))
+    elif not job.ended and job.target is None:
+        end += forecast.epochs_within_bounds(job)
+    xs = np.linspace(job.epochs[0].epochs_trained, end, points).tolist()
+    return [(x, model.predict(x), model.interval(x)) for x in xs]
 
 
 def speed_rows(job: Job) -> list[SpeedRow]:

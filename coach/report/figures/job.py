@@ -41,6 +41,7 @@ from coach.report.figures.style import (
     rendered,
     time_unit,
 )
+from coach.report.models import fitted_curve
 
 #: Largest surface that is drawn, in workers and in servers.
 MAX_CELLS = 32
@@ -48,8 +49,6 @@ MAX_CELLS = 32
 MAX_NUMBERS = 24
 #: A loss that falls to less than this part of its first value is drawn on a logarithmic axis.
 LOG_BELOW = 0.2
-#: How much longer than expected the predicted curve is drawn, where its upper bound is further away.
-LONGEST_BAND = 4.0
 #: The marker of a refused allocation and the meaning of the number at it: each reason has its own shape.
 REFUSED: dict[Verdict, tuple[str, str]] = {
     Verdict.NO_GAIN: ("v", "refused: no gain (speed against the chosen)"),
@@ -188,21 +187,11 @@ def _target(ax: Axes, job: Job) -> None:
     elif job.best is not None:
         at, value = job.best.epochs_trained, float(getattr(job.best.report, job.metric))
         ax.plot(at, value, "*", color=RED, markersize=10, label=f"best: {value:.4g}")
-    if job.convergence is None or not job.full_epochs:
+    curve = fitted_curve(job, 120)
+    if not curve:
         return
-    # A job that has not reached its target is drawn up to the upper bound of its predicted end.
-    last = None if job.state is State.SUCCEEDED else job.last_x()
-    end = (
-        job.epochs_trained
-        + (0.0 if job.ended or job.target is not None else forecast.epochs_within_bounds(job))
-        if last is None
-        else max(job.epochs_trained, min(last.high, LONGEST_BAND * last.expected))
-    )
-    x = np.linspace(job.epochs[0].epochs_trained, end, 120)
-    bounds = [job.convergence.interval(float(at)) for at in x]
-    ax.plot(
-        x, [job.convergence.predict(float(at)) for at in x], ":", color=GREY, linewidth=1.3, label="fitted"
-    )
+    x, values, bounds = (list(column) for column in zip(*curve, strict=True))
+    ax.plot(x, values, ":", color=GREY, linewidth=1.3, label="fitted")
     ax.fill_between(
         x,
         [b.low for b in bounds],
@@ -212,11 +201,12 @@ def _target(ax: Axes, job: Job) -> None:
         linewidth=0,
         label="80 % interval",
     )
+    last = None if job.state is State.SUCCEEDED else job.last_x()
     if last is not None and job.target is not None:
         ax.errorbar(
             last.expected,
             job.target,
-            xerr=[[last.expected - last.low], [end - last.expected]],
+            xerr=[[last.expected - last.low], [x[-1] - last.expected]],
             fmt="D",
             color=RED,
             markersize=5,

@@ -8,17 +8,13 @@ from typing import Any
 
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
-from coach.core.jobs.reasons import State
-from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
 from coach.report.accounting import attempts, money
-from coach.report.models import speed_rows
+from coach.report.models import fitted_curve, speed_rows
 from coach.service import schemas
 
 #: Points of the fitted curve.
-FITTED = 60
-#: How much longer than expected the fitted curve goes on, where its upper bound is further away.
-LONGEST = 4.0
+FITTED = 61
 
 
 def figures(job: Job, records: Sequence[Any], seq: int, now: float) -> schemas.Figures:
@@ -87,25 +83,10 @@ def _curve(job: Job) -> schemas.Curve:
 
 
 def _fitted(job: Job) -> list[schemas.FittedPoint]:
-    model = job.convergence
-    if model is None or not job.full_epochs:
-        return []
-    begin, end = job.epochs[0].epochs_trained, job.epochs_trained
-    last = None if job.state is State.SUCCEEDED else job.last_x()
-    if last is not None:
-        end = max(end, min(last.high, LONGEST * last.expected))
-    elif not job.ended and job.target is None:
-        end += forecast.epochs_within_bounds(job)
-    points = []
-    for index in range(FITTED + 1):
-        x = begin + (end - begin) * index / FITTED
-        bounds = model.interval(x)
-        points.append(
-            schemas.FittedPoint(
-                x=x, value=_finite(model.predict(x)), low=_finite(bounds.low), high=_finite(bounds.high)
-            )
-        )
-    return points
+    return [
+        schemas.FittedPoint(x=x, value=_finite(value), low=_finite(bounds.low), high=_finite(bounds.high))
+        for x, value, bounds in fitted_curve(job, FITTED)
+    ]
 
 
 def _finite(value: float | None) -> float | None:
