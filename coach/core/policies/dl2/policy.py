@@ -22,7 +22,7 @@ INFERENCES = 100
 
 
 class NoDecisionError(Exception):
-    """The network does not decide; the text says why."""
+    """A score of the network is no number, or it finds no end."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ def _hand_out(filling: Filling, network: Network) -> None:
         jobs, (void,) = inference.scores()
         scores = np.where(refused, -np.inf, jobs[0])
         if not (np.isfinite(jobs).all() and np.isfinite(void)):
-            raise NoDecisionError("a score is no number")
+            raise NoDecisionError
         place, step = divmod(int(scores.argmax()), len(STEPS))
         if scores[place, step] <= void:
             return
@@ -91,7 +91,7 @@ def _hand_out(filling: Filling, network: Network) -> None:
         filling.give(share, to)
         refused[place] |= share.closed
         inference.change(np.array([0]), np.array([place]), features(slice(place, place + 1)))
-    raise NoDecisionError(f"no end after {INFERENCES * len(window)} inferences")
+    raise NoDecisionError
 
 
 def _smallest(job: JobView) -> Allocation:
