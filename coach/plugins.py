@@ -42,6 +42,7 @@ from coach.core.policies.srtf import SrtfPolicy
 from coach.core.policies.static import StaticPolicy
 from coach.core.policies.tetris import TetrisPolicy
 from coach.core.policies.tf_operator import TFOperator
+from coach.core.policies.thesis import ThesisPolicy
 
 #: Group of the entry points that add policies.
 GROUP = "coach.policies"
@@ -118,7 +119,7 @@ POLICIES: dict[str, PolicyEntry] = {
     kind.registered: _entry(kind.registered, kind)
     for kind in (
         FifoPolicy, SrtfPolicy, DrfPolicy, TetrisPolicy, OptimusPolicy, FitGpp, Lrtp, RandomPreemption, RoundRobin,
-        SpeCon, KOD2, TFOperator,
+        SpeCon, KOD2, TFOperator, ThesisPolicy,
     )
 }  # fmt: skip
 

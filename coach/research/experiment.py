@@ -40,7 +40,7 @@ class Outcome:
         values = values[~np.isnan(values)]
         count = len(values)
         mean = float(values.mean()) if count else math.nan
-        half = _t95(count) * float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
+        half = t95(count) * float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
         low, high = (float(values.min()), float(values.max())) if count else (math.nan, math.nan)
         difference = mean - target.paper
         return Comparison(
@@ -50,7 +50,8 @@ class Outcome:
         )  # fmt: skip
 
 
-def _t95(count: int) -> float:
+def t95(count: int) -> float:
+    """The half width of a 95 % interval of a mean of `count` values, in standard errors."""
     from scipy.stats import t
 
     return float(t.ppf(0.975, count - 1))

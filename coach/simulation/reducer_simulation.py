@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import heapq
 import math
+import zlib
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, replace
@@ -38,7 +39,7 @@ from coach.core.lifecycle.reducer import Reducer
 from coach.core.policies.api.policy import Policy
 from coach.simulation.dynamics.job_dynamics import Drawn, JobDynamics, draw
 from coach.simulation.faults import Faults
-from coach.simulation.kube_scheduler import Default, DefaultPlacement
+from coach.simulation.kube_scheduler import Default, PodByPodPlacement
 from coach.simulation.outcome import Ended
 
 #: A scheduled step: makes an event, or None if it is stale.
@@ -103,7 +104,10 @@ class Driver:
         self._unavailable: set[str] = set()
         self._default = default or Default()
         # Its own generator, so that faults and noise are the same under any placement.
-        self._scheduler = DefaultPlacement(nodes, np.random.default_rng([seed, 3]))
+        self._scheduler = PodByPodPlacement(nodes, np.random.default_rng([seed, 3]), default)
+        self._created: Counter[PodId] = Counter()
+        #: When the last scheduled end of a back-off is.
+        self._retry = -math.inf
         #: By job: since when some of its pods have nodes while others wait for one.
         self._partial: dict[str, float] = {}
         self.nodes_lost = 0
@@ -234,8 +238,19 @@ class Driver:
         self.standing.setdefault(pod.id.job, {})[pod.id] = standing
         if gang:
             self._start(standing)
+        elif not self._default.creation:
+            self._ask(standing, pod)
         else:
-            self._scheduler.ask(pod)
+            # By pod and by how often it was created: the same under any placement.
+            self._created[pod.id] += 1
+            key = [self._seed, 4, zlib.crc32(pod.id.name.encode()), self._created[pod.id]]
+            after = self._default.creation * np.random.default_rng(key).random()
+            self.at(self.now + after, lambda: self._ask(standing, pod))
+
+    def _ask(self, standing: Standing, pod: Pod) -> None:
+        """Add a created pod to the kube-scheduler's queue, unless it was released before."""
+        if self.standing.get(pod.id.job, {}).get(pod.id) is standing and not standing.leaving:
+            self._scheduler.ask(pod, self.reducer.jobs[pod.id.job].submitted_at)
             self._place_soon()
 
     def _place_soon(self) -> None:
@@ -245,10 +260,14 @@ class Driver:
 
     def _place(self) -> None:
         """Start the waiting pods that the kube-scheduler finds nodes for."""
-        for pod, node in self._scheduler.bind(self._unavailable):
+        for pod, node in self._scheduler.bind(self._unavailable, self.now):
             standing = self.standing[pod.job][pod]
             standing.pod, standing.since = replace(standing.pod, node=node), self.now
             self._start(standing, node)
+        due = self._scheduler.due
+        if due < math.inf and due != self._retry:
+            self._retry = due
+            self.at(due, self._place)
         self._watch()
 
     def _watch(self) -> None:
@@ -360,7 +379,7 @@ class Driver:
             warm_up = 0 if same else dynamics.batch_size
             fraction = min(fraction, order.seconds * speed + warm_up / dynamics.data_size)
         samples = dynamics.samples(fraction, new_group=not same)
-        train = samples / dynamics.data_size / speed
+        train = samples / dynamics.data_size / speed + self._network_seconds(order, samples)
         overhead = dynamics.same_group_seconds if same else dynamics.new_group_seconds
         evaluate = dynamics.evaluating(*order.allocation)
         whole = overhead + train + (evaluate if order.evaluate else 0.0)
@@ -383,6 +402,10 @@ class Driver:
         self.at(order.at + order.deadline, lambda: self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline"))
         self._mishap(epoch, drawn)
         self._share_out(epoch)
+
+    def _network_seconds(self, _order: act.RunEpoch, _samples: int) -> float:
+        """What the network adds to an epoch, by where its pods are; nothing: the speeds have it."""
+        return 0.0
 
     def _mishap(self, epoch: Running, drawn: Drawn) -> None:
         """Schedule the faults of an epoch that begins: it loses a worker if the drawn failure is before its end."""

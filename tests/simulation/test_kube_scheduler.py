@@ -26,7 +26,7 @@ from coach.core.policies.api.allocation import AllocationDecision, ClusterView, 
 from coach.handler.state.codec import encode
 from coach.plugins import policy
 from coach.simulation.faults import Faults
-from coach.simulation.kube_scheduler import Default, DefaultPlacement, least_allocated, parse_placement
+from coach.simulation.kube_scheduler import Default, PodByPodPlacement, least_allocated, parse_placement
 from coach.simulation.reducer_simulation import Driver
 from tests.core.lifecycle.faulty_cluster import nodes, spec, usd
 from tests.simulation.test_reducer_simulation import DYNAMICS
@@ -41,11 +41,11 @@ def pod(job: str, index: int, cpu: float) -> Pod:
 
 
 class Queue:
-    """A `DefaultPlacement`, spoken to in words."""
+    """A `PodByPodPlacement`, spoken to in words."""
 
     def __init__(self, *cores: float) -> None:
         cluster = [Node(f"n{number}", Resources(cpu, 64.0)) for number, cpu in enumerate(cores)]
-        self.placement = DefaultPlacement(cluster, np.random.default_rng(1))
+        self.placement = PodByPodPlacement(cluster, np.random.default_rng(1))
         self.pods: dict[PodId, Pod] = {}
 
     def ask(self, *pods: Pod, unavailable: Sequence[str] = ()) -> dict[str, str]:
@@ -132,7 +132,7 @@ def test_who_leaves_before_it_has_a_node_leaves_no_room_behind() -> None:
 def test_pods_of_one_instant_stand_in_a_drawn_order() -> None:
     orders = set()
     for seed in range(20):
-        placement = DefaultPlacement([Node("n", Resources(1.0, 64.0))], np.random.default_rng(seed))
+        placement = PodByPodPlacement([Node("n", Resources(1.0, 64.0))], np.random.default_rng(seed))
         for job in "ab":
             placement.ask(pod(job, 0, 1))
         orders.add(placement.bind()[0][0].job)
@@ -160,7 +160,7 @@ def test_placements_are_read_and_others_refused() -> None:
     assert parse_placement("default") == Default()
     assert parse_placement("default:deadlock_timeout=600") == Default(600.0)
     for text in ("kube", "gang:x=1", "default:x=1", "default:deadlock_timeout=0"):
-        with pytest.raises(UserError, match="use gang, or default"):
+        with pytest.raises(UserError, match="use gang; or default"):
             parse_placement(text)
 
 

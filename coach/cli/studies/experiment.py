@@ -56,7 +56,7 @@ def command(  # noqa: PLR0917 - they are options
     \b
     Examples:
       coach experiment
-      coach experiment coach-table-2 --quick
+      coach experiment thesis-load --quick
       coach experiment --all --folder results/experiments
       coach experiment --all --no-run
     """

@@ -48,7 +48,8 @@ Placements = Annotated[
         "--placement",
         metavar="NAMES",
         help="Who places pods on nodes where the policy does not, comma-separated: gang (all pods of a job "
-        "together), default (one by one, as the stock kube-scheduler does), default:deadlock_timeout=SECONDS.",
+        "together), default (one by one, as the stock kube-scheduler does), thesis (one by one, by the thesis's three "
+        "rules). The last two take deadlock_timeout, backoff and creation, seconds: default:backoff=10.",
     ),
 ]
 FidelityOption = Annotated[
@@ -173,7 +174,7 @@ def command(  # noqa: PLR0917 - they are options
             "simulate needs job files, a --trace or a --journal, and at least one --policy; nothing was simulated"
         )
     if not placements:
-        raise UserError("--placement needs a name: gang, default, or both with a comma between")
+        raise UserError("--placement needs names, comma-separated: gang, default, thesis")
     cluster = parse_cluster(nodes)
     faults = node_lost or math.inf, function_lost or math.inf
     each = range(seed, seed + seeds)

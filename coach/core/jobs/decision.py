@@ -74,7 +74,7 @@ class DecisionStep:
     def detail(self) -> str:
         """The reason and the numbers of a probe or of a policy's step."""
         if self.kind is StepKind.PROBE:
-            detail = "no speed is known yet"
+            detail = self.reason or "no speed is known yet"
             if self.gain is not None and self.cost is not None:
                 saves, takes = (f"{n:,.0f}" if n >= 100 else f"{n:.3g}" for n in (self.gain, self.cost))
                 detail = f"expected to save {saves} {self.unit}, takes {takes} {self.unit}"

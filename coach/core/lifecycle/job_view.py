@@ -123,6 +123,16 @@ class JobPolicyView:
         return self.minimum if self._job.speed is None else None
 
     @cached_property
+    def measured(self) -> frozenset[Allocation]:
+        """Where it trained, or a probe failed to start."""
+        return frozenset([*(epoch.allocation for epoch in self._job.epochs), *self._job.missed])
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has trained more than mini-epochs."""
+        return any(epoch.kind is EpochKind.FULL for epoch in self._job.epochs)
+
+    @cached_property
     def remaining_epochs(self) -> Interval:
         """Epochs to the target."""
         return forecast.remaining_epochs(self._job) * self._factors.convergence

@@ -59,12 +59,13 @@ class Probe(NamedTuple):
     saves: float = 0.0
     takes: float = 0.0
     unit: str = ""
+    reason: str = ""
 
     def recorded(self, fraction: float) -> DecisionStep:
         """The probe on at most `fraction` of the data, as the journal keeps it."""
         gain, cost = (self.saves, self.takes) if self.unit else (None, None)
         return DecisionStep(
-            StepKind.PROBE, after=self.at, gain=gain, unit=self.unit, cost=cost, fraction=fraction
+            StepKind.PROBE, None, self.at, self.reason, gain, self.unit, cost, fraction=fraction
         )
 
 
@@ -74,6 +75,25 @@ def probes_left(
     """The candidates for the next probe, the best first: those of `points` (default: `to_measure`) that fit."""
     candidates = to_measure(job) if points is None else points
     return list(islice((probe for probe in candidates if fits(probe.at)), PROBES_AT_ONCE))
+
+
+def fixed_probes(job: Job, points: Iterable[Allocation], fits: Callable[[Allocation], bool]) -> list[Probe]:
+    """Those of `points`, in their order, that the job's limits and the cluster allow and that were not tried yet."""
+    tried = {*(epoch.allocation for epoch in job.epochs), *job.missed}
+    return [
+        Probe(at, reason="one of the policy's mini-epochs")
+        for at in points
+        if at not in tried and _inside(job.minimum, at, job.maximum) and fits(at)
+    ]
+
+
+def fixed_probe_size(job: Job) -> tuple[float, float | None]:
+    """(fraction of the data, seconds or None) of a fixed mini-epoch: the middle of its bounds, whatever it may save."""
+    if job.speed is not None:
+        return _probe_fraction(job, job.speed), None
+    bounds = job.spec.mini_epoch
+    middle = (bounds.min_seconds + bounds.max_seconds) / 2
+    return bounds.max_fraction, middle if job.minimum.workers == 1 else None
 
 
 def to_measure(job: Job) -> Iterator[Probe]:

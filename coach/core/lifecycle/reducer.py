@@ -256,6 +256,9 @@ class Reducer:
     def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:
         assert job is not None
         self._runnable.add(job.name)
+        if self.policy.mini_epochs and not self._probes(job):
+            # Others may wait for the last of its mini-epochs.
+            self._capacity_changed()
 
     def _timer_fired(self, job: Job | None, event: ev.TimerFired, _: Any) -> None:
         assert job is not None
@@ -277,6 +280,9 @@ class Reducer:
                 self._emit(act.StopEpoch(event.at, job.name, job.running.token, reason))
         elif job.phase is not Phase.FITTING:
             self._advance(job, event.at)
+        if self.policy.mini_epochs:
+            # Others may wait for mini-epochs that it does not train now.
+            self._capacity_changed()
 
     def _resume_requested(self, job: Job | None, _event: ev.ResumeRequested, _: Any) -> None:
         assert job is not None
@@ -323,7 +329,7 @@ class Reducer:
     def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[DecisionStep, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else the policy's decision."""
         left = self._probes(job)
-        size = self._view(job).probe_size if left else None
+        size = self._probe_size(job) if left else None
         if size:
             for probe in left:
                 point = probe.at
@@ -356,7 +362,12 @@ class Reducer:
         if job.spec.policy.allocation is not None:
             return []
         fits = functools.partial(self.nodes.can_hold, job)
+        if self.policy.mini_epochs:
+            return probing.fixed_probes(job, self.policy.mini_epochs, fits)
         return probing.probes_left(job, fits, self._view(job).to_measure)
+
+    def _probe_size(self, job: Job) -> tuple[float, float | None] | None:
+        return probing.fixed_probe_size(job) if self.policy.mini_epochs else self._view(job).probe_size
 
     def _payable(self, job: Job, *, ever: bool = False) -> Allocation | None:
         """An allocation whose next epoch the money covers: the smallest, else the cheapest that fits on the cluster.
@@ -481,7 +492,7 @@ class Reducer:
         self._settle(job, at, Charge.RELEASE)
         allocation = job.held
         kind, fraction, seconds = EpochKind.FULL, 1.0, None
-        if job.kind is EpochKind.PROBE and (size := self._view(job).probe_size):
+        if job.kind is EpochKind.PROBE and (size := self._probe_size(job)):
             kind, (fraction, seconds) = EpochKind.PROBE, size
             if allocation.workers > 1:
                 seconds = None

@@ -56,6 +56,8 @@ class Job:
     price: float = 1.0
     money: float = float("inf")
     trial: bool = False
+    measured: tuple[Allocation, ...] = ()
+    begun: bool = True
     grace: float = 0.0
 
     def speed(self, allocation: Allocation) -> float:

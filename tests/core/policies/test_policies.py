@@ -33,6 +33,7 @@ NAMES = [
     "fitgpp",
     "lrtp",
     "rand",
+    "thesis",
 ]
 LINEAR = server_speed(100.0)
 

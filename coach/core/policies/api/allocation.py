@@ -18,7 +18,7 @@ to what the busy ones hold. A job whose allocation is None releases what it hold
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, NamedTuple, Protocol, TypeVar
@@ -116,6 +116,14 @@ class JobView(Protocol):
         """The job's own objective: `SOONEST` or `CHEAPEST`."""
 
     @property
+    def measured(self) -> Collection[Allocation]:
+        """The allocations at which its driver measured its speed, or tried to in vain."""
+
+    @property
+    def begun(self) -> bool:
+        """Whether it has trained a whole epoch, or needs no mini-epochs before one."""
+
+    @property
     def restart_seconds(self) -> float:
         """Seconds in which the job does not train when its allocation changes."""
 
@@ -169,6 +177,7 @@ class Reason(StrEnum):
     PREEMPTED = "preempted"  #: is preempted by a trial-and-error job
     UTILITY = "utility"  #: the remaining time that a pod saves, for each share of the cluster
     LEARNED = "learned"  #: a trained network gives it
+    BARRIER = "other jobs train their mini-epochs first"  #: waits until all jobs have theirs
     FALLBACK = "fallback"  #: the network does not decide; the smallest dominant share is served first
     UNAFFORDABLE = "unaffordable"  #: waits: the money does not cover an epoch of even the smallest allocation
     NEVER_FITS = "never-fits"  #: waits: the smallest allocation does not fit on the empty cluster

@@ -32,6 +32,9 @@ class Policy(ABC):
     #: It has state about jobs (`memory`), which the driver saves.
     stateful: ClassVar[bool] = False
 
+    #: Allocations at which every job is measured first, in this order. (): where the driver finds it worth the time.
+    mini_epochs: ClassVar[tuple[Allocation, ...]] = ()
+
     #: Seconds between two decisions; None: at epoch boundaries, arrivals and ends.
     cadence: float | None = None
     #: Event types that cost time and are sent only where wanted: `EpochEnded`.

@@ -68,6 +68,9 @@ class JobStateView:
     """A `JobState` as allocation policies see it (`allocation.JobView`). Budget and deadline are the driver's."""
 
     fixed = None
+    #: Its speeds are known, so there are no mini-epochs.
+    measured = ()
+    begun = True
     deadline = None
     objective = Objective.SOONEST
 
