@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from coach.research.dl2.workload import SLOT, epochs_per_second, workload
-from coach.research.experiments import dl2_generality
+from coach.research.experiments import dl2_constants, dl2_generality
+from coach.research.experiments.dl2_baselines import each_slot, measured
 from coach.research.scenario import load
 from coach.simulation.workload import Work
 
@@ -44,3 +45,12 @@ def test_a_network_that_knows_one_kind_takes_every_job_for_it() -> None:
     assert found["eight, DL²: first"] == 0.0
     assert found["one, DL²: first"] > 1.0
     assert found["one, Optimus: first"] == 0.0
+
+
+def test_all_constant_allocations_are_tried_and_the_best_comes_first() -> None:
+    given = {**load("dl2-contended-constants").parameters, "jobs": 5, "most": 3}
+    found = dl2_constants.replicate(given, 1)
+    assert len(found) == 9
+    assert found["2x3"] == measured(given, 1, each_slot("static:2x3"))["mean completion, slots"]
+    rows = dl2_constants.table({name: np.array([value]) for name, value in found.items()}, given).splitlines()
+    assert rows[2].startswith(f"| {min(found, key=found.__getitem__)} |")
