@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from importlib import resources
+from itertools import cycle, islice
 from typing import Any
 
 import numpy as np
@@ -88,22 +89,27 @@ def _interpolations() -> dict[str, tuple[RBFInterpolator, float]]:
 
 def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> Iterator[Work]:
     """`jobs` jobs of random models. `arrivals` is the number of jobs in each slot, from a random one of its first
-    five on.
+    five on; or {"poisson": mean}, or {"uniform": most}.
 
-    A job trains its model's share of `epochs`, with 1 to `most` workers and as many servers.
+    A job trains its model's share of `epochs`, with 1 to `most` workers and as many servers. With `variation` its speed
+    at each allocation differs from its model's by a random part of at most that.
     """
-    arrivals: Sequence[int] = parameters["arrivals"]
-    offset = int(rng.integers(5))
-    max_count = int(parameters["most"])
+    arriving = _arriving(parameters["arrivals"], rng)
+    most = int(parameters["most"])
+    variation = float(parameters.get("variation", 0.0))
+    (varying,) = rng.spawn(1)  # The jobs are the same with and without.
     models = list(MODELS)
     worker, server = np.array([2.0, 0.0, 1.0]), np.array([2.0, 0.0, 0.0])
     left = int(parameters["jobs"])
     slot = 0
     while left:
-        for _ in range(min(left, arrivals[(slot + offset) % len(arrivals)])):
+        for _ in range(min(left, next(arriving))):
             model = models[int(rng.integers(len(models)))]
             _, part, devices = MODELS[model]
             left -= 1
+            speed: Callable[[int, int], float] = epochs_per_second(model)
+            if variation:
+                speed = _varied(speed, 1.0 + variation * varying.uniform(-1.0, 1.0, (most + 1, most + 1)))
             yield Work(
                 slot * SLOT,
                 part * parameters["epochs"],
@@ -111,7 +117,22 @@ def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> Iterato
                 server,
                 kind=model,
                 minimum=Allocation(1, 1),
-                maximum=Allocation(max_count, max_count),
-                speed=by_counts(epochs_per_second(model)),
+                maximum=Allocation(most, most),
+                speed=by_counts(speed),
             )
         slot += 1
+
+
+def _arriving(arrivals: Sequence[int] | Mapping[str, float], rng: np.random.Generator) -> Iterator[int]:
+    """Jobs of one slot after another."""
+    if not isinstance(arrivals, Mapping):
+        offset = int(rng.integers(5))
+        return islice(cycle(arrivals), offset, None)
+    ((kind, number),) = arrivals.items()
+    if kind == "poisson":
+        return iter(lambda: int(rng.poisson(number)), None)
+    return iter(lambda: int(rng.integers(int(number) + 1)), None)
+
+
+def _varied(speed: Callable[[int, int], float], factors: FloatArray) -> Callable[[int, int], float]:
+    return lambda workers, servers: speed(workers, servers) * float(factors[workers, servers])

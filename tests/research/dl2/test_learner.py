@@ -129,14 +129,19 @@ def test_a_training_that_was_stopped_goes_on_to_the_same_weights(
     assert Network.from_bytes(whole.read_bytes()).about["seed"] == 3
 
 
-def test_the_network_that_comes_with_coach_is_of_the_command_that_it_names() -> None:
-    network = policy("dl2").network  # type: ignore[attr-defined]
-    assert network.about["workload"] == "dl2-baselines"
+@pytest.mark.parametrize(
+    ("spec", "workload", "slots"), [("dl2", "dl2-baselines", 6.0), ("dl2:contended", "dl2-contended", 7.0)]
+)
+def test_a_network_that_comes_with_coach_is_of_the_command_that_it_names(
+    spec: str, workload: str, slots: float
+) -> None:
+    network = policy(spec).network  # type: ignore[attr-defined]
+    assert network.about["workload"] == workload
     assert network.about["command"].startswith("coach train dl2 ")
-    full = Case.of(load("dl2-baselines").parameters)
+    full = Case.of(load(workload).parameters)
     assert network.kinds == full.kinds
     assert network.progress == pytest.approx(full.progress, rel=1e-6)
-    assert play(full, network.weights, range(VALIDATION, VALIDATION + 1))[0] < 6
+    assert play(full, network.weights, range(VALIDATION, VALIDATION + 1))[0] < slots
 
 
 def test_a_network_without_bundles_is_tested_without_them() -> None:
