@@ -4,7 +4,7 @@ The paper gives the cluster, the models, the batch sizes and one job every 30 s.
 their resources or their training times. A job takes `seconds` with one worker on the node of its server at a batch of
 128. A batch of b samples takes b + `overhead` units of time, and `link` more if worker and server are on different
 nodes. Training is asynchronous, so the workers' speeds add up (Figure 4), and a far worker with a small batch hardly
-helps. Pods that wait for others of their job use no CPU; one measure says what it would be if each used `waiting_cores`.
+helps. Pods that wait for others of their job use no CPU; one measure says what it would be with `waiting_cores` each.
 """
 
 from __future__ import annotations
