@@ -15,7 +15,19 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.policies.api.scheduling import FloatArray
-from coach.research.comparison import COLUMNS, Comparison, comparison_figure
+from coach.research.comparison import (
+    CALIBRATED,
+    COLUMNS,
+    JUDGED,
+    VARIANT,
+    Comparison,
+    comparison_figure,
+    comparison_table,
+    counts,
+    direction,
+    ends,
+    relative_text,
+)
 from coach.research.run_store import RunStore, stored_runs, write_runs
 from coach.research.scenario import Scenario, Target
 from coach.simulation.parallel import gather
@@ -42,11 +54,13 @@ class Outcome:
         mean = float(values.mean()) if count else math.nan
         half = t95(count) * float(values.std(ddof=1)) / math.sqrt(count) if count > 1 else math.nan
         low, high = (float(values.min()), float(values.max())) if count else (math.nan, math.nan)
-        difference = mean - target.paper
+        relative = mean / target.paper - 1.0
+        variant = target.variant or bool(self.scenario.variant_of)
         return Comparison(
-            self.scenario.name, target.measure, target.unit, target.paper, mean, half, low, high, count, difference,
-            low <= target.paper <= high, None if target.tolerance is None else abs(difference) <= target.tolerance,
-            target.calibrated, target.source,
+            self.scenario.name, target.measure, target.unit, target.paper, mean, half, low, high, count,
+            relative, half / abs(target.paper), target.tolerance, target.reason, abs(relative) <= target.tolerance,
+            direction(target.paper, mean, half, target.equal), target.group,
+            VARIANT if variant else CALIBRATED if target.calibrated else JUDGED, target.source,
         )  # fmt: skip
 
 
@@ -162,26 +176,37 @@ def write_summary(outcomes: Sequence[Outcome], folder: Path) -> list[Path]:
 
 
 def _counts(outcomes: Sequence[Outcome], rows: Sequence[Comparison]) -> list[str]:
-    """One line for each experiment: how many of its paper's numbers are inside our range."""
+    """One line for each experiment: how many of its paper's numbers come out, and the best and the worst of all."""
+    heads = list(counts([]))
     lines = [
-        "How many of the papers' numbers lie inside our range over all runs; judged are those on which no parameter "
-        "was chosen.",
+        "How many of the papers' numbers come out within the tolerance that each scenario states. Only judged",
+        "numbers count: no parameter was fitted on them, and of the variants of a number one is judged. Direction: the",
+        "same one of two policies is ahead, and equality is outside our 95 % interval.",
         "",
-        "| experiment | paper | runs | numbers | inside | judged | inside |",
-        "| --- | --- | ---: | ---: | ---: | ---: | ---: |",
+        f"| experiment | paper | runs | {' | '.join(heads)} |",
+        f"| --- | --- | ---: |{' ---: |' * len(heads)}",
     ]
     for one in (outcome for outcome in outcomes if outcome.seeds and outcome.scenario.targets):
         scenario = one.scenario
-        counts = _inside([row for row in rows if row.scenario == scenario.name])
+        found = counts([row for row in rows if row.scenario == scenario.name]).values()
         runs = (
             f"{len(one.seeds)} of {scenario.seeds}"
             if len(one.seeds) < scenario.seeds
             else f"{scenario.seeds}"
         )
         lines.append(
-            f"| [{scenario.name}]({scenario.name}/comparison.md) | {scenario.paper} | {runs} | {counts} |"
+            f"| [{scenario.name}]({scenario.name}/comparison.md) | {scenario.paper} | {runs} | {' | '.join(found)} |"
         )
-    lines.append(f"| **all** | | | {_inside(rows)} |")
+    lines += [
+        f"| **all** | | | {' | '.join(counts(rows).values())} |",
+        "",
+        "| of the judged | experiment | measure | paper | ours | relative difference |",
+        "| --- | --- | --- | ---: | ---: | ---: |",
+        *(
+            f"| {which} | {row.scenario} | {row.measure} | {row.paper:g} | {row.ours:.4g} | {relative_text(row)} |"
+            for which, row in ends(rows)
+        ),
+    ]
     said = (
         ("Without a number in a paper", [o for o in outcomes if o.seeds and not o.scenario.targets]),
         ("Not run", [o for o in outcomes if not o.seeds]),
@@ -190,14 +215,6 @@ def _counts(outcomes: Sequence[Outcome], rows: Sequence[Comparison]) -> list[str
         if some:
             lines += ["", f"{words}: {', '.join(one.scenario.name for one in some)}."]
     return lines
-
-
-def _inside(rows: Sequence[Comparison]) -> str:
-    """The count of numbers and of those inside our range; both again without the numbers calibrated on."""
-    judged = [row for row in rows if not row.calibrated]
-    return " | ".join(
-        f"{number}" for some in (rows, judged) for number in (len(some), sum(row.inside for row in some))
-    )
 
 
 def _text(outcome: Outcome) -> str:
@@ -209,6 +226,11 @@ def _text(outcome: Outcome) -> str:
         f"{len(scenario.free_parameters)} free parameters"
         + (f" ({', '.join(scenario.free_parameters)})." if scenario.free_parameters else "."),
         "",
+        *(
+            [f"A variant of {scenario.variant_of}, which judges these numbers.", ""]
+            if scenario.variant_of
+            else []
+        ),
         *([comparison_table(outcome.comparisons()), ""] if scenario.targets else []),
         *_own_table(outcome),
         scenario.notes.strip(),
@@ -234,20 +256,3 @@ def _own_table(outcome: Outcome) -> list[str]:
     """The experiment's own `table(results, parameters)`, if it has one."""
     table = getattr(outcome.scenario.module(), "table", None)
     return [table(outcome.results, outcome.parameters), ""] if table is not None and outcome.seeds else []
-
-
-def comparison_table(rows: Sequence[Comparison]) -> str:
-    """As Markdown."""
-    lines = [
-        "| measure | paper | ours (95 % of the mean) | our range | difference | paper inside our range | |",
-        "| --- | ---: | ---: | ---: | ---: | --- | --- |",
-    ]
-    for row in rows:
-        unit = f" {row.unit}" if row.unit else ""
-        role = "calibrated" if row.calibrated else ""
-        interval = "" if math.isnan(row.half_width) else f" ± {row.half_width:.2g}"
-        lines.append(
-            f"| {row.measure} | {row.paper:g}{unit} | {row.ours:.4g}{unit}{interval} | "
-            f"{row.low:.4g} .. {row.high:.4g} | {row.difference:+.3g} | {'yes' if row.inside else 'no'} | {role} |"
-        )
-    return "\n".join(lines)

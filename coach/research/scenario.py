@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from coach.core.errors import UserError
 
@@ -24,10 +24,25 @@ class Target(BaseModel):
     unit: str = ""
     #: Its place in the paper.
     source: str = ""
-    #: Our mean should be this close to the paper's value, in the measure's unit. None: only the range is checked.
-    tolerance: float | None = None
-    #: Whether free parameters were chosen to match this row. The model is judged by the other rows.
+    #: Our mean should be this close to the paper's value: a share of that value.
+    tolerance: float = Field(0.1, gt=0)
+    reason: str = "default: a tenth of the printed value"
+    #: Whether free parameters were fitted on this row. The model is judged by the other rows.
     calibrated: bool = False
+    #: Whether it is another reading of a number that another row judges: it does not count.
+    variant: bool = False
+    #: For a comparison of two policies: the value at which both are alike (0 for changes in %, 1 for ratios).
+    equal: float | None = None
+    #: Targets of one group are also compared by their order.
+    group: str = ""
+
+    @model_validator(mode="after")
+    def _relative(self) -> Target:
+        if self.paper == 0:
+            raise ValueError(
+                f"{self.measure}: paper is 0; differences are relative to it, so it must be another number"
+            )
+        return self
 
 
 class Scenario(BaseModel):
@@ -50,6 +65,8 @@ class Scenario(BaseModel):
     quick_seeds: int = Field(2, ge=1)
     quick_parameters: dict[str, Any] = Field(default_factory=dict)
     targets: tuple[Target, ...] = ()
+    #: The scenario that judges the same numbers; the rows of this one do not count.
+    variant_of: str = ""
     #: Interpretations chosen where the paper is ambiguous, and the numbers that are not reproduced.
     notes: str = ""
     kind: Literal["reproduced", "calibrated", "own"] = "reproduced"

@@ -105,24 +105,12 @@ def test_what_an_experiment_gave(headings: list[str], width: int, capsys: pytest
     measure = "slowdown of jobs, 95th percentile, fitgpp"
     rows = [
         Comparison(
-            name,
-            measure,
-            "",
-            1234.5,
-            987.65,
-            9.8,
-            901.2,
-            1310.7,
-            8,
-            -246.85,
-            True,
-            None,
-            calibrated,
-            "table 2",
+            name, measure, "", 1234.5, 987.65, 9.8, 901.2, 1310.7, 8, -0.19996, 0.0079, 0.1, "read off a figure",
+            False, "open", "", role, "table 2",
         )
         for name in ("fitgpp-table-2", "kod2")
-        for calibrated in (False, True)
-    ]
+        for role in ("judged", "calibrated", "variant")
+    ]  # fmt: skip
     _show(rows, Format.TABLE)
     check(capsys.readouterr().out, headings, width)
 

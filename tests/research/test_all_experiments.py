@@ -97,24 +97,25 @@ def test_the_summary_has_every_number_of_every_paper(results: Path) -> None:
     for row, (_, target) in zip(rows, expected, strict=True):
         assert float(row["paper"]) == target.paper
         assert float(row["low"]) <= float(row["ours"]) <= float(row["high"])
-        assert float(row["difference"]) == pytest.approx(float(row["ours"]) - target.paper)
-        assert (row["inside"] == "True") == (float(row["low"]) <= target.paper <= float(row["high"]))
+        relative = float(row["ours"]) / target.paper - 1.0
+        assert float(row["relative"]) == pytest.approx(relative)
+        assert (row["within"] == "True") == (abs(relative) <= target.tolerance)
     assert list(csv.DictReader((results / "shown.csv").read_text().splitlines())) == rows
 
 
 @pytest.mark.full
-def test_the_summary_counts_for_each_paper_what_lies_inside_our_range(results: Path) -> None:
+def test_the_summary_counts_for_each_paper_what_is_judged_and_within_its_tolerance(results: Path) -> None:
     rows = list(csv.DictReader((results / "summary.csv").read_text().splitlines()))
     text = (results / "summary.md").read_text()
     for name in [*dict.fromkeys(row["scenario"] for row in rows), None]:
         of = [row for row in rows if name in (None, row["scenario"])]
-        judged = [row for row in of if row["calibrated"] == "False"]
-        counts = [len(of), sum(row["inside"] == "True" for row in of),
-                  len(judged), sum(row["inside"] == "True" for row in judged)]  # fmt: skip
+        judged, fitted = ([row for row in of if row["role"] == role] for role in ("judged", "calibrated"))
         line = next(
             line for line in text.splitlines() if line.startswith(f"| [{name}]" if name else "| **all**")
         )
-        assert line.endswith(f"| {' | '.join(map(str, counts))} |")
+        cells = [cell.strip() for cell in line.split("|")]
+        for cell, some in ((cells[4], judged), (cells[7], fitted)):
+            assert cell == (f"{sum(row['within'] == 'True' for row in some)} of {len(some)}" if some else "")
     assert (
         f"Without a number in a paper: {', '.join(n for n in scenario.names() if not scenario.load(n).targets)}."
         in text

@@ -40,7 +40,8 @@ def command(  # noqa: PLR0917 - they are options
     no_run: Annotated[
         bool,
         typer.Option(
-            "--no-run", help="Run nothing: show the results in the folder; with --all, also summarize them."
+            "--no-run",
+            help="Run nothing: judge the results in the folder again; with --all, also write their tables.",
         ),
     ] = False,
     processes: Annotated[
@@ -74,6 +75,8 @@ def command(  # noqa: PLR0917 - they are options
     for one in chosen:
         if no_run:
             outcomes.append(_there(one, folder, quick))
+            if every and outcomes[-1].seeds:
+                write_outcome(outcomes[-1], folder)
             continue
         with progress_bar(len(one.settings(quick)[1]), one.name) as show:
             outcome = run_scenario(
@@ -148,16 +151,18 @@ def _show(rows: Sequence[Comparison], output: Format) -> None:
 
         print_csv(COLUMNS, [fields(row) for row in rows])
     else:
+        from coach.research.comparison import JUDGED, relative_text
+
         right = "right"
         screen = console()
         for number, name in enumerate(dict.fromkeys(row.scenario for row in rows)):
-            made = table(("MEASURE", "wrap"), ("PAPER", right), ("OURS", right), ("OUR RANGE", right),
-                         ("DIFFERENCE", right), "IN RANGE")  # fmt: skip
+            made = table(("MEASURE", "wrap"), ("PAPER", right), ("OURS", right), ("DIFFERENCE", right),
+                         ("TOLERANCE", right), "WITHIN", "DIRECTION")  # fmt: skip
             for row in (row for row in rows if row.scenario == name):
                 made.add_row(
-                    f"{row.measure} (calibrated)" if row.calibrated else row.measure, f"{row.paper:g}",
-                    f"{row.ours:.4g}", f"{row.low:.4g} .. {row.high:.4g}", f"{row.difference:+.3g}",
-                    "yes" if row.inside else "no",
+                    row.measure if row.role == JUDGED else f"{row.measure} ({row.role})", f"{row.paper:g}",
+                    f"{row.ours:.4g}", relative_text(row), f"{100.0 * row.tolerance:g} %",
+                    "yes" if row.within else "no", row.direction,
                 )  # fmt: skip
             if number:
                 screen.print()

@@ -23,7 +23,11 @@ class RandomPreemption(TrialFirst):
 
     registered: ClassVar[str] = "rand"
     trim: bool = True
+    free_room: bool = True
     rng: np.random.Generator = field(default_factory=lambda: np.random.default_rng(0), repr=False)
+
+    def _counted(self, room: FloatArray) -> FloatArray:
+        return room if self.free_room else np.minimum(room, 0.0)
 
     def _tasks(self, job: JobState, room: FloatArray, running: BestEffort) -> list[JobId]:
         lots = self.rng.random(len(running))

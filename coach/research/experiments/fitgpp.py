@@ -197,9 +197,8 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         ]
         found[name] = {key: float(np.mean([one[key] for one in runs])) for key in runs[0]}
         measures |= {f"{name}: {key}": value for key, value in found[name].items()}
-    for other in ("LRTP", "RAND"):
-        if other in found and "FitGpp" in found:
-            ours, theirs = found["FitGpp"], found[other]
+    for other, theirs in found.items():
+        if other.startswith(("LRTP", "RAND")) and (ours := found.get("FitGpp")):
             for key in ("interval median", "interval p95", "BE jobs preempted"):
                 measures[f"FitGpp against {other}: {key}"] = _percent(ours[_unit(key)], theirs[_unit(key)])
     return measures

@@ -2,7 +2,8 @@
 
 The paper gives neither the models' training times alone nor how much containers on one worker slow each other down:
 these are parameters of the scenarios. Of the loss, Figure 1 gives one point for three of the models: the share of its
-reduction in the first fifth of the training. We fit an exponential through it.
+reduction in the first fifth of the training. We fit an exponential through it, which falls to `loss_floor` of the first
+loss.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> list[Wo
                 solo,
                 NOTHING,
                 kind=kind,
-                loss=_Falling(-5.0 * math.log(1.0 - early) / solo),
+                loss=_Falling(-5.0 * math.log(1.0 - early) / solo, parameters["loss_floor"]),
                 loss_noise=parameters["loss_noise"],
                 migration_seconds=float(
                     np.clip(rng.normal(parameters["pause"], parameters["pause_sd"]), 0.5, 5.0)
@@ -74,12 +75,13 @@ def workload(parameters: Mapping[str, Any], rng: np.random.Generator) -> list[Wo
 
 @dataclass(frozen=True, slots=True)
 class _Falling:
-    """exp(-rate epochs)."""
+    """floor + (1 - floor) exp(-rate epochs)."""
 
     rate: float
+    floor: float
 
     def __call__(self, epochs: float) -> float:
-        return math.exp(-self.rate * epochs)
+        return self.floor + (1.0 - self.floor) * math.exp(-self.rate * epochs)
 
 
 def completions(

@@ -3,8 +3,8 @@
 Its functions requested no cores, so every pod fits anywhere, and a scheduler can only decide what is near what. Here
 the rows of table 2 run in the reducer under each placement, with the epochs that the thesis's runs recorded
 (`thesis_recorded.yaml`), and with a network that costs nothing or what the gradients of remote pairs of worker and
-server take on the fuller cable. What is compared is seconds an epoch: completion times vary with the number of epochs
-by 410 s from run to run, so eight runs of each scheduler would see a difference of 4 % in 4 to 20 % of the cases.
+server take on the fuller cable. What is compared is seconds an epoch: completion times
+vary with the number of epochs, on which a scheduler has no hold (`results/thesis/logs.md`).
 """
 
 from __future__ import annotations

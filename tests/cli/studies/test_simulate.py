@@ -378,20 +378,30 @@ def test_a_scenario_compares_its_runs_with_the_paper(tmp_path: Path, monkeypatch
     monkeypatch.setitem(__import__("sys").modules, f"{experiments.__name__}.toy", module)
     (tmp_path / "toy.yaml").write_text(
         "{name: toy, title: T, paper: P, experiment: toy, parameters: {x: 10}, seeds: 3, quick_seeds: 2,"
-        " targets: [{measure: m, paper: 12.5, tolerance: 1}, {measure: m, paper: 20}]}"
+        " targets: [{measure: m, paper: 12.5, tolerance: 0.05, reason: R}, {measure: m, paper: 20},"
+        " {measure: m, paper: 12.1, calibrated: true}, {measure: m, paper: 24, variant: true}]}"
     )
     outcome = run_scenario(scenario.load(str(tmp_path / "toy.yaml")), processes=1)
-    near, far = outcome.comparisons()
+    near, far, fitted, other = outcome.comparisons()
     assert (near.ours, near.low, near.high, near.runs) == (12, 11, 13, 3)
-    assert (near.inside, near.within, far.inside, far.within) == (True, True, False, None)
+    assert (near.relative, far.relative, other.relative) == pytest.approx((-0.04, -0.4, -0.5))
+    assert (near.within, far.within, fitted.within) == (True, False, True)
+    assert [row.role for row in (near, far, fitted, other)] == ["judged", "judged", "calibrated", "variant"]
     assert near.half_width == pytest.approx(2.484, abs=1e-3)  # t(0.975, 2) / sqrt(3)
+    assert near.relative_half_width == pytest.approx(near.half_width / 12.5)
     write_outcome(outcome, tmp_path)
     assert (
-        "| m | 12.5 | 12 ± 2.5 | 11 .. 13 | -0.5 | yes |" in (tmp_path / "toy" / "comparison.md").read_text()
+        "| m | 12.5 | 12 ± 2.5 | -4 ± 20 % | 5 % | yes |  | judged | R |"
+        in (tmp_path / "toy" / "comparison.md").read_text()
     )
     assert (tmp_path / "toy" / "measures.csv").read_text().splitlines() == [
         "measure,seed,value", "m,1,11.0", "m,2,12.0", "m,3,13.0",
     ]  # fmt: skip
+
+
+def test_a_paper_s_number_is_not_zero_as_differences_are_relative_to_it() -> None:
+    with pytest.raises(ValueError, match="m: paper is 0"):
+        scenario.Target(measure="m", paper=0)
 
 
 def test_an_unknown_experiment_is_answered_with_the_known_ones(capsys: pytest.CaptureFixture[str]) -> None:

@@ -51,7 +51,12 @@ def test_fitgpp_spares_trials_and_costs_others_little() -> None:
     assert found["FitGpp against LRTP: interval median"] < -25
     assert found["FitGpp against RAND: BE jobs preempted"] < -25
     shown = fitgpp.table({key: np.array([value]) for key, value in found.items()}, parameters("fitgpp"))
-    assert [line.split(" |")[0] for line in shown.splitlines()[2:]] == ["| FitGpp", "| LRTP", "| RAND"]
+    assert [line.split(" |")[0] for line in shown.splitlines()[2:]] == [
+        "| FitGpp", "| LRTP", "| RAND", "| LRTP alone", "| RAND alone",
+    ]  # fmt: skip
+    for other in ("LRTP", "RAND"):
+        ratio = "FitGpp against {}: BE jobs preempted"
+        assert found[ratio.format(f"{other} alone")] < found[ratio.format(other)] - 10
 
 
 def test_submission_times_are_replayed_or_kept_to_the_load(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -60,6 +60,22 @@ def test_only_jobs_that_train_use_cpu_and_a_killed_job_counts_until_it_was_kille
     assert (0, [600.0, 1200.0, 1800.0], 1800.0) in [(k, sorted(left), b) for k, left, b in found]
 
 
+def test_pods_wait_from_their_placing_until_their_job_starts_or_is_killed() -> None:
+    parameters = PARAMETERS | {
+        "jobs": 2, "gap": 10, "nodes": 1, "node": [3, 32], "reserved": [0, 0], "min_workers": [1], "more_workers": [0],
+        "worker_cpu": [1],
+    }  # fmt: skip
+    works = kod2.workload(parameters, "CNN-rand", 128, np.random.default_rng(0))
+    for timeout, waited in (
+        (None, 590.0),
+        (100.0, 100.0),
+    ):  # the second job's server waits for the core of its worker
+        operator = kod2.Waiting(kod2.TFOperator(np.random.default_rng(0), timeout))
+        kod2.operate(works, operator, parameters)
+        assert operator.pod_seconds(5000.0) == pytest.approx(waited)
+        assert operator.pod_seconds(60.0) == pytest.approx(50.0)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_scenario_measures_what_its_targets_name_and_again_the_same(name: str) -> None:
     one = scenario.load(name)

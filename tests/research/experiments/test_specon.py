@@ -48,7 +48,9 @@ def test_a_loss_passes_through_the_point_of_figure_1() -> None:
         assert work.loss is not None
         early = parameters["models"][work.kind][1]
         assert work.loss(0.0) == 1.0
-        assert 1.0 - work.loss(0.2 * work.work) == pytest.approx(early)
+        floor = parameters["loss_floor"]
+        assert 1.0 - work.loss(0.2 * work.work) == pytest.approx((1.0 - floor) * early)
+        assert work.loss(100.0 * work.work) == pytest.approx(floor)
 
 
 def test_jobs_come_within_the_window_in_order() -> None:

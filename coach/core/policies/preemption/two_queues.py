@@ -297,9 +297,14 @@ class TrialFirst(SchedulingPolicy):
         assert self._running is not None
         if not len(self._running):
             return []
+        room = self._counted(room)
         if single(job) and not self._running.wide:
             return [view.jobs[number] for number in self._tasks(job, room, self._running)]
         return self._any(job, room, view, self._running)
+
+    def _counted(self, room: FloatArray) -> FloatArray:
+        """What counts in addition to what the victims release, [node, resource]: N of equation 2."""
+        return room
 
     def _end(self, _job: JobState, _view: View) -> float:
         """When a single task that starts now is predicted to end, for rules that use it."""

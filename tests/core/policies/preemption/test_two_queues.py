@@ -167,6 +167,13 @@ def test_lrtp_preempts_cluster_wide_until_a_node_has_room() -> None:
     assert trimmed == ["1 j1 preempt", "1 j2 preempt"]
 
 
+def test_without_free_room_the_victims_alone_make_the_room() -> None:
+    works = [be(0, 30, 2), be(0, 20, 2), te(1, 3, 3)]  # one of five cores stays free
+    for word, victims in (("yes", ["1 j0 preempt"]), ("no", ["1 j0 preempt", "1 j1 preempt"])):
+        log = log_of(works, [5], f"lrtp:trim=no,free_room={word}")
+        assert [line for line in log if "preempt" in line] == victims
+
+
 def test_rand_draws_from_its_own_numbers() -> None:
     works = [be(0, 50, 4) for _ in range(8)] + [te(1, 3, 4)]
 
@@ -233,7 +240,8 @@ def test_a_killed_job_leaves_no_trace(at: str, job: int) -> None:
 
 
 @pytest.mark.parametrize(
-    "spec", ["fitgpp", "fitgpp:P=3,s=0", "lrtp", "lrtp:trim=no", "rand", "rand:trim=no", "fifo"]
+    "spec",
+    ["fitgpp", "fitgpp:P=3,s=0", "lrtp", "lrtp:trim=no", "rand", "rand:trim=no", "lrtp:free_room=no", "fifo"],
 )
 @pytest.mark.parametrize("seed", range(4))
 def test_whatever_happens_all_jobs_end_and_nothing_is_kept(spec: str, seed: int) -> None:
