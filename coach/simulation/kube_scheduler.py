@@ -213,7 +213,7 @@ def parse_placement(text: str) -> Default | None:
     if text == "gang":
         return None
     forms = "; or ".join(form(name, kind) for name, kind in KINDS.items())
-    raise UserError(f"there is no placement {text!r}; use gang; or {forms}")
+    raise UserError(f"there is no placement {text!r}; use gang, or {forms}")
 
 
 def _vector(resources: Resources) -> FloatArray:

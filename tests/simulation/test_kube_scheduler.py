@@ -160,7 +160,7 @@ def test_placements_are_read_and_others_refused() -> None:
     assert parse_placement("default") == Default()
     assert parse_placement("default:deadlock_timeout=600") == Default(600.0)
     for text in ("kube", "gang:x=1", "default:x=1", "default:deadlock_timeout=0"):
-        with pytest.raises(UserError, match="use gang; or default"):
+        with pytest.raises(UserError, match="use gang, or default"):
             parse_placement(text)
 
 
