@@ -174,7 +174,7 @@ def command(  # noqa: PLR0917 - they are options
             "simulate needs job files, a --trace or a --journal, and at least one --policy; nothing was simulated"
         )
     if not placements:
-        raise UserError("--placement needs names, comma-separated: gang, default, thesis")
+        raise UserError("--placement needs a name: gang, default, thesis, or several with commas between")
     cluster = parse_cluster(nodes)
     faults = node_lost or math.inf, function_lost or math.inf
     each = range(seed, seed + seeds)
