@@ -320,12 +320,20 @@ def best_live() -> str:
     )  # fmt: skip
 
 
-@block("python -m benchmarks.training.pytorch_speed", "2026-11-25", TWO_CORES, "pytorch/speed.md")
+@block("python -m benchmarks.pytorch.speed", "2026-11-25", TWO_CORES, "pytorch/speed.md")
 def pytorch() -> str:
     """Steps a second against plain PyTorch and DistributedDataParallel."""
     return columns(
         table("pytorch/speed.md"), "net", "plain, 1 process", "Coach, 1 worker", "ratio (goal: 0.95)",
         "DDP, 2 processes", "Coach, 2 workers", "ratio (goal: 0.9)",
+    )  # fmt: skip
+
+
+@block("python -m benchmarks.pytorch.gpu", "2026-11-26", "16 cores and one NVIDIA H200", "pytorch/gpu.md")
+def gpu() -> str:
+    """A GPU beside eight cores."""
+    return columns(
+        table("pytorch/gpu.md"), "network", "workers", "computes on", "runs", "s an epoch", "s until training", "loss", "accuracy"
     )  # fmt: skip
 
 

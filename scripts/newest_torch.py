@@ -50,7 +50,7 @@ def main() -> int:
     tests = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
     sys.stdout.write(tests.stdout)
     outcome = re.sub(r",? ?\d+ deselected| in [\d.]+s.*", "", tests.stdout.splitlines()[-1].strip("= "))
-    changes = [sys.executable, "-m", "benchmarks.training.pytorch_changes", str(ROUNDS), str(WRITTEN)]
+    changes = [sys.executable, "-m", "benchmarks.pytorch.changes", str(ROUNDS), str(WRITTEN)]
     subprocess.run(changes, cwd=ROOT, env=environment, check=True)
     said = ", ".join(f"{name} {version}" for name, version in versions.items())
     page = [

@@ -212,6 +212,12 @@ def _warnings(found: _Found) -> Iterator[Problem]:
     if found.job.spec.suspend:
         right = "nothing on this machine: only a cluster obeys it"
         yield found.problem(suspend, "suspended", "true", right)
+    gpus = found.job.spec.resources.worker.gpu
+    if gpus and not found.job.spec.price_book.gpu_second:
+        right = "prices with a gpuSecond; with these the budget counts no GPU"
+        yield found.problem(
+            ("spec", "resources", "worker", "gpu"), "a GPU that costs nothing", str(gpus), right
+        )
 
 
 def _named_twice(found: Iterable[_Found]) -> list[Problem]:

@@ -332,3 +332,14 @@ def test_a_path_that_becomes_too_long_with_its_folder_is_one_mistake(tmp_path: P
         load_jobs([file], check_files=False)
     (problem,) = caught.value.problems
     assert "too long a path" in str(problem)
+
+
+def test_a_gpu_that_the_prices_do_not_count_is_said(folder):
+    job = (folder / "job.yaml").read_text().rstrip("\n")
+    (folder / "job.yaml").write_text(f"{job}\n  resources: {{worker: {{cpu: 1, memory: 1Gi, gpu: 1}}}}\n")
+    [loaded] = load_jobs([folder / "job.yaml"])
+    [warning] = loaded.warnings
+    assert str(warning).endswith(
+        "job.yaml:10:50 spec.resources.worker.gpu: a GPU that costs nothing (1) - "
+        "prices with a gpuSecond; with these the budget counts no GPU"
+    )

@@ -18,13 +18,15 @@ from coach.core.spec.types import Cpu, Memory
 GIB = 1024.0**3
 #: The largest cluster file that is read, in bytes.
 LARGEST_FILE = 1 << 20
-#: A folder for each GPU that NVIDIA's driver has found.
+#: A folder for each GPU that NVIDIA's driver has found; in some containers there are their devices alone.
 GPUS = Path("/proc/driver/nvidia/gpus")
+DEVICES = Path("/dev")
 
 
 def machine() -> Resources:
     """Cores this process may use, the memory and the GPUs of this machine."""
-    gpus = len(list(GPUS.iterdir())) if GPUS.is_dir() else 0
+    found = GPUS.iterdir() if GPUS.is_dir() else DEVICES.glob("nvidia[0-9]*")
+    gpus = len(list(found))
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / GIB
     return Resources(float(len(os.sched_getaffinity(0))), memory, float(gpus))
 

@@ -23,7 +23,10 @@ def write_checkpoint(file: BinaryIO, state: Checkpoint) -> None:
     tensors, plain = {}, {}
     for index, values in optimizer["state"].items():
         for name, value in values.items():
-            (tensors if isinstance(value, torch.Tensor) else plain)[f"{index}/{name}"] = value
+            if isinstance(value, torch.Tensor):
+                tensors[f"{index}/{name}"] = value.cpu()  # so that it is read where there is no GPU
+            else:
+                plain[f"{index}/{name}"] = value
     settings = {
         "format": FORMAT,
         "version": VERSION,

@@ -6,6 +6,7 @@ from textwrap import dedent
 
 import pytest
 
+from coach.platforms.local.cluster import machine
 from tests.functions.hosting import Gang
 from tests.functions.pytorch.test_training import MLP, epoch, in_torch
 
@@ -357,7 +358,7 @@ def test_forward_passes_run_in_the_number_type_that_was_asked_for(gang: Gang, tm
     assert losses[0] != losses[1] == pytest.approx(losses[0], rel=0.05)
 
 
-@pytest.mark.skipif(Path("/proc/driver/nvidia").exists(), reason="this machine may have a GPU")
+@pytest.mark.skipif(machine().gpu > 0, reason="this machine has a GPU")
 def test_a_worker_that_requests_a_gpu_where_there_is_none_says_so(gang: Gang, tmp_path: Path) -> None:
     wanted = epoch(tmp_path, gpu=True)
     gang.start(1, 0, **wanted)

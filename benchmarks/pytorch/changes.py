@@ -1,6 +1,6 @@
 """What a change of an elastic PyTorch group costs the workers that stay, and how soon survivors of a kill go on.
 
-    python -m benchmarks.training.pytorch_changes [ROUNDS [FILE]]
+    python -m benchmarks.pytorch.changes [ROUNDS [FILE]]
 
 Real functions on this machine, each worker with one thread, Adam, a small model and one of 10 million weights (40 MB,
 with 80 MB of Adam's). Beside it torchrun on a training of the same sizes: where a process dies, it starts all of them
@@ -134,7 +134,7 @@ def torchrun(folder: Path, sizes: tuple[int, int], rounds: int) -> list[float]:
 
     Infinite where they took none in RESTART_SECONDS, or ended. Empty where torchrun does not start here.
     """
-    steps, script = folder / "steps", Path(__file__).with_name("pytorch_torchrun.py")
+    steps, script = folder / "steps", Path(__file__).with_name("torchrun.py")
     run = [str(pytorch_runtime.torch().python), "-m", "torch.distributed.run", "--standalone"]
     options = ["--nproc_per_node=3", "--max_restarts=1", "--monitor_interval=0.1"]
     command = [*run, *options, str(script), *map(str, sizes), str(steps)]
@@ -180,7 +180,7 @@ def page(found: dict[tuple[str, str], list[float]], rounds: int, load: tuple[flo
     lines = [
         "# PyTorch: what a change of the group costs",
         "",
-        f"`python -m benchmarks.training.pytorch_changes {rounds}`: real functions on {os.cpu_count()} cores, load "
+        f"`python -m benchmarks.pytorch.changes {rounds}`: real functions on {os.cpu_count()} cores, load "
         f"{load[0]:.1f} before and {load[1]:.1f} after. Median (worst) of {rounds}, in milliseconds. A change: from "
         "the end of the last step in the old group until all workers of the new one have the state and train. A kill: "
         "from the signal until the survivors take the step up again; torchrun (`--monitor_interval 0.1`) starts all "

@@ -1,6 +1,6 @@
-"""A training under torchrun, for `benchmarks.training.pytorch_changes`: appends a line for each step of rank 0.
+"""A training under torchrun, for `benchmarks.pytorch.changes`: appends a line for each step of rank 0.
 
-    torchrun ... pytorch_torchrun.py HIDDEN HIDDEN FILE
+    torchrun ... torchrun.py HIDDEN HIDDEN FILE
 
 A line has seconds since 1970 and the processes' ids.
 """

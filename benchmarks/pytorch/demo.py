@@ -1,6 +1,6 @@
 """The demo's job in PyTorch beside the same in MXNet: completion, cost, and what probing takes of the time.
 
-    python -m benchmarks.training.pytorch_demo [--repeats 5] [--next [RUNS]]
+    python -m benchmarks.pytorch.demo [--repeats 5] [--next [RUNS]]
 
 Runs by turns, on this machine as it is; rows in results/pytorch/demo.csv, which are not run again.
 """
@@ -13,7 +13,7 @@ from typing import Any
 from benchmarks import harness
 from benchmarks.training import static_grid
 
-COMMAND = "python -m benchmarks.training.pytorch_demo"
+COMMAND = "python -m benchmarks.pytorch.demo"
 FOLDER = harness.RESULTS / "pytorch"
 JOBS = {"PyTorch": "jobs/lenet-digits-pytorch.yaml", "MXNet": "jobs/lenet-digits.yaml"}
 KEYS = ("framework", "repeat")

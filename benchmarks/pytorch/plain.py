@@ -1,8 +1,8 @@
-"""Training without Coach, for `benchmarks.training.pytorch_speed`: one process, or DistributedDataParallel.
+"""Training without Coach, for `benchmarks.pytorch.speed`: one process, or DistributedDataParallel.
 
 Run by the Python that has torch, with functions/ on its path: prints steps/s as JSON. The same batches as Coach's.
 
-    python pytorch_plain.py NET WORKERS STEPS BATCH DIGITS
+    python plain.py NET WORKERS STEPS BATCH DIGITS
 """
 
 import importlib.util
@@ -19,7 +19,7 @@ from torch.nn.parallel import DistributedDataParallel
 from training.data import formats
 from training.data.dataset import Stream, share
 
-FILE = Path(__file__).with_name("pytorch_models.py")
+FILE = Path(__file__).with_name("models.py")
 
 
 def batches(module, net, digits, batch, rank, workers, steps):  # noqa: PLR0917

@@ -1,4 +1,4 @@
-"""The three models whose speed `benchmarks.training.pytorch_speed` compares: a model file as jobs have it."""
+"""The three models whose speed `benchmarks.pytorch.speed` compares: a model file as jobs have it."""
 
 import pydoc_data.topics
 

@@ -1,6 +1,6 @@
 """Steps/s of PyTorch jobs beside the same training without Coach: one process, and DistributedDataParallel over gloo.
 
-    python -m benchmarks.training.pytorch_speed              # results/pytorch/speed.md and .csv, resumable run by run
+    python -m benchmarks.pytorch.speed              # results/pytorch/speed.md and .csv, resumable run by run
 
 Coach's figure is of whole epochs without their first step, data loading included, as the others'. All use one thread a
 process, the same batches and plain SGD. Evaluation and checkpoints, which the others do not do, are not counted.
@@ -39,7 +39,7 @@ def job(net: str, workers: int) -> TrainingJob:
             "metadata": {"name": net.lower()},
             "spec": {
                 "framework": "pytorch",
-                "model": {"file": f"file://{harness.ROOT}/benchmarks/training/pytorch_models.py", "net": net},
+                "model": {"file": f"file://{harness.ROOT}/benchmarks/pytorch/models.py", "net": net},
                 "data": data | {"size": batch * steps},
                 "target": {"loss": 1e-6},
                 "budget": {"unlimited": True},
@@ -63,9 +63,9 @@ def of_coach(net: str, workers: int) -> float:
 
 
 def without_coach(net: str, workers: int) -> float:
-    """Steps/s of benchmarks/training/pytorch_plain.py."""
+    """Steps/s of benchmarks/pytorch/plain.py."""
     batch, steps = NETS[net]
-    script = harness.ROOT / "benchmarks/training/pytorch_plain.py"
+    script = harness.ROOT / "benchmarks/pytorch/plain.py"
     numbers = [net, workers, steps, batch, DIGITS]
     done = subprocess.run(
         [str(pytorch_runtime.torch().python), str(script), *map(str, numbers)],
@@ -129,9 +129,7 @@ def table(rows: harness.Rows) -> None:
     title = f"Steps a second in PyTorch {found.torch}, with Coach and without"
     repeats = len(rows.of(net="LeNet", way="plain"))
     note = f"Medians of {repeats} interleaved runs; speed.csv has all, with the machine's load."
-    harness.write_table(
-        FOLDER / "speed.md", title, "python -m benchmarks.training.pytorch_speed", shown, note
-    )
+    harness.write_table(FOLDER / "speed.md", title, "python -m benchmarks.pytorch.speed", shown, note)
 
 
 if __name__ == "__main__":
