@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 if TYPE_CHECKING:
+    from coach.core import policies
     from coach.core.cluster import Node
     from coach.core.spec.job import TrainingJob
     from coach.handler.session import MakePlatform
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
     from coach.service.service import Service
 
 
+#: The scheduler's profile that places pods on a cluster; "": the one that the chart's values say.
+PROFILES = {"gang": "", "default": "default-scheduler", "thesis": "coach-thesis"}
 #: Folders of the volume that a cluster's pods have (`coach.platforms.kubernetes.manifests`), not this machine.
 VOLUMES = (Path("/var/lib/coach/data"), Path("/var/lib/coach/checkpoints"))
 
@@ -84,6 +87,15 @@ PlatformName = Annotated[
         help="Where functions run: in processes of this machine, in pods of a cluster, or as its Nuclio functions.",
     ),
 ]
+Placement = Annotated[
+    str,
+    typer.Option(
+        metavar="NAME",
+        help="Who places pods on nodes: gang (all pods of a job together), default (one by one, as the stock "
+        "kube-scheduler does) or thesis (one by one, by the thesis's three rules). The last two take backoff and "
+        "creation, seconds: default:backoff=10. On a cluster it chooses the scheduler, or Coach's profile.",
+    ),
+]
 Context = Annotated[
     str,
     typer.Option(metavar="NAME", help="Context of the kubeconfig; without it, its current one."),
@@ -105,6 +117,7 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
     context: str,
     namespace: str,
     specs: Sequence[TrainingJob] = (),
+    placement: str = "gang",
 ) -> tuple[tuple[Node, ...], MakePlatform]:
     """The nodes of the platform, and what makes it, ready for the frameworks of `specs`.
 
@@ -115,22 +128,49 @@ def chosen_cluster(  # noqa: PLR0917 - they are options
     if platform is PlatformKind.LOCAL:
         if context or namespace:
             raise UserError("--context, --namespace: only with --platform kubernetes or nuclio")
-        return local_cluster(nodes, bandwidth, specs)
+        return local_cluster(nodes, bandwidth, specs, placement)
     if nodes or bandwidth:
         raise UserError("--nodes, --bandwidth: only with --platform local; a cluster has its own nodes")
-    return kubernetes_cluster(context, namespace, nuclio=platform is PlatformKind.NUCLIO)
+    return kubernetes_cluster(context, namespace, nuclio=platform is PlatformKind.NUCLIO, placement=placement)
+
+
+def check_placement(placement: str, policy: policies.Policy) -> None:
+    """Raises UserError for a placement that there is not live, or under which `policy` cannot decide."""
+    from coach.core.errors import UserError
+    from coach.core.gang.kube_scheduler import parse_placement
+
+    kind = parse_placement(placement)
+    if kind is None:
+        return
+    if policy.chooses_nodes:
+        raise UserError(
+            f"--placement {placement}: policy {policy.name} chooses nodes itself; leave the option out"
+        )
+    if kind.deadlock_timeout is not None:
+        raise UserError("--placement: deadlock_timeout is simulated only; live, such jobs stand still")
 
 
 def kubernetes_cluster(
-    context: str, namespace: str, *, nuclio: bool
+    context: str, namespace: str, *, nuclio: bool, placement: str = "gang"
 ) -> tuple[tuple[Node, ...], MakePlatform]:
-    """The nodes of a Kubernetes cluster, and what makes a platform of them. Raises UserError, PermanentError."""
+    """The nodes of a Kubernetes cluster, and what makes a platform of them. Raises UserError, PermanentError.
+
+    `placement`, unless `gang`, chooses another scheduler, or profile of Coach's, than the chart's values do.
+    """
     import asyncio
 
+    from coach.core.errors import UserError
     from coach.platforms.kubernetes.platform import KubernetesPlatform
     from coach.platforms.kubernetes.settings import Settings
     from coach.platforms.kubernetes_api import nodes
     from coach.platforms.kubernetes_api.client import CORE, Api
+
+    if placement not in PROFILES:
+        raise UserError(
+            f"--placement {placement}: on a cluster one of {', '.join(PROFILES)}, without parameters"
+        )
+    if PROFILES[placement]:
+        os.environ["COACH_SCHEDULER_NAME"] = PROFILES[placement]
 
     async def connect() -> Api:
         return await Api.connect(context or None, namespace or None)
@@ -166,18 +206,21 @@ def controller(
 
 
 def local_cluster(
-    nodes: str, bandwidth: str, specs: Sequence[TrainingJob] = ()
+    nodes: str, bandwidth: str, specs: Sequence[TrainingJob] = (), placement: str = "gang"
 ) -> tuple[tuple[Node, ...], MakePlatform]:
     """The nodes of `--nodes` and `--bandwidth`, and a factory of their platform, ready for the frameworks of `specs`.
 
     Without `specs`, for one framework that this machine has. Raises UserError, PermanentError.
     """
+    from coach.core.gang.kube_scheduler import parse_placement
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
     from coach.platforms.local.network import Bandwidth, limited, require
     from coach.platforms.local.platform import LocalPlatform
+    from coach.platforms.local.pod_by_pod import PodByPodPlatform
 
     cluster = parse_nodes(nodes)
+    kind = parse_placement(placement)
     limit = Bandwidth.parse(bandwidth) if bandwidth else None
     if limit:
         require(cluster)
@@ -187,6 +230,8 @@ def local_cluster(
         typer.echo(text, err=True)
 
     def make(home: StateDirectory, now: Callable[[], float]) -> Platform:
+        if kind is not None:
+            return PodByPodPlatform(cluster, functions, home.logs, now, limit, kind=kind)
         return LocalPlatform(cluster, functions, home.logs, now, limit)
 
     found = [Functions.ready(say, each) for each in dict.fromkeys(one.spec.framework for one in specs)]

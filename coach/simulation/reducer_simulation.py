@@ -7,7 +7,7 @@ Everything random or measured has a method of its own (`_pod_seconds`, `_mishap`
 cluster (`tests/core/lifecycle/faulty_cluster.py`) overrides them to add faults, and checks rules after every event.
 
 With `default` placement the reducer's pods come without nodes and wait for one in a queue
-(`coach/simulation/kube_scheduler.py`). They hold their requests from their placement on, not from their creation.
+(`coach/core/gang/kube_scheduler.py`). They hold their requests from their placement on, not from their creation.
 
 With `machine_cores` all virtual nodes are one machine with that many cores (as on the `local` platform). When the
 running epochs use more, all of them slow down by the same factor.
@@ -30,6 +30,7 @@ from coach import collector
 from coach.core.cluster import NOTHING, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.estimation.cost import USUAL_CALLS, USUAL_CALLS_PER_SECOND
 from coach.core.estimation.fit import fit_models
+from coach.core.gang.kube_scheduler import Default, PodByPodPlacement
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochReport
@@ -39,7 +40,6 @@ from coach.core.lifecycle.reducer import Reducer
 from coach.core.policies.api.policy import Policy
 from coach.simulation.dynamics.job_dynamics import Drawn, JobDynamics, draw
 from coach.simulation.faults import Faults
-from coach.simulation.kube_scheduler import Default, PodByPodPlacement
 from coach.simulation.outcome import Ended
 
 #: A scheduled step: makes an event, or None if it is stale.

@@ -19,6 +19,7 @@ import numpy as np
 from coach import plugins
 from coach.core.cluster import Allocation, Node, Resources, Role
 from coach.core.errors import UserError
+from coach.core.gang.kube_scheduler import parse_placement
 from coach.core.jobs.actions import Action
 from coach.core.jobs.events import Event
 from coach.core.jobs.reasons import Reason, State
@@ -34,7 +35,6 @@ from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
 from coach.simulation.engine.recorder import Record, Row
 from coach.simulation.faults import Faults
-from coach.simulation.kube_scheduler import parse_placement
 from coach.simulation.metrics import OWN, Result
 from coach.simulation.outcome import Ended
 from coach.simulation.parallel import advance, advancing

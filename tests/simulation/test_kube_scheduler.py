@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from coach.core.cluster import NOTHING, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.errors import UserError
 from coach.core.estimation.observations import KnownSpeed
+from coach.core.gang.kube_scheduler import Default, PodByPodPlacement, least_allocated, parse_placement
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.job import Phase
@@ -26,7 +27,6 @@ from coach.core.policies.api.allocation import AllocationDecision, ClusterView, 
 from coach.handler.state.codec import encode
 from coach.plugins import policy
 from coach.simulation.faults import Faults
-from coach.simulation.kube_scheduler import Default, PodByPodPlacement, least_allocated, parse_placement
 from coach.simulation.reducer_simulation import Driver
 from tests.core.lifecycle.faulty_cluster import nodes, spec, usd
 from tests.simulation.test_reducer_simulation import DYNAMICS

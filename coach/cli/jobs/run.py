@@ -16,10 +16,12 @@ from coach.cli.options import (
     Live,
     Namespace,
     Nodes,
+    Placement,
     PlatformKind,
     PlatformName,
     Policy,
     Python,
+    check_placement,
     chosen_cluster,
 )
 
@@ -42,6 +44,7 @@ def command(  # noqa: PLR0917 - they are options
     bandwidth: Bandwidth = "",
     python: Python = None,
     platform: PlatformName = PlatformKind.LOCAL,
+    placement: Placement = "gang",
     context: Context = "",
     namespace: Namespace = "",
     output: Output = Format.TABLE,
@@ -62,6 +65,7 @@ def command(  # noqa: PLR0917 - they are options
       coach run job.yaml --python ~/envs/mine/bin/python
       coach run job.yaml --platform kubernetes --context kind-dev
       coach run job.yaml --platform nuclio
+      coach run jobs/a.yaml jobs/b.yaml --nodes 3x1 --placement default
     """
     from functools import partial
 
@@ -74,10 +78,11 @@ def command(  # noqa: PLR0917 - they are options
     volumes = () if platform is PlatformKind.LOCAL else VOLUMES
     loaded = load(files, volumes=volumes)
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
+    check_placement(placement, allocator)
     home = StateDirectory.default()
     showing = Showing(output, live)
     if not find(home):
-        cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace, specs)
+        cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace, specs, placement)
         try:
             raise typer.Exit(run_here(home, showing, files, specs, allocator, cluster))
         except ServiceRunsError:
@@ -87,6 +92,7 @@ def command(  # noqa: PLR0917 - they are options
         or bandwidth
         or ("" if python is None else str(python))
         or ("" if platform is PlatformKind.LOCAL else platform.value)
+        or ("" if placement == "gang" else placement)
     )
     raise typer.Exit(_there(home, showing, files, specs, policy, own))
 
@@ -132,8 +138,9 @@ def _there(  # noqa: PLR0917
     with service_of(home) as client:
         if own_cluster:
             raise UserError(
-                f"--nodes, --bandwidth, --python, --platform {own_cluster}: a service runs at {client.url}, "
-                "and has its nodes and its Python already; leave the option out, or set COACH_HOME to another folder"
+                f"--nodes, --bandwidth, --python, --platform, --placement {own_cluster}: a service runs at "
+                f"{client.url}, and has its nodes and its Python already; leave the option out, or set COACH_HOME "
+                "to another folder"
             )
         where = f", by the service at {client.url}"
         beginning(showing.screen, specs, client.nodes(), client.cluster().policy, where)

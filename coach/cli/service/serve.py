@@ -13,10 +13,12 @@ from coach.cli.options import (
     Context,
     Namespace,
     Nodes,
+    Placement,
     PlatformKind,
     PlatformName,
     Policy,
     Python,
+    check_placement,
     chosen_cluster,
     controller,
 )
@@ -32,6 +34,7 @@ def command(  # noqa: PLR0917 - they are options
     bandwidth: Bandwidth = "",
     python: Python = None,
     platform: PlatformName = PlatformKind.LOCAL,
+    placement: Placement = "gang",
     context: Context = "",
     namespace: Namespace = "",
     host: Annotated[
@@ -84,6 +87,7 @@ def command(  # noqa: PLR0917 - they are options
         raise UserError(
             f"--policy {policy}: a static allocation is a job's own: coach submit FILE --policy {policy}"
         )
+    check_placement(placement, allocator)
     folders = tuple(folder.expanduser().resolve() for folder in allow or [Path.cwd()])
     for folder in folders:
         if not folder.is_dir():
@@ -93,7 +97,9 @@ def command(  # noqa: PLR0917 - they are options
     if platform is not PlatformKind.LOCAL:
         companion = controller(context, namespace, folders)
     del python  # it has set the environment
-    cluster, make_platform = chosen_cluster(platform, nodes, bandwidth, context, namespace)
+    cluster, make_platform = chosen_cluster(
+        platform, nodes, bandwidth, context, namespace, placement=placement
+    )
     serving = Serving(
         StateDirectory.default(),
         cluster,

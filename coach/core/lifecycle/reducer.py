@@ -405,6 +405,8 @@ class Reducer:
         assert job.desired is not None
         places = self._places(job)
         kept = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
+        if self.policy.remakes_pods:
+            kept = set()
         excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in kept)
         if excess:
             self._emit(act.ReleasePods(at, job.name, excess))

@@ -38,6 +38,8 @@ class ThesisPolicy(AllocationPolicy):
     """Four mini-epochs, a barrier, a quadratic, marginal utility."""
 
     cadence: float | None = None
+    #: Each epoch has pods of its own. The thesis leaves open whether pods are kept; its author's code keeps them.
+    remakes_pods: bool = False
     registered: ClassVar[str] = "thesis"
     mini_epochs: ClassVar[tuple[Allocation, ...]] = MINI_EPOCHS
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from coach.core.cluster import NOTHING, Allocation, Node, Placement, Pod, PodId, Resources, Role
 from coach.core.estimation.fit import fit_models
+from coach.core.gang.kube_scheduler import Default
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind, EpochReport
@@ -28,7 +29,6 @@ from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import decode, encode
 from coach.handler.state.journal import fold
 from coach.simulation.dynamics.job_dynamics import Drawn, JobDynamics
-from coach.simulation.kube_scheduler import Default
 from coach.simulation.reducer_simulation import Driver, Running, Standing
 
 SPEC: dict[str, Any] = {

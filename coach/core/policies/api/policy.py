@@ -34,6 +34,8 @@ class Policy(ABC):
 
     #: Allocations at which every job is measured first, in this order. (): where the driver finds it worth the time.
     mini_epochs: ClassVar[tuple[Allocation, ...]] = ()
+    #: Before every epoch all pods of its job are released, and others asked for.
+    remakes_pods: bool = False
 
     #: Seconds between two decisions; None: at epoch boundaries, arrivals and ends.
     cadence: float | None = None

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from coach.core.cluster import Allocation
+from coach.core.gang.kube_scheduler import Default
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
@@ -34,7 +35,6 @@ from coach.core.policies.api.scheduling import (
     first,
 )
 from coach.plugins import policy
-from coach.simulation.kube_scheduler import Default
 from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, nodes, spec, usd
 
 NAMES = ["round-robin", "specon", "specon:crowd=0", "kod2", "tf-operator", "tf-operator:deadlock_timeout=60"]
