@@ -214,7 +214,7 @@ class Handler:
     def _carry_out(self, action: act.Action) -> None:
         match action:
             case act.DeployPods():
-                gang = asyncio.ensure_future(self._gang(action))
+                gang = asyncio.ensure_future(self._gang(self.jobs[action.job]))
                 for pod in action.pods:
                     self._deploying[pod.id] = self._start(self._deploy(action, pod, gang))
             case act.ReleasePods():
@@ -248,8 +248,7 @@ class Handler:
 
     # An unexpected error fails the job's action, not the handler: it is logged and becomes an event like any failure.
 
-    async def _gang(self, action: act.DeployPods) -> None:
-        job = self.jobs[action.job]
+    async def _gang(self, job: Job) -> None:
         desired = job.desired or job.minimum
         size = GangSize(job.name, required_to_start(job, desired), desired)
         await self._platform.gang(size, job.job_file)
@@ -277,6 +276,10 @@ class Handler:
         for task in starting:
             task.cancel()
         await asyncio.gather(*starting, return_exceptions=True)
+        job = self.jobs.get(action.job)
+        if job is not None and not over(job) and job.pods.keys() - set(action.pods):
+            with contextlib.suppress(CoachError):
+                await self._gang(job)  # a cluster keeps the room of a pod that it required
         await self._platform.release(action.pods)
         self._send(ev.PodsReleased(self.now(), action.job, action.pods))
 

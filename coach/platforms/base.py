@@ -112,7 +112,9 @@ class Platform(Protocol):
         """End everything that this platform started."""
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
-        """Say which pods of a job start together, and prepare what they share; called before they are deployed.
+        """Say which pods of a job start together, and prepare what they share.
+
+        Called before pods are deployed, and before some of a job's pods are released while it goes on with the others.
 
         Raises PodError where they cannot be deployed as the job describes them.
         """
