@@ -94,7 +94,11 @@ class Handler:
         self._loop = asyncio.create_task(self._run(importing), name="handler")
         left_at = self._journal.left_at
         gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
-        self._send(ev.HandlerStarted(self.now(), cluster.nodes, gone_by, unavailable=cluster.unavailable))
+        self._send(
+            ev.HandlerStarted(
+                self.now(), cluster.nodes, gone_by, unavailable=cluster.unavailable, taken=cluster.taken
+            )
+        )
         self._start(self._heartbeat())
         self._start(self._catch_up())
         return self
@@ -293,7 +297,7 @@ class Handler:
 
     def nodes_changed(self, cluster: Cluster) -> None:
         """See `coach.platforms.base.PlatformEvents`."""
-        self._send(ev.NodesChanged(self.now(), cluster.unavailable, nodes=cluster.nodes))
+        self._send(ev.NodesChanged(self.now(), cluster.unavailable, nodes=cluster.nodes, taken=cluster.taken))
 
     async def _run_epoch(self, action: act.RunEpoch) -> None:
         job = self.jobs[action.job]
