@@ -212,7 +212,10 @@ def _run(todo: Sequence[Run], rows: list[dict[str, Any]], out: Path) -> None:
         coach.install()
         stage = Stage(cluster, coach)
         for run in todo:
-            row = {key: str(value) for key, value in stage.run(run, _usual(rows, run.size)).items()}
+            row = {
+                key: str(value)
+                for key, value in stage.run(run, _usual(rows, run.size, str(run.seed))).items()
+            }
             rows.append(row)
             write_csv(out, rows)
             print(
@@ -223,10 +226,11 @@ def _run(todo: Sequence[Run], rows: list[dict[str, Any]], out: Path) -> None:
         coach.uninstall()
 
 
-def _usual(rows: Sequence[dict[str, Any]], size: str) -> float:
-    """Seconds that a job of a size takes undisturbed."""
-    calm = [float(row["seconds"]) for row in rows if row["what"] == What.NOTHING and row["size"] == size]
-    return statistics.median(calm) if calm else 0.0
+def _usual(rows: Sequence[dict[str, Any]], size: str, seed: str = "") -> float:
+    """Seconds that a job of a size takes undisturbed: with `seed`, on the machine as it was then."""
+    calm = [row for row in rows if row["what"] == What.NOTHING and row["size"] == size]
+    seconds = [float(row["seconds"]) for row in calm if not seed or row["seed"] == seed]
+    return statistics.median(seconds) if seconds else 0.0
 
 
 def _read(path: Path) -> list[dict[str, Any]]:
@@ -245,7 +249,7 @@ def write(rows: Sequence[dict[str, Any]], out: Path, command: str) -> None:
             of = [row for row in hit if (row["what"], row["size"]) == (what, size)]
             if not of:
                 continue
-            more = [float(row["seconds"]) - _usual(rows, size) for row in of if not row["lost"]]
+            more = [float(row["seconds"]) - _usual(rows, size, row["seed"]) for row in of if not row["lost"]]
             repeated = [int(row["repeated"]) for row in of]
             table.append(
                 {

@@ -81,6 +81,13 @@ class Node:
     capacity: Resources
 
 
+class Taken(NamedTuple):
+    """What pods that are not Coach's hold on a node."""
+
+    node: str
+    amount: Resources
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class PodId:
     """One function instance of a job: the `index`-th of its role. Its name stays the same over epochs."""

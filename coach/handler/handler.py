@@ -94,7 +94,11 @@ class Handler:
         self._loop = asyncio.create_task(self._run(importing), name="handler")
         left_at = self._journal.left_at
         gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
-        self._send(ev.HandlerStarted(self.now(), cluster.nodes, gone_by, unavailable=cluster.unavailable))
+        self._send(
+            ev.HandlerStarted(
+                self.now(), cluster.nodes, gone_by, unavailable=cluster.unavailable, taken=cluster.taken
+            )
+        )
         self._start(self._heartbeat())
         self._start(self._catch_up())
         return self
@@ -214,7 +218,7 @@ class Handler:
     def _carry_out(self, action: act.Action) -> None:
         match action:
             case act.DeployPods():
-                gang = asyncio.ensure_future(self._gang(action))
+                gang = asyncio.ensure_future(self._gang(self.jobs[action.job]))
                 for pod in action.pods:
                     self._deploying[pod.id] = self._start(self._deploy(action, pod, gang))
             case act.ReleasePods():
@@ -248,8 +252,7 @@ class Handler:
 
     # An unexpected error fails the job's action, not the handler: it is logged and becomes an event like any failure.
 
-    async def _gang(self, action: act.DeployPods) -> None:
-        job = self.jobs[action.job]
+    async def _gang(self, job: Job) -> None:
         desired = job.desired or job.minimum
         size = GangSize(job.name, required_to_start(job, desired), desired)
         await self._platform.gang(size, job.job_file)
@@ -277,6 +280,10 @@ class Handler:
         for task in starting:
             task.cancel()
         await asyncio.gather(*starting, return_exceptions=True)
+        job = self.jobs.get(action.job)
+        if job is not None and not over(job) and job.pods.keys() - set(action.pods):
+            with contextlib.suppress(CoachError):
+                await self._gang(job)  # a cluster keeps the room of a pod that it required
         await self._platform.release(action.pods)
         self._send(ev.PodsReleased(self.now(), action.job, action.pods))
 
@@ -290,7 +297,7 @@ class Handler:
 
     def nodes_changed(self, cluster: Cluster) -> None:
         """See `coach.platforms.base.PlatformEvents`."""
-        self._send(ev.NodesChanged(self.now(), cluster.unavailable, nodes=cluster.nodes))
+        self._send(ev.NodesChanged(self.now(), cluster.unavailable, nodes=cluster.nodes, taken=cluster.taken))
 
     async def _run_epoch(self, action: act.RunEpoch) -> None:
         job = self.jobs[action.job]

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from coach.core.cluster import Allocation, Node, Pod, PodId
+from coach.core.cluster import Allocation, Node, Pod, PodId, Taken
 from coach.core.errors import CoachError
 from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.epoch import EpochReport
@@ -74,10 +74,11 @@ class Deployed(NamedTuple):
 
 
 class Cluster(NamedTuple):
-    """All nodes, and the names of those on which nothing can be placed now."""
+    """All nodes, the names of those on which nothing can be placed now, and what others hold on them."""
 
     nodes: tuple[Node, ...]
     unavailable: tuple[str, ...] = ()
+    taken: tuple[Taken, ...] = ()
 
 
 class PlatformEvents(Protocol):
@@ -90,7 +91,7 @@ class PlatformEvents(Protocol):
         """A pod that is being deployed waits for something, or now for something else."""
 
     def nodes_changed(self, cluster: Cluster) -> None:
-        """A node came or went, or became available or unavailable."""
+        """A node came or went, or became available or unavailable, or others hold more or less there."""
 
 
 class Platform(Protocol):
@@ -112,7 +113,9 @@ class Platform(Protocol):
         """End everything that this platform started."""
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
-        """Say which pods of a job start together, and prepare what they share; called before they are deployed.
+        """Say which pods of a job start together, and prepare what they share.
+
+        Called before pods are deployed, and before some of a job's pods are released while it goes on with the others.
 
         Raises PodError where they cannot be deployed as the job describes them.
         """

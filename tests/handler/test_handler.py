@@ -13,7 +13,7 @@ from typing import Any
 import fsspec
 import pytest
 
-from coach.core.cluster import Pod, PodId, Role
+from coach.core.cluster import Allocation, Pod, PodId, Role
 from coach.core.errors import PermanentError, UserError
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
@@ -128,6 +128,23 @@ def test_an_epoch_gets_addresses_of_its_pods_and_a_time_on_the_handlers_clock(pa
         assert set(order.addresses) == set(order.action.pods)
         assert order.due == order.action.at + order.action.deadline
         assert order.spec.name == "job"
+
+
+def test_a_job_that_goes_on_with_fewer_pods_requires_fewer_before_they_are_released(path: Path) -> None:
+    seen: list[tuple[Allocation, Allocation]] = []
+
+    def released(pods: Sequence[PodId]) -> None:
+        stay = [pod.role for pod in memory.pods if pod not in pods]
+        if stay:
+            seen.append(
+                (memory.gangs["job"].required, Allocation(stay.count(Role.WORKER), stay.count(Role.SERVER)))
+            )
+
+    memory = FakePlatform(on_release=released)
+    run(path, memory, job_of(maxEpochs=30, workers={"min": 1, "max": 4}, servers={"min": 1, "max": 2}))
+    assert seen
+    for required, stay in seen:
+        assert required.workers <= stay.workers and required.servers <= stay.servers, seen
 
 
 def test_two_jobs_of_one_name_are_refused_also_at_once(path: Path) -> None:

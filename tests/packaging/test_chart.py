@@ -191,6 +191,15 @@ NUCLIO_TOO = {
 
 
 @with_helm
+def test_the_handler_reads_the_pods_of_all_namespaces_only_where_it_may() -> None:
+    def rights(*args: str) -> list[Object]:
+        return list(rendered(*args)["ClusterRole", "here-coach-handler"]["rules"])
+
+    more = [rule for rule in rights("--set", "handler.readAllPods=true") if rule not in rights()]
+    assert more == [{"apiGroups": [""], "resources": ["pods"], "verbs": ["list", "watch"]}]
+
+
+@with_helm
 def test_with_nuclio_the_handler_has_rights_on_its_functions_too_and_no_others() -> None:
     def rights(*settings: str) -> set[tuple[str, str, str]]:
         rules = rendered(*settings)["Role", "coach-handler"]["rules"]

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from coach.core.cluster import Node, PodId
+from coach.core.cluster import Node, PodId, Taken
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
@@ -21,7 +21,7 @@ class HandlerStarted:
 
     `nodes` are all nodes of the cluster; those named in `unavailable` cannot be used now (`NodesChanged`). `gone_by` is
     the time by which the last of those functions had surely ended, if the platform knows it: they are paid until then,
-    and not until the restart.
+    and not until the restart. `taken` is what pods that are not Coach's hold.
     """
 
     at: float
@@ -29,6 +29,7 @@ class HandlerStarted:
     gone_by: float | None = None
     job: str = ""
     unavailable: tuple[str, ...] = ()
+    taken: tuple[Taken, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,13 +37,14 @@ class NodesChanged:
     """From now on the nodes named in `unavailable` are unavailable, and all others are available.
 
     Nothing is placed on an unavailable node. A `PodLost` for each pod that was lost with it follows. `nodes` are all
-    nodes, where some came or went; None: the same as before.
+    nodes, where some came or went, and `taken` is what pods that are not Coach's hold; None: the same as before.
     """
 
     at: float
     unavailable: tuple[str, ...]
     job: str = ""
     nodes: tuple[Node, ...] | None = None
+    taken: tuple[Taken, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 
-from coach.core.cluster import Allocation, Node, Resources
+from coach.core.cluster import NOTHING, Allocation, Node, Resources, Taken
 from coach.core.gang import GangPlan, Occupancy
 from coach.core.jobs.job import Job
 from coach.core.lifecycle.cluster_state import plan_alone
@@ -14,12 +15,16 @@ _MAX_NAMED = 5
 
 
 class NodeInventory:
-    """Jobs are placed on the `available` nodes. A job that does not fit on `all` will never start."""
+    """Jobs are placed on the `available` nodes, less what pods that are not Coach's hold there.
+
+    A job that does not fit on `all`, as if these were empty, will never start.
+    """
 
     def __init__(self) -> None:
         self.all: tuple[Node, ...] = ()
         self.available: tuple[Node, ...] = ()
         self.unavailable: frozenset[str] = frozenset()
+        self.taken: dict[str, Resources] = {}
         #: All pods on the available nodes, and the jobs whose pods may have changed since.
         self._occupancy = Occupancy(())
         self._touched: set[str] = set()
@@ -27,11 +32,25 @@ class NodeInventory:
         #: and scheduler have these requests.
         self._holds: dict[tuple[bool, tuple[Resources, ...], Allocation], bool] = {}
 
-    def replace(self, nodes: tuple[Node, ...], unavailable: Collection[str], jobs: Iterable[str]) -> None:
-        """Set all nodes; `jobs` are those that may have pods there."""
+    def replace(
+        self,
+        nodes: tuple[Node, ...],
+        unavailable: Collection[str],
+        jobs: Iterable[str],
+        taken: Iterable[Taken] | None = None,
+    ) -> None:
+        """Set all nodes; `jobs` are those that may have pods there; `taken`: None for the same as before."""
         self.all = nodes
+        if taken is not None:
+            self.taken = dict(taken)
         self.unavailable = frozenset(unavailable).intersection(node.name for node in nodes)
-        self.available = tuple(node for node in nodes if node.name not in self.unavailable)
+        self.available = tuple(
+            replace(node, capacity=_less(node.capacity, self.taken[node.name]))
+            if node.name in self.taken
+            else node
+            for node in nodes
+            if node.name not in self.unavailable
+        )
         self._holds.clear()
         self._occupancy = Occupancy(self.available)
         self._touched.update(jobs)
@@ -58,10 +77,18 @@ class NodeInventory:
         return self._holds[key]
 
     def describe_unavailable(self) -> str:
-        """`2 of 3 nodes are unavailable: node-0, node-2`."""
+        """`2 of 3 nodes are unavailable: node-0, node-2`, or what pods that are not Coach's hold."""
+        if not self.unavailable:
+            held = sum(self.taken.values(), NOTHING)
+            return f"pods that are not Coach's hold {held.cpu:g} cpu and {held.memory:.3g} GiB"
         named = sorted(self.unavailable)[:_MAX_NAMED]
         more = f" and {len(self.unavailable) - len(named)} more" if len(self.unavailable) > len(named) else ""
         verb = "is" if len(self.unavailable) == 1 else "are"
         return (
             f"{len(self.unavailable)} of {len(self.all)} nodes {verb} unavailable: {', '.join(named)}{more}"
         )
+
+
+def _less(capacity: Resources, taken: Resources) -> Resources:
+    left = capacity - taken
+    return Resources(max(left.cpu, 0.0), max(left.memory, 0.0), max(left.gpu, 0.0))

@@ -81,13 +81,13 @@ class Reducer:
             if record.job not in self.jobs:
                 self.jobs[record.job] = fold.submitted(record)
         elif isinstance(record, ev.HandlerStarted):
-            self.nodes.replace(record.nodes, record.unavailable, self.jobs)
+            self.nodes.replace(record.nodes, record.unavailable, self.jobs, record.taken)
             self._views.clear()
             for job in self.jobs.values():
                 fold.apply(job, record)
         elif isinstance(record, ev.NodesChanged):
             nodes = self.nodes.all if record.nodes is None else record.nodes
-            self.nodes.replace(nodes, record.unavailable, self.jobs)
+            self.nodes.replace(nodes, record.unavailable, self.jobs, record.taken)
         elif record.job in self.jobs:
             fold.apply(self.jobs[record.job], record)
 
@@ -390,7 +390,10 @@ class Reducer:
         else:
             self._release_pods(job, at)
             message = f"the money left covers {other}; {self.nodes.describe_unavailable()}"
-            self._stay_pending_as(job, at, Reason.NODES_UNAVAILABLE, message)
+            self._stay_pending_as(job, at, self._away(), message)
+
+    def _away(self) -> Reason:
+        return Reason.NODES_UNAVAILABLE if self.nodes.unavailable else Reason.WAITING_CAPACITY
 
     def _unpayable(self, job: Job) -> str:
         left = to_amount((job.ledger.budget or 0) - job.ledger.spent)
@@ -601,10 +604,8 @@ class Reducer:
             message = why[-1].text(job.name) if why else "the policy keeps the capacity for other jobs"
         if reason is not Reason.NEVER_FITS:
             self._stay_pending_as(job, at, reason, message)
-        elif self.nodes.unavailable and self.nodes.can_hold(job, job.minimum, ever=True):
-            self._stay_pending_as(
-                job, at, Reason.NODES_UNAVAILABLE, f"{message}; {self.nodes.describe_unavailable()}"
-            )
+        elif self.nodes.can_hold(job, job.minimum, ever=True):
+            self._stay_pending_as(job, at, self._away(), f"{message}; {self.nodes.describe_unavailable()}")
         else:
             self._finish(job, at, reason, message)
 

@@ -16,7 +16,7 @@ from typing import Any
 
 import httpx
 
-from coach.core.cluster import Pod, PodId
+from coach.core.cluster import NOTHING, Pod, PodId, Resources, Taken
 from coach.core.errors import CoachError, PermanentError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
@@ -47,6 +47,10 @@ log = logging.getLogger(__name__)
 FORCE_SECONDS = 15.0
 #: Seconds between two looks whether a preemption is over.
 DRAIN_SECONDS = 0.1
+#: Seconds for which changes of pods that are not ours are collected: each report is a record in the journal.
+OTHERS_SECONDS = 5.0
+#: Pods that hold something on a node.
+HOLDING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
 
@@ -77,6 +81,8 @@ class KubernetesPlatform:
         self._disrupted: dict[PodId, str] = {}
         self._epochs: dict[str, GangClient] = {}
         self._tasks: set[asyncio.Task[None]] = set()
+        #: Whether changes of pods that are not ours are being collected.
+        self._collecting = False
         #: What each pod that starts was last said to wait for.
         self._said: dict[PodId, str] = {}
         #: The unique id of the last object that was seen of each pod.
@@ -107,6 +113,8 @@ class KubernetesPlatform:
             self._gangs = Collection(self._api, self._gangs_path, ours)
             self._nodes = Collection(self._api, f"{CORE}/nodes")
             self._followed: list[Collection] = [self._pods, self._gangs, self._nodes]
+            self._others = await self._other_pods()
+            self._followed.append(self._others)
             self._followed += self._more_to_follow(ours)
             for collection in self._followed:
                 undo.push_async_callback(collection.close)
@@ -114,6 +122,7 @@ class KubernetesPlatform:
             await self._sweep()
             self._logs = PodLogs(self._api, self._folder)
             self._nodes.listeners.append(lambda _name, _found: self._nodes_changed())
+            self._others.listeners.append(lambda _name, _found: self._others_changed())
             self._http = httpx.AsyncClient(
                 limits=httpx.Limits(max_connections=None),
                 trust_env=False,
@@ -298,7 +307,41 @@ class KubernetesPlatform:
         return Cluster(
             tuple(nodes.read(node) for _, node in found),
             tuple(name for name, node in found if nodes.unavailable(node)),
+            self._taken(),
         )
+
+    def _taken(self) -> tuple[Taken, ...]:
+        """What pods that are not ours hold, by node."""
+        held: dict[str, Resources] = {}
+        for found in self._others.objects.values():
+            name = pods.node(found)
+            held[name] = held.get(name, NOTHING) + pods.held(found)
+        return tuple(
+            Taken(name, Resources(round(amount.cpu, 3), round(amount.memory, 6), amount.gpu))
+            for name, amount in sorted(held.items())
+        )
+
+    def _others_changed(self) -> None:
+        if not self._collecting:
+            self._collecting = True
+            self._keep(self._report_others())
+
+    async def _report_others(self) -> None:
+        await asyncio.sleep(OTHERS_SECONDS)
+        self._collecting = False
+        self._nodes_changed()
+
+    async def _other_pods(self) -> Collection:
+        """The pods that are not ours: of all namespaces, or, where these may not be read, of our own."""
+        others = f"{manifests.HANDLER}!={self._settings.handler}"
+        path = f"{CORE}/pods"
+        try:
+            await self._api.get(path, limit=1)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            path = self._pods_path
+        return Collection(self._api, path, others, HOLDING, pods.footprint)
 
     def _pod_at(self, address: str) -> str:
         """The name of the pod that has an IP address."""

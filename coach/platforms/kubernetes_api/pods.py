@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator
+from decimal import Decimal
+from typing import TYPE_CHECKING, Any
 
-from coach.core.cluster import Resources
+from kubernetes.utils.quantity import parse_quantity
+
+from coach.core.cluster import NOTHING, Resources
 from coach.core.jobs.reasons import Reason
 from coach.platforms.kubernetes_api.nodes import GPU
 
@@ -40,6 +43,45 @@ def requests(amount: Resources) -> Object:
     if amount.gpu:
         limits[GPU] = f"{amount.gpu:g}"
     return {"requests": {"cpu": f"{round(amount.cpu * 1000)}m", "memory": memory}, "limits": limits}
+
+
+def held(pod: Object) -> Resources:
+    """What it holds on its node as the scheduler counts: containers, or an init container that needs more; overhead."""
+    spec = pod["spec"]
+    running, most = NOTHING, NOTHING
+    for container in spec.get("initContainers") or ():
+        asked = _asked(container.get("resources"))
+        most = _most(most, running + asked)
+        if container.get("restartPolicy") == "Always":  # a sidecar
+            running += asked
+    for container in spec["containers"]:
+        running += _asked(container.get("resources"))
+    overhead = {"requests": spec["overhead"]} if spec.get("overhead") else None
+    return _most(running, most) + _asked(overhead)
+
+
+def footprint(pod: Object) -> Object:
+    """The parts of a pod that `held` and `node` read, and what a watch needs."""
+    parts = ("nodeName", "containers", "initContainers", "overhead")
+    spec = {name: pod["spec"][name] for name in parts if name in pod["spec"]}
+    for name in ("containers", "initContainers"):
+        if name in spec:
+            kept = ("resources", "restartPolicy")
+            spec[name] = [{part: one[part] for part in kept if part in one} for one in spec[name]]
+    wanted = ("name", "namespace", "uid", "resourceVersion")
+    return {"metadata": {name: pod["metadata"][name] for name in wanted}, "spec": spec}
+
+
+def _asked(resources: Object | None) -> Resources:
+    """What `resources` requests, whatever spelling its writer chose."""
+    asked = (resources or {}).get("requests") or {}
+    read: Callable[[Any], Decimal] = parse_quantity
+    amounts = [float(read(asked.get(name, 0))) for name in ("cpu", "memory", GPU)]
+    return Resources(amounts[0], amounts[1] / 2**30, amounts[2])
+
+
+def _most(one: Resources, other: Resources) -> Resources:
+    return Resources(max(one.cpu, other.cpu), max(one.memory, other.memory), max(one.gpu, other.gpu))
 
 
 def node(pod: Object) -> str:

@@ -33,13 +33,23 @@ Listener = Callable[[str, Object | None], None]
 class Collection:
     """The objects of one kind and namespace, or of a whole cluster, that `selector` (of labels) chooses.
 
+    `fields` chooses by field. Of all namespaces, objects are known by `namespace/name`; `keep` is what is kept of each.
     `open` returns when the first list is there. Listeners are called for each of its objects, then for each change.
     """
 
-    def __init__(self, api: Api, path: str, selector: str = "") -> None:
+    def __init__(
+        self,
+        api: Api,
+        path: str,
+        selector: str = "",
+        fields: str = "",
+        keep: Callable[[Object], Object] = lambda found: found,
+    ) -> None:
         self._api = api
         self._path = path
-        self._query = {"labelSelector": selector} if selector else {}
+        self._keep = keep
+        chosen = {"labelSelector": selector, "fieldSelector": fields}
+        self._query = {name: value for name, value in chosen.items() if value}
         self._objects: dict[str, Object] = {}
         self._changed = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -83,7 +93,7 @@ class Collection:
                 ):
                     version = found["metadata"]["resourceVersion"]
                     if kind != "BOOKMARK":
-                        self._set(found["metadata"]["name"], None if kind == "DELETED" else found)
+                        self._set(self._key(found), None if kind == "DELETED" else self._keep(found))
                     pause = RETRY_SECONDS[0]
             except CoachError as error:
                 log.info("%s: %s; reading it again", self._path, error)
@@ -98,7 +108,7 @@ class Collection:
         more: dict[str, str] = {}
         while True:
             answer = await self._api.get(self._path, limit=PAGE, **self._query, **more)
-            found |= {item["metadata"]["name"]: item for item in answer["items"]}
+            found |= {self._key(item): self._keep(item) for item in answer["items"]}
             if not (token := answer["metadata"].get("continue")):
                 break
             more = {"continue": token}
@@ -107,6 +117,12 @@ class Collection:
         for name, item in found.items():
             self._set(name, item)
         return str(answer["metadata"]["resourceVersion"])
+
+    def _key(self, found: Object) -> str:
+        metadata = found["metadata"]
+        if "namespace" in metadata and "/namespaces/" not in self._path:
+            return f"{metadata['namespace']}/{metadata['name']}"
+        return str(metadata["name"])
 
     def _set(self, name: str, found: Object | None) -> None:
         before = self._objects.get(name)

@@ -29,6 +29,8 @@ type Gang struct {
 	MaxPreemptions int `json:"maxPreemptions"`
 	// ReturnSeconds is for how long a preempted gang keeps its place in the queue although its pods are not recreated; 0: not at all.
 	ReturnSeconds float64 `json:"returnSeconds"`
+	// KeepSeconds is for how long no other gang gets the room of a required member that a running gang has lost; 0: not at all.
+	KeepSeconds float64 `json:"keepSeconds"`
 	// PermitSeconds is how long a planned member waits for the other members before the plan is dropped. A safety timeout: they take milliseconds.
 	PermitSeconds float64 `json:"permitSeconds"`
 	// ResyncSeconds is how often pending gangs are tried again without an event.
@@ -40,7 +42,7 @@ type Gang struct {
 // Default arguments: the paper's s and P, no preemption unless asked for.
 func Default() Gang {
 	return Gang{Backfill: backfill.Strict, MaxBypasses: 10, MaxHeadSeconds: 600, Preemption: preempt.Never, GraceWeight: 4, MaxPreemptions: 1,
-		ReturnSeconds: 30, PermitSeconds: 30, ResyncSeconds: 30, DebugAddress: "127.0.0.1:10269"}
+		ReturnSeconds: 30, KeepSeconds: 30, PermitSeconds: 30, ResyncSeconds: 30, DebugAddress: "127.0.0.1:10269"}
 }
 
 // Decode the arguments that the scheduler hands to a plugin's factory. What is not given has its default; an unknown one is
@@ -74,6 +76,7 @@ func (g Gang) Validate() error {
 	check(g.GraceWeight >= 0, "graceWeight is %v, below 0", g.GraceWeight)
 	check(g.MaxPreemptions >= 0, "maxPreemptions is %d, below 0", g.MaxPreemptions)
 	check(g.ReturnSeconds >= 0, "returnSeconds is %v, below 0", g.ReturnSeconds)
+	check(g.KeepSeconds >= 0, "keepSeconds is %v, below 0", g.KeepSeconds)
 	check(g.PermitSeconds > 0, "permitSeconds is %v, not above 0", g.PermitSeconds)
 	check(g.ResyncSeconds > 0, "resyncSeconds is %v, not above 0", g.ResyncSeconds)
 	if len(problems) > 0 {

@@ -40,13 +40,16 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	if v.object.Status.Draining != nil {
 		return s.holdReason(&v, string(pod.UID))
 	}
-	cluster := s.nodes.Take(nodes, s.gangPods)
+	cluster := s.withKept(s.nodes.Take(nodes, s.gangPods), key)
 	gang := s.plannerGang(&v, cluster)
 	plansRequired := v.missing.Total() > 0
 
 	ahead, first := s.head(key, &gang.Order)
 	var head *backfill.Head
 	var plan planner.Plan
+	if s.keepsRoom(key) { // it had this room, and holds the rest of it for nothing until it is complete
+		first = nil
+	}
 	if first != nil && plansRequired {
 		head = s.newHead(ahead, first, cluster)
 		plan = head.Plan(cluster.Snapshot, gang, s.preemptedGangs())
@@ -72,6 +75,7 @@ func (g *Gang) plan(ctx context.Context, key identity.Key, pod *v1.Pod, nodes []
 	}
 	s.mu.Unlock()
 	s.gangPods.Assign(assignments, s.clock.Now())
+	s.releaseKept(key)
 	if lacksOptional {
 		s.requeueIfChanged(key, events)
 	}

@@ -51,7 +51,7 @@ func (g *Gang) preempt(ctx context.Context, key identity.Key, pod *v1.Pod) {
 	if err != nil {
 		return
 	}
-	cluster := s.nodes.Take(nodes, s.gangPods)
+	cluster := s.withKept(s.nodes.Take(nodes, s.gangPods), key)
 	gang := s.plannerGang(&v, cluster)
 	for _, victim := range s.preemptedGangs() {
 		cluster.Release(victim)

@@ -21,6 +21,7 @@ var _ requeue.Handler = &State{}
 // Activate the pods of a gang that can proceed: those with an assignment, or the one that plans, or the optional ones.
 func (s *State) Activate(ctx context.Context, key identity.Key) {
 	s.endReturn(key, false)
+	s.releaseKept(key)
 	v := s.view(key)
 	var candidates []gangstate.Pod
 	for _, pod := range v.pending {
@@ -74,7 +75,9 @@ func (s *State) PendingGangs(withNeverFits bool) []identity.Key {
 	var others []identity.Key
 	s.mu.RLock()
 	for key, r := range s.records {
-		if token := r.status.Token; token.ClaimsCapacity() || token == reason.ShadowReserved {
+		if token := r.status.Token; s.kept[key] != nil {
+			others = append(others, key) // it waits behind no other
+		} else if token.ClaimsCapacity() || token == reason.ShadowReserved {
 			waiting = append(waiting, waiter{key, r.order})
 		} else if r.lacksOptional || (withNeverFits && token == reason.NeverFits) {
 			others = append(others, key)
@@ -164,6 +167,7 @@ func (s *State) podDeleted(object *v1.Pod) {
 		if assigned && !assignment.Optional && assignment.Phase != gangstate.Permitted {
 			s.dropPlan(pod.Gang, 0)
 		}
+		s.keepRoom(pod)
 		s.forgetGang(pod.Gang)
 		s.requeue.Gang(pod.Gang, 0)
 		s.preemption.queue.AddAfter(pod.Gang, 0)

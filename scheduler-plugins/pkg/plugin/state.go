@@ -63,6 +63,7 @@ type State struct {
 	mu       sync.RWMutex
 	gangs    map[identity.Key]*api.Gang // the objects; they are never changed in place
 	records  map[identity.Key]*record
+	kept     map[identity.Key]*keptRoom
 	profiles map[string]profile // by scheduler name
 	started  bool
 	serving  bool
@@ -94,7 +95,8 @@ type record struct {
 // NewState of a scheduler that has seen nothing yet.
 func NewState(clock clock.WithTicker) *State {
 	s := &State{clock: clock, gangPods: gangstate.New(), requeue: requeue.New(), queue: queuesort.New(), args: config.Default(),
-		gangs: map[identity.Key]*api.Gang{}, records: map[identity.Key]*record{}, profiles: map[string]profile{}}
+		gangs: map[identity.Key]*api.Gang{}, records: map[identity.Key]*record{}, kept: map[identity.Key]*keptRoom{},
+		profiles: map[string]profile{}}
 	s.limiter = backpressure.New(clock.Now, s.gangPods, s.requeue)
 	s.guard = capacityguard.New(s.gangPods)
 	s.thesis = thesisprofile.New(s.gangPods, s.queue, s.synced.Load)

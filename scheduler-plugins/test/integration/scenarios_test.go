@@ -89,6 +89,25 @@ func TestASecondEpochOfTheSameJob(t *testing.T) {
 	c.eventuallyPlaced("a", 5)
 }
 
+func TestARunningGangKeepsTheRoomOfALostMember(t *testing.T) {
+	c := newCluster(t, map[string]any{"keepSeconds": 5}, map[string]string{"n1": "2"})
+	c.gang("b", 1, 1)
+	c.gang("a", 1, 1)
+	c.job("a", 1, "1500m")
+	c.eventuallyPlaced("a", 3)
+	c.job("b", 1, "1")
+	c.eventuallyWaits("b", "WaitingCapacity")
+	lose := func() {
+		c.must(shared.Client.CoreV1().Pods("default").Delete(c.ctx, "a-worker-0", immediately))
+		c.never("the gang that waits, in the room of the lost worker", func() bool { return c.placed("b") != 0 })
+	}
+	lose()
+	c.pod("a", identity.Worker, 0, "1500m")
+	c.eventuallyPlaced("a", 3)
+	lose()
+	c.eventuallyPlaced("b", 3) // the time is over
+}
+
 func TestANodeLostWhileBinding(t *testing.T) {
 	c := newCluster(t, nil, map[string]string{"n1": "10", "n2": "20"})
 	c.refuseBindings("n1") // each of the hundred bindings fails, as on a node that is just going

@@ -364,7 +364,8 @@ class World(Driver):
         # For a job whose models are being fitted, or that backs off, capacity may be kept before it holds any.
         live = [job for job in self.reducer.jobs.values() if not job.ended and job.reason not in RESUMABLE]
         waiting = [job.name for job in live if job.phase is Phase.IDLE]
-        assert not waiting or self.pods or len(waiting) < len(live) or self.reducer.nodes.unavailable, (
+        away = self.reducer.nodes.unavailable or self.reducer.nodes.taken
+        assert not waiting or self.pods or len(waiting) < len(live) or away, (
             f"{waiting} wait for capacity that no job holds, or will"
         )
         known = {pod: held for job in self.reducer.jobs.values() for pod, held in job.pods.items()}

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from coach.core.cluster import Allocation, Node, Resources
+from coach.core.cluster import Allocation, Node, Resources, Taken
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
 from coach.core.jobs.job import Phase
 from coach.core.jobs.reasons import Reason, State
 from coach.report.why import why
@@ -107,3 +108,15 @@ def test_nothing_is_placed_on_a_node_that_was_away_when_the_handler_started() ->
     ]
     assert placed and all(node == "node-0" for at, node in placed if at < began + 10)
     assert all(job.reason is Reason.EPOCH_LIMIT for job in world.reducer.jobs.values())
+
+
+def test_a_job_waits_for_room_that_pods_of_others_hold_and_is_not_refused() -> None:
+    world = World.of(nodes(1, 2.0), shadow=True)
+    world.send(ev.NodesChanged(world.now, (), taken=(Taken("node-0", Resources(1.5, 1.0)),)))
+    world.submit(spec(maxEpochs=2))
+    job = world.job()
+    assert (job.state, job.reason) == (State.WAITING, Reason.WAITING_CAPACITY)
+    assert "pods that are not Coach's hold 1.5 cpu and 1 GiB" in job.message
+    world.send(ev.NodesChanged(world.now, (), taken=()))
+    world.run()
+    assert job.reason is Reason.EPOCH_LIMIT

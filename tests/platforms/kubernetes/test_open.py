@@ -55,7 +55,8 @@ class BrokenApi:
         pytest.param("/pods", 1, 0, id="as it lists the pods"),
         pytest.param("/gangs", 2, 1, id="as it lists the gangs"),
         pytest.param("/nodes", 1, 2, id="as it lists the nodes"),
-        pytest.param("/gangs", 3, 3, id="as it deletes what an earlier handler left"),
+        pytest.param("/pods", 3, 3, id="as it lists the pods of others"),
+        pytest.param("/gangs", 3, 4, id="as it deletes what an earlier handler left"),
     ],
 )
 def test_a_platform_that_cannot_open_ends_its_watches_and_its_connection(

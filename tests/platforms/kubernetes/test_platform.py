@@ -358,6 +358,35 @@ def test_nodes_that_are_cordoned_or_stop_reporting_reach_the_handler(run: Any) -
     run(body)
 
 
+def test_what_pods_of_others_hold_reaches_the_handler_as_they_come_and_go(
+    run: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "OTHERS_SECONDS", 0.0)
+    server.admin.create("/api/v1/namespaces", {"metadata": {"name": "elsewhere"}})
+    elsewhere = "/api/v1/namespaces/elsewhere/pods"
+
+    def other(cpu: str) -> dict[str, Any]:
+        container = {"name": "a", "image": "a", "resources": {"requests": {"cpu": cpu, "memory": "1Gi"}}}
+        return {"metadata": {"name": "web"}, "spec": {"nodeName": "n1", "containers": [container]}}
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        async def taken(*expected: tuple[str, Resources]) -> None:
+            await heard.until(lambda: heard.clusters and heard.clusters[-1].taken == expected)
+
+        async with deployed(platform, cluster, training_job()):  # and what its pod holds is not counted
+            await cluster._ask("POST", PODS, other("500m"))
+            await taken(("n1", Resources(0.5, 1.0)))
+            await cluster._ask("POST", elsewhere, other("1"))
+            await taken(("n1", Resources(1.5, 2.0)))
+            await cluster.status("web", phase="Succeeded")
+            await taken(("n1", Resources(1.0, 1.0)))
+            await cluster._ask("DELETE", f"{elsewhere}/web?gracePeriodSeconds=0")
+            await taken()
+            await cluster._ask("DELETE", f"{PODS}/web?gracePeriodSeconds=0")
+
+    run(body)
+
+
 def test_a_handler_deletes_what_the_one_before_it_left_and_nothing_else(
     run: Any, server: ApiServer, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

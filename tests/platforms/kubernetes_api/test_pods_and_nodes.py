@@ -128,3 +128,39 @@ def test_why_nothing_can_be_placed_on_a_node(found: dict[str, Any], why: str) ->
 def test_only_a_node_without_a_report_is_lost() -> None:
     assert nodes.lost(node("Unknown"))
     assert not nodes.lost(node("False")) and not nodes.lost(node(unschedulable=True))
+
+
+def asks(restart: str = "", **amounts: str) -> dict[str, Any]:
+    return {"resources": {"requests": amounts}} | ({"restartPolicy": restart} if restart else {})
+
+
+@pytest.mark.parametrize(
+    ("spec", "expected"),
+    [
+        ({"containers": [{}]}, Resources(0.0, 0.0)),
+        (
+            {"containers": [asks(cpu="250m", memory="1Gi"), asks(cpu="1e0", memory="1073741824")]},
+            Resources(1.25, 2.0),
+        ),
+        (
+            {"containers": [asks(cpu="1")], "initContainers": [asks(cpu="3"), asks(cpu="2")]},
+            Resources(3.0, 0.0),
+        ),
+        (
+            {"containers": [asks(cpu="2")], "initContainers": [asks("Always", cpu="500m"), asks(cpu="1")]},
+            Resources(2.5, 0.0),
+        ),
+        (
+            {"containers": [asks(cpu="1")], "initContainers": [asks("Always", cpu="1"), asks(cpu="2")]},
+            Resources(3.0, 0.0),
+        ),
+        (
+            {"containers": [asks(cpu="1")], "overhead": {"cpu": "100m", "memory": "512Mi"}},
+            Resources(1.1, 0.5),
+        ),
+        ({"containers": [asks(**{"nvidia.com/gpu": "2"})]}, Resources(0.0, 0.0, 2.0)),
+    ],
+)
+def test_what_a_pod_holds_is_what_the_scheduler_counts(spec: dict[str, Any], expected: Resources) -> None:
+    found = {"metadata": {"name": "a", "namespace": "b", "uid": "c", "resourceVersion": "1"}, "spec": spec}
+    assert pods.held(found) == pods.held(pods.footprint(found)) == expected
