@@ -10,6 +10,7 @@ import numpy as np
 
 from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason, kept
+from coach.core.policies.api.policy import Policy
 from coach.core.policies.dl2.network import STEPS, Array, Inference, Network, job_features
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.kinds.allocation_policy import AllocationPolicy
@@ -26,19 +27,37 @@ class NoDecisionError(Exception):
 
 
 @dataclass(frozen=True)
+class DrfInstead(AllocationPolicy):
+    """DRF, whose steps give another reason."""
+
+    reason: Reason
+    cadence: float | None = None
+    name = "drf in place of dl2"
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        """See `Policy`."""
+        decision = DrfPolicy().allocate(jobs, cluster)
+        steps = (s._replace(reason=self.reason) if s.reason is Reason.FAIR else s for s in decision.steps)
+        return AllocationDecision(decision.allocations, tuple(steps))
+
+
+@dataclass(frozen=True)
 class Dl2Policy(AllocationPolicy):
     """Each job first gets its minimum; then the network gives a job a worker, a server or both, until it says "void".
 
     Choices: the action with the highest score is taken, of those that limits, money and capacity allow. A job's kind is
     the one in training whose speeds, relative to one worker and one server, are nearest to the job's own.
 
-    Where the network gives something that is no number, or finds no end, DRF decides instead, and the steps say so.
+    Where the network gives something that is no number, finds no end, or (live) takes more than `slow_after` seconds of
+    a core, DRF decides instead, and the steps say so.
     """
 
     network: Network
     #: Its file (.npz), or the name of one that comes with Coach; "": `figure-9`.
     weights: str = ""
+    slow_after: float = 1.0
     cadence: float | None = None
+    fallback: ClassVar[Policy | None] = DrfInstead(Reason.TOO_SLOW)
     registered: ClassVar[str] = "dl2"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
@@ -48,11 +67,7 @@ class Dl2Policy(AllocationPolicy):
             with np.errstate(over="ignore", invalid="ignore"):
                 filling.fill(lambda filling: _hand_out(filling, self.network))
         except NoDecisionError:
-            decision = DrfPolicy().allocate(jobs, cluster)
-            steps = (
-                s._replace(reason=Reason.FALLBACK) if s.reason is Reason.FAIR else s for s in decision.steps
-            )
-            return AllocationDecision(decision.allocations, tuple(steps))
+            return DrfInstead(Reason.FALLBACK).allocate(jobs, cluster)
         return filling.decision(Reason.LEARNED, lambda share: 0.0, "")
 
 
