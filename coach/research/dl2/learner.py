@@ -20,6 +20,8 @@ from coach.research.dl2.slots import Bools, Case, Ints, Slots
 
 #: The score of what is not possible.
 NEVER = np.float32(-1e9)
+#: Slots after the last arrival in which a trace should end.
+LONGEST = 1000
 #: Traces of validation have the seeds from the first number on, those of training from the second.
 VALIDATION, TRAINING = 1_000_000, 2_000_000
 
@@ -48,8 +50,11 @@ class Recipe:
     #: "each": a prediction for each job, scaled by its kind; "unscaled"; "sum": one for all; "none": the mean reward.
     critic: str = "each"
     bundles: bool = True
-    #: Whose decisions are imitated first: "" or "drf".
+    #: Whose decisions are imitated first: "" or a name of `teacher.TEACHERS`.
     teacher: str = ""
+    #: What imitates has its scores divided by `soften`; `void` is then the probability of void (0: stays as it is).
+    soften: float = 1.0
+    void: float = 0.0
     #: The copies begin in one of so many slots of their traces.
     phases: int = 30
     validate: int = 5  #: every so many batches
@@ -99,7 +104,11 @@ def play(
     *,
     bundles: bool = True,
 ) -> NDArray[np.float64]:
-    """The mean completion time, in slots, on the traces of these seeds, with the best action each time."""
+    """The mean completion time, in slots, on the traces of these seeds, with the best action each time.
+
+    Infinite where a trace has not ended `LONGEST` slots after the last arrival: a job may be left with counts under
+    which it takes for ever.
+    """
     kept = [case.trace(np.random.default_rng([seed, 0])) for seed in seeds]
     world = slots(case, len(kept), iter([*kept, *kept]))
     world.bundles = bundles
@@ -119,6 +128,8 @@ def play(
             world.end(copy)
             if len(world.means) > before:
                 means[copy] = world.means[-1]
+            elif world.now[copy] > world.arrival[copy].max() + LONGEST:
+                means[copy] = np.inf
             inference.start(copy, world.features[copy], world.there[copy])
     return means
 
@@ -155,6 +166,8 @@ class Learner:
         self.mean_reward = 0.0
         self.best = np.inf
         self.best_weights = self.actor
+        #: The network after `imitate`, before it was softened.
+        self.imitated = self.actor
         #: A row for each validation: batches, slots, gradient steps, mean completion.
         self.curve: list[tuple[int, int, int, float]] = []
         #: Inferences of a slot, by copy.
@@ -205,7 +218,7 @@ class Learner:
             case.slot,
             case.most,
             case.window,
-            about,
+            about=about,
         )
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -407,7 +420,22 @@ class Learner:
             loss = float(-logs[at, action[rows]].mean())
             slope[at, action[rows]] -= 1
             rate.step(_from_scores(found, slope / np.float32(len(rows))))
+        self.imitated = {name: array.copy() for name, array in self.actor.items()}
+        self._soften(features, there, possible)
         return loss
+
+    def _soften(self, features: Array, there: Bools, possible: Bools) -> None:
+        """Let what imitates try other actions, and end a slot."""
+        for name in ("w2", "b2", "w3", "b3"):
+            self.actor[name] /= np.float32(self.recipe.soften)
+        if self.recipe.void:
+            found = Forward(self.actor, features, there[:, :, None].astype(np.float32))
+            going = possible.any(axis=(1, 2))
+            others = masked(found.outputs, found.void, possible)[going, :-1]
+            # Void has the same score in every state, until it learns.
+            score = np.median(np.log(np.exp(others).sum(axis=1)))
+            self.actor["w3"][:] = 0
+            self.actor["b3"][:] = score + np.log(self.recipe.void / (1 - self.recipe.void))
 
 
 def _from_scores(found: Forward, slope: NDArray[Any]) -> Weights:

@@ -9,12 +9,14 @@ import yaml
 
 from benchmarks.training.fidelity import read
 from coach.cli.main import invoke
+from coach.core.policies.api.allocation import Reason
 from coach.core.policies.dl2.policy import Dl2Policy
 from coach.handler.state.journal import Journal
 from coach.plugins import policy
-from coach.research.dl2 import learner
+from coach.research.dl2 import learner, teacher, training
 from coach.research.dl2.learner import Recipe
 from coach.research.scenario import load
+from tests.core.policies.policy_examples import Job, cluster
 
 pytestmark = pytest.mark.standard
 
@@ -58,6 +60,29 @@ def test_a_network_of_one_s_own_is_trained_and_decides(
     assert made.network.about["seed"] == 4
 
 
+def test_the_published_recipe_writes_a_network_that_decides(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in (("PUBLISHED_BATCH", 8), ("PUBLISHED_EVERY", 8), ("PUBLISHED_TRACES", 1)):
+        monkeypatch.setattr(training, name, value)
+    monkeypatch.setattr(teacher, "SLOTS", 30)
+    scenario = load("dl2-baselines").model_dump(mode="json")
+    scenario["parameters"]["jobs"] = 12
+    file, out = tmp_path / "own.yaml", tmp_path / "flat.npz"
+    file.write_text(yaml.safe_dump(scenario, allow_unicode=True))
+    words = ["--workload", str(file), "--out", str(out), "--batches", "2", "--recipe", "published"]
+    assert invoke(["train", "dl2", *words]) == 0
+    assert out.with_suffix(".svg").is_file()
+    made = policy(f"dl2:{out}")
+    assert isinstance(made, Dl2Policy)
+    assert made.network.flat
+    assert made.network.about["command"] == (
+        f"coach train dl2 --workload {file} --seed 1 --batches 2 --recipe published"
+    )
+    decision = made.allocate([Job("a"), Job("b", created=1.0)], cluster(100))
+    assert {step.reason for step in decision.steps} == {Reason.LEARNED}
+
+
 @pytest.fixture
 def journal(tmp_path: Path) -> Path:
     """That of a real run with several jobs."""
@@ -86,6 +111,7 @@ def test_a_network_is_trained_for_the_jobs_of_a_journal(tmp_path: Path, journal:
         (["--workload", "nothing"], "there is no experiment 'nothing'"),
         (["--out", "weights.bin"], "wanted a name that ends with .npz"),
         (["--journal", "nowhere"], "no job there has trained"),
+        (["--recipe", "published", "--resume"], "leave --teacher and --resume out"),
     ],
 )
 def test_what_it_does_not_take_is_said(

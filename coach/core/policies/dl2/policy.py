@@ -8,9 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach.core.cluster import Allocation
+from coach.core.cluster import NOTHING, Allocation, Resources, Role
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason, kept
 from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import FloatArray
+from coach.core.policies.dl2.flat import FlatInference, flat_features
 from coach.core.policies.dl2.network import STEPS, Array, Inference, Network, job_features
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.kinds.allocation_policy import AllocationPolicy
@@ -65,13 +67,13 @@ class Dl2Policy(AllocationPolicy):
         filling = Filling(jobs, cluster)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                filling.fill(lambda filling: _hand_out(filling, self.network))
+                filling.fill(lambda filling: _hand_out(filling, self.network, cluster))
         except NoDecisionError:
             return DrfInstead(Reason.FALLBACK).allocate(jobs, cluster)
         return filling.decision(Reason.LEARNED, lambda share: 0.0, "")
 
 
-def _hand_out(filling: Filling, network: Network) -> None:
+def _hand_out(filling: Filling, network: Network, cluster: ClusterView) -> None:
     for share in filling.open():
         if share.given is None:
             filling.give(share, share.next())
@@ -81,18 +83,33 @@ def _hand_out(filling: Filling, network: Network) -> None:
     kinds = np.array([_kind(share.job, network) for share in window])
     slots = np.array([share.seconds(_smallest(share.job)) / network.slot for share in window])
 
+    inference = (FlatInference if network.flat else Inference)(
+        network.weights, 1, network.window if network.flat else len(window)
+    )
+    waited = np.array([(cluster.now - share.job.created) / network.slot for share in window])
+    left = np.minimum(1.0, slots * network.progress[kinds, 1, 1])
+    capacity = _vector(sum((node.capacity for node in cluster.nodes), NOTHING))
+
     def features(places: slice) -> Array:
         counts = np.array([share.given or (0, 0) for share in window[places]])
-        return job_features(len(network.kinds), kinds[places], slots[places], counts, network.most)
+        if not network.flat:
+            return job_features(len(network.kinds), kinds[places], slots[places], counts, network.most)
+        held = np.array([
+            share.given.workers * _vector(share.job.requests[Role.WORKER])
+            + share.given.servers * _vector(share.job.requests[Role.SERVER]) if share.given else 0 * capacity
+            for share in window[places]
+        ])  # fmt: skip
+        shares = (held / np.where(capacity > 0, capacity, np.inf)).max(axis=1)
+        return flat_features(kinds[places], waited[places], left[places], shares, counts)
 
-    inference = Inference(network.weights, 1, len(window))
     inference.start(0, features(slice(None)), np.array([share.given is not None for share in window], bool))
     refused = np.zeros((len(window), len(STEPS)), bool)
     for place, share in enumerate(window):
         refused[place] = share.closed
     for _ in range(INFERENCES * len(window)):
-        jobs, (void,) = inference.scores()
-        scores = np.where(refused, -np.inf, jobs[0])
+        of_places, (void,) = inference.scores()
+        jobs = of_places[0, : len(window)]
+        scores = np.where(refused, -np.inf, jobs)
         if not (np.isfinite(jobs).all() and np.isfinite(void)):
             raise NoDecisionError
         place, step = divmod(int(scores.argmax()), len(STEPS))
@@ -107,6 +124,10 @@ def _hand_out(filling: Filling, network: Network) -> None:
         refused[place] |= share.closed
         inference.change(np.array([0]), np.array([place]), features(slice(place, place + 1)))
     raise NoDecisionError
+
+
+def _vector(resources: Resources) -> FloatArray:
+    return np.array([resources.cpu, resources.memory, resources.gpu])
 
 
 def _smallest(job: JobView) -> Allocation:
