@@ -20,6 +20,16 @@ class Teacher(StrEnum):
 
     NONE = "none"
     DRF = "drf"
+    FIFO = "fifo"
+    SRTF = "srtf"
+    OPTIMUS = "optimus"
+
+
+class Reward(StrEnum):
+    """What an inference is rewarded for."""
+
+    ALL = "all"
+    OWN = "own"
 
 
 class RecipeName(StrEnum):
@@ -60,7 +70,15 @@ def command(  # noqa: PLR0917 - they are options
             "replay. That stays at DRF in 1,200 slots, and cannot be resumed."
         ),
     ] = RecipeName.COACH,
-    teacher: Annotated[Teacher, typer.Option(help="Imitate its decisions first.")] = Teacher.NONE,
+    teacher: Annotated[
+        Teacher, typer.Option(help="Imitate its decisions first. The published recipe needs one: drf.")
+    ] = Teacher.NONE,
+    reward: Annotated[
+        Reward,
+        typer.Option(
+            help="Coach's recipe: an action's reward is the progress of all jobs in the slot, or of its own job only."
+        ),
+    ] = Reward.ALL,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint of the same command.")
     ] = False,
@@ -93,11 +111,15 @@ def command(  # noqa: PLR0917 - they are options
     if out.suffix != ".npz":
         raise UserError(f"--out is {str(out)!r}, wanted a name that ends with .npz")
     published = recipe is RecipeName.PUBLISHED
-    if published and (resume or teacher is not Teacher.NONE):
+    if published and (resume or reward is not Reward.ALL):
         raise UserError(
-            "--recipe published imitates DRF and keeps no checkpoints: leave --teacher and --resume out"
+            "--recipe published keeps no checkpoints and has one reward: leave --resume and --reward out"
         )
-    settings = Recipe(batches=batches, teacher="" if teacher is Teacher.NONE else teacher.value)
+    if published and teacher is Teacher.NONE:
+        teacher = Teacher.DRF
+    settings = Recipe(
+        batches=batches, teacher="" if teacher is Teacher.NONE else teacher.value, reward=reward.value
+    )
     if journal is None:
         case, source = case_of(workload), f"--workload {workload}"
     else:
@@ -105,11 +127,13 @@ def command(  # noqa: PLR0917 - they are options
     about = {
         "workload": workload if journal is None else "journal",
         "command": f"coach train dl2 {source} --seed {seed} --batches {batches} "
-        + ("--recipe published" if published else f"--teacher {teacher.value}"),
+        f"--teacher {teacher.value}"
+        + (" --recipe published" if published else "")
+        + (f" --reward {reward.value}" if reward is not Reward.ALL else ""),
     }
     with progress_bar(batches, "training") as show:
         if published:
-            made = train_as_published(case, batches, seed, out, about, progress=show)
+            made = train_as_published(case, batches, seed, out, about, teacher=teacher.value, progress=show)
         else:
             made = train(case, settings, seed, out, about, resume=resume, progress=show)
     many = PUBLISHED_TRACES if published else settings.validation_traces

@@ -49,9 +49,14 @@ class Recipe:
     trace: float = 0.5
     #: "each": a prediction for each job, scaled by its kind; "unscaled"; "sum": one for all; "none": the mean reward.
     critic: str = "each"
+    #: An inference's reward is of "all" jobs in the slot, or of the job that it gave something ("own"; void then has
+    #: no advantage; with a critic of each job).
+    reward: str = "all"
     bundles: bool = True
     #: Whose decisions are imitated first: "" or a name of `teacher.TEACHERS`.
     teacher: str = ""
+    #: With a larger one the hidden layers grow, so that each step of learning changes the scores more than it should.
+    imitation_rate: float = 5e-3
     #: What imitates has its scores divided by `soften`; `void` is then the probability of void (0: stays as it is).
     soften: float = 1.0
     void: float = 0.0
@@ -293,7 +298,10 @@ class Learner:
             logs = log_softmax(masked(*actor.scores(), possible))
             noise = -np.log(-np.log(rng.random(logs.shape, np.float32) + 1e-20) + 1e-20)
             actions = (logs + noise).argmax(axis=1)
-            seen = self._values(critic, scales)
+            seen, each = self._values(critic, scales)
+            if recipe.reward == "own":
+                # Void, the last action, is worth what was predicted.
+                seen = np.append(each, np.zeros((rows, 1)), axis=1)[copies, actions // len(STEPS)]
             keep = rng.random(rows) < recipe.kept / recipe.slots / self._lengths
             for copy in range(rows):
                 values[copy].append(seen[copy])
@@ -326,16 +334,18 @@ class Learner:
         self.slots += played
         return batch
 
-    def _values(self, critic: Inference, scales: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The predicted reward of the slot."""
+    def _values(
+        self, critic: Inference, scales: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The predicted reward of the slot [copy], and the part of each job [copy, job], where there is one."""
+        nothing = np.zeros(scales.shape)
         if self.recipe.critic == "none":
-            return np.full(len(scales), self.mean_reward)
+            return np.full(len(scales), self.mean_reward), nothing
         outputs, total = critic.scores()
         if self.recipe.critic == "sum":
-            of_all: NDArray[np.float64] = total.astype(float)
-            return of_all
-        of_each: NDArray[np.float64] = (scales * outputs[:, :, 0]).sum(axis=1)
-        return of_each
+            return total.astype(float), nothing
+        each: NDArray[np.float64] = scales * outputs[:, :, 0]
+        return each.sum(axis=1), each
 
     def _record(
         self, batch: Batch, values: list[float], chosen: list[tuple[int, Any]], done: Any, scale: Any
@@ -351,6 +361,8 @@ class Learner:
                 ahead = following[at] - values[at] + self.recipe.trace * ahead
                 advantages[at] = ahead
         for at, (features, there, possible, action, logarithm) in chosen:
+            if self.recipe.reward == "own":
+                advantages[at] = float(np.append(done, 0.0)[action // len(STEPS)]) - values[at]
             batch.features.append(features)
             batch.there.append(there)
             batch.possible.append(possible)
@@ -407,11 +419,12 @@ class Learner:
             self._actor_steps.step(_from_scores(found, slope / np.float32(len(rows))), recipe.rate * part)
 
     def imitate(self, steps: int = 300) -> float:
-        """Learn DRF's decisions before anything else: the last loss."""
+        """Learn the teacher's decisions before anything else: the last loss."""
         from coach.research.dl2.teacher import decisions
 
-        features, there, possible, action = decisions(self.case, self.rng)
-        rate, loss = Adam(self.actor, 5e-3), np.inf
+        teacher = self.recipe.teacher or "drf"
+        features, there, possible, action = decisions(self.case, self.rng, teacher=teacher)
+        rate, loss = Adam(self.actor, self.recipe.imitation_rate), np.inf
         for _ in range(steps):
             rows = self.rng.integers(len(action), size=256)
             found = Forward(self.actor, features[rows], there[rows][:, :, None].astype(np.float32))

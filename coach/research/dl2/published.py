@@ -100,13 +100,14 @@ def learn(
     every: int,
     validation: int,
     *,
+    teacher: str = "drf",
     progress: Callable[[int], object] = lambda slots: None,
 ) -> list[tuple[float, Weights]]:
     """Train for so many slots: mean completion on validation traces, and weights, at first and after `every` slots."""
     rng = np.random.default_rng([seed, 1])
     inputs = COLUMNS * case.window
     actor, critic = flat(inputs, len(STEPS) * case.window + 1, rng), flat(inputs, 1, rng)
-    _imitate(case, actor, rng)
+    _imitate(case, actor, rng, teacher)
     found: list[tuple[float, Weights]] = []
 
     def validate() -> None:
@@ -143,8 +144,8 @@ def learn(
     return found
 
 
-def _imitate(case: Case, actor: Weights, rng: np.random.Generator, count: int = 600) -> None:
-    features, _, possible, action = decisions(case, rng, PublishedSlots)
+def _imitate(case: Case, actor: Weights, rng: np.random.Generator, teacher: str, count: int = 600) -> None:
+    features, _, possible, action = decisions(case, rng, PublishedSlots, teacher)
     steps, flatted = Adam(actor, 1e-3), features.reshape(len(features), -1)
     for _ in range(count):
         rows = rng.integers(len(action), size=BATCH)

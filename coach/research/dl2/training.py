@@ -113,13 +113,14 @@ def train_as_published(
     path: Path,
     about: Mapping[str, Any],
     *,
+    teacher: str = "drf",
     progress: Callable[[float], object] = lambda done: None,
 ) -> Network:
     """As `train`, by the published recipe, so many times `PUBLISHED_BATCH` slots; without checkpoints."""
     slots = PUBLISHED_BATCH * batches
     made = published.learn(
         case, seed, slots, min(slots, PUBLISHED_EVERY), PUBLISHED_TRACES,
-        progress=lambda done: progress(done / PUBLISHED_BATCH),
+        teacher=teacher, progress=lambda done: progress(done / PUBLISHED_BATCH),
     )  # fmt: skip
     best, weights = min(made, key=lambda one: one[0])
     details = {**about, "seed": seed, "batches": batches, "slots": slots, "validation": round(best, 4)}

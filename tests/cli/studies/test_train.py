@@ -71,13 +71,14 @@ def test_the_published_recipe_writes_a_network_that_decides(
     file, out = tmp_path / "own.yaml", tmp_path / "flat.npz"
     file.write_text(yaml.safe_dump(scenario, allow_unicode=True))
     words = ["--workload", str(file), "--out", str(out), "--batches", "2", "--recipe", "published"]
+    words += ["--teacher", "srtf"]
     assert invoke(["train", "dl2", *words]) == 0
     assert out.with_suffix(".svg").is_file()
     made = policy(f"dl2:{out}")
     assert isinstance(made, Dl2Policy)
     assert made.network.flat
     assert made.network.about["command"] == (
-        f"coach train dl2 --workload {file} --seed 1 --batches 2 --recipe published"
+        f"coach train dl2 --workload {file} --seed 1 --batches 2 --teacher srtf --recipe published"
     )
     decision = made.allocate([Job("a"), Job("b", created=1.0)], cluster(100))
     assert {step.reason for step in decision.steps} == {Reason.LEARNED}
@@ -111,7 +112,7 @@ def test_a_network_is_trained_for_the_jobs_of_a_journal(tmp_path: Path, journal:
         (["--workload", "nothing"], "there is no experiment 'nothing'"),
         (["--out", "weights.bin"], "wanted a name that ends with .npz"),
         (["--journal", "nowhere"], "no job there has trained"),
-        (["--recipe", "published", "--resume"], "leave --teacher and --resume out"),
+        (["--recipe", "published", "--resume"], "leave --resume and --reward out"),
     ],
 )
 def test_what_it_does_not_take_is_said(
