@@ -17,6 +17,8 @@ from coach.research.dl2 import learner, teacher, training
 from coach.research.dl2.learner import Recipe
 from coach.research.scenario import load
 from tests.core.policies.policy_examples import Job, cluster
+from tests.docs.pages import ROOT
+from tests.docs.pages import blocks as blocks_of
 
 pytestmark = pytest.mark.standard
 
@@ -103,6 +105,29 @@ def test_a_network_is_trained_for_the_jobs_of_a_journal(tmp_path: Path, journal:
     assert made.network.about["workload"] == "journal"
     assert len(made.network.kinds) >= 1
     assert (made.network.progress[:, 1:, 1:] > 0).all()
+
+
+def test_the_page_s_commands_train_compare_and_use_a_network_for_the_jobs_of_a_home(
+    tmp_path: Path, journal: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The jobs of its first step are recorded; those of its last are trained in tests/cli/test_policies_live.py."""
+    blocks = [one for one in blocks_of(ROOT / "docs/how-to/train-dl2.md") if one.language == "bash"]
+    lines = [line for one in blocks for line in one.text.splitlines()]
+    words = [line.replace("~/.local/share/coach", str(journal)).split()[1:] for line in lines]
+    monkeypatch.chdir(tmp_path)
+    first, train, simulate, run, serve = words
+    assert (first[0], train[:2], simulate[0], run[0], serve[0]) == (
+        "run", ["train", "dl2"], "simulate", "run", "serve",
+    )  # fmt: skip
+    assert invoke([*train, "--batches", "3"]) == 0
+    assert invoke(simulate) == 0
+    rows = capsys.readouterr().out
+    assert "dl2:mine.npz" in rows
+    assert "jobs succeeded" in rows
+    for line in (run, serve):
+        made = policy(line[line.index("--policy") + 1])
+        assert isinstance(made, Dl2Policy)
+        assert made.network.about["workload"] == "journal"
 
 
 @pytest.mark.parametrize(
