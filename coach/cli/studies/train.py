@@ -98,7 +98,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.cli.display.progress_bar import progress_bar
     from coach.cli.studies.simulate import parse_cluster
     from coach.core.errors import UserError
-    from coach.research.dl2.learner import Recipe
+    from coach.research.dl2.learner import START, Recipe
     from coach.research.dl2.training import (
         PUBLISHED_TRACES,
         case_of,
@@ -117,9 +117,8 @@ def command(  # noqa: PLR0917 - they are options
         )
     if published and teacher is Teacher.NONE:
         teacher = Teacher.DRF
-    settings = Recipe(
-        batches=batches, teacher="" if teacher is Teacher.NONE else teacher.value, reward=reward.value
-    )
+    start = {} if teacher is Teacher.NONE else {"teacher": teacher.value, **START}
+    settings = Recipe(batches=batches, reward=reward.value, **start)
     if journal is None:
         case, source = case_of(workload), f"--workload {workload}"
     else:

@@ -66,6 +66,10 @@ class Recipe:
     validation_traces: int = 10
 
 
+#: With these a network learns on from what it imitated (scenario dl2-from-drf); without, it stays there.
+START: Mapping[str, Any] = {"imitation_rate": 1e-3, "soften": 10.0, "void": 0.005}
+
+
 def traces(case: Case, first: int) -> Iterator[tuple[Ints, Ints]]:
     """Traces with the seeds from `first` on."""
     while True:

@@ -46,12 +46,16 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
         if changes == "published":
             mean = _published(case, parameters, seed, tests)
         else:
-            learner = Learner(case, replace(Recipe(), **parameters["recipe"], **changes), seed)
+            changed = {**parameters["recipe"], **changes}
+            # Offline: it learns from other speeds than those that it is tested with.
+            offline = bool(changed.pop("offline", False))
+            trained = Case.of({**parameters, "analytic": True}) if offline else case
+            learner = Learner(trained, replace(Recipe(), **changed), seed)
             if learner.recipe.teacher:
                 learner.imitate()
             while not learner.ended:
                 learner.step()
-            mean = float(learner.test(tests).mean())
+            mean = float(play(case, learner.best_weights, tests, bundles=learner.recipe.bundles).mean())
             if learner.recipe.teacher:
                 start = float(learner.test(tests, learner.imitated).mean())
                 measures |= {f"{label}: start": 100.0 * (mean / start - 1.0), f"{label}: imitates": start}

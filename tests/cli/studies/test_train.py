@@ -62,6 +62,20 @@ def test_a_network_of_one_s_own_is_trained_and_decides(
     assert made.network.about["seed"] == 4
 
 
+def test_a_teacher_is_imitated_first(tmp_path: Path) -> None:
+    scenario = load("dl2-baselines").model_dump(mode="json")
+    scenario["parameters"] |= {"jobs": 12, "most": 4}
+    file, out = tmp_path / "own.yaml", tmp_path / "own.npz"
+    file.write_text(yaml.safe_dump(scenario, allow_unicode=True))
+    words = ["--workload", str(file), "--out", str(out), "--batches", "1", "--teacher", "optimus"]
+    assert invoke(["train", "dl2", *words, "--reward", "own"]) == 0
+    made = policy(f"dl2:{out}")
+    assert isinstance(made, Dl2Policy)
+    assert made.network.about["command"].endswith("--batches 1 --teacher optimus --reward own")
+    # One batch is of the critic only: the network is what was imitated, with the same score of void everywhere.
+    assert not made.network.weights["w3"].any()
+
+
 def test_the_published_recipe_writes_a_network_that_decides(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
