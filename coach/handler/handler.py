@@ -11,7 +11,8 @@ import asyncio
 import contextlib
 import logging
 import math
-from collections.abc import Callable, Coroutine, Mapping, Sequence
+import time
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from coach import collector
@@ -40,6 +41,10 @@ log = logging.getLogger(__name__)
 #: Seconds between two heartbeats in the journal: the precision of the time at which a killed handler's functions end.
 BEAT_SECONDS = 1.0
 
+#: After so many decisions in a row that take longer than its `slow_after`, a policy's fallback decides. (The first
+#: after a start may be slow under any policy: it reads the epochs of all jobs.)
+SLOW_DECISIONS = 3
+
 #: Called after each event with it and the actions that followed, all journalled.
 Observer = Callable[[ev.Event, Sequence[act.Action]], None]
 
@@ -61,7 +66,10 @@ class Handler:
         self._platform = platform
         self._journal = journal
         self._clock = Clock(journal.last_at())
-        self._reducer = Reducer(policy, Placement.DEFAULT if platform.places_pods else Placement.GANG)
+        placement = Placement.DEFAULT if platform.places_pods else Placement.GANG
+        self._reducer = Reducer(policy, placement, self._decide)
+        #: How many of the last decisions took longer than the policy's `slow_after`.
+        self._slow = 0
         self._events: asyncio.Queue[ev.Event] = asyncio.Queue()
         self._tasks: set[asyncio.Task[None]] = set()
         self._deploying: dict[PodId, asyncio.Task[None]] = {}
@@ -176,6 +184,20 @@ class Handler:
                     observer(event, actions)
             self._remember(reactions)
             self._changed.set()
+
+    @contextlib.contextmanager
+    def _decide(self) -> Iterator[None]:
+        """Measure a decision, and end a slow policy's turn: an event, so that the journal has all that decides."""
+        policy, began = self._reducer.policy, time.thread_time()
+        yield
+        seconds = time.thread_time() - began
+        self._slow = self._slow + 1 if seconds > policy.slow_after else 0
+        if self._slow == SLOW_DECISIONS and policy.fallback:
+            log.warning(
+                "policy %s: a decision took %.3g s, %d in a row more than %g: its fallback decides from now on",
+                policy.name, seconds, SLOW_DECISIONS, policy.slow_after,
+            )  # fmt: skip
+            self._send(ev.PolicySlow(self.now(), policy.name, seconds))
 
     def _remember(self, reactions: Sequence[tuple[ev.Event, Sequence[act.Action]]]) -> None:
         """Save snapshots of jobs that have changed much, or have ended or stopped, so that the next start is fast."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import signal
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from coach.core.policies.dl2.policy import Dl2Policy
 from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from tests.cli.conftest import ROOT
-from tests.cli.test_run import COACH, as_json, assert_nothing_left, write_job
+from tests.cli.test_run import COACH, as_json, assert_nothing_left, coach, started, write_job
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(500)]
 
@@ -57,6 +58,35 @@ def test_two_jobs_reach_their_targets_under(name: str, home: StateDirectory, tmp
     }
     for job in ("first", "second"):
         assert any(f": {WORDS[name]}, " in why for why in as_json("show", job)["why"])
+    assert_nothing_left(home)
+
+
+@pytest.mark.parametrize(
+    ("slow_after", "word"),
+    [pytest.param("60", "learned", marks=pytest.mark.full), ("0", "fallback, too slow")],
+)
+def test_a_service_shares_out_by_a_network_from_a_file_and_why_says_how(
+    slow_after: str, word: str, home: StateDirectory, tmp_path: Path
+) -> None:
+    chosen = policy("dl2")
+    assert isinstance(chosen, Dl2Policy)
+    (tmp_path / "mine.npz").write_bytes(chosen.network.to_bytes())
+    job = write_job(tmp_path / "job.yaml", target={"accuracy": 0.8, "epochsInARow": 20})
+    name = f"dl2:weights={tmp_path}/mine.npz,slow_after={slow_after}"
+    allowed = ("--allow", str(tmp_path), "--allow", str(ROOT))
+    with started("serve", "--port", "0", *allowed, "--policy", name) as service:
+        service.until("serving at http://127.0.0.1:")
+        assert coach("submit", str(job)).returncode == 0
+        seen: list[str] = []
+        while not any(f": {word}, " in line for line in seen):
+            assert as_json("ps")[0]["state"] != "Succeeded", seen
+            seen = as_json("why", "digits")["lines"]
+        followed = coach("events", "digits", "-f")
+        assert "Succeeded: accuracy " in followed.stdout.splitlines()[-1]
+        service.signal(signal.SIGINT)
+        code, said = service.end()
+    assert code == 0
+    assert ("its fallback decides from now on" in said) == (slow_after == "0"), said
     assert_nothing_left(home)
 
 

@@ -20,6 +20,23 @@ class Teacher(StrEnum):
 
     NONE = "none"
     DRF = "drf"
+    FIFO = "fifo"
+    SRTF = "srtf"
+    OPTIMUS = "optimus"
+
+
+class Reward(StrEnum):
+    """What an inference is rewarded for."""
+
+    ALL = "all"
+    OWN = "own"
+
+
+class RecipeName(StrEnum):
+    """How it learns."""
+
+    COACH = "coach"
+    PUBLISHED = "published"
 
 
 def command(  # noqa: PLR0917 - they are options
@@ -46,7 +63,22 @@ def command(  # noqa: PLR0917 - they are options
     ] = Path("dl2.npz"),
     seed: Annotated[int, typer.Option(min=1, max=999)] = 1,
     batches: Annotated[int, typer.Option(min=1, max=100_000, help="Batches of 200 slots.")] = 45,
-    teacher: Annotated[Teacher, typer.Option(help="Imitate its decisions first.")] = Teacher.NONE,
+    recipe: Annotated[
+        RecipeName,
+        typer.Option(
+            help="Coach's own, or the published one: a network over all places of the window, imitation of DRF, "
+            "replay. That stays at DRF in 1,200 slots, and cannot be resumed."
+        ),
+    ] = RecipeName.COACH,
+    teacher: Annotated[
+        Teacher, typer.Option(help="Imitate its decisions first. The published recipe needs one: drf.")
+    ] = Teacher.NONE,
+    reward: Annotated[
+        Reward,
+        typer.Option(
+            help="Coach's recipe: an action's reward is the progress of all jobs in the slot, or of its own job only."
+        ),
+    ] = Reward.ALL,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on from the checkpoint of the same command.")
     ] = False,
@@ -66,25 +98,46 @@ def command(  # noqa: PLR0917 - they are options
     from coach.cli.display.progress_bar import progress_bar
     from coach.cli.studies.simulate import parse_cluster
     from coach.core.errors import UserError
-    from coach.research.dl2.learner import Recipe
-    from coach.research.dl2.training import case_of, case_of_journal, train
+    from coach.research.dl2.learner import START, Recipe
+    from coach.research.dl2.training import (
+        PUBLISHED_TRACES,
+        case_of,
+        case_of_journal,
+        train,
+        train_as_published,
+    )
 
     del policy
     if out.suffix != ".npz":
         raise UserError(f"--out is {str(out)!r}, wanted a name that ends with .npz")
-    recipe = Recipe(batches=batches, teacher="" if teacher is Teacher.NONE else teacher.value)
+    published = recipe is RecipeName.PUBLISHED
+    if published and (resume or reward is not Reward.ALL):
+        raise UserError(
+            "--recipe published keeps no checkpoints and has one reward: leave --resume and --reward out"
+        )
+    if published and teacher is Teacher.NONE:
+        teacher = Teacher.DRF
+    start = {} if teacher is Teacher.NONE else {"teacher": teacher.value, **START}
+    settings = Recipe(batches=batches, reward=reward.value, **start)
     if journal is None:
         case, source = case_of(workload), f"--workload {workload}"
     else:
         case, source = case_of_journal(journal, parse_cluster(nodes)), f"--journal {journal} --nodes {nodes}"
     about = {
         "workload": workload if journal is None else "journal",
-        "command": f"coach train dl2 {source} --seed {seed} --batches {batches} --teacher {teacher.value}",
+        "command": f"coach train dl2 {source} --seed {seed} --batches {batches} "
+        f"--teacher {teacher.value}"
+        + (" --recipe published" if published else "")
+        + (f" --reward {reward.value}" if reward is not Reward.ALL else ""),
     }
     with progress_bar(batches, "training") as show:
-        made = train(case, recipe, seed, out, about, resume=resume, progress=show)
+        if published:
+            made = train_as_published(case, batches, seed, out, about, teacher=teacher.value, progress=show)
+        else:
+            made = train(case, settings, seed, out, about, resume=resume, progress=show)
+    many = PUBLISHED_TRACES if published else settings.validation_traces
     console().print(
-        f"{out}: mean completion of {made.about['validation']:.2f} slots on {recipe.validation_traces} traces of "
+        f"{out}: mean completion of {made.about['validation']:.2f} slots on {many} traces of "
         f"validation, after {made.about['slots']:,} slots; learning curve: {out.with_suffix('.svg')}",
         soft_wrap=True,
     )

@@ -48,6 +48,18 @@ class NodesChanged:
 
 
 @dataclass(frozen=True, slots=True)
+class PolicySlow:
+    """Decisions of `policy` took too long, the last `seconds` of a core: until the handler starts again its `fallback`
+    decides.
+    """
+
+    at: float
+    policy: str
+    seconds: float
+    job: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class JobSubmitted:
     """A job file was accepted.
 
@@ -181,6 +193,7 @@ class ResumeRequested:
 Event = (
     HandlerStarted
     | NodesChanged
+    | PolicySlow
     | JobSubmitted
     | PodReady
     | PodPending

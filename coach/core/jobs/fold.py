@@ -59,6 +59,10 @@ def _nodes_changed(job: Job, event: ev.NodesChanged) -> None:
     """Pods lost with a node are reported one by one, as PodLost."""
 
 
+def _policy_slow(job: Job, event: ev.PolicySlow) -> None:
+    """The reducer asks another policy from now on."""
+
+
 def _pod_ready(job: Job, event: ev.PodReady) -> None:
     held = job.pods.get(event.pod)
     if held is not None and not held.releasing:
@@ -290,6 +294,7 @@ def _set_status(job: Job, action: act.SetStatus) -> None:
 _APPLY: dict[type, Callable[[Job, Any], None]] = {
     ev.HandlerStarted: _handler_started,
     ev.NodesChanged: _nodes_changed,
+    ev.PolicySlow: _policy_slow,
     ev.PodReady: _pod_ready,
     ev.PodPending: _pod_pending,
     ev.PodLost: _pod_lost,

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
 from functools import lru_cache
 
@@ -146,14 +147,20 @@ class ClusterState:
         wait = self._waits[key]
         return wait and replace(wait, job=job.name)
 
-    def decision(self, policy: Policy, job: Job) -> AllocationDecision:
+    def decision(
+        self,
+        policy: Policy,
+        job: Job,
+        watch: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> AllocationDecision:
         """The policy's decision for `job` and all others, on the nodes without what ending jobs still hold.
 
         Where all jobs fit at their maximum at once, and the policy declares that it then decides on each job alone
         (`separable`), the policy sees only `job`.
         """
         if self._decision is None and policy.separable and self._ample():
-            alone = policy.allocate([self._view(job)], ClusterView(self._nodes, self._at))
+            with watch():
+                alone = policy.allocate([self._view(job)], ClusterView(self._nodes, self._at))
             if alone.allocations[job.name] is not None:
                 return alone
         if self._decision is None:
@@ -168,7 +175,8 @@ class ClusterState:
                 if pod.node in free:
                     free[pod.node] = free[pod.node] - pod.requests
             cluster = ClusterView(tuple(Node(name, capacity) for name, capacity in free.items()), self._at)
-            self._decision = policy.allocate(views, cluster)
+            with watch():
+                self._decision = policy.allocate(views, cluster)
         return self._decision
 
     def _ample(self) -> bool:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from coach.core.cluster import NOTHING, Allocation, Placement, Pod, PodId, Role
@@ -54,8 +55,16 @@ BACKOFF = (0.0, 1.0, 4.0)
 class Reducer:
     """The state of all jobs, and what follows from each event. `policy` allocates, `placement` chooses nodes."""
 
-    def __init__(self, policy: Policy, placement: Placement = Placement.GANG) -> None:
-        self.policy = policy
+    def __init__(
+        self,
+        policy: Policy,
+        placement: Placement = Placement.GANG,
+        watch: Callable[[], AbstractContextManager[object]] = nullcontext,
+    ) -> None:
+        """The policy is asked within `watch()`, by which a driver measures it."""
+        #: The policy that is asked: the one given, or its fallback (`PolicySlow`).
+        self.policy = self._given = policy
+        self._watch = watch
         self.placement = placement
         self.jobs: dict[str, Job] = {}
         #: The cluster, and which of its nodes are unavailable.
@@ -82,12 +91,15 @@ class Reducer:
                 self.jobs[record.job] = fold.submitted(record)
         elif isinstance(record, ev.HandlerStarted):
             self.nodes.replace(record.nodes, record.unavailable, self.jobs, record.taken)
+            self.policy = self._given
             self._views.clear()
             for job in self.jobs.values():
                 fold.apply(job, record)
         elif isinstance(record, ev.NodesChanged):
             nodes = self.nodes.all if record.nodes is None else record.nodes
             self.nodes.replace(nodes, record.unavailable, self.jobs, record.taken)
+        elif isinstance(record, ev.PolicySlow):
+            self.policy = self._given.fallback or self._given
         elif record.job in self.jobs:
             fold.apply(self.jobs[record.job], record)
 
@@ -165,6 +177,9 @@ class Reducer:
 
     def _nodes_changed(self, _job: Job | None, _event: ev.NodesChanged, _: Any) -> None:
         self._capacity_changed()
+
+    def _policy_slow(self, _job: Job | None, _event: ev.PolicySlow, _: Any) -> None:
+        """Running decisions stay; the next ones are of the fallback."""
 
     def _submitted(self, job: Job | None, event: ev.JobSubmitted, _: Any) -> None:
         assert job is not None
@@ -340,7 +355,7 @@ class Reducer:
         if fixed is not None and self.placement is Placement.DEFAULT:
             # The allocation is fixed, and kube-scheduler orders the queue.
             return EpochKind.FULL, fixed, (DecisionStep(StepKind.FIXED, after=fixed),)
-        decision = self._cluster.decision(self.policy, job)
+        decision = self._cluster.decision(self.policy, job, self._watch)
         self._save_policy_state(decision.allocations)
         allocation = decision.allocations[job.name]
         steps = tuple(step.recorded() for step in decision.why(job.name))
@@ -636,6 +651,7 @@ def _as_tuple(interval: Interval | None) -> tuple[float, float, float] | None:
 _HANDLERS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.HandlerStarted: Reducer._handler_started,
     ev.NodesChanged: Reducer._nodes_changed,
+    ev.PolicySlow: Reducer._policy_slow,
     ev.JobSubmitted: Reducer._submitted,
     ev.PodReady: Reducer._pod_ready,
     ev.PodPending: Reducer._pod_pending,

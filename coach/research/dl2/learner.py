@@ -20,6 +20,8 @@ from coach.research.dl2.slots import Bools, Case, Ints, Slots
 
 #: The score of what is not possible.
 NEVER = np.float32(-1e9)
+#: Slots after the last arrival in which a trace should end.
+LONGEST = 1000
 #: Traces of validation have the seeds from the first number on, those of training from the second.
 VALIDATION, TRAINING = 1_000_000, 2_000_000
 
@@ -47,13 +49,25 @@ class Recipe:
     trace: float = 0.5
     #: "each": a prediction for each job, scaled by its kind; "unscaled"; "sum": one for all; "none": the mean reward.
     critic: str = "each"
+    #: An inference's reward is of "all" jobs in the slot, or of the job that it gave something ("own"; void then has
+    #: no advantage; with a critic of each job).
+    reward: str = "all"
     bundles: bool = True
-    #: Whose decisions are imitated first: "" or "drf".
+    #: Whose decisions are imitated first: "" or a name of `teacher.TEACHERS`.
     teacher: str = ""
+    #: With a larger one the hidden layers grow, so that each step of learning changes the scores more than it should.
+    imitation_rate: float = 5e-3
+    #: What imitates has its scores divided by `soften`; `void` is then the probability of void (0: stays as it is).
+    soften: float = 1.0
+    void: float = 0.0
     #: The copies begin in one of so many slots of their traces.
     phases: int = 30
     validate: int = 5  #: every so many batches
     validation_traces: int = 10
+
+
+#: With these a network learns on from what it imitated (scenario dl2-from-drf); without, it stays there.
+START: Mapping[str, Any] = {"imitation_rate": 1e-3, "soften": 10.0, "void": 0.005}
 
 
 def traces(case: Case, first: int) -> Iterator[tuple[Ints, Ints]]:
@@ -99,7 +113,11 @@ def play(
     *,
     bundles: bool = True,
 ) -> NDArray[np.float64]:
-    """The mean completion time, in slots, on the traces of these seeds, with the best action each time."""
+    """The mean completion time, in slots, on the traces of these seeds, with the best action each time.
+
+    Infinite where a trace has not ended `LONGEST` slots after the last arrival: a job may be left with counts under
+    which it takes for ever.
+    """
     kept = [case.trace(np.random.default_rng([seed, 0])) for seed in seeds]
     world = slots(case, len(kept), iter([*kept, *kept]))
     world.bundles = bundles
@@ -119,6 +137,8 @@ def play(
             world.end(copy)
             if len(world.means) > before:
                 means[copy] = world.means[-1]
+            elif world.now[copy] > world.arrival[copy].max() + LONGEST:
+                means[copy] = np.inf
             inference.start(copy, world.features[copy], world.there[copy])
     return means
 
@@ -155,6 +175,8 @@ class Learner:
         self.mean_reward = 0.0
         self.best = np.inf
         self.best_weights = self.actor
+        #: The network after `imitate`, before it was softened.
+        self.imitated = self.actor
         #: A row for each validation: batches, slots, gradient steps, mean completion.
         self.curve: list[tuple[int, int, int, float]] = []
         #: Inferences of a slot, by copy.
@@ -205,7 +227,7 @@ class Learner:
             case.slot,
             case.most,
             case.window,
-            about,
+            about=about,
         )
 
     def state(self) -> dict[str, NDArray[Any]]:
@@ -280,7 +302,10 @@ class Learner:
             logs = log_softmax(masked(*actor.scores(), possible))
             noise = -np.log(-np.log(rng.random(logs.shape, np.float32) + 1e-20) + 1e-20)
             actions = (logs + noise).argmax(axis=1)
-            seen = self._values(critic, scales)
+            seen, each = self._values(critic, scales)
+            if recipe.reward == "own":
+                # Void, the last action, is worth what was predicted.
+                seen = np.append(each, np.zeros((rows, 1)), axis=1)[copies, actions // len(STEPS)]
             keep = rng.random(rows) < recipe.kept / recipe.slots / self._lengths
             for copy in range(rows):
                 values[copy].append(seen[copy])
@@ -313,16 +338,18 @@ class Learner:
         self.slots += played
         return batch
 
-    def _values(self, critic: Inference, scales: NDArray[np.float64]) -> NDArray[np.float64]:
-        """The predicted reward of the slot."""
+    def _values(
+        self, critic: Inference, scales: NDArray[np.float64]
+    ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """The predicted reward of the slot [copy], and the part of each job [copy, job], where there is one."""
+        nothing = np.zeros(scales.shape)
         if self.recipe.critic == "none":
-            return np.full(len(scales), self.mean_reward)
+            return np.full(len(scales), self.mean_reward), nothing
         outputs, total = critic.scores()
         if self.recipe.critic == "sum":
-            of_all: NDArray[np.float64] = total.astype(float)
-            return of_all
-        of_each: NDArray[np.float64] = (scales * outputs[:, :, 0]).sum(axis=1)
-        return of_each
+            return total.astype(float), nothing
+        each: NDArray[np.float64] = scales * outputs[:, :, 0]
+        return each.sum(axis=1), each
 
     def _record(
         self, batch: Batch, values: list[float], chosen: list[tuple[int, Any]], done: Any, scale: Any
@@ -338,6 +365,8 @@ class Learner:
                 ahead = following[at] - values[at] + self.recipe.trace * ahead
                 advantages[at] = ahead
         for at, (features, there, possible, action, logarithm) in chosen:
+            if self.recipe.reward == "own":
+                advantages[at] = float(np.append(done, 0.0)[action // len(STEPS)]) - values[at]
             batch.features.append(features)
             batch.there.append(there)
             batch.possible.append(possible)
@@ -394,11 +423,12 @@ class Learner:
             self._actor_steps.step(_from_scores(found, slope / np.float32(len(rows))), recipe.rate * part)
 
     def imitate(self, steps: int = 300) -> float:
-        """Learn DRF's decisions before anything else: the last loss."""
+        """Learn the teacher's decisions before anything else: the last loss."""
         from coach.research.dl2.teacher import decisions
 
-        features, there, possible, action = decisions(self.case, self.rng)
-        rate, loss = Adam(self.actor, 5e-3), np.inf
+        teacher = self.recipe.teacher or "drf"
+        features, there, possible, action = decisions(self.case, self.rng, teacher=teacher)
+        rate, loss = Adam(self.actor, self.recipe.imitation_rate), np.inf
         for _ in range(steps):
             rows = self.rng.integers(len(action), size=256)
             found = Forward(self.actor, features[rows], there[rows][:, :, None].astype(np.float32))
@@ -407,7 +437,22 @@ class Learner:
             loss = float(-logs[at, action[rows]].mean())
             slope[at, action[rows]] -= 1
             rate.step(_from_scores(found, slope / np.float32(len(rows))))
+        self.imitated = {name: array.copy() for name, array in self.actor.items()}
+        self._soften(features, there, possible)
         return loss
+
+    def _soften(self, features: Array, there: Bools, possible: Bools) -> None:
+        """Let what imitates try other actions, and end a slot."""
+        for name in ("w2", "b2", "w3", "b3"):
+            self.actor[name] /= np.float32(self.recipe.soften)
+        if self.recipe.void:
+            found = Forward(self.actor, features, there[:, :, None].astype(np.float32))
+            going = possible.any(axis=(1, 2))
+            others = masked(found.outputs, found.void, possible)[going, :-1]
+            # Void has the same score in every state, until it learns.
+            score = np.median(np.log(np.exp(others).sum(axis=1)))
+            self.actor["w3"][:] = 0
+            self.actor["b3"][:] = score + np.log(self.recipe.void / (1 - self.recipe.void))
 
 
 def _from_scores(found: Forward, slope: NDArray[Any]) -> Weights:

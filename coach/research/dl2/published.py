@@ -8,12 +8,14 @@ inferences are computed again (the published code uses the stored ones); several
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from coach.core.policies.dl2.network import STEPS, Array, Weights
+from coach.core.policies.dl2.flat import COLUMNS, FlatInference, outputs
+from coach.core.policies.dl2.network import STEPS, Array, Network, Weights
 from coach.research.dl2.gradients import Adam
 from coach.research.dl2.learner import TRAINING, VALIDATION, log_softmax, masked, play, traces
 from coach.research.dl2.slots import Bools, Case, Ints, Slots
@@ -35,7 +37,7 @@ class PublishedSlots(Slots):
     @staticmethod
     def columns(case: Case) -> int:
         """Of the features of a job."""
-        return 6
+        return COLUMNS
 
     def _describe(self, copy: int) -> None:
         number, there = self.number[copy], self.there[copy]
@@ -72,9 +74,7 @@ class FlatForward:
 
     def __init__(self, w: Weights, inputs: Array) -> None:
         self.w, self.inputs = w, inputs
-        self.first = np.maximum(inputs @ w["w0"] + w["b0"], 0)
-        self.second = np.maximum(self.first @ w["w1"] + w["b1"], 0)
-        self.outputs = self.second @ w["w2"] + w["b2"]
+        self.first, self.second, self.outputs = outputs(w, inputs)
 
     def backward(self, slope: NDArray[Any]) -> Weights:
         """The gradient of the weights from that of the outputs."""
@@ -87,39 +87,32 @@ class FlatForward:
         }  # fmt: skip
 
 
-class FlatScores:
-    """See `learner.Scores`."""
-
-    def __init__(self, weights: Weights, states: int, jobs: int) -> None:
-        self.weights = weights
-        self._features = np.zeros((states, jobs, 6), np.float32)
-
-    def start(self, state: int, features: Array, there: Bools) -> None:
-        """See `Inference`."""
-        self._features[state] = features
-
-    def change(self, states: Ints, jobs: Ints, features: Array) -> None:
-        """See `Inference`."""
-        self._features[states, jobs] = features
-
-    def scores(self) -> tuple[Array, Array]:
-        """See `Inference`."""
-        states, jobs, _ = self._features.shape
-        outputs = FlatForward(self.weights, self._features.reshape(states, -1)).outputs
-        return outputs[:, :-1].reshape(states, jobs, len(STEPS)), outputs[:, -1]
+def network(case: Case, weights: Weights, about: dict[str, Any]) -> Network:
+    """As a policy reads it."""
+    progress = case.progress.astype(np.float32)
+    return Network(weights, case.kinds, progress, case.slot, case.most, case.window, True, about)
 
 
-def learn(case: Case, seed: int, slots: int, every: int, validation: int) -> list[tuple[float, Weights]]:
+def learn(
+    case: Case,
+    seed: int,
+    slots: int,
+    every: int,
+    validation: int,
+    *,
+    teacher: str = "drf",
+    progress: Callable[[int], object] = lambda slots: None,
+) -> list[tuple[float, Weights]]:
     """Train for so many slots: mean completion on validation traces, and weights, at first and after `every` slots."""
     rng = np.random.default_rng([seed, 1])
-    inputs, outputs = 6 * case.window, len(STEPS) * case.window + 1
-    actor, critic = flat(inputs, outputs, rng), flat(inputs, 1, rng)
-    _imitate(case, actor, rng)
+    inputs = COLUMNS * case.window
+    actor, critic = flat(inputs, len(STEPS) * case.window + 1, rng), flat(inputs, 1, rng)
+    _imitate(case, actor, rng, teacher)
     found: list[tuple[float, Weights]] = []
 
     def validate() -> None:
         seeds = range(VALIDATION, VALIDATION + validation)
-        mean = float(play(case, actor, seeds, PublishedSlots, FlatScores).mean())
+        mean = float(play(case, actor, seeds, PublishedSlots, FlatInference).mean())
         found.append((mean, {name: array.copy() for name, array in actor.items()}))
 
     validate()
@@ -144,14 +137,15 @@ def learn(case: Case, seed: int, slots: int, every: int, validation: int) -> lis
             replay.add(pending[copy], float(world.end(copy).sum()))
             pending[copy] = []
             played += 1
+            progress(played)
             _learn(actor, critic, steps, values, replay.draw(rng))
             if played % every == 0:
                 validate()
     return found
 
 
-def _imitate(case: Case, actor: Weights, rng: np.random.Generator, count: int = 600) -> None:
-    features, _, possible, action = decisions(case, rng, PublishedSlots)
+def _imitate(case: Case, actor: Weights, rng: np.random.Generator, teacher: str, count: int = 600) -> None:
+    features, _, possible, action = decisions(case, rng, PublishedSlots, teacher)
     steps, flatted = Adam(actor, 1e-3), features.reshape(len(features), -1)
     for _ in range(count):
         rows = rng.integers(len(action), size=BATCH)

@@ -16,7 +16,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from coach.core.policies.dl2.network import MORE, STEPS, Array, job_features
-from coach.research.dl2.workload import MODELS, NODE, SLOT, epochs_per_second, workload
+from coach.research.dl2.workload import (
+    MODELS,
+    NODE,
+    SLOT,
+    analytic_epochs_per_second,
+    epochs_per_second,
+    workload,
+)
 from coach.simulation.workload import Work
 
 Ints = NDArray[np.intp]
@@ -48,13 +55,16 @@ class Case:
 
     @classmethod
     def of(cls, parameters: Mapping[str, Any], window: int = 40) -> Case:
-        """That of a scenario of `dl2_baselines`."""
+        """That of a scenario of `dl2_baselines`. With `analytic` its speeds are `analytic_epochs_per_second`."""
         most = int(parameters["most"])
         counts = np.array([(w, s) for w in range(1, most + 1) for s in range(1, most + 1)], float)
         progress = np.zeros((len(MODELS), most + 1, most + 1))
         uses = np.zeros((len(MODELS), len(STEPS), 3))
         for kind, (model, (size, part, devices)) in enumerate(MODELS.items()):
             speeds = epochs_per_second(model).several(counts).reshape(most, most) / size
+            if parameters.get("analytic"):
+                found = [analytic_epochs_per_second(model, int(w), int(s)) for w, s in counts]
+                speeds = np.array(found).reshape(most, most)
             progress[kind, 1:, 1:] = speeds * SLOT / (part * parameters["epochs"])
             worker, server = np.array([2.0, 0.0, devices]), np.array([2.0, 0.0, 0.0])
             uses[kind] = worker, server, worker + server

@@ -16,6 +16,7 @@ from matplotlib.figure import Figure
 from coach.core.cluster import Node
 from coach.core.errors import UserError
 from coach.core.policies.dl2.network import Network
+from coach.research.dl2 import published
 from coach.research.dl2.learner import Learner, Recipe
 from coach.research.dl2.slots import Case
 from coach.research.scenario import load
@@ -25,6 +26,8 @@ from coach.studies.study import as_work
 
 #: Batches between two checkpoints.
 CHECKPOINT = 5
+#: Of the published recipe: slots of a batch, slots between two validations, traces of validation.
+PUBLISHED_BATCH, PUBLISHED_EVERY, PUBLISHED_TRACES = 200, 600, 5
 
 
 def case_of(workload: str) -> Case:
@@ -98,14 +101,42 @@ def train(
             "validation": round(learner.best, 4),
         }
     )
+    _write_network(path, network, [(slots, found) for _, slots, _, found in learner.curve])
+    checkpoint.unlink(missing_ok=True)
+    return network
+
+
+def train_as_published(
+    case: Case,
+    batches: int,
+    seed: int,
+    path: Path,
+    about: Mapping[str, Any],
+    *,
+    teacher: str = "drf",
+    progress: Callable[[float], object] = lambda done: None,
+) -> Network:
+    """As `train`, by the published recipe, so many times `PUBLISHED_BATCH` slots; without checkpoints."""
+    slots = PUBLISHED_BATCH * batches
+    made = published.learn(
+        case, seed, slots, min(slots, PUBLISHED_EVERY), PUBLISHED_TRACES,
+        teacher=teacher, progress=lambda done: progress(done / PUBLISHED_BATCH),
+    )  # fmt: skip
+    best, weights = min(made, key=lambda one: one[0])
+    details = {**about, "seed": seed, "batches": batches, "slots": slots, "validation": round(best, 4)}
+    network = published.network(case, weights, details)
+    _write_network(path, network, [(at * PUBLISHED_EVERY, found) for at, (found, _) in enumerate(made)])
+    return network
+
+
+def _write_network(path: Path, network: Network, validations: Sequence[tuple[int, float]]) -> None:
+    """The file, and the figure of the mean completion times by slots trained."""
     path.parent.mkdir(parents=True, exist_ok=True)
     half = path.with_suffix(".part")
     half.write_bytes(network.to_bytes())
     half.replace(path)
     with mpl.rc_context({"svg.hashsalt": "coach"}):
-        curve(learner).savefig(path.with_suffix(".svg"), metadata={"Date": None})
-    checkpoint.unlink(missing_ok=True)
-    return network
+        curve(validations).savefig(path.with_suffix(".svg"), metadata={"Date": None})
 
 
 def _write(path: Path, arrays: Mapping[str, Any]) -> None:
@@ -117,12 +148,12 @@ def _write(path: Path, arrays: Mapping[str, Any]) -> None:
     half.replace(path)
 
 
-def curve(learner: Learner) -> Figure:
+def curve(validations: Sequence[tuple[int, float]]) -> Figure:
     """The mean completion time on the traces of validation, by the slots trained."""
     figure = Figure(figsize=(6, 3.4), layout="constrained")
     axes = figure.subplots()
-    rows = np.array(learner.curve)
-    axes.plot(rows[:, 1], rows[:, 3], "o-", color="black", markersize=3)
+    slots, means = zip(*validations, strict=True)
+    axes.plot(slots, means, "o-", color="black", markersize=3)
     axes.set_xlabel("slots trained")
     axes.set_ylabel("mean completion, slots")
     axes.set_ylim(bottom=0)

@@ -36,6 +36,32 @@ MODELS: dict[str, tuple[float, float, float]] = {
 }
 
 
+#: By model, of the published simulator's analytic speeds: seconds of a step at a worker, MB of parameters, MB/s between
+#: nodes and within one.
+ANALYTIC: dict[str, tuple[float, float, float, float]] = {
+    "resnet-50": (0.449, 102.2, 91.875, 306.5),
+    "vgg-16": (0.535, 553.4, 233.0, 427.75),
+    "resnext-110": (0.226, 6.92, 59.5, 63.0),
+    "inception-bn": (0.815, 42.1, 145.875, 1082.125),
+    "seq2seq": (0.075, 36.5, 120.125, 181.125),
+    "cnn-text-classification": (0.585, 24.0, 60.75, 159.625),
+    "dssm": (0.567, 6.0, 92.125, 65.625),
+    "wlm": (0.154, 19.2, 10.375, 22.875),
+}
+
+
+def analytic_epochs_per_second(model: str, workers: int, servers: int) -> float:
+    """Epochs/s as the published simulator computes them for offline training, with each pod on a node of its own.
+
+    A step is the computation and two transfers of the parameters: each worker's link is shared by all servers, each
+    server's by all workers.
+    """
+    compute, size, between, within = ANALYTIC[model]
+    part = 2.0 * size / servers
+    step = compute + max(part * max(workers, servers) / between, part / within)
+    return workers / step / MODELS[model][0]
+
+
 @cache
 def epochs_per_second(model: str) -> MeasuredEpochs:
     """The measured speed of a model."""

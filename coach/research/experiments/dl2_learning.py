@@ -6,16 +6,19 @@ Each network is tested on traces that no training and no choice of a checkpoint 
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
 from matplotlib.figure import Figure
 
 from coach.core.policies.api.scheduling import FloatArray
+from coach.core.policies.dl2.flat import FlatInference
 from coach.research.dl2.learner import Learner, Recipe, play
-from coach.research.dl2.published import FlatScores, PublishedSlots, learn
+from coach.research.dl2.published import PublishedSlots, learn
 from coach.research.dl2.slots import Case
 from coach.research.experiments.common import interval_table
 from coach.research.experiments.dl2_baselines import each_slot, measured
@@ -28,6 +31,7 @@ COLUMNS = {
     "drf": "against DRF, %",
     "optimus": "against Optimus, %",
     "full": "against the first, %",
+    "start": "against its start, %",
 }
 
 
@@ -35,29 +39,41 @@ def replicate(parameters: dict[str, Any], seed: int) -> dict[str, float]:
     """Train each of `variants` with this seed, and test it."""
     case = Case.of(parameters)
     tests = range(TEST, TEST + int(parameters["tests"]))
-    base = {
-        key: float(
-            np.mean([measured(parameters, one, each_slot(key))["mean completion, slots"] for one in tests])
-        )
-        for key in ("drf", "optimus")
-    }
+    base = _heuristics(json.dumps(parameters), tests)
     measures: dict[str, float] = {}
     first = np.nan
     for label, changes in parameters["variants"].items():
         if changes == "published":
             mean = _published(case, parameters, seed, tests)
         else:
-            learner = Learner(case, replace(Recipe(), **parameters["recipe"], **changes), seed)
+            changed = {**parameters["recipe"], **changes}
+            # Offline: it learns from other speeds than those that it is tested with.
+            offline = bool(changed.pop("offline", False))
+            trained = Case.of({**parameters, "analytic": True}) if offline else case
+            learner = Learner(trained, replace(Recipe(), **changed), seed)
             if learner.recipe.teacher:
                 learner.imitate()
             while not learner.ended:
                 learner.step()
-            mean = float(learner.test(tests).mean())
+            mean = float(play(case, learner.best_weights, tests, bundles=learner.recipe.bundles).mean())
+            if learner.recipe.teacher:
+                start = float(learner.test(tests, learner.imitated).mean())
+                measures |= {f"{label}: start": 100.0 * (mean / start - 1.0), f"{label}: imitates": start}
         first = mean if np.isnan(first) else first
         measures[f"{label}: mean"] = mean
         measures |= {f"{label}: {key}": 100.0 * (mean / value - 1.0) for key, value in base.items()}
         measures[f"{label}: full"] = 100.0 * (mean / first - 1.0)
     return measures
+
+
+@cache
+def _heuristics(parameters: str, tests: range) -> dict[str, float]:
+    """Mean completion times of DRF and Optimus on the tests."""
+    given = json.loads(parameters)
+    return {
+        key: float(np.mean([measured(given, one, each_slot(key))["mean completion, slots"] for one in tests]))
+        for key in ("drf", "optimus")
+    }
 
 
 def _published(case: Case, parameters: Mapping[str, Any], seed: int, tests: range) -> float:
@@ -66,12 +82,16 @@ def _published(case: Case, parameters: Mapping[str, Any], seed: int, tests: rang
         case, seed, int(parameters["slots"]), int(parameters["every"]), int(parameters["validation"])
     )
     _, weights = min(made, key=lambda one: one[0])
-    return float(play(case, weights, tests, PublishedSlots, FlatScores).mean())
+    return float(play(case, weights, tests, PublishedSlots, FlatInference).mean())
 
 
 def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> str:
     """The variants, as Markdown; each number with its 95 % interval over the trainings."""
-    return interval_table(results, list(parameters["variants"]), COLUMNS)
+    labels = list(parameters["variants"])
+    columns = {
+        key: words for key, words in COLUMNS.items() if all(f"{label}: {key}" in results for label in labels)
+    }
+    return interval_table(results, labels, columns)
 
 
 def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> dict[str, Figure]:

@@ -164,6 +164,7 @@ def events(reducer: Reducer, at: float) -> dict[str, ev.Event]:
         "nodes lost": ev.NodesChanged(at, ("node-0",)),
         "all nodes lost": ev.NodesChanged(at, tuple(node.name for node in cluster)),
         "no node lost": ev.NodesChanged(at, ()),
+        "policy slow": ev.PolicySlow(at, "coach", 2.0),
         "submitted again": ev.JobSubmitted(at, "job", spec(maxEpochs=1), "file:///other"),
         "pod ready": ev.PodReady(at, "job", some, "127.0.0.9:1"),
         "unknown pod ready": ev.PodReady(at, "job", PodId("job", Role.WORKER, 9), "127.0.0.9:1"),

@@ -95,9 +95,17 @@ def test_a_short_training_is_better_than_no_training() -> None:
     assert [row[0] for row in learner.curve] == [4, 8, 12]
 
 
-@pytest.mark.parametrize("critic", ["unscaled", "sum", "none"])
-def test_the_ablations_run(critic: str) -> None:
-    learner = Learner(case(), Recipe(**{**vars(SMALL), "batches": 3, "critic": critic, "bundles": False}), 1)
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"critic": "unscaled", "bundles": False},
+        {"critic": "sum", "bundles": False},
+        {"critic": "none", "bundles": False},
+        {"reward": "own"},
+    ],
+)
+def test_the_ablations_run(changes: dict[str, Any]) -> None:
+    learner = Learner(case(), Recipe(**{**vars(SMALL), "batches": 3, **changes}), 1)
     while not learner.ended:
         learner.step()
     assert np.isfinite(learner.best)

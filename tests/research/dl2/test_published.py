@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from coach.core.policies.dl2.flat import COLUMNS, FlatInference
+from coach.core.policies.dl2.network import STEPS
+from coach.research.dl2 import published
 from coach.research.dl2.learner import VALIDATION, play
 from coach.research.dl2.published import (
     REPLAY,
     FlatForward,
-    FlatScores,
     PublishedSlots,
     Replay,
     _explore,
@@ -80,8 +83,24 @@ def test_after_imitation_jobs_end_as_under_drf_and_training_goes_on_from_there()
     assert made[0][0] == pytest.approx(drf, rel=0.05)
     assert made[0][1]["w0"].shape == (240, 256)
     assert not np.array_equal(made[0][1]["w2"], made[-1][1]["w2"])
-    again = play(case, made[-1][1], range(VALIDATION, VALIDATION + 2), PublishedSlots, FlatScores)
+    again = play(case, made[-1][1], range(VALIDATION, VALIDATION + 2), PublishedSlots, FlatInference)
     assert again.mean() == pytest.approx(made[-1][0])
+
+
+def test_its_file_decides_each_slot_in_the_simulator_as_in_training(tmp_path: Path) -> None:
+    given = parameters(nodes=60)
+    case = Case.of(given)
+    weights = flat(COLUMNS * case.window, len(STEPS) * case.window + 1, np.random.default_rng(4))
+    weights["w2"] *= 20
+    path = tmp_path / "flat.npz"
+    path.write_bytes(published.network(case, weights, {"seed": 4}).to_bytes())
+    for seed in (5, 6):
+        found = measured(given, seed, each_slot(f"dl2:{path}"))["mean completion, slots"]
+        (trained,) = play(case, weights, range(seed, seed + 1), PublishedSlots, FlatInference)
+        assert found == pytest.approx(trained, abs=1e-6)
+        assert found != pytest.approx(
+            measured(given, seed, each_slot("static:1x1"))["mean completion, slots"]
+        )
 
 
 def test_a_job_with_far_more_servers_than_workers_gets_a_worker_now_and_then() -> None:

@@ -179,6 +179,7 @@ class Reason(StrEnum):
     LEARNED = "learned"  #: a trained network gives it
     BARRIER = "other jobs train their mini-epochs first"  #: waits until all jobs have theirs
     FALLBACK = "fallback"  #: the network does not decide; the smallest dominant share is served first
+    TOO_SLOW = "fallback, too slow"  #: as before, for a network that takes too long
     UNAFFORDABLE = "unaffordable"  #: waits: the money does not cover an epoch of even the smallest allocation
     NEVER_FITS = "never-fits"  #: waits: the smallest allocation does not fit on the empty cluster
     OVER_BUDGET = "over-epoch-budget"  #: not taken: better, but an epoch costs more than its budget

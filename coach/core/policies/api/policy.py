@@ -9,6 +9,7 @@ A policy is written for one of them. The two kinds in `coach.core.policies.kinds
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, ClassVar
@@ -37,6 +38,9 @@ class Policy(ABC):
     #: Before every epoch all pods of its job are released, and others asked for.
     remakes_pods: bool = False
 
+    #: What decides in its place where its decisions take more than `slow_after` seconds of a core.
+    fallback: ClassVar[Policy | None] = None
+    slow_after: float = math.inf
     #: Seconds between two decisions; None: at epoch boundaries, arrivals and ends.
     cadence: float | None = None
     #: Event types that cost time and are sent only where wanted: `EpochEnded`.

@@ -33,6 +33,8 @@ MORE = 3
 STEPS = ((1, 0), (0, 1), (1, 1))
 #: The arrays of the network.
 NAMES = ("w0", "b0", "w1", "wg", "b1", "w2", "b2", "w3", "b3")
+#: Those of the network as published (`coach.core.policies.dl2.flat`).
+FLAT_NAMES = ("w0", "b0", "w1", "b1", "w2", "b2")
 
 
 def fresh(kinds: int, width: int, outputs: int, rng: np.random.Generator) -> Weights:
@@ -103,6 +105,8 @@ class Network:
     most: int
     #: How many jobs get more than their minimum in a decision: the oldest.
     window: int
+    #: Whether it is of the form of `coach.core.policies.dl2.flat`.
+    flat: bool = False
     #: Where it comes from: workload, seed, command, results on validation traces.
     about: Mapping[str, Any] = field(default_factory=dict)
 
@@ -110,7 +114,7 @@ class Network:
         """As a file `.npz`."""
         about = {
             "format": FORMAT, "kinds": self.kinds, "slot": self.slot, "most": self.most, "window": self.window,
-            **self.about,
+            **({"flat": True} if self.flat else {}), **self.about,
         }  # fmt: skip
         file = io.BytesIO()
         arrays: dict[str, Any] = {
@@ -136,9 +140,11 @@ class Network:
         if number != FORMAT:
             raise ValueError(f"its format is {number}, wanted {FORMAT}")
         try:
+            flat = bool(about.pop("flat", False))
             made = cls(
-                {name: arrays[name].astype(np.float32) for name in NAMES}, tuple(about.pop("kinds")),
-                arrays["progress"], float(about.pop("slot")), int(about.pop("most")), int(about.pop("window")), about,
+                {name: arrays[name].astype(np.float32) for name in (FLAT_NAMES if flat else NAMES)},
+                tuple(about.pop("kinds")), arrays["progress"],
+                float(about.pop("slot")), int(about.pop("most")), int(about.pop("window")), flat, about,
             )  # fmt: skip
         except (KeyError, TypeError, ValueError) as error:
             raise ValueError(
@@ -146,7 +152,10 @@ class Network:
             ) from error
         width, side = len(made.weights["b0"]), made.most + 1
         shapes = (made.weights["w0"].shape, made.weights["w2"].shape, made.progress.shape)
-        wanted = ((len(made.kinds) + MORE, width), (width, len(STEPS)), (len(made.kinds), side, side))
+        inputs, outputs = len(made.kinds) + MORE, len(STEPS)
+        if flat:
+            inputs, outputs = 6 * made.window, len(STEPS) * made.window + 1
+        wanted = ((inputs, width), (width, outputs), (len(made.kinds), side, side))
         if shapes != wanted:
             raise ValueError(f"its arrays have the shapes {shapes}, wanted {wanted}")
         if not all(np.isfinite(array).all() for array in made.weights.values()):

@@ -8,8 +8,11 @@ from typing import ClassVar
 
 import numpy as np
 
-from coach.core.cluster import Allocation
+from coach.core.cluster import NOTHING, Allocation, Resources, Role
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView, Reason, kept
+from coach.core.policies.api.policy import Policy
+from coach.core.policies.api.scheduling import FloatArray
+from coach.core.policies.dl2.flat import FlatInference, flat_features
 from coach.core.policies.dl2.network import STEPS, Array, Inference, Network, job_features
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.kinds.allocation_policy import AllocationPolicy
@@ -26,19 +29,37 @@ class NoDecisionError(Exception):
 
 
 @dataclass(frozen=True)
+class DrfInstead(AllocationPolicy):
+    """DRF, whose steps give another reason."""
+
+    reason: Reason
+    cadence: float | None = None
+    name = "drf in place of dl2"
+
+    def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
+        """See `Policy`."""
+        decision = DrfPolicy().allocate(jobs, cluster)
+        steps = (s._replace(reason=self.reason) if s.reason is Reason.FAIR else s for s in decision.steps)
+        return AllocationDecision(decision.allocations, tuple(steps))
+
+
+@dataclass(frozen=True)
 class Dl2Policy(AllocationPolicy):
     """Each job first gets its minimum; then the network gives a job a worker, a server or both, until it says "void".
 
     Choices: the action with the highest score is taken, of those that limits, money and capacity allow. A job's kind is
     the one in training whose speeds, relative to one worker and one server, are nearest to the job's own.
 
-    Where the network gives something that is no number, or finds no end, DRF decides instead, and the steps say so.
+    Where the network gives something that is no number, finds no end, or (live) takes more than `slow_after` seconds of
+    a core, DRF decides instead, and the steps say so.
     """
 
     network: Network
     #: Its file (.npz), or the name of one that comes with Coach; "": `figure-9`.
     weights: str = ""
+    slow_after: float = 1.0
     cadence: float | None = None
+    fallback: ClassVar[Policy | None] = DrfInstead(Reason.TOO_SLOW)
     registered: ClassVar[str] = "dl2"
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:
@@ -46,17 +67,13 @@ class Dl2Policy(AllocationPolicy):
         filling = Filling(jobs, cluster)
         try:
             with np.errstate(over="ignore", invalid="ignore"):
-                filling.fill(lambda filling: _hand_out(filling, self.network))
+                filling.fill(lambda filling: _hand_out(filling, self.network, cluster))
         except NoDecisionError:
-            decision = DrfPolicy().allocate(jobs, cluster)
-            steps = (
-                s._replace(reason=Reason.FALLBACK) if s.reason is Reason.FAIR else s for s in decision.steps
-            )
-            return AllocationDecision(decision.allocations, tuple(steps))
+            return DrfInstead(Reason.FALLBACK).allocate(jobs, cluster)
         return filling.decision(Reason.LEARNED, lambda share: 0.0, "")
 
 
-def _hand_out(filling: Filling, network: Network) -> None:
+def _hand_out(filling: Filling, network: Network, cluster: ClusterView) -> None:
     for share in filling.open():
         if share.given is None:
             filling.give(share, share.next())
@@ -66,18 +83,33 @@ def _hand_out(filling: Filling, network: Network) -> None:
     kinds = np.array([_kind(share.job, network) for share in window])
     slots = np.array([share.seconds(_smallest(share.job)) / network.slot for share in window])
 
+    inference = (FlatInference if network.flat else Inference)(
+        network.weights, 1, network.window if network.flat else len(window)
+    )
+    waited = np.array([(cluster.now - share.job.created) / network.slot for share in window])
+    left = np.minimum(1.0, slots * network.progress[kinds, 1, 1])
+    capacity = _vector(sum((node.capacity for node in cluster.nodes), NOTHING))
+
     def features(places: slice) -> Array:
         counts = np.array([share.given or (0, 0) for share in window[places]])
-        return job_features(len(network.kinds), kinds[places], slots[places], counts, network.most)
+        if not network.flat:
+            return job_features(len(network.kinds), kinds[places], slots[places], counts, network.most)
+        held = np.array([
+            share.given.workers * _vector(share.job.requests[Role.WORKER])
+            + share.given.servers * _vector(share.job.requests[Role.SERVER]) if share.given else 0 * capacity
+            for share in window[places]
+        ])  # fmt: skip
+        shares = (held / np.where(capacity > 0, capacity, np.inf)).max(axis=1)
+        return flat_features(kinds[places], waited[places], left[places], shares, counts)
 
-    inference = Inference(network.weights, 1, len(window))
     inference.start(0, features(slice(None)), np.array([share.given is not None for share in window], bool))
     refused = np.zeros((len(window), len(STEPS)), bool)
     for place, share in enumerate(window):
         refused[place] = share.closed
     for _ in range(INFERENCES * len(window)):
-        jobs, (void,) = inference.scores()
-        scores = np.where(refused, -np.inf, jobs[0])
+        of_places, (void,) = inference.scores()
+        jobs = of_places[0, : len(window)]
+        scores = np.where(refused, -np.inf, jobs)
         if not (np.isfinite(jobs).all() and np.isfinite(void)):
             raise NoDecisionError
         place, step = divmod(int(scores.argmax()), len(STEPS))
@@ -92,6 +124,10 @@ def _hand_out(filling: Filling, network: Network) -> None:
         refused[place] |= share.closed
         inference.change(np.array([0]), np.array([place]), features(slice(place, place + 1)))
     raise NoDecisionError
+
+
+def _vector(resources: Resources) -> FloatArray:
+    return np.array([resources.cpu, resources.memory, resources.gpu])
 
 
 def _smallest(job: JobView) -> Allocation:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -276,4 +276,4 @@ class NodePlacement:
             self._capacity = capacity.copy()
             rows = enumerate(capacity.tolist())
             self._nodes = ClusterView(tuple(Node(f"node-{at:05d}", Resources(*row)) for at, row in rows))
-        return self._nodes
+        return replace(self._nodes, now=self.view.now)
