@@ -29,7 +29,7 @@ from coach.service.views.cluster import node_rows, queue_rows
 from coach.service.views.consequences import Of, consequences
 from coach.service.views.explanation import explanation
 from coach.service.views.figures import figures
-from coach.service.views.stream import Feed
+from coach.service.views.stream import Feed, LogTail
 
 STREAM = f"{API}/stream"
 #: Jobs whose figures' data is cached.
@@ -90,27 +90,45 @@ async def cluster(context: InContext) -> schemas.Cluster:
     responses={
         200: {
             "description": "Server-sent events: `jobs` (the rows that changed), `progress` (the trained share of "
-            "running epochs, by job), `reset` (the id is of another journal: ask for everything again).",
+            "running epochs, by job), `log` (new lines of the log that was asked for), `reset` (the id is of another "
+            "journal: ask for everything again).",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **may_answer(404),
     },
 )
-async def stream(
+async def stream(  # noqa: PLR0917 - they are queries
     request: Request,
     context: InContext,
     after: Annotated[
         str, Query(max_length=40, description="The id after which to go on; `stream` of a list.")
     ] = "",
     job: Annotated[str, Query(max_length=40, description="Only of this job.")] = "",
+    log: Annotated[
+        str,
+        Query(
+            pattern=f"^({schemas.NAME[1:-1]}/{schemas.NAME[1:-1]})?$",
+            max_length=104,
+            description="JOB/FUNCTION: also new lines of this log.",
+        ),
+    ] = "",
+    log_after: Annotated[
+        int, Query(ge=0, le=2**53, description="Of that log only what is later than this byte.")
+    ] = 0,
     last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=40)] = None,
 ) -> StreamingResponse:
     """Changes of jobs as they happen, at most four times a second. It goes on after an id, also in another process."""
     if job:
         context.service.job(job)
+    tail = None
+    if log:
+        owner, function = log.split("/")
+        tail = LogTail(owner, function, context.service.home.logs(context.service.job(owner).name), log_after)
     feed: Feed = request.app.state.feed
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(feed.events(last or after, job), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(
+        feed.events(last or after, job, tail), media_type="text/event-stream", headers=headers
+    )
 
 
 @views.post("/validate", tags=["jobs"], responses=may_answer(413, 422))
