@@ -90,7 +90,11 @@ def test_pages_of_the_list_have_every_job_once(home: StateDirectory, tmp_path: P
         assert [row.name for row in coach.list_jobs(q="-3").jobs] == ["job-3"]
         assert coach.list_jobs(state=["Succeeded"]).jobs == []
         cluster = coach.cluster()
-        assert [row.position for row in cluster.queue] == list(range(1, len(cluster.queue) + 1))
+        assert [row.position for row in cluster.queue] == list(range(1, cluster.waiting + 1))
+        assert (cluster.waiting > 2, cluster.next) == (True, None)
+        first = coach.cluster(limit=2)
+        assert first.next is not None
+        assert first.queue + coach.cluster(cursor=first.next).queue == cluster.queue
         assert all(coach.why_job(row.job).queue == row.position for row in cluster.queue)
 
 

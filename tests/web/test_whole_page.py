@@ -191,6 +191,10 @@ def test_a_thousand_jobs_are_few_rows(service: Serving, page: Any) -> None:
     page.get_by_role("searchbox").fill("job-2-17")
     page.get_by_role("link", name="job-2-170", exact=True).wait_for()
     assert rows.count() == 1 + 11
+    page.get_by_role("link", name="Cluster").click()
+    page.get_by_text(re.compile(r"The first 100 of 9\d\d jobs that wait")).wait_for()
+    page.get_by_role("button", name="Show more").click()
+    page.get_by_text(re.compile(r"The first 200 of 9\d\d jobs that wait")).wait_for()
 
 
 # -- against strangers ------------------------------------------------------------------------------------

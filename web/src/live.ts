@@ -9,6 +9,8 @@ class Live {
   progress: Record<string, number> = {};
   connection: Connection = "starting";
   cluster: Cluster | null = null;
+  // Rows of the queue that are shown, at most.
+  queued = 100;
   version = 0;
   message = "";
   private place = "";
@@ -107,7 +109,7 @@ class Live {
   }
 
   async refreshCluster(): Promise<void> {
-    this.cluster = await get<Cluster>("/cluster");
+    this.cluster = await get<Cluster>(`/cluster?limit=${this.queued}`);
     this.changed();
   }
 

@@ -110,9 +110,9 @@ def metrics_page() -> Call[str]:
     return Call("GET", "/metrics", str)
 
 
-def cluster() -> Call[schemas.Cluster]:
-    """Its nodes with what is used of them, its queue and its policy."""
-    return _get("/cluster", schemas.Cluster)
+def cluster(*, limit: int = 0, cursor: str = "") -> Call[schemas.Cluster]:
+    """Its nodes with what is used of them, its queue (of it `limit` rows, 0: 100) and its policy."""
+    return _get("/cluster", schemas.Cluster, limit=limit, cursor=cursor)
 
 
 def records(names: Sequence[str], after: int = 0, wait: float = 0.0) -> Call[schemas.Records]:

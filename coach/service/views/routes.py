@@ -22,6 +22,7 @@ from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError
 from coach.report.row_types import EPOCH_COLUMNS, LEDGER_COLUMNS
 from coach.report.status import epoch_rows
+from coach.report.why import waiting
 from coach.service import schemas
 from coach.service.errors import may_answer, shown_problems
 from coach.service.routes import InContext, Known, contents
@@ -68,14 +69,26 @@ class Format(StrEnum):
 
 
 @views.get("/cluster", tags=["service"], responses=may_answer())
-async def cluster(context: InContext) -> schemas.Cluster:
+async def cluster(
+    context: InContext,
+    limit: Annotated[
+        int, Query(ge=1, le=1000, description="Rows of the queue in one answer, at most.")
+    ] = 100,
+    cursor: Annotated[
+        str, Query(pattern=r"^([1-9]\d{0,8})?$", description="`next` of the previous answer.")
+    ] = "",
+) -> schemas.Cluster:
     """The service's nodes with what is used of them, the queue, and the policy."""
     service = context.service
+    queue, begin = waiting(service.jobs), int(cursor or 0)
+    end = begin + limit
     return schemas.Cluster(
         version=metadata.version("coach-trainer"),
         policy=service.policy.name,
         nodes=node_rows(service.nodes, service.jobs),
-        queue=queue_rows(service.jobs),
+        queue=queue_rows(queue[begin:end], begin + 1),
+        waiting=len(queue),
+        next=str(end) if end < len(queue) else None,
         folders=[str(folder) for folder in service.folders],
         home=str(service.home.path),
         stopping=service.stopping,
