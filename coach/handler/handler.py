@@ -126,8 +126,9 @@ class Handler:
         checkpoints: str,
         known_points: tuple[KnownSpeed, ...] = (),
         known_epochs: float | None = None,
+        request: str = "",
     ) -> None:
-        """Take on a job. `checkpoints` is the URI of the folder for its checkpoints.
+        """Take on a job. `checkpoints` is the URI of the folder for its checkpoints; `request` as in `JobSubmitted`.
 
         Raises UserError where the journal has a job of that name.
         """
@@ -135,12 +136,14 @@ class Handler:
             raise UserError(f"there is a job {spec.name} already; give the new one another metadata.name")
         self._submitted.add(spec.name)
         self._send(
-            ev.JobSubmitted(self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs)
+            ev.JobSubmitted(
+                self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs, request
+            )
         )
 
-    def resume(self, name: str, added_budget: int = 0) -> None:
+    def resume(self, name: str, added_budget: int = 0, request: str = "") -> None:
         """Go on with a job that was suspended or whose handler died."""
-        self._send(ev.ResumeRequested(self.now(), name, added_budget))
+        self._send(ev.ResumeRequested(self.now(), name, added_budget, request))
 
     def cancel(self, name: str) -> None:
         """End a job for good, now."""

@@ -43,7 +43,7 @@ class RunObserver(Protocol):
 
 
 class Foreground(ABC):
-    """A run that a person watches: jobs of this process (`Session`), or of a service (`coach.service.remote_run`)."""
+    """A run that a person watches: jobs of this process (`Session`), or of a service (`coach.service.client`)."""
 
     def __init__(self, watcher: RunObserver) -> None:
         self._watcher = watcher

@@ -29,6 +29,7 @@ from coach.plugins import policy
 from coach.report.row_types import JobRow, JobView
 from coach.service.app import make_app
 from coach.service.bind import Http, listen
+from coach.service.requests import NO_KEY, KeyedRequest
 from coach.service.service import ReadOnlyError, Service, SubmittedJob
 
 #: Seconds between two looks at the journals.
@@ -110,15 +111,19 @@ class ReadOnlyService(Service):
 
     # -- what it does not do -------------------------------------------------------------------------------
 
-    async def take(self, specs: Sequence[TrainingJob]) -> list[SubmittedJob]:
+    async def take(self, specs: Sequence[TrainingJob], request: KeyedRequest = NO_KEY) -> list[SubmittedJob]:
         """Raises ReadOnlyError."""
         raise _refused()
 
-    async def submit(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[SubmittedJob]:
+    async def submit(
+        self, files: Sequence[tuple[Path, bytes]], policy: str = "", request: KeyedRequest = NO_KEY
+    ) -> list[SubmittedJob]:
         """Raises ReadOnlyError."""
         raise _refused()
 
-    async def resume(self, name: str, added: Money = 0, budget: Money | None = None) -> JobRow:
+    async def resume(
+        self, name: str, added: Money = 0, budget: Money | None = None, request: KeyedRequest = NO_KEY
+    ) -> JobRow:
         """Raises ReadOnlyError."""
         raise _refused()
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import json
 import math
 import re
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
+from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import PlainTextResponse, RedirectResponse
-from pydantic import TypeAdapter
+from pydantic import BaseModel, TypeAdapter
 
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
@@ -33,12 +34,11 @@ from coach.service.errors import may_answer
 from coach.service.function_logs import log_files, read
 from coach.service.job_history import Stories
 from coach.service.metrics import Metrics
+from coach.service.requests import KeyedRequest, find
 from coach.service.service import NoSuchJobError, Service
 
 #: Rows of the journal in one answer, at most.
 MAX_RECORDS = 1000
-#: Answers to submissions with an Idempotency-Key that are remembered.
-MAX_KEYS = 1000
 #: Since when the routes without a version are deprecated (RFC 9745: seconds since 1970).
 DEPRECATED = "@1795478400"
 
@@ -57,6 +57,17 @@ Names = Annotated[
     list[Annotated[str, Query(pattern=schemas.NAME, max_length=40)]],
     Query(alias="job", max_length=1000, description="Names of jobs; may be repeated."),
 ]
+Key = Annotated[
+    str | None,
+    Header(
+        alias="Idempotency-Key",
+        pattern=r"^[!-~]+$",
+        max_length=100,
+        description="A word of the caller's own for this request. Sent again with it, also to a service that was "
+        "started again, nothing is done twice; with another body it is refused.",
+    ),
+]
+T = TypeVar("T")
 
 _LIST: TypeAdapter[schemas.JobList] = TypeAdapter(schemas.JobList)
 _VERSION = metadata.version("coach-trainer")
@@ -70,8 +81,21 @@ class Context:
     metrics: Metrics
     stories: Stories
     longest_wait: float
-    #: Answers to submissions by their Idempotency-Key, the oldest first.
-    submitted: OrderedDict[str, asyncio.Future[schemas.Submitted]] = field(default_factory=OrderedDict)
+    #: By Idempotency-Key: held by the request with it that is under way.
+    keys: WeakValueDictionary[str, asyncio.Lock] = field(default_factory=WeakValueDictionary)
+
+    async def once(
+        self, key: str | None, body: BaseModel, do: Callable[[KeyedRequest], Awaitable[T]], name: str = ""
+    ) -> T:
+        """The answer to a request about job `name`; of two with one key the second waits until the first is done."""
+
+        async def held() -> T:
+            async with self.keys.setdefault(key or "", asyncio.Lock()) if key else contextlib.nullcontext():
+                what = f"{name} {body.model_dump_json()}".encode()
+                return await do(find(self.service.reader, key, what))
+
+        # It is done to its end, also where its caller has gone.
+        return await asyncio.shield(asyncio.ensure_future(held()))
 
     async def wait_for_news(self, after: int, seconds: float, names: Sequence[str] | None = None) -> None:
         """Wait for a record later than `after`, of these jobs or of any."""
@@ -251,42 +275,22 @@ async def log_text(
 
 
 @jobs.post("", status_code=201, responses=may_answer(409, 413, 422, 503))
-async def submit(
-    context: InContext,
-    submission: schemas.Submission,
-    key: Annotated[
-        str | None,
-        Header(
-            alias="Idempotency-Key",
-            pattern=r"^[!-~]+$",
-            max_length=100,
-            description="A word of the caller's own. A second request with it gets the first one's answer, and starts "
-            "nothing. The service remembers the last 1,000 until it ends.",
-        ),
-    ] = None,
-) -> schemas.Submitted:
+async def submit(context: InContext, submission: schemas.Submission, key: Key = None) -> schemas.Submitted:
     """Submit the jobs of job files, all or none. A suspended job is resumed when its file is submitted again."""
-    if key is None:
-        return await _submit(context.service, submission)
-    if key not in context.submitted:
-        context.submitted[key] = asyncio.ensure_future(_submit(context.service, submission))
-        if len(context.submitted) > MAX_KEYS:
-            context.submitted.popitem(last=False)
-    try:
-        return await asyncio.shield(context.submitted[key])
-    except Exception:
-        context.submitted.pop(key, None)  # nothing was started: the mended files may have the same key
-        raise
+    service = context.service
 
+    async def do(request: KeyedRequest) -> schemas.Submitted:
+        seq = service.last_seq()
+        taken = await service.submit(contents(submission), submission.policy, request)
+        rows = [
+            schemas.TakenJob(job=one.row, went_on=one.went_on, note=one.note, warnings=list(one.warnings))
+            for one in taken
+        ]
+        return schemas.Submitted(
+            seq=min([seq, *(one.seq - 1 for one in (request.done or {}).values())]), jobs=rows
+        )
 
-async def _submit(service: Service, submission: schemas.Submission) -> schemas.Submitted:
-    seq = service.last_seq()
-    taken = await service.submit(contents(submission), submission.policy)
-    rows = [
-        schemas.TakenJob(job=one.row, went_on=one.went_on, note=one.note, warnings=list(one.warnings))
-        for one in taken
-    ]
-    return schemas.Submitted(seq=seq, jobs=rows)
+    return await context.once(key, submission, do)
 
 
 def contents(submission: schemas.Submission) -> list[tuple[Path, bytes]]:
@@ -308,10 +312,15 @@ async def suspend(context: InContext, name: Name, suspension: schemas.Suspension
 
 
 @jobs.post("/{name}/resume", responses=may_answer(404, 409, 413, 422, 503))
-async def resume(context: InContext, name: Name, resumption: schemas.Resumption) -> JobRow:
+async def resume(context: InContext, name: Name, resumption: schemas.Resumption, key: Key = None) -> JobRow:
     """Resume a job that was stopped, failed or ran out of money; or give a running one more money."""
     budget = None if resumption.budget is None else to_money(resumption.budget)
-    return await context.service.resume(name, to_money(resumption.add_budget), budget)
+    added = to_money(resumption.add_budget)
+
+    async def do(request: KeyedRequest) -> JobRow:
+        return await context.service.resume(name, added, budget, request)
+
+    return await context.once(key, resumption, do, name)
 
 
 # -- paths of version 0.1, for one release ---------------------------------------------------------------------

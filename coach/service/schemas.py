@@ -108,13 +108,16 @@ class Health(BaseModel):
 class Cluster(BaseModel):
     """The service's nodes with what is used of them, its queue, its policy, and where its files are.
 
-    `folders`: those in which job files may name paths. `read_only`: it only shows jobs that ran elsewhere.
+    `waiting`: the length of the queue. `next`: the `cursor` of its next rows, where `limit` left some out. `folders`:
+    those in which job files may name paths. `read_only`: it only shows jobs that ran elsewhere.
     """
 
     version: str
     policy: str
     nodes: list[NodeRow]
     queue: list[QueueRow]
+    waiting: int
+    next: str | None
     folders: list[str]
     home: str
     stopping: bool
@@ -272,7 +275,8 @@ class Action(BaseModel):
 class Why(BaseModel):
     """The reasons for a job's state and allocation: line by line, and as data.
 
-    `summary`: one sentence. `queue`: its place among the jobs that wait, from 1, with the names of those before it.
+    `summary`: one sentence. `queue`: its place among the jobs that wait, from 1, with the names of the first 20
+    of those before it.
     `blockers`: what its smallest gang requests, and what each node has. `alternatives`: the chosen allocation first.
     """
 

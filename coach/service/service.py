@@ -29,6 +29,7 @@ from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJo
 from coach.jobfiles.load import load_contents
 from coach.report.row_types import JobRow, JobView, Plan
 from coach.report.rows import Rows
+from coach.service.requests import NO_KEY, KeyedRequest
 
 
 class NoSuchJobError(UserError):
@@ -221,36 +222,50 @@ class Service:
         past = dict(self._past)
         return await asyncio.to_thread(lambda: [plan(spec, past, self.nodes) for spec in specs])
 
-    async def submit(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[SubmittedJob]:
-        """Submit the jobs of files (path and content of each), all or none.
+    async def submit(
+        self, files: Sequence[tuple[Path, bytes]], policy: str = "", request: KeyedRequest = NO_KEY
+    ) -> list[SubmittedJob]:
+        """Submit the jobs of files (path and content of each), all or none; what `request` did before isn't repeated.
 
         Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
         """
         loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
-        taken = await self.take(with_policy(policy, [one.spec for one in loaded], self.policy))
+        taken = await self.take(with_policy(policy, [one.spec for one in loaded], self.policy), request)
         return [
             replace(one, warnings=tuple(map(str, file.warnings)))
             for one, file in zip(taken, loaded, strict=True)
         ]
 
-    async def take(self, specs: Sequence[TrainingJob]) -> list[SubmittedJob]:
-        """Take on jobs, all or none: a new one, or one of the same description that was left in the middle."""
+    async def take(self, specs: Sequence[TrainingJob], request: KeyedRequest = NO_KEY) -> list[SubmittedJob]:
+        """Take on jobs, all or none: a new one, or one of the same description that was left in the middle.
+
+        A job that was taken on for `request` before stays as it is.
+        """
         self._refuse_when_stopping()
-        chosen: list[Chosen] = []
-        for spec in specs:
-            chosen.append(choose(spec, self._past, self._promised | {one.name for one in chosen}))
+        chosen: dict[int, Chosen] = {}
+        for number, spec in enumerate(specs):
+            if request.before(number) is None:
+                promised = self._promised | {one.name for one in chosen.values()}
+                chosen[number] = choose(spec, self._past, promised)
         answers = []
-        for one in chosen:
+        for number, one in chosen.items():
             if one.past is None:
                 answers.append(self._answer(ev.JobSubmitted, one.name))
-                self._start(one.spec)
+                self._start(one.spec, request.part(number))
             else:
                 answers.append(self._answer(ev.ResumeRequested, one.name))
-                self.handler.resume(one.name)
+                self.handler.resume(one.name, request=request.part(number))
         await asyncio.gather(*answers)
-        return [SubmittedJob(self.row(one.name), one.past is not None, one.said) for one in chosen]
+        taken = []
+        for number in range(len(specs)):
+            if done := request.before(number):
+                taken.append(SubmittedJob(self.row(done.job), done.resumed, ""))
+            else:
+                one = chosen[number]
+                taken.append(SubmittedJob(self.row(one.name), one.past is not None, one.said))
+        return taken
 
-    def _start(self, spec: TrainingJob) -> None:
+    def _start(self, spec: TrainingJob, request: str) -> None:
         self._promised.add(spec.name)
         self.home.make_folders(spec.name)
         self.handler.submit(
@@ -258,16 +273,21 @@ class Service:
             checkpoints_uri(self.home, spec, self.handler.checkpoints),
             known_points(self._past.values(), spec, self.nodes),
             known_epochs(self._past.values(), spec),
+            request,
         )
 
-    async def resume(self, name: str, added: Money = 0, budget: Money | None = None) -> JobRow:
+    async def resume(
+        self, name: str, added: Money = 0, budget: Money | None = None, request: KeyedRequest = NO_KEY
+    ) -> JobRow:
         """Resume a job, or give a running one `added` nano-units more. Raises NotNowError.
 
         `budget` instead of `added`: its whole budget from now on. Asked again, nothing more happens: where the budget
-        is that already and the job runs, its row is the answer.
+        is that already and the job runs, its row is the answer; so it is where `request` was done before.
         """
         job = self.job(name)
         self._refuse_when_stopping()
+        if request.before(0):
+            return self.row(name)
         if budget is not None:
             if added:
                 raise UserError("budget and add_budget exclude each other; give one of them")
@@ -281,7 +301,7 @@ class Service:
             added = budget - has
         refuse_resume(job, added)
         answer = self._answer(ev.ResumeRequested, name)
-        self.handler.resume(name, added)
+        self.handler.resume(name, added, request.part(0))
         await answer
         return self.row(name)
 

@@ -48,7 +48,7 @@ def test_a_job_is_checked_planned_submitted_once_and_followed_to_its_end(
         assert coach.validate([file]).jobs == ["a"]
         assert coach.plan([file]).plans[0].rows
         first, again = (coach.submit([file], key="once") for _ in range(2))
-        assert first == again
+        assert [one.job.name for one in first.jobs] == [one.job.name for one in again.jobs] == ["a"]
         changes = list(coach.follow("a"))
         assert changes[-1].jobs[-1].state == "Failed"
         assert [row.name for row in coach.list_jobs().jobs] == ["a"], "the second request started nothing"
@@ -90,7 +90,11 @@ def test_pages_of_the_list_have_every_job_once(home: StateDirectory, tmp_path: P
         assert [row.name for row in coach.list_jobs(q="-3").jobs] == ["job-3"]
         assert coach.list_jobs(state=["Succeeded"]).jobs == []
         cluster = coach.cluster()
-        assert [row.position for row in cluster.queue] == list(range(1, len(cluster.queue) + 1))
+        assert [row.position for row in cluster.queue] == list(range(1, cluster.waiting + 1))
+        assert (cluster.waiting > 2, cluster.next) == (True, None)
+        first = coach.cluster(limit=2)
+        assert first.next is not None
+        assert first.queue + coach.cluster(cursor=first.next).queue == cluster.queue
         assert all(coach.why_job(row.job).queue == row.position for row in cluster.queue)
 
 
@@ -110,6 +114,35 @@ def test_a_stream_goes_on_after_a_crash_and_says_when_the_journal_is_another(
             assert next(iter(coach.stream(after=wrong))).reset
         coach.cancel("a")
         assert next(change for change in coach.stream("a", after=place) if change.jobs).jobs[0].name == "a"
+
+
+def test_new_lines_of_a_log_come_by_the_stream_and_once_across_a_crash(
+    home: StateDirectory, tmp_path: Path
+) -> None:
+    file = written(tmp_path, job_text("a", maxEpochs=100_000, **ENDLESS))
+    log = home.logs("a") / "a-worker-0.log"
+
+    def write(line: str) -> None:
+        with log.open("a") as out:
+            out.write(f"{line}\n")
+
+    with served(tmp_path, "0", "5") as first, Client() as coach:
+        coach.submit([file])
+        lines = (change.log for change in coach.stream(log="a/a-worker-0") if change.log)
+        write("one")  # the log begins after the stream, or before it
+        found = next(lines)
+        assert (found.job, found.function, found.text, found.next) == ("a", "a-worker-0", "one\n", 4)
+        write("two")
+        assert next(lines).text == "two\n"
+        port = coach.url.rpartition(":")[2]
+        first.process.kill()
+        first.process.wait()
+        write("three")
+        with served(tmp_path, "0", "5", port=port):
+            assert next(lines).text == "three\n"
+            for wrong in ("b/a-worker-0", "a/../../token", "a"):
+                with pytest.raises(UserError):
+                    next(coach.stream(log=wrong))
 
 
 def test_coroutines_ask_the_same(home: StateDirectory, tmp_path: Path) -> None:

@@ -41,12 +41,12 @@ PATIENCE = 60.0
 class Served:
     """A service on a platform in memory, and what it has said."""
 
-    def __init__(self, folder: Path, *words: str) -> None:
+    def __init__(self, folder: Path, *words: str, port: str = "0") -> None:
         environment = os.environ | {"PYTHONPATH": str(ROOT)}
         # A file: an unread pipe would fill up, and stop the service.
         self._log = tempfile.TemporaryFile("w+", encoding="utf-8")  # noqa: SIM115 (closed with the service)
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "tests.service.fake_service", "0", *words],
+            [sys.executable, "-m", "tests.service.fake_service", port, *words],
             cwd=folder,
             env=environment,
             stdout=subprocess.PIPE,
@@ -77,8 +77,8 @@ class Served:
 
 
 @contextlib.contextmanager
-def served(folder: Path, *words: str) -> Iterator[Served]:
-    service = Served(folder, *words)
+def served(folder: Path, *words: str, port: str = "0") -> Iterator[Served]:
+    service = Served(folder, *words, port=port)
     try:
         yield service
     finally:

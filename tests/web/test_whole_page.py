@@ -154,6 +154,30 @@ def test_nine_tabs_are_live_at_once(service: Serving, browser: Any) -> None:
         last.get_by_text("Cancelled").first.wait_for()
 
 
+def test_lines_of_a_log_come_by_the_one_stream_and_once_across_a_crash(
+    service: Serving, folder: Path, page: Any
+) -> None:
+    service.submit("a", budget=BUDGET, **ENDLESS)
+    log = StateDirectory(folder / "home").logs("a") / "a-worker-0.log"
+    log.write_text("first line\n")
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    page.goto(service.address("/jobs/a/logs"))
+    shown = page.get_by_role("log", name="Log of a-worker-0")
+    shown.get_by_text("first line").wait_for()
+    with log.open("a") as out:
+        out.write("second line\n")
+    shown.get_by_text("second line").wait_for()
+    service.kill()
+    page.get_by_text("the service does not answer").wait_for()
+    with log.open("a") as out:
+        out.write("third line\n")
+    service.start()
+    shown.get_by_text("third line").wait_for()
+    assert shown.inner_text().split() == ["first", "line", "second", "line", "third", "line"]
+    assert not [url for url in asked if "/logs/" in url], "none was asked for by itself"
+
+
 def test_a_thousand_jobs_are_few_rows(service: Serving, page: Any) -> None:
     for part in range(4):
         service.submit(*(f"job-{part}-{number}" for number in range(250)), budget=BUDGET, **ENDLESS)
@@ -167,6 +191,10 @@ def test_a_thousand_jobs_are_few_rows(service: Serving, page: Any) -> None:
     page.get_by_role("searchbox").fill("job-2-17")
     page.get_by_role("link", name="job-2-170", exact=True).wait_for()
     assert rows.count() == 1 + 11
+    page.get_by_role("link", name="Cluster").click()
+    page.get_by_text(re.compile(r"The first 100 of 9\d\d jobs that wait")).wait_for()
+    page.get_by_role("button", name="Show more").click()
+    page.get_by_text(re.compile(r"The first 200 of 9\d\d jobs that wait")).wait_for()
 
 
 # -- against strangers ------------------------------------------------------------------------------------

@@ -98,6 +98,22 @@ export function ClusterPage() {
               ))}
             </tbody>
           </table>
+          {cluster.next && (
+            <p>
+              The first {cluster.queue.length} of {cluster.waiting} jobs that wait.{" "}
+              {live.queued < 1000 && (
+                <button
+                  type="button"
+                  onClick={() => {
+                    live.queued += 100;
+                    void live.refreshCluster().catch(() => undefined);
+                  }}
+                >
+                  Show more
+                </button>
+              )}
+            </p>
+          )}
         </div>
       )}
     </section>

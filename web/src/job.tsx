@@ -4,9 +4,11 @@ import { Actions } from "./actions";
 import { Detail, Events, Figures, Refused, Schema, Why, get, jobPath } from "./api";
 import { AllocationFigure, CurveFigure, Figure, MoneyFigure, SpeedFigure, Table } from "./charts";
 import { duration, money, none, number, percent, rounded, size, when, words } from "./format";
-import { useLive } from "./live";
+import { live, useLive } from "./live";
 import { MoneyBar, State, purse } from "./parts";
 
+// The end of a log that is shown: bytes, and characters.
+const LOG_SHOWN = 200_000;
 const TABS = ["overview", "epochs", "money", "speed", "events", "logs", "spec"];
 
 export function JobPage({ name, tab }: { name: string; tab: string }) {
@@ -167,7 +169,7 @@ interface Given {
 
 function Tab({ name, tab, detail, figures, why }: Given) {
   if (tab === "events") return <EventsTab name={name} seq={detail?.seq ?? 0} />;
-  if (tab === "logs") return <LogsTab name={name} />;
+  if (tab === "logs") return <LogsTab name={name} seq={detail?.seq ?? 0} />;
   if (!detail || !figures) return <p>Loading…</p>;
   const currency = detail.job.currency;
   const chosen = why?.alternatives.find((one) => one.verdict === "chosen")?.allocation ?? size(detail.job.workers, detail.job.servers);
@@ -269,7 +271,7 @@ function EventsTab({ name, seq }: { name: string; seq: number }) {
   );
 }
 
-function LogsTab({ name }: { name: string }) {
+function LogsTab({ name, seq }: { name: string; seq: number }) {
   const [files, setFiles] = useState<Schema["LogFile"][] | null>(null);
   const [chosen, setChosen] = useState("");
   const [text, setText] = useState("");
@@ -281,22 +283,14 @@ function LogsTab({ name }: { name: string }) {
       },
       () => undefined,
     );
-  }, [name]);
+  }, [name, seq]);
   useEffect(() => {
     if (!chosen) return;
-    let next = 0;
     setText("");
-    const ask = () =>
-      get<Schema["LogText"]>(`${jobPath(name)}/logs/${encodeURIComponent(chosen)}?after=${next}`).then(
-        (found) => {
-          next = found.next;
-          if (found.text) setText((before) => (before + readable(found.text)).slice(-200_000));
-        },
-        () => undefined,
-      );
-    void ask();
-    const timer = setInterval(() => !document.hidden && void ask(), 1000);
-    return () => clearInterval(timer);
+    const bytes = files?.find((file) => file.function === chosen)?.bytes ?? 0;
+    return live.follow(`${name}/${chosen}`, Math.max(0, bytes - LOG_SHOWN), (lines, begin) =>
+      setText((before) => (begin ? "" : before + readable(lines)).slice(-LOG_SHOWN)),
+    );
   }, [name, chosen]);
   if (files === null) return <p>Loading…</p>;
   if (files.length === 0) return <p>No function has written a log here yet.</p>;
@@ -314,7 +308,7 @@ function LogsTab({ name }: { name: string }) {
           </select>
         </label>
       </p>
-      <pre class="log" tabIndex={0}>
+      <pre class="log" tabIndex={0} role="log" aria-label={`Log of ${chosen}`}>
         {text || "nothing yet"}
       </pre>
     </>

@@ -9,9 +9,12 @@ class Live {
   progress: Record<string, number> = {};
   connection: Connection = "starting";
   cluster: Cluster | null = null;
+  // Rows of the queue that are shown, at most.
+  queued = 100;
   version = 0;
   message = "";
   private place = "";
+  private log: { name: string; after: number; take: (text: string, begin: boolean) => void } | null = null;
   private source: EventSource | null = null;
   private listeners = new Set<() => void>();
   private frame = 0;
@@ -53,9 +56,14 @@ class Live {
   }
 
   private listen(): void {
-    const source = new EventSource(`${API}/stream?after=${encodeURIComponent(this.place)}`);
+    const log = this.log;
+    const wanted = log ? `&log=${encodeURIComponent(log.name)}&log_after=${log.after}` : "";
+    const source = new EventSource(`${API}/stream?after=${encodeURIComponent(this.place)}${wanted}`);
     this.source = source;
-    source.onopen = () => this.set("live");
+    source.onopen = () => {
+      log?.take("", true);  // a stream that is opened again has the log from there once more
+      this.set("live");
+    };
     source.onerror = () => {
       if (this.source !== source) return;
       this.set("lost");
@@ -71,7 +79,26 @@ class Live {
       this.progress = JSON.parse(event.data);
       this.changed();
     });
+    source.addEventListener("log", (event) => log?.take(JSON.parse(event.data).text, false));
     source.addEventListener("reset", () => void this.load());
+  }
+
+  // The lines of one log from byte `after` on, in the one stream; until what it answers is called.
+  follow(name: string, after: number, take: (text: string, begin: boolean) => void): () => void {
+    const log = { name, after, take };
+    this.log = log;
+    this.reopen();
+    return () => {
+      if (this.log !== log) return;
+      this.log = null;
+      this.reopen();
+    };
+  }
+
+  private reopen(): void {
+    if (!this.source) return;
+    this.source.close();
+    this.listen();
   }
 
   private pause(): void {
@@ -82,7 +109,7 @@ class Live {
   }
 
   async refreshCluster(): Promise<void> {
-    this.cluster = await get<Cluster>("/cluster");
+    this.cluster = await get<Cluster>(`/cluster?limit=${this.queued}`);
     this.changed();
   }
 

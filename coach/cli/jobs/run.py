@@ -133,7 +133,7 @@ def _there(  # noqa: PLR0917
     from coach.cli.display.summary import beginning
     from coach.core.errors import UserError
     from coach.service.client import service_of
-    from coach.service.remote_run import Joined
+    from coach.service.client.remote_run import Joined
 
     with service_of(home) as client:
         if own_cluster:

@@ -64,7 +64,8 @@ class JobSubmitted:
     """A job file was accepted.
 
     `spec` is the job file as JSON. `known_points` are speeds that earlier jobs of the same model and data measured on
-    the same kind of cluster; `known_epochs` is the number of epochs that such a job took.
+    the same kind of cluster; `known_epochs` is the number of epochs that such a job took. `request` identifies the
+    caller's request, so that a retry of it is known; empty for one without an identity.
     """
 
     at: float
@@ -73,6 +74,7 @@ class JobSubmitted:
     checkpoints: str
     known_points: tuple[KnownSpeed, ...] = ()
     known_epochs: float | None = None
+    request: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -183,11 +185,12 @@ class SuspendRequested:
 
 @dataclass(frozen=True, slots=True)
 class ResumeRequested:
-    """The user resumes a suspended or ended job, with `added_budget` nano-units more."""
+    """The user resumes a suspended or ended job, with `added_budget` nano-units more. `request`: see JobSubmitted."""
 
     at: float
     job: str
     added_budget: int = 0
+    request: str = ""
 
 
 Event = (

@@ -28,6 +28,8 @@ from coach.handler.private_files import make_folder, open_lock, opener
 from coach.handler.state.codec import Record, decode, encode
 from coach.handler.state.journal_file import (
     HANDLING,
+    REQUEST,
+    REQUESTED,
     acquire_fence,
     check_version,
     last_of_version_1,
@@ -273,6 +275,14 @@ class Journal:
         query = f"SELECT seq, type, body FROM records WHERE {HANDLING} ORDER BY seq"  # noqa: S608
         for row in self._connection.execute(query):
             yield self._decoded(*row)
+
+    def requested(self, request: str) -> list[tuple[str, int, str, str]]:
+        """(request, seq, type, job) of the records that were written for requests that begin with `request`."""
+        query = (
+            f"SELECT {REQUEST}, seq, type, job FROM records "  # noqa: S608
+            f"WHERE {REQUESTED} AND {REQUEST} >= ?1 AND {REQUEST} < ?1 || '~' ORDER BY seq"
+        )
+        return self._connection.execute(query, (request,)).fetchall()
 
     def nodes(self) -> tuple[Node, ...]:
         """The available nodes of the handler that started last; none for an empty journal."""

@@ -25,6 +25,7 @@ CREATE TABLE IF NOT EXISTS records (
 CREATE INDEX IF NOT EXISTS records_of_job ON records (job, seq);
 DROP INDEX IF EXISTS records_of_handlers;
 CREATE INDEX IF NOT EXISTS handler_records ON records (seq) WHERE {handling};
+CREATE INDEX IF NOT EXISTS requests ON records ({request}) WHERE {requested};
 CREATE TABLE IF NOT EXISTS snapshots (
     job    TEXT PRIMARY KEY,
     born   INTEGER NOT NULL,
@@ -42,6 +43,10 @@ HANDLING = (
     "type IN ('HandlerStarted', 'JobSubmitted', 'ResumeRequested', 'SuspendRequested', "
     "'ResumeAsked', 'InterruptAsked')"
 )
+
+#: The identity of the request for which a record was written, and the records that have one.
+REQUEST = "CASE WHEN json_valid(body) THEN json_extract(body, '$.request') END"
+REQUESTED = "type IN ('JobSubmitted', 'ResumeRequested')"
 
 
 class JournalBusyError(UserError):
@@ -65,7 +70,7 @@ def acquire_fence(path: Path, connection: sqlite3.Connection) -> int:
     try:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute("PRAGMA synchronous=FULL")
-        connection.executescript(_SCHEMA.format(handling=HANDLING))
+        connection.executescript(_SCHEMA.format(handling=HANDLING, request=REQUEST, requested=REQUESTED))
         check_version(path, connection)
         connection.execute("BEGIN IMMEDIATE")
         connection.execute(

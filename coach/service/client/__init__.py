@@ -10,6 +10,6 @@ with Client() as coach:
 from __future__ import annotations
 
 from coach.service.client.clients import AsyncClient, Client, service_of
-from coach.service.client.events import Change
+from coach.service.client.events import Change, LogLines
 
-__all__ = ["AsyncClient", "Change", "Client", "service_of"]
+__all__ = ["AsyncClient", "Change", "Client", "LogLines", "service_of"]

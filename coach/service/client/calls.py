@@ -110,9 +110,9 @@ def metrics_page() -> Call[str]:
     return Call("GET", "/metrics", str)
 
 
-def cluster() -> Call[schemas.Cluster]:
-    """Its nodes with what is used of them, its queue and its policy."""
-    return _get("/cluster", schemas.Cluster)
+def cluster(*, limit: int = 0, cursor: str = "") -> Call[schemas.Cluster]:
+    """Its nodes with what is used of them, its queue (of it `limit` rows, 0: 100) and its policy."""
+    return _get("/cluster", schemas.Cluster, limit=limit, cursor=cursor)
 
 
 def records(names: Sequence[str], after: int = 0, wait: float = 0.0) -> Call[schemas.Records]:
@@ -220,14 +220,13 @@ def plan(files: Files, policy: str = "") -> Call[schemas.Plans]:
 
 
 def submit(files: Files, policy: str = "", *, key: str = "") -> Call[schemas.Submitted]:
-    """Submit job files, all or none. `key`: a second call with it gets the first one's answer and starts nothing."""
-    headers = {"Idempotency-Key": key} if key else {}
+    """Submit job files, all or none. `key`: called again with it, also after a restart, it starts nothing twice."""
     return Call(
         "POST",
         f"{API}/jobs",
         schemas.Submitted,
         body=_sent(files, policy),
-        headers=headers,
+        headers=_key(key),
         files=_paths(files),
     )
 
@@ -245,11 +244,19 @@ def suspend(name: str, *, now: bool = False) -> Call[JobRow]:
     return Call("POST", f"{API}/jobs/{name}/suspend", JobRow, body={"now": now})
 
 
-def resume(name: str, *, budget: float | None = None, add_budget: float = 0.0) -> Call[JobRow]:
-    """Resume a job. `budget`: its whole budget from now on, which a retry does not raise again."""
+def resume(name: str, *, budget: float | None = None, add_budget: float = 0.0, key: str = "") -> Call[JobRow]:
+    """Resume a job. `budget`: its whole budget from now on; a retry does not raise it again. `key`: as for `submit`."""
     return Call(
-        "POST", f"{API}/jobs/{name}/resume", JobRow, body={"budget": budget, "add_budget": add_budget}
+        "POST",
+        f"{API}/jobs/{name}/resume",
+        JobRow,
+        body={"budget": budget, "add_budget": add_budget},
+        headers=_key(key),
     )
+
+
+def _key(key: str) -> dict[str, str]:
+    return {"Idempotency-Key": key} if key else {}
 
 
 def _get(path: str, answer: type[T], seconds: float = 0.0, /, **params: Any) -> Call[T]:

@@ -148,16 +148,18 @@ class Client(_Connection):
             Node(node.name, Resources(node.cpu, node.memory, node.gpu)) for node in self.cluster().nodes
         )
 
-    def stream(self, job: str = "", *, after: str = "") -> Iterator[Change]:
+    def stream(self, job: str = "", *, after: str = "", log: str = "") -> Iterator[Change]:
         """Changes as they happen, of all jobs or one; it goes on when the service was restarted.
 
-        `after`: `stream` of a list of jobs. Raises TemporaryError where the service stays away, UserError.
+        `after`: `stream` of a list of jobs. `log`: JOB/FUNCTION, whose log's lines come too.
+        Raises TemporaryError where the service stays away, UserError.
         """
-        decoder, tried = Decoder(after), time.monotonic()
+        decoder, tried = Decoder(job, after, log), time.monotonic()
         while True:
             try:
-                params = {key: value for key, value in (("job", job), ("after", decoder.last)) if value}
-                with self._http.stream("GET", f"{API}/stream", params=params, timeout=TIMEOUT) as answer:
+                with self._http.stream(
+                    "GET", f"{API}/stream", params=decoder.asked, timeout=TIMEOUT
+                ) as answer:
                     if not answer.is_success:
                         answer.read()
                         calls.health().read(answer)
@@ -231,14 +233,13 @@ class AsyncClient(_Connection):
         except httpx.HTTPError as error:
             raise self._silent(error) from error
 
-    async def stream(self, job: str = "", *, after: str = "") -> AsyncIterator[Change]:
+    async def stream(self, job: str = "", *, after: str = "", log: str = "") -> AsyncIterator[Change]:
         """See `Client.stream`."""
-        decoder, tried = Decoder(after), time.monotonic()
+        decoder, tried = Decoder(job, after, log), time.monotonic()
         while True:
             try:
-                params = {key: value for key, value in (("job", job), ("after", decoder.last)) if value}
                 async with self._http.stream(
-                    "GET", f"{API}/stream", params=params, timeout=TIMEOUT
+                    "GET", f"{API}/stream", params=decoder.asked, timeout=TIMEOUT
                 ) as answer:
                     if not answer.is_success:
                         await answer.aread()

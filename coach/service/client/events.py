@@ -15,23 +15,36 @@ _ROWS: TypeAdapter[list[JobView]] = TypeAdapter(list[JobView])
 
 
 @dataclass(frozen=True, slots=True)
+class LogLines:
+    """New whole lines of a function's log (JSON each); the next ones begin at byte `next`."""
+
+    job: str
+    function: str
+    text: str
+    next: int
+
+
+@dataclass(frozen=True, slots=True)
 class Change:
     """Something that happened.
 
-    `jobs`: the rows that changed. `progress`: the trained share (0 to 1) of running epochs, by job. `reset`: the
-    service has another journal than before: what is known of its jobs is void.
+    `jobs`: the rows that changed. `progress`: the trained share (0 to 1) of running epochs, by job. `log`: of the log
+    that was asked for. `reset`: the service has another journal than before: what is known of its jobs is void.
     """
 
     jobs: list[JobView] = field(default_factory=list)
     progress: dict[str, float] = field(default_factory=dict)
+    log: LogLines | None = None
     reset: bool = False
 
 
 class Decoder:
-    """Server-sent events, line by line. `last`: the id after which to go on."""
+    """Server-sent events, line by line. `asked`: the queries with which to go on after the last of them."""
 
-    def __init__(self, last: str = "") -> None:
-        self.last = last
+    def __init__(self, job: str = "", after: str = "", log: str = "") -> None:
+        self.asked: dict[str, str | int] = {
+            key: value for key, value in (("job", job), ("after", after), ("log", log)) if value
+        }
         self._event: dict[str, str] = {}
 
     def changes(self, lines: Iterable[str]) -> Iterator[Change]:
@@ -43,8 +56,11 @@ class Decoder:
                     self._event[name] = value.removeprefix(" ")
                 continue
             event, self._event = self._event, {}
-            self.last = event.get("id", self.last)
+            if "id" in event:
+                self.asked["after"] = event["id"]
             if (change := _change(event)) is not None:
+                if change.log:
+                    self.asked["log_after"] = change.log.next
                 yield change
 
 
@@ -55,6 +71,8 @@ def _change(event: dict[str, str]) -> Change | None:
             return Change(jobs=_ROWS.validate_python(data["jobs"]))
         case "progress":
             return Change(progress=data)
+        case "log":
+            return Change(log=LogLines(**data))
         case "reset":
             return Change(reset=True)
     return None

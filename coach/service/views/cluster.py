@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from coach.core.cluster import Node, Role
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO
 from coach.report.formatting import iso
-from coach.report.why import free_on, waiting
+from coach.report.why import free_on
 from coach.service import schemas
 
 
@@ -44,10 +44,10 @@ def _node(node: Node, jobs: Mapping[str, Job]) -> schemas.NodeRow:
     )
 
 
-def queue_rows(jobs: Mapping[str, Job]) -> list[schemas.QueueRow]:
-    """The jobs that wait, in the order of the queue."""
+def queue_rows(jobs: Sequence[Job], first: int) -> list[schemas.QueueRow]:
+    """Jobs that wait, in the order of the queue; the first has position `first`."""
     rows = []
-    for position, job in enumerate(waiting(jobs), 1):
+    for position, job in enumerate(jobs, first):
         smallest = job.spec.resources.total(job.minimum)
         rows.append(
             schemas.QueueRow(

@@ -20,6 +20,8 @@ from coach.service import schemas
 
 #: Allocations in the answer, at most: the chosen one, then those one step away, then the others.
 MAX_ALTERNATIVES = 16
+#: Names of jobs before it in the queue, at most.
+MAX_BEFORE = 20
 
 
 def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now: float) -> schemas.Why:
@@ -35,7 +37,7 @@ def explanation(job: Job, jobs: Mapping[str, Job], nodes: tuple[Node, ...], now:
         steps=[_step(job, step) for step in job.reasons],
         alternatives=alternatives,
         queue=len(before) + 1 if waits else None,
-        before=before,
+        before=before[:MAX_BEFORE],
         blockers=[requested_words(job), *(free_words(node, jobs) for node in nodes)] if waits else [],
         actions=list(_actions(job)),
     )

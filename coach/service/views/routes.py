@@ -22,6 +22,7 @@ from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError
 from coach.report.row_types import EPOCH_COLUMNS, LEDGER_COLUMNS
 from coach.report.status import epoch_rows
+from coach.report.why import waiting
 from coach.service import schemas
 from coach.service.errors import may_answer, shown_problems
 from coach.service.routes import InContext, Known, contents
@@ -29,7 +30,7 @@ from coach.service.views.cluster import node_rows, queue_rows
 from coach.service.views.consequences import Of, consequences
 from coach.service.views.explanation import explanation
 from coach.service.views.figures import figures
-from coach.service.views.stream import Feed
+from coach.service.views.stream import Feed, LogTail
 
 STREAM = f"{API}/stream"
 #: Jobs whose figures' data is cached.
@@ -68,14 +69,26 @@ class Format(StrEnum):
 
 
 @views.get("/cluster", tags=["service"], responses=may_answer())
-async def cluster(context: InContext) -> schemas.Cluster:
+async def cluster(
+    context: InContext,
+    limit: Annotated[
+        int, Query(ge=1, le=1000, description="Rows of the queue in one answer, at most.")
+    ] = 100,
+    cursor: Annotated[
+        str, Query(pattern=r"^([1-9]\d{0,8})?$", description="`next` of the previous answer.")
+    ] = "",
+) -> schemas.Cluster:
     """The service's nodes with what is used of them, the queue, and the policy."""
     service = context.service
+    queue, begin = waiting(service.jobs), int(cursor or 0)
+    end = begin + limit
     return schemas.Cluster(
         version=metadata.version("coach-trainer"),
         policy=service.policy.name,
         nodes=node_rows(service.nodes, service.jobs),
-        queue=queue_rows(service.jobs),
+        queue=queue_rows(queue[begin:end], begin + 1),
+        waiting=len(queue),
+        next=str(end) if end < len(queue) else None,
         folders=[str(folder) for folder in service.folders],
         home=str(service.home.path),
         stopping=service.stopping,
@@ -90,27 +103,45 @@ async def cluster(context: InContext) -> schemas.Cluster:
     responses={
         200: {
             "description": "Server-sent events: `jobs` (the rows that changed), `progress` (the trained share of "
-            "running epochs, by job), `reset` (the id is of another journal: ask for everything again).",
+            "running epochs, by job), `log` (new lines of the log that was asked for), `reset` (the id is of another "
+            "journal: ask for everything again).",
             "content": {"text/event-stream": {"schema": {"type": "string"}}},
         },
         **may_answer(404),
     },
 )
-async def stream(
+async def stream(  # noqa: PLR0917 - they are queries
     request: Request,
     context: InContext,
     after: Annotated[
         str, Query(max_length=40, description="The id after which to go on; `stream` of a list.")
     ] = "",
     job: Annotated[str, Query(max_length=40, description="Only of this job.")] = "",
+    log: Annotated[
+        str,
+        Query(
+            pattern=f"^({schemas.NAME[1:-1]}/{schemas.NAME[1:-1]})?$",
+            max_length=104,
+            description="JOB/FUNCTION: also new lines of this log.",
+        ),
+    ] = "",
+    log_after: Annotated[
+        int, Query(ge=0, le=2**53, description="Of that log only what is later than this byte.")
+    ] = 0,
     last: Annotated[str | None, Header(alias="Last-Event-ID", max_length=40)] = None,
 ) -> StreamingResponse:
     """Changes of jobs as they happen, at most four times a second. It goes on after an id, also in another process."""
     if job:
         context.service.job(job)
+    tail = None
+    if log:
+        owner, function = log.split("/")
+        tail = LogTail(owner, function, context.service.home.logs(context.service.job(owner).name), log_after)
     feed: Feed = request.app.state.feed
     headers = {"Cache-Control": "no-store", "X-Accel-Buffering": "no"}
-    return StreamingResponse(feed.events(last or after, job), media_type="text/event-stream", headers=headers)
+    return StreamingResponse(
+        feed.events(last or after, job, tail), media_type="text/event-stream", headers=headers
+    )
 
 
 @views.post("/validate", tags=["jobs"], responses=may_answer(413, 422))

@@ -1,4 +1,4 @@
-"""Server-sent events: the rows of jobs that changed, and the progress of running epochs.
+"""Server-sent events: the rows of jobs that changed, the progress of running epochs, and new lines of one log.
 
 Nothing is buffered. An event's id is `JOURNAL-SEQ`, and what follows an id are the rows of the jobs whose last record
 is later. So a page that was cut off, also by a restart of the service, goes on with the last id that it has.
@@ -11,16 +11,48 @@ import json
 import re
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from pathlib import Path
 
 from pydantic import TypeAdapter
 
 from coach.report.row_types import JobView
+from coach.service.function_logs import read
 from coach.service.service import Service
 
 #: Seconds between two events of one stream, at least; and until a comment is sent where nothing happens.
 TICK = 0.25
 QUIET = 15.0
 _ROWS: TypeAdapter[list[JobView]] = TypeAdapter(list[JobView])
+
+
+@dataclass(slots=True)
+class LogTail:
+    """The log of a job's function, from byte `next` on; its file need not be there yet."""
+
+    job: str
+    function: str
+    folder: Path
+    next: int = 0
+
+    async def event(self) -> bytes:
+        """The new whole lines as an event; empty where there are none."""
+        file, after = self.folder / f"{self.function}.log", self.next
+        try:
+            if file.stat().st_size == after:
+                return b""
+        except FileNotFoundError:
+            return b""
+        text, self.next = await asyncio.to_thread(read, file, after)
+        if not text:
+            return b""
+        data = {
+            "job": self.job,
+            "function": self.function,
+            "text": text.decode(errors="replace"),
+            "next": self.next,
+        }
+        return _event("log", json.dumps(data).encode())
 
 
 class Feed:
@@ -35,8 +67,8 @@ class Feed:
         """The id of this moment."""
         return f"{self._service.identity}-{self._service.last_seq()}"
 
-    async def events(self, after: str, job: str = "") -> AsyncIterator[bytes]:
-        """The events after an id, of all jobs or one; `after` empty: from now on."""
+    async def events(self, after: str, job: str = "", log: LogTail | None = None) -> AsyncIterator[bytes]:
+        """The events after an id, of all jobs or one, with a log's lines; `after` empty: from now on."""
         service = self._service
         yield b"retry: 1000\n\n"
         at = self._begin(after)
@@ -53,14 +85,17 @@ class Feed:
             if now != progress:
                 progress, sent_at = now, time.monotonic()
                 yield _event("progress", now.encode())
+            if log is not None and (lines := await log.event()):
+                sent_at = time.monotonic()
+                yield lines
             if time.monotonic() - sent_at >= QUIET:
                 sent_at = time.monotonic()
                 yield b": still here\n\n"
             # Streams wake at the same instants, so that they are at the same place.
             await asyncio.sleep(TICK - time.monotonic() % TICK)
             if seq == service.last_seq():
-                # Progress has no event of its own.
-                await service.changed(TICK if service.handler.progress else 1.0)
+                # Progress and logs have no event of their own.
+                await service.changed(TICK if service.handler.progress or log else 1.0)
 
     def _begin(self, after: str) -> int | None:
         """The number after which to go on; None for an id of another journal, or ahead of this one."""
