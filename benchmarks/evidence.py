@@ -382,6 +382,33 @@ def experiments() -> str:
     return markdown(("experiment", *heads), body) + f"\n\n{ends}"
 
 
+@block(
+    "python -m benchmarks.papers_live",
+    "2026-11-26",
+    f"{TWO_CORES}, which other work shared",
+    "papers-live/specon.md",
+    "papers-live/fitgpp.md",
+    "papers-live/kod2.md",
+)
+def papers_live() -> str:
+    """The papers' policies in real processes and simulated."""
+    body = []
+    for name, what in (("specon", "moves"), ("fitgpp", "preemptions"), ("kod2", "resizes")):
+        for row in table(f"papers-live/{name}.md"):
+            trials = row.get("of trial-and-error jobs, s", "")
+            body.append((
+                row["policy"], row["jobs"], what, row[what], row["mean completion, s"], trials,
+                row["pairs that end in the same order"], row["replayed: same actions"],
+            ))  # fmt: skip
+    heads = (
+        "policy", "jobs", "decision", "live; simulated", "mean completion, s", "trial-and-error jobs, s",
+        "pairs that end in the same order", "the recorded events replayed: same actions",
+    )  # fmt: skip
+    overhead = found("papers-live/specon.md", r"specon:interval=4: (.+)")
+    load = spread((float(row["load before"]) for row in rows("papers-live/runs.csv")), ".0f")
+    return f"{markdown(heads, body)}\n\nSpeCon: {overhead} The load average before the runs was {load}."
+
+
 # -- scheduling and speed -------------------------------------------------------------------------------------------
 
 

@@ -12,6 +12,7 @@ import shutil
 import statistics
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -50,22 +51,24 @@ def static(job: TrainingJob, workers: int, servers: int) -> TrainingJob:
     return changed(job, policy={"name": "static", "workers": workers, "servers": servers})
 
 
-def run(
+def run(  # noqa: PLR0917 - options with defaults
     jobs: Sequence[TrainingJob],
     nodes: str | None = None,
     bandwidth: str = "",
     allocator: str = "coach",
     history: list[Record] | None = None,
+    after: Sequence[float] = (),
 ) -> list[Job]:
     """Run jobs together to their ends; the finished jobs, in the same order.
 
     `nodes` and `bandwidth` as `coach run` takes them, `allocator` as its `--policy`. Events and actions are added to
-    `history`.
+    `history`. `after`: seconds from the start to each job's submission, which do not decrease; none: all at once.
     """
     home = Path(tempfile.mkdtemp(prefix="coach-bench-"))
     try:
         limit = Bandwidth.parse(bandwidth) if bandwidth else None
-        return asyncio.run(_run(jobs, nodes, limit, allocator, home, [] if history is None else history))
+        history = [] if history is None else history
+        return asyncio.run(_run(jobs, nodes, limit, allocator, home, history, after or [0.0] * len(jobs)))
     finally:
         shutil.rmtree(home, ignore_errors=True)
 
@@ -77,6 +80,7 @@ async def _run(  # noqa: PLR0917 - `run` has the same
     allocator: str,
     home: Path,
     history: list[Record],
+    after: Sequence[float],
 ) -> list[Job]:
     journal = Journal.write(home / "journal.db")
     local = LocalPlatform(
@@ -89,7 +93,9 @@ async def _run(  # noqa: PLR0917 - `run` has the same
     handler = Handler(local, journal, policy(allocator))
     handler.observers.append(lambda event, actions: history.extend((event, *actions)))
     async with handler:
-        for job in jobs:
+        begin = time.monotonic()
+        for job, due in zip(jobs, after, strict=True):
+            await asyncio.sleep(due - (time.monotonic() - begin))
             handler.submit(job, (home / "checkpoints" / job.name).as_uri())
         await handler.wait(
             lambda: len(handler.jobs) == len(jobs) and all(job.ended for job in handler.jobs.values())

@@ -63,3 +63,9 @@ def test_a_variant_names_the_scenario_that_judges_and_tolerances_have_their_reas
             assert not every[one.variant_of].variant_of, name
         for target in one.targets:
             assert target.reason, (name, target.measure)
+
+
+@pytest.mark.parametrize("name", scenario.names())
+def test_every_target_states_its_tolerance_and_why(name: str) -> None:
+    for target in scenario.load(name).targets:
+        assert {"tolerance", "reason"} <= target.model_fields_set, target.measure

@@ -103,8 +103,8 @@ def monitor(
 ) -> bool:
     """Algorithm 1 for one container that is not migrated: update its category; whether to request reallocation.
 
-    `loss` is E(t_m), normalised; `neighbours` are all containers on its worker, itself included; `crowd` is the 1 of
-    line 15.
+    `loss` is E(t_m), normalised; `neighbours` are all containers on its worker, itself included (those of all workers:
+    the other reading of line 15); `crowd` is the 1 of line 15.
     """
     gain, before = abs(loss - container.loss), container.gain  # lines 4-5
     container.loss, container.gain = loss, gain
@@ -213,12 +213,13 @@ class SpeCon(SchedulingPolicy):
 
     `crowd` is the 1 of "|PC| + |WC| > 1" (Algorithm 1, line 15). With 1 a converged container leaves only a worker with
     at least two others, with 0 one with any other: with 1, hardly any moves in Figure 5
-    (docs/explanation/policies.md).
+    (docs/explanation/policies.md). PC and WC have no subscript there: `everywhere` counts those of all workers.
     """
 
     alpha: float = 0.01
     interval: float = 30.0
     crowd: int = 1
+    everywhere: bool = False
     registered: ClassVar[str] = "specon"
     containers: dict[JobId, Container] = field(default_factory=dict, init=False)
     placement: RoundRobin = field(default_factory=RoundRobin, init=False)
@@ -271,14 +272,16 @@ class SpeCon(SchedulingPolicy):
 
     def _categorize(self, view: View) -> Iterator[Action]:
         workers = self._workers(view)
+        every = [container for containers in workers.values() for container in containers]
         for worker, containers in workers.items():
             requests = []
+            counted = every if self.everywhere else containers
             for container in containers:
                 done = view.jobs[container.job].done()
                 if container.migrated or done <= container.done:
                     continue
                 container.done = done
-                if monitor(container, self._measured(container, view), self.alpha, containers, self.crowd):
+                if monitor(container, self._measured(container, view), self.alpha, counted, self.crowd):
                     requests.append(container)
             for container in requests:
                 now = self._workers(view)

@@ -69,3 +69,9 @@ def test_a_scenario_measures_what_its_targets_name_and_again_the_same(name: str)
     assert {target.measure for target in one.targets} <= found.keys()
     np.testing.assert_equal(specon.replicate(parameters, seeds[0]), found)
     assert specon.replicate(parameters, seeds[1]) != found
+
+
+def test_line_15_over_all_workers_moves_more_than_as_printed() -> None:
+    parameters = scenario.load("specon-fig5").parameters
+    measures = specon.replicate(parameters, 1)
+    assert measures["line 15 over all workers: moves"] > measures["as printed: moves"]

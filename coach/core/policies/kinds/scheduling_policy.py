@@ -269,7 +269,8 @@ class PlannedAllocation:
             if job.phase is not Phase.RUNNING:
                 continue
             fixed = job.view.fixed
-            for plan in self._choices(job) if fixed is None else ():
+            planned_so = (job.plan,) if totals(job.plan) == fixed else ()
+            for plan in self._choices(job) if fixed is None else planned_so:
                 if job.view.busy or self._fits(room, job, plan):
                     allocations[job.name] = totals(plan)
                     self.places[job.name] = {planned.names[n]: Allocation(w, s) for n, w, s in plan}

@@ -131,7 +131,7 @@ class BetweenEpochs:
                 continue
             claim = _claim(trial, trial.job.fixed or trial.job.minimum, filling.room)
             here = [share for share in holding if share.job.id not in gone]
-            candidates = [self._candidate(share, filling.room) for share in here if not share.job.trial]
+            candidates = [self._candidate(share, filling.room) for share in here if _preemptible(share.job)]
 
             def fits(out: Sequence[Running], here: list[Share] = here, claim: Claim = claim) -> bool:
                 names = {running.job for running in out}
@@ -168,6 +168,11 @@ class BetweenEpochs:
 #: Refusals of jobs that cannot run at all at present: no job waits behind them.
 _NEVER = frozenset({Reason.NEVER_FITS, Reason.UNAFFORDABLE})
 _WAITS = frozenset({Reason.CPU, Reason.MEMORY, Reason.GPU, Reason.FRAGMENTATION, Reason.QUEUE})
+
+
+def _preemptible(job: JobView) -> bool:
+    """Whether it is best-effort and has a worker that is not being released already."""
+    return not job.trial and job.current is not None and job.current.workers > 0
 
 
 def _turn(share: Share) -> tuple[bool, bool, bool, int]:

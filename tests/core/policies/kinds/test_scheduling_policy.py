@@ -126,6 +126,16 @@ def test_a_job_trains_on_the_nodes_that_the_policy_names_and_moves_when_it_says(
     assert world.job("a").reason is Reason.EPOCH_LIMIT
 
 
+def test_a_job_without_probes_begins_where_its_policy_says() -> None:
+    world = World.of(nodes(3, 4.0), policy("round-robin"), shadow=True)
+    for name in ("a", "b", "c"):
+        world.submit(spec(name, maxEpochs=2, policy={"name": "static", "workers": 1, "servers": 1}))
+    world.run()
+    places = [placed(world, name) for name in ("a", "b", "c")]
+    assert all(len(first) == 1 and first == second for first, second in places)
+    assert len(set.union(*(first for first, _ in places))) == 3
+
+
 def test_a_resized_job_has_the_new_counts_at_its_next_epoch() -> None:
     def then(event: Event, view: View) -> Iterator[Action]:
         if isinstance(event, EpochEnded) and view.jobs[event.job].workers == 1:

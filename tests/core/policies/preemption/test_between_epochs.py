@@ -67,6 +67,12 @@ TABLE: list[tuple[str, list[Job], ClusterView, dict[str, str]]] = [
         cluster(6),
         {"a": "-", "t": "-", "b": "-"},
     ),
+    (
+        "one whose pods are being released makes no room, and has no speed",
+        [be("a", Allocation(0, 0)), be("b", TWO), te("t", created=1.0)],
+        cluster(4),
+        {"a": "1x1", "b": "-", "t": "1x1"},
+    ),
     ("a trial is not preempted", [te("a", TWO), te("t", created=1.0)], cluster(4), {"a": "2x2", "t": "-"}),
     ("nor does a higher priority", [be("a", TWO, priority=1), te("t")], cluster(4), {"a": "2x2", "t": "-"}),
     ("trials come first", [be("a"), te("t", created=1.0)], cluster(3), {"a": "-", "t": "1x1"}),
