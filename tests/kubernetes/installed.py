@@ -6,8 +6,10 @@ import contextlib
 import json
 import os
 import subprocess
+import tempfile
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -88,12 +90,17 @@ class Coach:
             self.cluster.reset_volume()
             for folder in ("data/mnist-digits", "checkpoints"):
                 (self.cluster.shared / folder).mkdir(parents=True)
-            for file in DIGITS.glob("*.json"):
-                few = json.loads(file.read_text())["data"][: EACH_DIGIT * 28 * 28]
-                (self.cluster.shared / "data/mnist-digits" / file.name).write_text(json.dumps({"data": few}))
+            _write_digits(self.cluster.shared / "data/mnist-digits")
             for path in (self.cluster.shared, *self.cluster.shared.iterdir()):
                 path.chmod(0o777)
         self._chart("install")
+        if not isinstance(self.cluster, Cluster):  # as docs/tutorials/kubernetes.md has it
+            pods = self.cluster.get("pods", "-l", "app.kubernetes.io/component=handler")["items"]
+            with tempfile.TemporaryDirectory() as folder:
+                digits = Path(folder, "mnist-digits")
+                digits.mkdir()
+                _write_digits(digits)
+                self.cluster.kubectl("cp", digits, f"{pods[0]['metadata']['name']}:/var/lib/coach/data/mnist-digits")
 
     def upgrade(self, *settings: str) -> None:
         """`helm upgrade` with further settings."""
@@ -206,6 +213,12 @@ class Coach:
 
     def _why_not(self) -> str:
         return self.cluster.kubectl("get", "pods", "-o", "wide")
+
+
+def _write_digits(folder: Path) -> None:
+    for file in DIGITS.glob("*.json"):
+        few = json.loads(file.read_text())["data"][: EACH_DIGIT * 28 * 28]
+        (folder / file.name).write_text(json.dumps({"data": few}))
 
 
 def ours(cluster: ExistingCluster) -> Cluster:
