@@ -352,7 +352,7 @@ func FuzzPack(f *testing.F) {
 }
 
 func BenchmarkPack(b *testing.B) {
-	for _, size := range []struct{ nodes, workers int }{{1000, 2}, {5000, 2}, {5000, 98}} {
+	for _, size := range []struct{ nodes, workers int }{{1000, 2}, {5000, 2}, {5000, 98}, {7500, 2}, {7500, 98}} {
 		b.Run(fmt.Sprintf("%d nodes, gang of %d", size.nodes, size.workers+2), func(b *testing.B) {
 			names := make([]string, size.nodes)
 			capacity, free := make([][]int64, size.nodes), make([][]int64, size.nodes)
