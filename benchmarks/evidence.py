@@ -22,6 +22,7 @@ RESULTS = ROOT / "results"
 PAGES = (ROOT / "README.md", ROOT / "docs" / "evidence.md")
 WRITTEN = "written by python -m benchmarks.evidence"
 TWO_CORES = "2 cores, x86_64"
+PLACES = {"local": "processes", "kubernetes": "pods on three nodes"}
 BLOCKS: dict[str, Callable[[], str]] = {}
 Row = dict[str, str]
 
@@ -380,6 +381,26 @@ def experiments() -> str:
 
     ends = f"Of the judged the best: {said(best)}. The worst: {said(worst)}."
     return markdown(("experiment", *heads), body) + f"\n\n{ends}"
+
+
+@block(
+    "python -m benchmarks.thesis_live local, and the same with kubernetes",
+    "2026-11-26",
+    f"{TWO_CORES}, which other work shared",
+    "thesis/live-local.md",
+    "thesis/live-kubernetes.md",
+)
+def thesis_live() -> str:
+    """The thesis's question with real jobs."""
+    body = []
+    shown = (
+        "case", "placement", "runs", "stand still", "half-placed, s of a job", "s until training", "s an epoch",
+        "last job, s",
+    )  # fmt: skip
+    for place in ("local", "kubernetes"):
+        for row in table(f"thesis/live-{place}.md"):
+            body.append((PLACES[place], *(row[key] for key in shown)))
+    return markdown(("where", *shown), body)
 
 
 @block(

@@ -97,7 +97,9 @@ def visible(one: list[float], other: list[float], power: float = 0.8) -> float:
 
     def lacking(difference: float) -> float:
         shift = difference / error
-        return float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift)) - power
+        return (
+            float(stats.nct.sf(critical, freedom, shift) + stats.nct.cdf(-critical, freedom, shift)) - power
+        )
 
     return float(optimize.brentq(lacking, 0.0, 6 * error))
 
@@ -126,14 +128,17 @@ def main(arguments: list[str]) -> None:
     groups = [alike(runs[name]) for name in ("default", "gang")]
     jobs = [job for name in runs for run in runs[name] for job in run]
     fit = stats.linregress([job.epochs for job in jobs], [job.seconds for job in jobs])
-    head = ["compared", "stock", "thesis's", "p (Welch)", "p (permutation)", "95 % of stock - thesis's", "least difference seen"]
+    head = [
+        "compared", "stock", "thesis's", "p (Welch)", "p (permutation)", "95 % of stock - thesis's",
+        "least difference seen",
+    ]  # fmt: skip
     lines = [
         "# Table 3 of the thesis, read again from its logs", "",
         "`python -m benchmarks.thesis_logs`: LeNet, three jobs at once, dynamic, tests/data/thesis/runs. Seconds.", "",
         f"| {' | '.join(head)} |", f"| --- |{' ---: |' * (len(head) - 1)}",
         *(f"| {' | '.join(row)} |" for row in rows), "",
-        "Least difference seen: what such samples would show in 80 % of trials (power of the two-sided t test at 5 %, their own "
-        "deviations), in parts of the stock mean.", "",
+        "Least difference seen: what such samples would show in 80 % of trials (power of the two-sided t test at 5 %, "
+        "their own deviations), in parts of the stock mean.", "",
         "The thesis's gang row is runs 1 to 5. Runs 9 to 12, of the next day, are in its folder and not in its table: "
         "the comparisons with 9 have them. Gang run 12 prints one end for all three jobs.", "",
         "Jobs of a run are alike: the correlation within runs is "
