@@ -12,7 +12,7 @@ such a rate that the cluster load would be kept at 2.0 if they were scheduled by
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -40,6 +40,7 @@ BEST_EFFORT = "best-effort"
 
 #: A node (section 3): cores, GiB, devices.
 NODE = (32.0, 256.0, 8.0)
+MEMORY = 1
 
 MINUTE = 60.0
 
@@ -58,7 +59,7 @@ class Jobs:
         """`jobs` jobs; a share of `trials` is TE. Normal distributions, truncated by drawing again.
 
         `te_execution`, `be_execution`, `grace`: [mean, standard deviation, maximum] in minutes. `te_demand`,
-        `be_demand`: [mean, standard deviation] of the cores; of memory and devices in the proportions of a node.
+        `be_demand`: [mean, standard deviation] of the cores, of the GiB and of the devices, each at most a node's.
         """
         rng = np.random.default_rng([seed, 0])
         count = int(parameters["jobs"])
@@ -72,8 +73,8 @@ class Jobs:
         )
         grace = _minutes(rng, count, parameters["grace"])
         demand = [
-            of_kind(*(_amounts(rng, count, parameters[kind], share) for kind in ("te_demand", "be_demand")))
-            for share in NODE
+            of_kind(*(_amounts(rng, count, parameters[kind], kept) for kind in ("te_demand", "be_demand")))
+            for kept in range(len(NODE))
         ]
         return cls(trial, execution, grace, np.stack(demand, axis=1))
 
@@ -95,12 +96,12 @@ def _minutes(rng: np.random.Generator, count: int, of: tuple[float, float, float
     return MINUTE * _truncated(rng, count, (mean, deviation), (1.0 / 60.0, most))
 
 
-def _amounts(rng: np.random.Generator, count: int, of: tuple[float, float], most: float) -> FloatArray:
-    shape = of[0] * most / NODE[0], of[1] * most / NODE[0]
-    if most == NODE[1]:
-        return _truncated(rng, count, shape, (0.001, most))
-    # Cores and devices are whole numbers. A job needs at least one core, and may have no device.
-    return _truncated(rng, count, shape, (1.0 if most == NODE[0] else 0.0, most), whole=True)
+def _amounts(
+    rng: np.random.Generator, count: int, of: Sequence[tuple[float, float]], kept: int
+) -> FloatArray:
+    """Amounts of the resource at index `kept`. Cores and devices are whole; a job needs a core, and maybe no device."""
+    least = (1.0, 0.001, 0.0)[kept]
+    return _truncated(rng, count, of[kept], (least, NODE[kept]), whole=kept != MEMORY)
 
 
 def _truncated(
