@@ -293,8 +293,8 @@ async def submit(context: InContext, submission: schemas.Submission, key: Key = 
     return await context.once(key, submission, do)
 
 
-def contents(submission: schemas.Submission) -> list[tuple[Path, bytes]]:
-    """The files of a submission: path and content."""
+def contents(submission: schemas.Submission | schemas.Simulation) -> list[tuple[Path, bytes]]:
+    """The files of a request: path and content."""
     return [(Path(file.path), file.text.encode()) for file in submission.files]
 
 

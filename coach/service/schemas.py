@@ -11,6 +11,8 @@ from coach.report.row_types import EpochRow, JobRow, JobView, LedgerRow, Plan
 #: Maximum bytes of a request's body: a job file of the largest size, as JSON.
 MAX_BODY = 2 << 20
 MAX_FILES = 100
+#: Jobs of one simulation.
+MAX_SIMULATED = 20
 #: Seconds that a request may wait for a new record.
 LONGEST_WAIT = 60.0
 
@@ -44,6 +46,45 @@ class Submission(_Body):
     policy: Annotated[
         str, Field(max_length=40, description="Instead of the jobs' own, such as static:2x1.")
     ] = ""
+
+
+class SimulatedNodes(_Body):
+    """Nodes that are all alike. `memory`: GiB."""
+
+    count: Annotated[int, Field(ge=1, le=100)]
+    cpu: Annotated[float, Field(gt=0, le=1024, allow_inf_nan=False)]
+    memory: Annotated[float, Field(gt=0, le=16384, allow_inf_nan=False)]
+    gpu: Annotated[int, Field(ge=0, le=64)] = 0
+
+
+class Simulation(_Body):
+    """A what-if: the jobs of files and of the service, all begun together, once under each policy.
+
+    `jobs`: names of jobs of the service, running, finished or waiting; their files are simulated from the beginning.
+    `nodes` null: those of the service.
+    """
+
+    model_config = ConfigDict(
+        json_schema_extra={
+            "examples": [
+                {
+                    "jobs": ["lenet-digits"],
+                    "policies": ["coach", "static:2x1"],
+                    "nodes": {"count": 3, "cpu": 2, "memory": 8},
+                }
+            ]
+        }
+    )
+
+    jobs: Annotated[
+        list[Annotated[str, Field(pattern=NAME, max_length=40)]], Field(max_length=MAX_SIMULATED)
+    ] = []
+    files: Annotated[list[JobFile], Field(max_length=MAX_SIMULATED)] = []
+    policies: Annotated[
+        list[Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9:=.,_-]*$", max_length=80)]],
+        Field(min_length=1, max_length=5),
+    ] = ["coach"]
+    nodes: SimulatedNodes | None = None
 
 
 class Resumption(_Body):
@@ -402,6 +443,40 @@ class Plans(BaseModel):
     """The predicted time and cost of jobs that were not submitted."""
 
     plans: list[Plan]
+
+
+class SimulatedJob(BaseModel):
+    """A job in a simulated run: seconds until it ended (null: it did not) and until it began; money in its currency."""
+
+    job: str
+    reason: str
+    reached: bool
+    seconds: float | None
+    waited: float | None
+    spent: float | None
+
+
+class SimulatedRun(BaseModel):
+    """All jobs under one policy; `seconds` until the last one ended."""
+
+    policy: str
+    seconds: float
+    jobs: list[SimulatedJob]
+
+
+class Origin(BaseModel):
+    """Where the speeds and learning curves of jobs are from: measured in their runs, or assumed."""
+
+    origin: str
+    jobs: list[str]
+
+
+class Simulated(BaseModel):
+    """A run for each policy. All numbers are simulated; `origins` says from what."""
+
+    runs: list[SimulatedRun]
+    origins: list[Origin]
+    nodes: int
 
 
 class LoginCode(BaseModel):

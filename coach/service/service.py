@@ -213,12 +213,16 @@ class Service:
         loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
         return [one.spec.name for one in loaded], [str(each) for one in loaded for each in one.warnings]
 
+    async def specs(self, files: Sequence[tuple[Path, bytes]]) -> list[TrainingJob]:
+        """The jobs of files; starts nothing. Raises JobFileError with every mistake."""
+        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
+        return [one.spec for one in loaded]
+
     async def plan(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[Plan]:
         """The predicted time and cost of the jobs of files; starts nothing. Raises JobFileError, UserError."""
         from coach.report.plan import plan
 
-        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
-        specs = with_policy(policy, [one.spec for one in loaded], self.policy)
+        specs = with_policy(policy, await self.specs(files), self.policy)
         past = dict(self._past)
         return await asyncio.to_thread(lambda: [plan(spec, past, self.nodes) for spec in specs])
 

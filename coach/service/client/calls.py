@@ -25,6 +25,8 @@ T = TypeVar("T")
 
 #: Seconds for an answer in addition to the waiting time in the request.
 TIMEOUT = 30.0
+#: Seconds of the longest simulation.
+MAX_SIMULATION = 60.0
 Files = Sequence[Path | str]
 
 
@@ -217,6 +219,29 @@ def validate(files: Files) -> Call[schemas.Checked]:
 def plan(files: Files, policy: str = "") -> Call[schemas.Plans]:
     """The predicted time and cost of the jobs of files; starts nothing."""
     return Call("POST", f"{API}/plan", schemas.Plans, body=_sent(files, policy), files=_paths(files))
+
+
+def simulate_jobs(
+    jobs: Sequence[str] = (),
+    files: Files = (),
+    *,
+    policies: Sequence[str] = ("coach",),
+    nodes: schemas.SimulatedNodes | None = None,
+) -> Call[schemas.Simulated]:
+    """Simulate jobs of the service, and of files, under each policy, on `nodes` or on those of the service."""
+    return Call(
+        "POST",
+        f"{API}/simulations",
+        schemas.Simulated,
+        body={
+            "jobs": list(jobs),
+            "files": _sent(files)["files"],
+            "policies": list(policies),
+            "nodes": nodes.model_dump() if nodes else None,
+        },
+        wait=MAX_SIMULATION,
+        files=_paths(files),
+    )
 
 
 def submit(files: Files, policy: str = "", *, key: str = "") -> Call[schemas.Submitted]:

@@ -16,6 +16,8 @@ from fastapi import APIRouter, Header, Query, Request, Response
 from fastapi import Path as InPath
 from fastapi.responses import StreamingResponse
 
+from coach.core.cluster import Node, Resources
+from coach.core.errors import UserError
 from coach.core.jobs.job import Job
 from coach.handler.endpoint import API
 from coach.handler.resume_rules import NotNowError
@@ -30,6 +32,7 @@ from coach.service.views.cluster import node_rows, queue_rows
 from coach.service.views.consequences import Of, consequences
 from coach.service.views.explanation import explanation
 from coach.service.views.figures import figures
+from coach.service.views.simulations import simulate
 from coach.service.views.stream import Feed, LogTail
 
 STREAM = f"{API}/stream"
@@ -158,6 +161,22 @@ async def validate(context: InContext, submission: schemas.Submission) -> schema
 async def plan(context: InContext, submission: schemas.Submission) -> schemas.Plans:
     """Predict the time and cost of the jobs of job files, as `coach plan` does; start nothing."""
     return schemas.Plans(plans=await context.service.plan(contents(submission), submission.policy))
+
+
+@views.post("/simulations", tags=["jobs"], responses=may_answer(404, 409, 413, 422, 503))
+async def simulate_jobs(context: InContext, asked: schemas.Simulation) -> schemas.Simulated:
+    """Simulate jobs under other policies or on other nodes, as `coach simulate` does, within limits."""
+    service = context.service
+    specs = [service.job(name).job_file for name in asked.jobs] + await service.specs(contents(asked))
+    if not 1 <= len(specs) <= schemas.MAX_SIMULATED:
+        raise UserError(
+            f"{len(specs)} jobs: must be 1 to {schemas.MAX_SIMULATED}, of the service (jobs) or of files"
+        )
+    nodes = service.nodes
+    if asked.nodes is not None:
+        one = Resources(asked.nodes.cpu, asked.nodes.memory, asked.nodes.gpu)
+        nodes = tuple(Node(f"node-{number}", one) for number in range(asked.nodes.count))
+    return await simulate(service.home, specs, nodes, asked.policies)
 
 
 # -- one job ---------------------------------------------------------------------------------------------------
