@@ -114,6 +114,9 @@ def test_weights_of_another_shape_or_format_are_said(tmp_path: Path) -> None:
     path.write_bytes(replace(network, about={"format": 9}).to_bytes())
     with pytest.raises(UserError, match="format is 9, wanted 1"):
         policy(f"dl2:{path}")
+    path.write_bytes(replace(network, slot=0.0).to_bytes())
+    with pytest.raises(UserError, match="its slot is 0"):
+        policy(f"dl2:{path}")
     path.write_bytes(changed(b3=np.array([np.nan], np.float32)).network.to_bytes())
     with pytest.raises(UserError, match="not all of its weights"):
         policy(f"dl2:{path}")

@@ -158,6 +158,8 @@ class Network:
         wanted = ((inputs, width), (width, outputs), (len(made.kinds), side, side))
         if shapes != wanted:
             raise ValueError(f"its arrays have the shapes {shapes}, wanted {wanted}")
+        if not (made.slot > 0 and made.window >= 1):
+            raise ValueError(f"its slot is {made.slot} s and its window {made.window}, wanted more than 0")
         if not all(np.isfinite(array).all() for array in made.weights.values()):
             raise ValueError("not all of its weights are numbers")
         return made
