@@ -26,14 +26,12 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
       asked.current.at = Date.now();
       const path = jobPath(name);
       try {
-        const [one, two, three] = await Promise.all([
-          get<Detail>(path),
-          get<Why>(`${path}/why`),
-          get<Figures>(`${path}/figures`),
+        // Each is shown as it comes: figures take longest.
+        await Promise.all([
+          get<Detail>(path).then(setDetail),
+          get<Why>(`${path}/why`).then(setWhy),
+          get<Figures>(`${path}/figures`).then(setFigures),
         ]);
-        setDetail(one);
-        setWhy(two);
-        setFigures(three);
         setError("");
       } catch (failure) {
         if (failure instanceof Refused && failure.status === 404) setError(failure.message);
@@ -170,17 +168,17 @@ interface Given {
 function Tab({ name, tab, detail, figures, why }: Given) {
   if (tab === "events") return <EventsTab name={name} seq={detail?.seq ?? 0} />;
   if (tab === "logs") return <LogsTab name={name} seq={detail?.seq ?? 0} />;
-  if (!detail || !figures) return <p>Loading…</p>;
+  if (!detail || (!figures && ["overview", "money", "speed"].includes(tab))) return <p>Loading…</p>;
   const currency = detail.job.currency;
   const chosen = why?.alternatives.find((one) => one.verdict === "chosen")?.allocation ?? size(detail.job.workers, detail.job.servers);
   switch (tab) {
     case "overview":
       return (
         <div class="figures">
-          <CurveFigure job={name} figures={figures} />
-          <AllocationFigure job={name} figures={figures} />
-          <MoneyFigure job={name} figures={figures} />
-          <SpeedFigure job={name} figures={figures} chosen={chosen} />
+          <CurveFigure job={name} figures={figures!} />
+          <AllocationFigure job={name} figures={figures!} />
+          <MoneyFigure job={name} figures={figures!} />
+          <SpeedFigure job={name} figures={figures!} chosen={chosen} />
         </div>
       );
     case "epochs":
@@ -208,7 +206,7 @@ function Tab({ name, tab, detail, figures, why }: Given) {
     case "money":
       return (
         <div class="figures">
-          <MoneyFigure job={name} figures={figures} />
+          <MoneyFigure job={name} figures={figures!} />
           <Figure
             title="Ledger"
             job={name}
@@ -231,8 +229,8 @@ function Tab({ name, tab, detail, figures, why }: Given) {
     case "speed":
       return (
         <div class="figures">
-          <SpeedFigure job={name} figures={figures} chosen={chosen} />
-          <AllocationFigure job={name} figures={figures} />
+          <SpeedFigure job={name} figures={figures!} chosen={chosen} />
+          <AllocationFigure job={name} figures={figures!} />
         </div>
       );
     case "spec":
