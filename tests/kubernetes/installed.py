@@ -100,7 +100,9 @@ class Coach:
                 digits = Path(folder, "mnist-digits")
                 digits.mkdir()
                 _write_digits(digits)
-                self.cluster.kubectl("cp", digits, f"{pods[0]['metadata']['name']}:/var/lib/coach/data/mnist-digits")
+                self.cluster.kubectl(
+                    "cp", digits, f"{pods[0]['metadata']['name']}:/var/lib/coach/data/mnist-digits"
+                )
 
     def upgrade(self, *settings: str) -> None:
         """`helm upgrade` with further settings."""
