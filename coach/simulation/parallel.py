@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 import time
 from collections.abc import Callable, Iterator, MutableSequence, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from multiprocessing import get_context
+from multiprocessing import get_context, parent_process
 from typing import Any, ClassVar, TypeVar
 
 from coach import collector
@@ -96,8 +97,16 @@ def gather(
 def _begin(shared: MutableSequence[float]) -> None:
     _Here.parts = shared
     collector.look_seldom()
+    threading.Thread(target=_end_with_the_parent, daemon=True).start()
     # The terminal sends Ctrl-C to all processes; only the parent handles it.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def _end_with_the_parent() -> None:
+    """A parent that was killed leaves no process behind, not even one that works."""
+    if (parent := parent_process()) is not None:
+        parent.join()
+        os._exit(1)
 
 
 def _run(index: int, function: Callable[..., Any], arguments: tuple[Any, ...]) -> Any:

@@ -14,6 +14,7 @@ import pytest
 
 from coach import collector
 from coach.simulation.parallel import REPORT_SECONDS, advancing, gather
+from tests.functions.hosting import is_alive
 
 pytestmark = pytest.mark.standard
 
@@ -110,3 +111,24 @@ def test_the_garbage_collector_looks_seldom_there_too() -> None:
     expected = (collector.YOUNG, collector.MIDDLE, collector.OLD)
     assert gc.get_threshold() != expected
     assert gather([(gc.get_threshold, ())] * 2, processes=2) == ([expected] * 2, False)
+
+
+def begun(folder: Path) -> None:
+    (folder / str(os.getpid())).touch()
+    asleep(0)
+
+
+def test_a_killed_parent_leaves_no_process_behind(tmp_path: Path) -> None:
+    parent = multiprocessing.get_context("spawn").Process(
+        target=gather, args=([(begun, (tmp_path,))] * 2,), kwargs={"processes": 2}
+    )
+    parent.start()
+    until = time.monotonic() + 60
+    while len(children := [int(one.name) for one in tmp_path.iterdir()]) < 2:
+        assert time.monotonic() < until
+        time.sleep(0.05)
+    parent.kill()
+    parent.join()
+    while any(is_alive(child) for child in children):
+        assert time.monotonic() < until, children
+        time.sleep(0.05)
