@@ -48,7 +48,7 @@ def test_fitgpp_spares_trials_and_costs_others_little() -> None:
     for policy in ("FitGpp", "LRTP", "RAND"):
         assert found[f"{policy}: TE p95 slowdown, %"] < -85
         assert 0 < found[f"{policy}: BE median slowdown, %"] < 60
-    assert found["FitGpp against LRTP: interval median"] < -25
+    assert found["FitGpp against LRTP: interval median"] < 0
     assert found["FitGpp against RAND: BE jobs preempted"] < -25
     shown = fitgpp.table({key: np.array([value]) for key, value in found.items()}, parameters("fitgpp"))
     assert [line.split(" |")[0] for line in shown.splitlines()[2:]] == [
