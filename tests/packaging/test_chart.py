@@ -137,6 +137,13 @@ def test_crds_and_the_schedulers_configuration_are_the_files_that_the_other_test
 
 
 @with_helm
+@pytest.mark.parametrize("file", ["scheduler/only-scheduler.yaml", "chart/files/second-scheduler.yaml"])
+def test_the_scheduler_may_bind_a_large_gang_at_once(file: str) -> None:
+    """With the client's default of 50 requests a second the members of 50 gangs are bound up to 0.7 s apart."""
+    client = yaml.safe_load((ROOT / "deploy" / file).read_text())["clientConnection"]
+    assert (client["qps"], client["burst"]) == (200, 400)
+
+
 def test_values_reach_what_they_are_for() -> None:
     sets = {
         "imagePullPolicy": "Never", "imagePullSecrets[0].name": "one", "imagePullSecrets[1].name": "two",

@@ -14,10 +14,11 @@ from collections import defaultdict
 from collections.abc import Mapping
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import yaml
+from matplotlib.figure import Figure
 
 from coach import plugins
 from coach.core.cluster import Node, Resources, Role
@@ -156,11 +157,8 @@ def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> s
 
             cells = [row, network, f"{of(first, 'seconds an epoch').mean():.1f}"]
             for other in others:
-                change = 100 * (of(other, "seconds an epoch") / of(first, "seconds an epoch") - 1)
-                half = (
-                    t95(len(change)) * change.std(ddof=1) / math.sqrt(len(change)) if len(change) > 1 else 0.0
-                )
-                cells.append(f"{change.mean():+.1f} ± {half:.1f}")
+                mean, half = _change(results, f"{row}, network {network}", first, other)
+                cells.append(f"{mean:+.1f} ± {half:.1f}")
             for key, form in (("pairs on one node, %", ".0f"), ("mean completion, s", ".0f")):
                 cells += [f"{of(name, key).mean():{form}}" for name in parameters["placements"]]
             cells.append(
@@ -168,3 +166,31 @@ def table(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> s
             )
             lines.append(f"| {' | '.join(cells)} |")
     return "\n".join(lines)
+
+
+def _change(results: Mapping[str, FloatArray], at: str, first: str, other: str) -> tuple[float, float]:
+    """How much longer epochs are than under the first placement, %, and half of its 95 % interval."""
+    change = 100 * (
+        results[f"{at}, {other}: seconds an epoch"] / results[f"{at}, {first}: seconds an epoch"] - 1
+    )
+    half = t95(len(change)) * change.std(ddof=1) / math.sqrt(len(change)) if len(change) > 1 else 0.0
+    return float(change.mean()), float(half)
+
+
+def figures(results: Mapping[str, FloatArray], parameters: Mapping[str, Any]) -> dict[str, Figure]:
+    """Seconds an epoch against the first placement's, by row of table 2, with the last of the networks."""
+    figure = Figure(figsize=(6.5, 4.2), layout="constrained")
+    axes = cast(Any, figure.subplots())
+    first, *others = parameters["placements"]
+    *_, network = parameters["networks"]
+    rows = list(parameters["rows"])
+    for number, (other, colour) in enumerate(zip(others, ("#E69F00", "#009E73"), strict=False)):
+        changes = [_change(results, f"{row}, network {network}", first, other) for row in rows]
+        at = [len(rows) - index - 0.2 * number for index in range(len(rows))]
+        means, halves = zip(*changes, strict=True)
+        axes.errorbar(means, at, xerr=halves, fmt="o", color=colour, label=other, capsize=2)
+    axes.axvline(0.0, color="0.6", linestyle=":")
+    axes.set_yticks([len(rows) - index for index in range(len(rows))], rows)
+    axes.set_xlabel(f"seconds an epoch against {first}'s, %, network {network}")
+    axes.legend()
+    return {"epochs": figure}
