@@ -39,6 +39,10 @@ def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) 
     page.get_by_role(
         "img", name=re.compile(rf"^loss by passes over the data: {len(figures.curve.points)} epochs")
     ).wait_for()
+    why = page.get_by_role("region", name="Why")
+    why.get_by_text("The decision and what else was considered").click()
+    steps = why.get_by_role("listitem").all_inner_texts()
+    assert any(re.search(r"^\dx\d → \dx\d: .*, an epoch costs [\d.]+\sUSD$", step) for step in steps), steps
     page.get_by_role("button", name="Table of Learning curve").click()
     table = page.get_by_role("region", name="Table: Learning curve")
     assert table.get_by_role("row").count() == 1 + len(figures.curve.points)

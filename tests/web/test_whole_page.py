@@ -28,6 +28,20 @@ pytestmark = [pytest.mark.web, pytest.mark.processes, pytest.mark.full]
 AXE = ROOT / "web/node_modules/axe-core/axe.min.js"
 ENDLESS = UNREACHED | {"maxEpochs": 100_000}
 BUDGET = {"amount": 1.0, "currency": "USD"}
+#: Every answer comes 1.5 s late; how many of one path were under way at once is counted.
+SLOW = """
+const ask = window.fetch;
+window.most = {};
+const now = {};
+window.fetch = async (path, ...more) => {
+  now[path] = (now[path] ?? 0) + 1;
+  window.most[path] = Math.max(window.most[path] ?? 0, now[path]);
+  const answer = await ask(path, ...more);
+  await new Promise((done) => setTimeout(done, 1500));
+  now[path] -= 1;
+  return answer;
+};
+"""
 HOSTILE = '<img src=x onerror="window.hit=1"><script>window.hit=1</script>'
 
 
@@ -59,6 +73,10 @@ def test_axe_finds_nothing_serious(service: Serving, browser: Any, look: str) ->
             page.get_by_role("heading", level=1).wait_for()
             if look == "narrow":
                 assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), place
+                cut = page.locator("td.money, td.state").evaluate_all(
+                    "cells => cells.filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.innerText)"
+                )
+                assert cut == [], place
             if place == "/jobs/e/overview":
                 page.get_by_role("button", name="Cancel").click()
                 page.get_by_role("dialog").get_by_role("status").wait_for()
@@ -99,7 +117,7 @@ def test_a_job_is_followed_stopped_and_paid_for_through_names_and_keys_alone(
     page.keyboard.press("Escape")
     dialog.wait_for(state="detached")
     page.get_by_role("button", name="Cancel", exact=True).click()
-    dialog.get_by_role("button", name="Cancel for good").click()
+    dialog.get_by_role("button", name="Cancel now").click()
     page.get_by_text("Cancelled").first.wait_for()
     with Client() as coach:
         row = coach.job("digits").job
@@ -176,6 +194,25 @@ def test_lines_of_a_log_come_by_the_one_stream_and_once_across_a_crash(
     shown.get_by_text("third line").wait_for()
     assert shown.inner_text().split() == ["first", "line", "second", "line", "third", "line"]
     assert not [url for url in asked if "/logs/" in url], "none was asked for by itself"
+
+
+def test_a_slow_service_gets_one_question_at_a_time_and_its_last_answer_is_the_newest(
+    service: Serving, page: Any
+) -> None:
+    page.add_init_script(SLOW)
+    page.goto(service.address("/cluster"))
+    page.get_by_text("No job waits for the cluster.").wait_for()
+    service.submit("a", budget=BUDGET, **ENDLESS)
+    page.get_by_role("row").get_by_role("link", name="a", exact=True).click()
+    curve = "loss by passes over the data: {} epochs"
+    page.get_by_role("img", name=re.compile(curve.format(r"\d\d"))).wait_for()
+    with Client() as coach:
+        coach.cancel("a")
+        points = len(coach.job_figures("a").curve.points)
+    page.get_by_role("img", name=re.compile(curve.format(points))).wait_for()
+    most = page.evaluate("window.most")
+    assert max(most.values()) == 1, most
+    assert [path for path in most if path.endswith("/jobs/a/figures")]
 
 
 def test_a_thousand_jobs_are_few_rows(service: Serving, page: Any) -> None:
@@ -267,7 +304,7 @@ def test_it_works_under_a_path_behind_a_proxy(service: Serving, proxy: str, page
     page.get_by_text("live", exact=True).wait_for()
     page.get_by_role("link", name="a", exact=True).click()
     page.get_by_role("button", name="Cancel").click()
-    page.get_by_role("button", name="Cancel for good").click()
+    page.get_by_role("button", name="Cancel now").click()
     page.get_by_text("Cancelled").first.wait_for()
     with page.expect_popup() as opened:
         page.get_by_role("link", name="SVG of Learning curve").click()

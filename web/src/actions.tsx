@@ -8,7 +8,7 @@ type Action = Schema["Action"];
 type Consequences = Schema["Consequences"];
 
 const TITLES: Record<string, string> = {
-  cancel: "Cancel for good",
+  cancel: "Cancel now",
   suspend: "Suspend at the end of the epoch",
   "suspend-now": "Suspend now",
   resume: "Resume",

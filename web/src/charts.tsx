@@ -269,11 +269,11 @@ export function AllocationFigure({ job, figures }: { job: string; figures: Figur
         data={servers ? [xs, workers, counts] : [xs, workers]}
         make={(c) => ({
           scales: { y: { range: [0, most * 1.15] } },
-          axes: [{ values: times, space: 80 }, { label: "functions", incrs: [1, 2, 5, 10, 20, 50, 100] }],
+          axes: [{ values: times, space: 100 }, { label: "functions", incrs: [1, 2, 5, 10, 20, 50, 100] }],
           series: [
-            { label: "at", value: (_: uPlot, v: number | null) => (v === null ? none : clock(v)) },
-            { label: "workers", stroke: c.blue, width: 3, points: { show: false } },
-            ...(servers ? [{ label: "servers", stroke: c.orange, width: 2, dash: [6, 3], points: { show: false } }] : []),
+            { label: "at", value: at },
+            { label: "workers", stroke: c.blue, width: 3, paths, points: { show: false }, value },
+            ...(servers ? [{ label: "servers", stroke: c.orange, width: 2, dash: [6, 3], paths, points: { show: false }, value }] : []),
           ],
         })}
       />
@@ -307,12 +307,12 @@ export function MoneyFigure({ job, figures }: { job: string; figures: Figures })
         data={data}
         make={(c) => {
           const paths = uPlot.paths.stepped!({ align: 1 });
-          const value = (_: uPlot, v: number | null) => money(v, currency);
+const value = (_: uPlot, v: number | null) => money(v, currency);
           return {
             scales: { y: { range: (_, __, high) => [0, (high || 1) * 1.1] } },
-            axes: [{ values: times, space: 80 }, { size: 70, values: (_, ticks) => ticks.map((tick) => number(tick)), label: currency }],
+            axes: [{ values: times, space: 100 }, { size: 70, values: (_, ticks) => ticks.map((tick) => number(tick)), label: currency }],
             series: [
-              { label: "at", value: (_: uPlot, v: number | null) => (v === null ? none : clock(v)) },
+              { label: "at", value: at },
               { label: "spent + reserved", stroke: c.orange, fill: c.band, paths, points: { show: false }, value },
               { label: "spent", stroke: c.blue, width: 2, paths, points: { show: false }, value },
               ...(near ? [{ label: "budget", stroke: c.red, dash: [8, 4], points: { show: false }, value }] : []),
@@ -386,6 +386,9 @@ export function SpeedFigure({ job, figures, chosen }: { job: string; figures: Fi
   );
 }
 
+const paths = uPlot.paths.stepped!({ align: 1 });
+const at = (_: uPlot, time: number | null) => (time === null ? none : clock(time));
+const value = (_: uPlot, count: number | null) => number(count);
 const times = (_: uPlot, ticks: number[]) => ticks.map(clock);
 
 function clock(seconds: number): string {

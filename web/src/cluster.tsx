@@ -5,11 +5,8 @@ import { Usage } from "./parts";
 
 export function ClusterPage() {
   const { cluster, version, jobs } = useLive();
-  useEffect(() => {
-    const timer = setTimeout(() => void live.refreshCluster().catch(() => undefined), 500);
-    return () => clearTimeout(timer);
-    // Rows that changed mean other uses of nodes.
-  }, [[...jobs.values()].reduce((seq, job) => Math.max(seq, job.seq), 0)]);
+  // Rows that changed mean other uses of nodes.
+  useEffect(() => live.refreshCluster(), [[...jobs.values()].reduce((seq, job) => Math.max(seq, job.seq), 0)]);
   if (!cluster) return <p>Loading…</p>;
   void version;
   const gpus = cluster.nodes.some((node) => node.gpu > 0);
@@ -106,7 +103,7 @@ export function ClusterPage() {
                   type="button"
                   onClick={() => {
                     live.queued += 100;
-                    void live.refreshCluster().catch(() => undefined);
+                    live.refreshCluster();
                   }}
                 >
                   Show more

@@ -19,11 +19,11 @@ export function percent(share: number, digits = 0): string {
 
 export function duration(seconds: number | null | undefined): string {
   if (seconds === null || seconds === undefined || !Number.isFinite(seconds)) return none;
-  if (seconds < 10) return `${number(seconds, 2)} s`;
-  if (seconds < 60) return `${Math.round(seconds)} s`;
-  if (seconds < 3600) return `${Math.floor(seconds / 60)} min ${Math.round(seconds % 60)} s`;
-  if (seconds < 86400) return `${Math.floor(seconds / 3600)} h ${Math.round((seconds % 3600) / 60)} min`;
-  return `${number(seconds / 86400, 2)} d`;
+  if (seconds < 10) return `${number(seconds, 2)}\u00a0s`;
+  if (seconds < 60) return `${Math.round(seconds)}\u00a0s`;
+  if (seconds < 3600) return `${Math.floor(seconds / 60)}\u00a0min\u00a0${Math.round(seconds % 60)}\u00a0s`;
+  if (seconds < 86400) return `${Math.floor(seconds / 3600)}\u00a0h\u00a0${Math.round((seconds % 3600) / 60)}\u00a0min`;
+  return `${number(seconds / 86400, 2)}\u00a0d`;
 }
 
 const day = new Intl.DateTimeFormat(undefined, { dateStyle: "short" });
@@ -45,8 +45,17 @@ export function words(name: string): string {
 
 export const count = (many: number, one: string) => `${number(many, 6)} ${one}${many === 1 ? "" : "s"}`;
 
-// Sentences of the scheduler have exact numbers: 0.09765625 GiB.
-export const rounded = (text: string) => text.replace(/\d+\.\d{4,}/g, (found) => number(Number(found)));
+// Sentences of the scheduler have exact numbers: 0.09765625 GiB, 8.637e-05.
+export const rounded = (text: string) => text.replace(/\d+\.\d{5,}|\d+(\.\d+)?e-\d+/g, (found) => number(Number(found)));
+
+// A step of a decision, without the name of the job that the page is about, its cost as money.
+export const step = (text: string, job: string, currency: string) =>
+  rounded(
+    text
+      .replace(`job ${job} `, "")
+      .replace(" -> ", " → ")
+      .replace(/an epoch costs ([\d.e+-]+)$/, (_, cost) => `an epoch costs ${money(Number(cost), currency)}`),
+  );
 
 export const size = (workers: number | null, servers: number | null) =>
   workers === null ? none : servers ? `${workers}x${servers}` : String(workers);

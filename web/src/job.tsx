@@ -3,8 +3,9 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { Actions } from "./actions";
 import { Detail, Events, Figures, Refused, Schema, Why, get, jobPath } from "./api";
 import { AllocationFigure, CurveFigure, Figure, MoneyFigure, SpeedFigure, Table } from "./charts";
-import { duration, money, none, number, percent, rounded, size, when, words } from "./format";
+import { duration, money, none, number, percent, rounded, size, step, when, words } from "./format";
 import { live, useLive } from "./live";
+import { usePaced } from "./paced";
 import { MoneyBar, State, purse } from "./parts";
 
 // The end of a log that is shown: bytes, and characters.
@@ -19,28 +20,20 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
   const [figures, setFigures] = useState<Figures | null>(null);
   const [error, setError] = useState("");
   const [again, setAgain] = useState(0);
-  const asked = useRef({ at: 0, timer: 0 });
-  useEffect(() => {
-    // Each change of the row means new details; at most one question a half second.
-    const ask = async () => {
-      asked.current.at = Date.now();
-      const path = jobPath(name);
-      try {
-        // Each is shown as it comes: figures take longest.
-        await Promise.all([
-          get<Detail>(path).then(setDetail),
-          get<Why>(`${path}/why`).then(setWhy),
-          get<Figures>(`${path}/figures`).then(setFigures),
-        ]);
-        setError("");
-      } catch (failure) {
-        if (failure instanceof Refused && failure.status === 404) setError(failure.message);
-      }
-    };
-    clearTimeout(asked.current.timer);
-    asked.current.timer = window.setTimeout(() => void ask(), Math.max(0, asked.current.at + 500 - Date.now()));
-    return () => clearTimeout(asked.current.timer);
-  }, [name, row?.seq, again, connection === "live"]);
+  const path = jobPath(name);
+  const marks = [row?.seq, again, connection === "live"];
+  // Each is asked, and shown, by itself: figures take longest.
+  const found = async () => {
+    try {
+      setDetail(await get<Detail>(path));
+      setError("");
+    } catch (failure) {
+      if (failure instanceof Refused && failure.status === 404) setError(failure.message);
+    }
+  };
+  usePaced(found, marks);
+  usePaced(() => get<Why>(`${path}/why`).then(setWhy), marks);
+  usePaced(() => get<Figures>(`${path}/figures`).then(setFigures), marks);
   const job = row ?? detail?.job;
   if (error)
     return (
@@ -124,8 +117,8 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
             )}
             {why.steps.length > 0 && (
               <ol>
-                {why.steps.map((step, index) => (
-                  <li key={index}>{step.text}</li>
+                {why.steps.map((one, index) => (
+                  <li key={index}>{step(one.text, name, job.currency)}</li>
                 ))}
               </ol>
             )}
@@ -243,23 +236,16 @@ function Tab({ name, tab, detail, figures, why }: Given) {
 function EventsTab({ name, seq }: { name: string; seq: number }) {
   const [lines, setLines] = useState<Events["events"]>([]);
   const after = useRef(0);
-  useEffect(() => {
-    let on = true;
-    const ask = async () => {
-      for (;;) {
-        const found = await get<Events>(`${jobPath(name)}/events?after=${after.current}`);
-        if (!on) return;
-        if (found.seq <= after.current) return;
-        after.current = found.seq;
-        setLines((before) => [...before, ...found.events]);
-        if (found.events.length < 1000) return;
-      }
-    };
-    void ask().catch(() => undefined);
-    return () => {
-      on = false;
-    };
-  }, [name, seq]);
+  const ask = async () => {
+    for (let full = true; full; ) {
+      const found = await get<Events>(`${jobPath(name)}/events?after=${after.current}`);
+      if (found.seq <= after.current) return;
+      after.current = found.seq;
+      setLines((before) => [...before, ...found.events]);
+      full = found.events.length === 1000;
+    }
+  };
+  usePaced(ask, [seq]);
   return (
     <Table
       name="Events"
@@ -273,15 +259,12 @@ function LogsTab({ name, seq }: { name: string; seq: number }) {
   const [files, setFiles] = useState<Schema["LogFile"][] | null>(null);
   const [chosen, setChosen] = useState("");
   const [text, setText] = useState("");
-  useEffect(() => {
-    void get<Schema["LogFiles"]>(`${jobPath(name)}/logs`).then(
-      (found) => {
-        setFiles(found.functions);
-        setChosen((before) => before || (found.functions.at(-1)?.function ?? ""));
-      },
-      () => undefined,
-    );
-  }, [name, seq]);
+  const ask = async () => {
+    const found = await get<Schema["LogFiles"]>(`${jobPath(name)}/logs`);
+    setFiles(found.functions);
+    setChosen((before) => before || (found.functions.at(-1)?.function ?? ""));
+  };
+  usePaced(ask, [seq]);
   useEffect(() => {
     if (!chosen) return;
     setText("");
@@ -320,7 +303,7 @@ function readable(lines: string): string {
     .map((line) => {
       try {
         const one = JSON.parse(line);
-        return `${one.time ?? ""} ${one.level ?? ""} ${one.message ?? line}`;
+        return `${when(one.time, true)} ${one.level ?? ""} ${one.message ?? line}`;
       } catch {
         return line;
       }

@@ -1,6 +1,7 @@
 // What the page knows of all jobs, kept up to date by one stream of events; closed while the page is hidden.
 import { useEffect, useState } from "preact/hooks";
 import { API, Cluster, Job, Refused, get, post } from "./api";
+import { Paced } from "./paced";
 
 export type Connection = "starting" | "live" | "lost" | "login" | "paused";
 
@@ -19,6 +20,7 @@ class Live {
   private listeners = new Set<() => void>();
   private frame = 0;
   private retry = 0;
+  private paced = new Paced(500);
 
   async begin(): Promise<void> {
     const found = /^#login=([^/]+)(\/.*)?$/.exec(location.hash);
@@ -46,7 +48,7 @@ class Live {
       this.place = listed.stream;
       this.message = "";
       if (!document.hidden) this.listen();
-      this.refreshCluster().catch(() => undefined);
+      this.refreshCluster();
     } catch (error) {
       const status = error instanceof Refused ? error.status : 0;
       this.set(status === 401 || status === 403 ? "login" : "lost");
@@ -108,9 +110,12 @@ class Live {
     this.set("paused");
   }
 
-  async refreshCluster(): Promise<void> {
-    this.cluster = await get<Cluster>(`/cluster?limit=${this.queued}`);
-    this.changed();
+  refreshCluster(): void {
+    this.paced.ask = async () => {
+      this.cluster = await get<Cluster>(`/cluster?limit=${this.queued}`);
+      this.changed();
+    };
+    this.paced.want();
   }
 
   private set(connection: Connection): void {
