@@ -179,6 +179,9 @@ def test_a_larger_budget_lets_a_job_without_money_go_on(reconciled: Any, tmp_pat
         await cluster.apply("poor", tmp_path, budget={"amount": 0.00001, "currency": "USD"})
         status = await cluster.until("poor", lambda status: bool(status.get("completionTime")))
         assert status["state"] == "BudgetExhausted" and holds(status)["Failed"]
+        assert [one["reason"] for one in status["conditions"] if one["type"] == "Failed"] == [
+            "BudgetExhausted"
+        ]
         await cluster.ask("PATCH", "poor", {"spec": {"budget": {"amount": 5}}})
         status = await cluster.until("poor", lambda status: status.get("epochs", 0) >= 1)
         assert status["budget"] == "5.00 USD"

@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import yaml
@@ -90,3 +92,33 @@ def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
     assert "weights/0.weight" in np.load(model)
     failed = coach_command(coach, tmp_path / "home", "--context", "nowhere", "ps")
     assert failed.returncode == 2 and "no such context" in failed.stderr
+
+
+def test_the_clusters_page_is_reached_from_outside(coach: Coach, tmp_path: Path) -> None:
+    context = coach.cluster.kubectl("config", "current-context").strip()
+    opened = subprocess.Popen(
+        [sys.executable, "-m", "coach.cli.main", "--context", context, "ui", "--no-browser"],
+        cwd=ROOT,
+        env={**os.environ, "KUBECONFIG": str(coach.cluster.kubeconfig), "COACH_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert opened.stdout is not None
+        url, _, code = opened.stdout.readline().strip().partition("/ui/#login=")
+        with httpx.Client(base_url=url, headers={"Origin": url}) as browser:
+            assert "<html" in browser.get("/ui/").text
+            assert browser.get("/api/v1/jobs").status_code == 401
+            assert browser.post("/api/v1/login", json={"code": code}).status_code == 200
+            assert browser.post("/api/v1/login", json={"code": code}).status_code == 403, "once"
+            assert browser.get("/api/v1/jobs").status_code == 200
+            coach.cluster.kubectl(
+                "delete", "pod", "-l", "app.kubernetes.io/component=handler", "--grace-period=0", "--force"
+            )
+            coach.cluster.kubectl("rollout", "status", "deployment/coach-handler", "--timeout=90s")
+            assert browser.get("/api/v1/jobs").status_code == 200, "another handler, the same login"
+    finally:
+        opened.send_signal(signal.SIGINT)
+    assert opened.wait(30) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)
