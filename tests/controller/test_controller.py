@@ -191,6 +191,23 @@ def test_a_larger_budget_lets_a_job_without_money_go_on(reconciled: Any, tmp_pat
     reconciled(body, FakePlatform(epoch_seconds=0.01))
 
 
+def test_a_priority_that_was_changed_counts_from_the_next_decision_on(
+    reconciled: Any, tmp_path: Path
+) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("urgent", tmp_path)
+        await cluster.until("urgent", lambda status: status.get("state") in ("Probing", "Training"))
+        assert service.job("urgent").spec.priority == 0
+        await cluster.ask("PATCH", "urgent", {"spec": {"priority": 7}})
+        async with asyncio.timeout(30):
+            while service.row("urgent").priority != 7:
+                await asyncio.sleep(0.01)
+        await cluster.ask("DELETE", "urgent")
+        await cluster.gone("urgent")
+
+    reconciled(body, FakePlatform(epoch_seconds=600.0))
+
+
 def test_what_the_api_server_cannot_see_is_refused_in_the_words_of_validate(
     reconciled: Any, tmp_path: Path
 ) -> None:
