@@ -9,7 +9,7 @@
 | `diff file=FOLDER` | what makes before.py model.py there; test_bring_your_model compares |
 | `bash` | `coach`, `make` and `python -m` lines are parsed: command, options, target, module exist |
 | `bash run` | the `coach` lines are run as well |
-| `bash run-on-cluster` | tests/kubernetes runs it; the `coach` and `make` lines are parsed here |
+| `bash run-on-cluster` | `make test-kubernetes ALL=1` runs it; the `coach` and `make` lines are parsed here |
 | `bash not-run: REASON` | as `bash`, and other commands may occur |
 | `yaml` | loaded: job files by the real loader, Gang objects by the CRD's schema |
 | `yaml scenario` | loaded as an experiment's scenario |

@@ -14,9 +14,13 @@ import pytest
 
 from tests.docs.pages import ROOT, blocks
 from tests.kubernetes.cluster import FILES, ExistingCluster
-from tests.kubernetes.installed import HELM, PATIENCE, Coach, ours
+from tests.kubernetes.installed import HELM, Coach, ours
+
+pytestmark = [pytest.mark.full, pytest.mark.timeout(900)]
 
 PAGE = ROOT / "docs/tutorials/kubernetes.md"
+#: Seconds that a command may take: more than the job's own `timeLimit`.
+LIMIT = 660.0
 
 
 @pytest.fixture
@@ -42,7 +46,8 @@ def shell(cluster: ExistingCluster, tmp_path: Path) -> Iterator[dict[str, str]]:
 
 def run(line: str, environment: dict[str, str]) -> str:
     """What a command prints; one that watches gets Ctrl-C once the job has succeeded."""
-    process = subprocess.Popen(
+    printed = []
+    with subprocess.Popen(
         ["bash", "-c", line],
         cwd=ROOT,
         env=environment,
@@ -50,21 +55,20 @@ def run(line: str, environment: dict[str, str]) -> str:
         stderr=subprocess.STDOUT,
         text=True,
         start_new_session=True,
-    )
-    limit = threading.Timer(PATIENCE, os.killpg, (process.pid, signal.SIGKILL))
-    limit.start()
-    try:
-        assert process.stdout is not None
-        printed = []
-        for said in process.stdout:
-            printed.append(said)
-            if "--watch" in line and "Succeeded" in said:
-                os.killpg(process.pid, signal.SIGINT)
-                break
-        printed += process.stdout
-        code = process.wait()
-    finally:
-        limit.cancel()
+    ) as process:
+        limit = threading.Timer(LIMIT, os.killpg, (process.pid, signal.SIGKILL))
+        limit.start()
+        try:
+            assert process.stdout is not None
+            for said in process.stdout:
+                printed.append(said)
+                if "--watch" in line and "Succeeded" in said:
+                    os.killpg(process.pid, signal.SIGINT)
+                    break
+            printed += process.stdout
+            code = process.wait()
+        finally:
+            limit.cancel()
     text = "".join(printed)
     assert code == 0 or "Succeeded" in text, f"{line}: exit code {code}\n{text}"
     return text

@@ -94,4 +94,5 @@ def test_of_two_jobs_where_one_has_room_the_other_waits_and_says_why(
     sent = {node: bytes_sent(cluster, node) - amount for node, amount in before.items()}
     assert all(amount > 20e6 for amount in sent.values()), "gradients cross between nodes, and weights back"
     assert coach.ended("second")["state"] == "Succeeded"
+    coach.paid("first")
     coach.paid("second")
