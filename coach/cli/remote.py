@@ -8,18 +8,21 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import io
 import json
 import shutil
+import signal
 import sys
 import tarfile
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
+from urllib.parse import urlsplit
 
 import typer
 
-from coach.core.errors import UserError
+from coach.core.errors import CoachError, UserError
 
 if TYPE_CHECKING:
     from coach.platforms.kubernetes_api.client import Api
@@ -28,8 +31,8 @@ if TYPE_CHECKING:
 IN_POD = ("ps", "show", "why", "events", "logs", "cancel", "doctor", "plan", "compare", "prune")
 #: Commands that change the cluster's objects.
 ON_OBJECTS = ("submit", "suspend", "resume")
-#: The command that brings a file from the handler's pod.
-MODEL = "model"
+#: The command that brings a file from the handler's pod, and the one that makes its page reachable from here.
+MODEL, UI = "model", "ui"
 _OPTIONS = ("--context", "--namespace")
 
 
@@ -49,8 +52,8 @@ def split(arguments: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 def invoke(options: dict[str, str], arguments: Sequence[str]) -> int:
     """Run a command on a cluster; its exit code. Raises CoachError."""
     command = arguments[0] if arguments else ""
-    if command not in (*IN_POD, *ON_OBJECTS, MODEL):
-        known = ", ".join((*IN_POD, *ON_OBJECTS, MODEL))
+    if command not in (*IN_POD, *ON_OBJECTS, MODEL, UI):
+        known = ", ".join((*IN_POD, *ON_OBJECTS, MODEL, UI))
         raise UserError(
             f"coach --context {command or '(no command)'}: these commands work on a cluster's jobs: {known}; "
             "`coach run` and `coach serve` have --context themselves"
@@ -66,6 +69,8 @@ async def _on_cluster(options: dict[str, str], arguments: list[str]) -> int:
             return await _in_pod(api, arguments)
         if arguments[0] == MODEL:
             return await _model(api, arguments[1:])
+        if arguments[0] == UI:
+            return await _ui(api, arguments[1:])
         if arguments[0] == "submit":
             return await _submit(api, [Path(word) for word in arguments[1:]])
         return await _change(api, arguments[0], arguments[1:])
@@ -83,8 +88,16 @@ async def _in_pod(api: Api, arguments: list[str]) -> int:
 
 async def _run(api: Api, arguments: list[str], out: Callable[[int, bytes], None]) -> int:
     """Run `coach` in the handler's pod; see run_in_pod."""
-    from coach.platforms.kubernetes_api.client import CORE
     from coach.platforms.kubernetes_api.exec import run_in_pod
+
+    columns = shutil.get_terminal_size().columns
+    command = ["env", f"COLUMNS={columns}", "coach", *arguments]
+    return await run_in_pod(api, await _handler(api), command, out)
+
+
+async def _handler(api: Api) -> str:
+    """The handler's pod. Raises UserError where none runs."""
+    from coach.platforms.kubernetes_api.client import CORE
 
     labels = "app.kubernetes.io/name=coach,app.kubernetes.io/component=handler"
     found = (await api.get(f"{CORE}/namespaces/{api.namespace}/pods", labelSelector=labels))["items"]
@@ -94,8 +107,54 @@ async def _run(api: Api, arguments: list[str], out: Callable[[int, bytes], None]
             f"no handler of Coach runs in namespace {api.namespace} of {api.server}; name its --namespace, "
             "or install it there: helm install coach deploy/chart"
         )
-    columns = shutil.get_terminal_size().columns
-    return await run_in_pod(api, running[0], ["env", f"COLUMNS={columns}", "coach", *arguments], out)
+    return str(running[0])
+
+
+async def _ui(api: Api, arguments: list[str]) -> int:
+    """Forward a port of this machine to the handler's page until Ctrl-C; the handler's `coach ui` makes the login."""
+    from coach.platforms.kubernetes_api.forward import connection, forwarded
+
+    parser = argparse.ArgumentParser(prog="coach --context NAME ui", allow_abbrev=False)
+    parser.add_argument("job", metavar="JOB", nargs="?")
+    parser.add_argument("--port", type=int, default=0)
+    parser.add_argument("--browser", action=argparse.BooleanOptionalAction, default=True)
+    asked = parser.parse_args(arguments)
+    said = io.StringIO()
+
+    def out(channel: int, data: bytes) -> None:
+        (said if channel == 1 else sys.stderr).write(data.decode(errors="replace"))
+
+    seen = set[str]()
+
+    def failed(error: CoachError) -> None:
+        if str(error) not in seen:  # a page asks again and again
+            seen.add(str(error))
+            typer.echo(f"coach: {error}", err=True)
+
+    code = await _run(api, [UI, "--no-browser", "--no-serve", *([asked.job] if asked.job else [])], out)
+    if code:
+        return code
+    there = urlsplit(said.getvalue().strip())
+    stopped = asyncio.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        asyncio.get_running_loop().add_signal_handler(number, stopped.set)
+    async with connection(api, await _handler(api), there.port or 80):
+        pass  # whether this user may
+    try:
+        async with forwarded(api, lambda: _handler(api), there.port or 80, asked.port, failed) as port:
+            typer.echo(f"the page of the jobs in {api.namespace} at {api.server}; Ctrl-C ends it", err=True)
+            address = there._replace(netloc=f"127.0.0.1:{port}").geturl()
+            typer.echo(address)
+            if asked.browser:
+                import webbrowser
+
+                webbrowser.open(address)
+            await stopped.wait()
+    except OSError as error:
+        raise UserError(
+            f"port {asked.port} cannot be used here ({error.strerror}); --port names another"
+        ) from error
+    return 0
 
 
 async def _model(api: Api, arguments: list[str]) -> int:

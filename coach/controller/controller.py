@@ -102,6 +102,8 @@ class Controller:
                 await self._service.suspend([job.name], now=False)
             case StepKind.RESUME if job:
                 await self._service.resume(job.name, step.added)
+            case StepKind.SET_PRIORITY if job:
+                await self._service.set_priority(job.name, Resource.of(found).priority)
             case StepKind.CANCEL if job:
                 await self._service.cancel(job.name)
 

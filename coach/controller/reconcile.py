@@ -22,6 +22,7 @@ class Resource:
     finalizer: bool
     suspend: bool
     budget: Money | None
+    priority: int = 0
 
     @classmethod
     def of(cls, found: dict) -> Resource:  # type: ignore[type-arg]
@@ -33,6 +34,7 @@ class Resource:
             finalizer=FINALIZER in (metadata.get("finalizers") or ()),
             suspend=bool(spec.get("suspend")),
             budget=None if amount is None else to_money(float(amount)),
+            priority=int(spec.get("priority", 0)),
         )
 
 
@@ -43,6 +45,7 @@ class StepKind(Enum):
     SUBMIT = auto()
     SUSPEND = auto()
     RESUME = auto()
+    SET_PRIORITY = auto()
     CANCEL = auto()
     REMOVE_FINALIZER = auto()
 
@@ -67,6 +70,8 @@ def next_step(resource: Resource, job: Job | None) -> Step | None:
     if job.ended:
         out_of_money = job.state is State.BUDGET_EXHAUSTED
         return Step(StepKind.RESUME, added) if added and out_of_money and not resource.suspend else None
+    if resource.priority != job.spec.priority:
+        return Step(StepKind.SET_PRIORITY)
     if resource.suspend:
         return None if job.suspend else Step(StepKind.SUSPEND)
     if added or (job.suspend and over(job)):

@@ -124,8 +124,11 @@ def _conditions(
         ConditionType.COMPLETE: job.state is State.SUCCEEDED,
         ConditionType.FAILED: failed,
     }
+    # An end that is no failure of the job is named by its state: BudgetExhausted, TargetUnreachable, Cancelled.
+    ended = job.state.value if failed and job.state is not State.FAILED else row.reason
+    reasons = dict.fromkeys(holds, row.reason) | {ConditionType.FAILED: ended}
     return [
-        _condition(kind, value, row.reason, row.message, generation, before, now)
+        _condition(kind, value, reasons[kind], row.message, generation, before, now)
         for kind, value in holds.items()
     ]
 

@@ -154,6 +154,10 @@ class Handler:
         for name in names:
             self._send(ev.SuspendRequested(self.now(), name, now, by_user))
 
+    def set_priority(self, name: str, priority: int) -> None:
+        """Change a job's priority, from its next decision on."""
+        self._send(ev.PriorityChanged(self.now(), name, priority))
+
     async def wait(self, until: Callable[[], bool]) -> None:
         """Return once `until` is true; it is called after every event. Raises the error that ended the handler."""
         while not until():

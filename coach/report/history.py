@@ -82,6 +82,9 @@ class EventFormatter:
             return f"stopping epoch {job.running.number} now"
         return f"stopping at the end of epoch {job.running.number}"
 
+    def _priority(self, _job: Job, record: ev.PriorityChanged) -> str:
+        return f"priority {record.priority} from now on"
+
     def _decide(self, job: Job, record: act.SetAllocation) -> str | None:
         last = self._last.get(job.name)
         self._last[job.name] = record.kind, record.allocation
@@ -197,6 +200,7 @@ _TELLERS: dict[type, Any] = {
     ev.JobSubmitted: EventFormatter._submitted,
     ev.ResumeRequested: EventFormatter._resumed,
     ev.SuspendRequested: EventFormatter._stopping,
+    ev.PriorityChanged: EventFormatter._priority,
     ev.EpochFailed: EventFormatter._failed,
     ev.PodLost: EventFormatter._lost,
     act.RollBack: EventFormatter._back,

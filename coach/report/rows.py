@@ -72,6 +72,7 @@ class Rows:
             job.ledger.budget,
             fitted,
             job.billed_resources,
+            job.spec.priority,
             orphan,
         )
         made = self._made.get(job.name)

@@ -326,6 +326,12 @@ class Service:
         self.handler.suspend(living, now=now, by_user=by_user)
         await asyncio.gather(*answers)
 
+    async def set_priority(self, name: str, priority: int) -> None:
+        """Change a job's priority, from its next decision on."""
+        answer = self._answer(ev.PriorityChanged, self.job(name).name)
+        self.handler.set_priority(name, priority)
+        await answer
+
     def _refuse_when_stopping(self) -> None:
         if self.stopping:
             raise StoppingError("the service is stopping; ask the next one: coach serve")

@@ -179,6 +179,9 @@ def test_a_larger_budget_lets_a_job_without_money_go_on(reconciled: Any, tmp_pat
         await cluster.apply("poor", tmp_path, budget={"amount": 0.00001, "currency": "USD"})
         status = await cluster.until("poor", lambda status: bool(status.get("completionTime")))
         assert status["state"] == "BudgetExhausted" and holds(status)["Failed"]
+        assert [one["reason"] for one in status["conditions"] if one["type"] == "Failed"] == [
+            "BudgetExhausted"
+        ]
         await cluster.ask("PATCH", "poor", {"spec": {"budget": {"amount": 5}}})
         status = await cluster.until("poor", lambda status: status.get("epochs", 0) >= 1)
         assert status["budget"] == "5.00 USD"
@@ -186,6 +189,23 @@ def test_a_larger_budget_lets_a_job_without_money_go_on(reconciled: Any, tmp_pat
         await cluster.ask("DELETE", "poor")
 
     reconciled(body, FakePlatform(epoch_seconds=0.01))
+
+
+def test_a_priority_that_was_changed_counts_from_the_next_decision_on(
+    reconciled: Any, tmp_path: Path
+) -> None:
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        await cluster.apply("urgent", tmp_path)
+        await cluster.until("urgent", lambda status: status.get("state") in ("Probing", "Training"))
+        assert service.job("urgent").spec.priority == 0
+        await cluster.ask("PATCH", "urgent", {"spec": {"priority": 7}})
+        async with asyncio.timeout(30):
+            while service.row("urgent").priority != 7:
+                await asyncio.sleep(0.01)
+        await cluster.ask("DELETE", "urgent")
+        await cluster.gone("urgent")
+
+    reconciled(body, FakePlatform(epoch_seconds=600.0))
 
 
 def test_what_the_api_server_cannot_see_is_refused_in_the_words_of_validate(

@@ -9,6 +9,7 @@
 | `diff file=FOLDER` | what makes before.py model.py there; test_bring_your_model compares |
 | `bash` | `coach`, `make` and `python -m` lines are parsed: command, options, target, module exist |
 | `bash run` | the `coach` lines are run as well |
+| `bash run-on-cluster` | `make test-kubernetes ALL=1` runs it; the `coach` and `make` lines are parsed here |
 | `bash not-run: REASON` | as `bash`, and other commands may occur |
 | `yaml` | loaded: job files by the real loader, Gang objects by the CRD's schema |
 | `yaml scenario` | loaded as an experiment's scenario |
@@ -65,7 +66,7 @@ def workplace(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_every_block_has_a_language_and_known_words():
     python = r"python( file=\S+| functions| pytorch)?"
-    words = rf"(?:{python}|diff file=\S+|bash( run| not-run: .+)?|yaml( scenario)?|json|toml|ini|text)"
+    words = rf"(?:{python}|diff file=\S+|bash( run| run-on-cluster| not-run: .+)?|yaml( scenario)?|json|toml|ini|text)"
     assert [f"{block}: {block.info}" for block in BLOCKS if not re.fullmatch(words, block.info)] == []
 
 
@@ -119,7 +120,11 @@ def parse(words: list[str]) -> None:
 @of("bash")
 def test_commands_exist_with_their_options(block, workplace):
     for words in commands(block.text):
-        if not block.words.startswith("not-run") or words[0] in ("coach", "make", "python"):
+        if not block.words.startswith(("not-run", "run-on-cluster")) or words[0] in (
+            "coach",
+            "make",
+            "python",
+        ):
             parse(words)
 
 

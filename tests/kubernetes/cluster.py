@@ -165,12 +165,14 @@ class Cluster(ExistingCluster):
         shutil.rmtree(self.shared, ignore_errors=True)
         self.shared.mkdir(parents=True)
         self.shared.chmod(0o777)
-        class_ = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass", "metadata": {"name": "coach"}}
+        class_: dict[str, Any] = {"apiVersion": "storage.k8s.io/v1", "kind": "StorageClass"}
+        default = {"storageclass.kubernetes.io/is-default-class": "true"}
+        class_ |= {"metadata": {"name": "coach", "annotations": default}}
         class_ |= {"provisioner": "kubernetes.io/no-provisioner"}
         spec = {
             "storageClassName": "coach",
             "capacity": {"storage": "10Gi"},
-            "accessModes": ["ReadWriteMany"],
+            "accessModes": ["ReadWriteMany", "ReadWriteOnce"],
             "hostPath": {"path": str(self.shared), "type": "Directory"},
         }
         volume = {"apiVersion": "v1", "kind": "PersistentVolume", "metadata": {"name": "coach"}, "spec": spec}

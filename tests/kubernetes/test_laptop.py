@@ -5,16 +5,19 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
 
+import httpx
 import numpy as np
 import pytest
 import yaml
 
 from tests.kubernetes.cluster import ROOT, Cluster
 from tests.kubernetes.installed import Coach, job
+from tests.kubernetes.test_cluster import wait_for
 
 
 def coach_command(coach: Coach, home: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
@@ -90,3 +93,39 @@ def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
     assert "weights/0.weight" in np.load(model)
     failed = coach_command(coach, tmp_path / "home", "--context", "nowhere", "ps")
     assert failed.returncode == 2 and "no such context" in failed.stderr
+
+
+def answers(url: str, cookies: httpx.Cookies) -> bool:
+    """Whether a new connection gets the jobs."""
+    try:
+        return httpx.get(f"{url}/api/v1/jobs", cookies=cookies).status_code == 200
+    except httpx.TransportError:
+        return False
+
+
+def test_the_clusters_page_is_reached_from_outside(coach: Coach, tmp_path: Path) -> None:
+    context = coach.cluster.kubectl("config", "current-context").strip()
+    with subprocess.Popen(
+        [sys.executable, "-m", "coach.cli.main", "--context", context, "ui", "--no-browser"],
+        cwd=ROOT,
+        env={**os.environ, "KUBECONFIG": str(coach.cluster.kubeconfig), "COACH_HOME": str(tmp_path)},
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as opened:
+        try:
+            assert opened.stdout is not None
+            url, _, code = opened.stdout.readline().strip().partition("/ui/#login=")
+            with httpx.Client(base_url=url, headers={"Origin": url}) as browser:
+                assert "<html" in browser.get("/ui/").text
+                assert browser.get("/api/v1/jobs").status_code == 401
+                assert browser.post("/api/v1/login", json={"code": code}).status_code == 200
+                assert browser.post("/api/v1/login", json={"code": code}).status_code == 403, "once"
+                assert browser.get("/api/v1/jobs").status_code == 200
+                handler = ("-l", "app.kubernetes.io/component=handler")
+                coach.cluster.kubectl("delete", "pod", *handler, "--grace-period=0", "--force")
+                wait_for("page of another handler, by the same login", lambda: answers(url, browser.cookies))
+        finally:
+            opened.send_signal(signal.SIGINT)
+        assert opened.wait(30) == 0
+    with pytest.raises(httpx.ConnectError):
+        httpx.get(url)

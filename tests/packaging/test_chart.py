@@ -124,6 +124,14 @@ def test_the_chart_passes_lint_and_refuses_wrong_values_by_itself() -> None:
 
 
 @with_helm
+def test_policy_and_scheduler_do_not_both_preempt() -> None:
+    on = ("--set", "scheduler.args.preemption=lrtp")
+    refused = helm("template", CHART, *on, "--set", "handler.policy=fitgpp:p=2", check=False)
+    assert "handler.policy=fitgpp:p=2 and scheduler.args.preemption=lrtp both preempt" in refused.stderr
+    assert rendered(*on) and rendered("--set", "handler.policy=fitgpp")
+
+
+@with_helm
 def test_crds_and_the_schedulers_configuration_are_the_files_that_the_other_tests_use() -> None:
     objects = rendered()
     for name, file in (("trainingjobs", "trainingjob-crd.yaml"), ("gangs", "gang-crd.yaml")):

@@ -18,6 +18,9 @@ def command(
     browser: Annotated[
         bool, typer.Option("--browser/--no-browser", help="Open a browser, or only print the address.")
     ] = True,
+    serve: Annotated[
+        bool, typer.Option("--serve/--no-serve", help="Where no service runs: serve the page, or fail.")
+    ] = True,
 ) -> None:
     """Look at jobs in a browser.
 
@@ -25,10 +28,13 @@ def command(
     Ctrl-C: it shows all jobs of COACH_HOME, finished or running, and changes none. The address that it prints logs a
     browser in once, within a minute.
 
+    With --context the page is the cluster's: a port of this machine is passed on to the handler until Ctrl-C.
+
     \b
     Examples:
       coach ui
       coach ui lenet-digits
+      coach --context kind-dev ui lenet-digits
     """
     from coach.cli.job_lookup import find, past_jobs
     from coach.handler import endpoint
@@ -38,7 +44,7 @@ def command(
     home = StateDirectory.default()
     if job:
         find(past_jobs(home), job)
-    if endpoint.find(home):
+    if endpoint.find(home) or not serve:
         with service_of(home) as client:
             _open(client.url, client.login_codes().code, job, browser)
         return

@@ -193,6 +193,15 @@ class ResumeRequested:
     request: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class PriorityChanged:
+    """From now on the job has this priority: among those that wait, and from its next decision on."""
+
+    at: float
+    job: str
+    priority: int
+
+
 Event = (
     HandlerStarted
     | NodesChanged
@@ -209,4 +218,5 @@ Event = (
     | CancelRequested
     | SuspendRequested
     | ResumeRequested
+    | PriorityChanged
 )

@@ -180,6 +180,11 @@ def _resume_requested(job: Job, event: ev.ResumeRequested) -> None:
         job.phase = Phase.IDLE
 
 
+def _priority_changed(job: Job, event: ev.PriorityChanged) -> None:
+    spec = job.spec.model_copy(update={"priority": event.priority})
+    job.job_file = job.job_file.model_copy(update={"spec": spec})
+
+
 def _set_allocation(job: Job, action: act.SetAllocation) -> None:
     """A probe that is replaced before it began lacked its gang or its money."""
     if job.phase is Phase.DEPLOYING and job.kind is EpochKind.PROBE and job.desired is not None:
@@ -306,6 +311,7 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     ev.CancelRequested: _cancel_requested,
     ev.SuspendRequested: _suspend_requested,
     ev.ResumeRequested: _resume_requested,
+    ev.PriorityChanged: _priority_changed,
     act.SetAllocation: _set_allocation,
     act.SavePolicyState: _save_policy_state,
     act.DeployPods: _deploy_pods,

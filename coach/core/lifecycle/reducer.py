@@ -303,6 +303,9 @@ class Reducer:
         assert job is not None
         self._runnable.add(job.name)
 
+    def _priority_changed(self, _job: Job | None, _event: ev.PriorityChanged, _: Any) -> None:
+        self._capacity_changed()  # those that wait are in another order now
+
     # -- the steps of a job -------------------------------------------------------------------------------
 
     def _advance(self, job: Job, at: float) -> None:
@@ -664,4 +667,5 @@ _HANDLERS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.CancelRequested: Reducer._stop_requested,
     ev.SuspendRequested: Reducer._stop_requested,
     ev.ResumeRequested: Reducer._resume_requested,
+    ev.PriorityChanged: Reducer._priority_changed,
 }

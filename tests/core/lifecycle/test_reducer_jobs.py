@@ -98,6 +98,14 @@ def test_the_higher_priority_goes_first() -> None:
     ]
 
 
+def test_a_priority_that_was_changed_changes_who_goes_first() -> None:
+    world = world_of(nodes(1, GANG), "running", "earlier", "later", maxEpochs=1)
+    world.run(until=lambda: world.job("running").phase is Phase.RUNNING)
+    world.send(ev.PriorityChanged(world.now, "later", 1))
+    world.run()
+    assert started(world, "later") < started(world, "earlier")
+
+
 def test_among_equals_the_first_submitted_goes_first_and_names_break_ties() -> None:
     world = world_of(nodes(1, GANG), "z")
     world.now += 1

@@ -394,11 +394,17 @@ def test_a_handler_deletes_what_the_one_before_it_left_and_nothing_else(
     for name, handler in (("mine", "h"), ("other", "i")):
         labels = {"coach.dev/handler": handler, "coach.dev/job": "j", "coach.dev/role": "worker"}
         server.admin.create(PODS, {"metadata": {"name": name, "labels": labels}, **body})
+        members = {"roles": [{"name": role.value, "required": 1} for role in Role]}
+        gang = {"apiVersion": "coach.dev/v1alpha1", "kind": "Gang", "spec": members}
+        server.admin.create(GANGS, {**gang, "metadata": {"name": name, "labels": labels}})
 
     async def look(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
         await cluster.gone("mine")
         await cluster.there("other")
+        gangs = (await cluster._ask("GET", GANGS))["items"]
+        assert [gang["metadata"]["name"] for gang in gangs] == ["other"]
         await cluster._ask("DELETE", f"{PODS}/other")
+        await cluster._ask("DELETE", f"{GANGS}/other")
 
     run(look)
 
