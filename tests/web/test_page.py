@@ -46,6 +46,14 @@ def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) 
     page.get_by_role("button", name="Table of Learning curve").click()
     table = page.get_by_role("region", name="Table: Learning curve")
     assert table.get_by_role("row").count() == 1 + len(figures.curve.points)
+    for title, rows in (
+        ("Allocation over time", figures.allocation),
+        ("Money", figures.money),
+        ("Speed: fitted and measured", figures.speed),
+    ):
+        page.get_by_role("button", name=f"Table of {title}", exact=False).click()
+        table = page.get_by_role("region", name=f"Table: {title}")
+        assert table.get_by_role("row").count() == 1 + len(rows)
     page.get_by_role("link", name="Epochs", exact=True).click()
     assert page.get_by_role("region", name="Table: Epochs").get_by_role("row").count() == 1 + len(
         detail.epochs
