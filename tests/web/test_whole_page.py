@@ -129,7 +129,7 @@ def test_times_and_money_are_of_the_readers_locale(service: Serving, browser: An
     with context(browser, locale="de-DE") as made:
         page = made.new_page()
         page.goto(service.address("/jobs/digits"))
-        page.get_by_text(re.compile("von|of 0,5\xa0USD")).first.wait_for()
+        page.get_by_text(re.compile(r"of 0,5\sUSD")).first.wait_for()
 
 
 # -- live -------------------------------------------------------------------------------------------------
@@ -148,6 +148,9 @@ def test_a_killed_service_is_found_again_without_a_reload(service: Serving, page
         coach.cancel("b")
     page.get_by_role("row", name=re.compile("^b Cancelled")).wait_for()
     assert page.evaluate("window.same"), "it was not loaded anew"
+    page.reload()
+    page.get_by_role("row", name=re.compile("^b Cancelled")).wait_for()
+    page.get_by_text("live", exact=True).wait_for()
 
 
 def test_nine_tabs_are_live_at_once(service: Serving, browser: Any) -> None:
