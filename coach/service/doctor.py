@@ -22,6 +22,7 @@ from coach.handler.endpoint import Endpoint
 from coach.handler.private_files import refuse_shared
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
+from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.local import pytorch_runtime
 from coach.platforms.local.cluster import GIB, machine
 from coach.platforms.local.environment import Functions, NotPreparedError
@@ -30,6 +31,8 @@ from coach.report import formatting
 from coach.service.client import Client
 from coach.service.optional_feature import OptionalFeature
 
+#: The chart sets it in the handler's pod, whose functions are pods too.
+IN_POD = "COACH_HANDLER"
 #: An address of the functions' range, behind the last that a function gets.
 UNUSED_ADDRESS = "127.100.255.254"
 #: Free bytes below which a disk counts as full, and below which the check warns.
@@ -75,9 +78,7 @@ def checks(home: StateDirectory, also: tuple[OptionalFeature, ...] = (), port: i
         lambda: _home(home),
         lambda: _disk(home),
         lambda: _journals(home),
-        _frameworks,
-        _machine,
-        _addresses,
+        *((_pods,) if os.environ.get(IN_POD) else (_frameworks, _machine, _addresses)),
         _files,
         lambda: _service(home, port),
     ]
@@ -141,6 +142,14 @@ def _journals(home: StateDirectory) -> Iterator[Check]:
         left = [name for name, job in jobs.items() if not held and not job.ended]
         step = f"unfinished jobs wait; resume them: coach resume {left[0]}, or coach serve" if left else ""
         yield Check(path.name, Status.OK, found, step)
+
+
+def _pods() -> Iterator[Check]:
+    settings = Settings.read("")
+    found = f"pods of {settings.image}, placed by the scheduler {settings.scheduler}"
+    claim = settings.volume_claim
+    step = "" if claim else "without a volume jobs need s3:// or gs:// for data and checkpoints"
+    yield Check("functions", Status.OK, f"{found}, with the volume {claim}" if claim else found, step)
 
 
 def _frameworks() -> Iterator[Check]:

@@ -438,6 +438,17 @@ def test_pytorch_alone_is_enough_for_doctor(home: StateDirectory, monkeypatch: p
     assert checks["PyTorch"][:1] == ("ok",)
 
 
+def test_doctor_in_a_handlers_pod_looks_for_no_functions_there(
+    home: StateDirectory, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COACH_HANDLER", "coach-handler")
+    monkeypatch.setenv("COACH_FUNCTIONS_IMAGE", "coach-functions:9")
+    found = {check.name: check for check in checks(home)}
+    assert found["functions"].found == "pods of coach-functions:9, placed by the scheduler coach"
+    assert "without a volume" in found["functions"].next_step
+    assert not {"MXNet", "PyTorch", "functions' port"} & found.keys()
+
+
 def test_doctor_looks_at_what_only_some_need(home: StateDirectory, monkeypatch: pytest.MonkeyPatch) -> None:
     from coach.service.optional_feature import OptionalFeature
 

@@ -76,6 +76,8 @@ def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
     assert "laptop" in remote("ps")
     assert "laptop is Training" in remote("why", "laptop")
     assert "worker-0" in remote("logs", "laptop")
+    assert "submitted" in remote("events", "laptop")
+    assert "pods of coach-functions" in remote("doctor")
     remote("suspend", "laptop")
     coach.until("laptop", lambda status: status.get("reason") == "Suspended", "suspended")
     coach.nothing_left("laptop")
@@ -91,6 +93,10 @@ def test_the_jobs_of_the_cluster_are_seen_and_changed_from_outside(
         and card["sha256"] == hashlib.sha256(model.read_bytes()).hexdigest()
     )
     assert "weights/0.weight" in np.load(model)
+    coach.apply(job("unwanted", target={"loss": 1.0, "epochsInARow": 1000}, maxEpochs=2000))
+    coach.training("unwanted")
+    remote("cancel", "unwanted")
+    assert coach.ended("unwanted")["state"] == "Cancelled"
     failed = coach_command(coach, tmp_path / "home", "--context", "nowhere", "ps")
     assert failed.returncode == 2 and "no such context" in failed.stderr
 
