@@ -61,7 +61,7 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
     if job.consecutive_hits >= target.epochs_in_a_row:
         last = job.full_epochs[-target.epochs_in_a_row :]
         values = ", ".join(f"{getattr(e.report, job.metric):.4g}" for e in last)
-        repeated = "" if target.epochs_in_a_row == 1 else f" {target.epochs_in_a_row} times in a row"
+        repeated = "" if target.epochs_in_a_row == 1 else f", {target.epochs_in_a_row} times in a row"
         return Reason.TARGET_REACHED, f"{job.metric} {values} meets {job.target:g}{repeated}"
     if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
         return Reason.TIME_LIMIT, f"ran {job.run_seconds:.0f} s of at most {spec.time_limit:.0f} s"

@@ -756,7 +756,7 @@ def test_mini_epochs_neither_count_for_the_stop_rule_nor_break_a_row() -> None:
     assert stopping_rules.stop_decision(job) is None
     add(job, loss=0.1)
     found = stopping_rules.stop_decision(job)
-    assert found == (Reason.TARGET_REACHED, "loss 0.1, 0.1, 0.1 meets 0.3 3 times in a row")
+    assert found == (Reason.TARGET_REACHED, "loss 0.1, 0.1, 0.1 meets 0.3, 3 times in a row")
 
 
 def test_an_accuracy_is_reached_from_below() -> None:
