@@ -31,6 +31,7 @@ from coach.cli.jobs import (
     validate,
     why,
 )
+from coach.cli.program import split
 from coach.cli.results import compare, export, model, plot, prune
 from coach.cli.service import deploy, doctor, serve, ui
 from coach.cli.studies import convert, estimators, experiment, simulate, train
@@ -126,8 +127,8 @@ def invoke(arguments: Sequence[str], *, debug: bool = False) -> int:
         options, rest = remote.split(arguments)
         if options and not {"-h", "--help"} & set(rest):
             return remote.invoke(options, rest)
-        arguments = rest or arguments
-        code = typer.main.get_command(app).main(list(arguments), prog_name="coach", standalone_mode=False)
+        own, program = split(rest or arguments)
+        code = typer.main.get_command(app).main(own, prog_name="coach", standalone_mode=False, obj=program)
         return code if isinstance(code, int) else 0
     except typer.Abort:
         return INTERRUPTED

@@ -36,6 +36,10 @@ class PlatformKind(StrEnum):
 
 
 Files = Annotated[list[Path], typer.Argument(metavar="FILE", help="Job files; each may have several jobs.")]
+MaybeFiles = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="FILE", help="Job files; each may have several jobs. Or a program: -- COMMAND."),
+]
 JobName = Annotated[str, typer.Argument(metavar="JOB", help="The job's name, as `coach ps` shows it.")]
 Nodes = Annotated[
     str,
@@ -213,6 +217,7 @@ def local_cluster(
     Without `specs`, for one framework that this machine has. Raises UserError, PermanentError.
     """
     from coach.core.gang.kube_scheduler import parse_placement
+    from coach.core.spec.training import Framework
     from coach.platforms.local.cluster import parse_nodes
     from coach.platforms.local.environment import Functions
     from coach.platforms.local.network import Bandwidth, limited, require
@@ -234,8 +239,9 @@ def local_cluster(
             return PodByPodPlatform(cluster, functions, home.logs, now, limit, kind=kind)
         return LocalPlatform(cluster, functions, home.logs, now, limit)
 
-    found = [Functions.ready(say, each) for each in dict.fromkeys(one.spec.framework for one in specs)]
-    functions = found[0] if found else _any_functions(say)
+    frameworks = dict.fromkeys(one.spec.framework for one in specs)
+    found = [Functions.ready(say, each) for each in frameworks if each is not Framework.ANY]
+    functions = found[0] if found else None if frameworks else _any_functions(say)
     return cluster, make
 
 

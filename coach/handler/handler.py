@@ -254,6 +254,10 @@ class Handler:
                 self._start(self._release(action))
             case act.RunEpoch():
                 self._start(self._run_epoch(action))
+            case act.ExtendEpoch():
+                order = self.jobs[action.job].running
+                if order is not None and order.token == action.token:
+                    self._start(self._platform.extend_epoch(action.token, order.at + action.deadline))
             case act.StopEpoch():
                 self._start(self._stop_epoch(action))
             case act.FitModels():
@@ -360,7 +364,7 @@ class Handler:
                 failed(*wrong, invocations)
                 return
             self._send(ev.EpochFinished(self.now(), action.job, action.token, report, invocations))
-            if self._platform.sees_checkpoints:
+            if self._platform.sees_checkpoints and job.spec.program is None:
                 await asyncio.to_thread(
                     sweep, job.checkpoints, action.weights_in, action.weights_out, *kept(job)
                 )
@@ -379,7 +383,7 @@ class Handler:
         speeds, points, metric, epochs_trained = (
             job.speed_points(),
             job.curve_points(),
-            job.metric,
+            job.spec.curve,
             job.epochs_trained,
         )
 
@@ -401,11 +405,10 @@ def _words(error: Exception) -> str:
 
 def _wrong(report: EpochReport) -> tuple[Reason, str] | None:
     """Why a report cannot be used; None if it can. It goes into the journal, and models are fitted to it."""
-    if not math.isfinite(report.loss or 0.0) or not math.isfinite(report.accuracy or 0.0):
-        return (
-            Reason.LOSS_NOT_FINITE,
-            f"loss {report.loss}, accuracy {report.accuracy} at the end of the epoch",
-        )
+    values = {"loss": report.loss, "accuracy": report.accuracy, **report.metrics}
+    if not all(math.isfinite(value or 0.0) for value in values.values()):
+        words = ", ".join(f"{name} {value}" for name, value in values.items() if value is not None)
+        return Reason.LOSS_NOT_FINITE, f"{words} at the end of the epoch"
     seconds = report.train_seconds
     if report.samples < 1 or report.data_size < 1 or not math.isfinite(seconds) or seconds < 0:
         what = f"{report.samples} samples of {report.data_size} in {seconds} s"

@@ -52,6 +52,9 @@ class NullPlatform:
         """Nothing can run. Raises PermanentError."""
         raise PermanentError("there is no platform to run an epoch on")
 
+    async def extend_epoch(self, token: str, due: float) -> None:
+        """None runs."""
+
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """None runs."""
 

@@ -42,7 +42,7 @@ def alike(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...])
         if (
             one.job.epochs
             and one.nodes == {nodes}
-            and spec.spec.model.sha256
+            and spec.spec.sha256
             and _work(one.job.job_file) == _work(spec)
         ):
             yield one
@@ -57,7 +57,7 @@ def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
         one.job.epochs_trained
         for one in past
         if one.job.state is State.SUCCEEDED
-        and spec.spec.model.sha256
+        and spec.spec.sha256
         and _learning(one.job.job_file) == _learning(spec)
         and one.job.spec.target == spec.spec.target
         and any(epoch.kind is EpochKind.FULL for epoch in one.job.epochs)
@@ -69,10 +69,8 @@ def known_curve(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[CurvePoin
     """The longest learning curve that an earlier job like `spec` measured, whatever its target; empty without one."""
     curves: list[tuple[CurvePoint, ...]] = [()]
     for one in past:
-        if spec.spec.model.sha256 and _learning(one.job.job_file) == _learning(spec):
-            values = [
-                (e.epochs_trained, getattr(e.report, spec.spec.metric)) for e in one.job.evaluated_epochs
-            ]
+        if spec.spec.sha256 and _learning(one.job.job_file) == _learning(spec):
+            values = [(e.epochs_trained, e.report.value(spec.spec.metric)) for e in one.job.evaluated_epochs]
             curves.append(tuple(CurvePoint(x, value) for x, value in values if value is not None))
     return max(curves, key=len)
 
@@ -94,5 +92,11 @@ def _learning(spec: TrainingJob) -> tuple[Any, ...]:
 
 
 def _model(spec: TrainingJob) -> tuple[Any, ...]:
-    """What is trained: one file may have several networks."""
-    return spec.spec.framework, spec.spec.model.sha256, spec.spec.model.net
+    """What is trained: one file may have several networks, one script several arguments."""
+    model, program = spec.spec.model, spec.spec.program
+    return (
+        spec.spec.framework,
+        spec.spec.sha256,
+        model and model.net,
+        program and (program.command, program.env),
+    )

@@ -65,6 +65,7 @@ _NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most
 #: By the path of the field in `spec`.
 _RULES: dict[tuple[str, ...], list[Rule]] = {
     (): [
+        _rule("self.framework != 'any'", "only a program has any - mxnet or pytorch", ".framework"),
         _rule(
             "!has(self.target) || !has(self.objective) || !self.objective.startsWith('best-')",
             "has no meaning for a job with a target - soonest or cheapest; or leave `target` out",
@@ -164,10 +165,13 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
         ),
     ],
     ("target",): [
-        _rule("has(self.loss) || has(self.accuracy)", "no measure - one of loss and accuracy"),
+        _rule(
+            "has(self.loss) || has(self.accuracy)",
+            "no measure - one of loss, accuracy and metric",
+        ),
         _rule(
             "!has(self.loss) || !has(self.accuracy)",
-            "a second measure after loss - only one of loss and accuracy",
+            "a second measure after loss - only one of loss, accuracy and metric",
             ".accuracy",
         ),
     ],

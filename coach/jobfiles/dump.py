@@ -24,6 +24,10 @@ def to_yaml(job: TrainingJob, comments: Comments | None = None) -> str:
     document = job.model_dump(mode="json", by_alias=True, exclude_none=True, exclude_defaults=True)
     if not job.spec.framework.has_servers:
         document["spec"].pop("servers", None)  # the default of such a job
+    if job.spec.program is not None:
+        document["spec"].pop("framework", None)
+        if job.spec.target is None and not job.spec.stop_early:
+            document["spec"].pop("stopEarly", None)
     inside = dict(comments or {})
     top = inside.pop((), "")
     lines = [*_comment(top, 0), *_block(document, (), inside)]

@@ -26,7 +26,9 @@ def allowed(node: Schema) -> str:
         known = ", ".join(list(part.get("properties", {}))[:4])
         options.append(f"a mapping with {required}" if required else f"a mapping of {known or 'words'}")
     if word is not None:
-        options.append(_enumeration(word) or IN_WORDS[word["pattern"]])
+        options.append(_enumeration(word) or IN_WORDS.get(word.get("pattern", ""), "text"))
+    if not options and node.get("type") == "array":
+        options.append("a list of words")
     if not options and node.get("type") == "boolean":
         options.append("true" if "const" in node else "true or false")
     if not options:

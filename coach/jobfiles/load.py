@@ -32,7 +32,12 @@ MAX_MODEL_BYTES = 16 << 20
 #: The hash of a larger data file is left to the functions, which check it before they train.
 MAX_HASHED_BYTES = 16 << 20
 
-_PATH_FIELDS = (("spec", "model", "file"), ("spec", "data", "uri"), ("spec", "checkpoint", "uri"))
+_PATH_FIELDS = (
+    ("spec", "model", "file"),
+    ("spec", "data", "uri"),
+    ("spec", "checkpoint", "uri"),
+    ("spec", "program", "directory"),
+)
 _HOW_TO_GET = {
     DataFormat.DIGITS_JSON: "`make data` gets the digits; then",
     DataFormat.IDX: "get the MNIST IDX files and",
@@ -242,15 +247,18 @@ def _resolved(
     """The job with absolute paths and the model's hash, and what is wrong with the files it names."""
     document = found.job.to_json()
     problems = []
-    if (source := found.job.spec.model.config_map) is not None:
+    if (model := found.job.spec.model) is not None and (source := model.config_map) is not None:
         right = "left out here: only a cluster has ConfigMaps; there: kubectl apply -f FILE"
         problems.append(
             found.problem(("spec", "model", "configMap"), "not on this machine", show(source), right)
         )
+    if (program := document["spec"].get("program")) is not None:
+        program.setdefault("directory", ".")
     for at in _PATH_FIELDS:
         holder = document["spec"].get(at[1], {})
         path = local_path(holder[at[2]]) if at[2] in holder else None
-        if path is None or not found.wrote_path(at, holder[at[2]]):
+        written = found.wrote_path(at, holder[at[2]]) if path is not None else False
+        if path is None or not (written or at[1] == "program"):
             continue
         try:
             path = (found.path.parent / path).resolve()
@@ -278,9 +286,17 @@ def _resolved(
 
 def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, Any]) -> list[Problem]:
     """What is wrong with a local file or folder. Fills in the hash of a model file."""
-    is_model = at[1] == "model"
+    is_model, is_program = at[1] == "model", at[1] == "program"
     try:
         status = path.stat()
+        if is_program:
+            if not stat.S_ISDIR(status.st_mode):
+                return [
+                    found.problem(at, "not a folder", _shown(path), "the folder that the command runs in")
+                ]
+            if (digest := program_digest(path, holder["command"])) is not None:
+                holder.setdefault("sha256", digest)
+            return []
         if is_model and not stat.S_ISREG(status.st_mode):
             return [found.problem(at, "not a file", _shown(path), "a Python file")]
         if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
@@ -306,9 +322,23 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
     return []
 
 
+def program_digest(directory: Path, command: Sequence[str]) -> str | None:
+    """The hash of the files that a command names, such as `train.py`; None where it names none. Raises OSError."""
+    digests = []
+    for word in command:
+        path = directory / word
+        if len(word) < LONGEST_URI and path.is_file() and path.stat().st_size <= MAX_MODEL_BYTES:
+            with path.open("rb") as file:
+                digests.append(_sha256(file))
+    return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else None
+
+
 def _other_format(found: _Found, path: Path) -> list[Problem]:
     """What shows that local data is not of the format that the file says. Raises OSError."""
-    named = found.job.spec.data.format
+    data = found.job.spec.data
+    if data is None:
+        return []
+    named = data.format
     if not found.wrote(("spec", "data", "format"), named.value) or (wrong := mismatch(path, named)) is None:
         return []
     then = f"; then: coach validate {shlex.quote(str(found.path))}"
@@ -325,6 +355,8 @@ def _other_format(found: _Found, path: Path) -> list[Problem]:
 def _instead(found: _Found, is_model: bool) -> str:
     if is_model:
         return "the path of the model file, relative to the job file"
+    if found.job.spec.data is None:
+        return "the folder that the command runs in, relative to the job file"
     how = _HOW_TO_GET.get(found.job.spec.data.format)
     return f"{how} give their folder" if how else "the path of the data, relative to the job file"
 

@@ -114,6 +114,10 @@ def lookup(path: tuple[str, ...]) -> Schema | None:
     return node
 
 
+#: Fields of `spec` that a cluster does not have: programs run on one machine so far.
+NOT_ON_CLUSTERS = {("program",), ("target", "metric"), ("target", "value"), ("target", "goal")}
+
+
 def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> Schema:
     """`node` as part of a Kubernetes structural schema. `rules`: it is the field `at` of `spec`, with its rules."""
     schema = {key: node[key] for key in node if key in _KEPT or key.startswith("x-kubernetes-")}
@@ -143,8 +147,11 @@ def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> S
         schema["items"] = structural(node["items"])
         schema |= {key: node[key] for key in ("minItems", "maxItems") if key in node}
     if "properties" in node:
-        inner = node["properties"].items()
-        schema["properties"] = {key: structural(sub, (*at, key), rules) for key, sub in inner}
+        schema["properties"] = {
+            key: structural(sub, (*at, key), rules)
+            for key, sub in node["properties"].items()
+            if not (rules and (*at, key) in NOT_ON_CLUSTERS)
+        }
         if node.get("required"):
             schema["required"] = list(node["required"])
         if isinstance(node.get("additionalProperties"), dict):
@@ -175,6 +182,7 @@ def _word_or_object(node: Schema) -> Schema:
 def _spec() -> Schema:
     """The job's part, in which little may change once it exists."""
     schema = structural(tree()["properties"]["spec"], (), rules=True)
+    schema["required"] = ["model", "data", *schema["required"]]
     fields = schema["properties"]
     of_all, of_each = crd_rules.unchanged(fields, schema["required"])
     schema["x-kubernetes-validations"] += of_all

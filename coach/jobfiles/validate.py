@@ -18,7 +18,9 @@ from coach.core.spec.types import (
     ARGUMENT_NAME_PATTERN,
     IN_WORDS,
     LABEL_KEY_PATTERN,
+    METRIC_PATTERN,
     SCHEDULE_ARGUMENT_PATTERN,
+    VARIABLE_PATTERN,
     CrossFieldError,
 )
 from coach.jobfiles import optimizers
@@ -169,7 +171,13 @@ def _optimizer(document: YamlNode, path: str, spec: JobSpec) -> Iterator[Problem
 
 
 #: Patterns of keys that a file's author makes up.
-_NAMES = (ARGUMENT_NAME_PATTERN, LABEL_KEY_PATTERN, SCHEDULE_ARGUMENT_PATTERN)
+_NAMES = (
+    ARGUMENT_NAME_PATTERN,
+    LABEL_KEY_PATTERN,
+    SCHEDULE_ARGUMENT_PATTERN,
+    METRIC_PATTERN,
+    VARIABLE_PATTERN,
+)
 _PROBLEMS = {
     "model_type": "not a mapping",
     "dict_type": "not a mapping",
@@ -260,6 +268,8 @@ def _filled(data: dict[str, Any], stand_in: dict[str, Any]) -> dict[str, Any]:
     """`data` with what it lacks of `stand_in`."""
     filled = dict(data)
     for key, value in stand_in.items():
+        if key in ("model", "data") and "program" in filled:
+            continue
         if key not in filled:
             filled[key] = value
         elif key in ("metadata", "spec", "model", "data") and isinstance(filled[key], dict):

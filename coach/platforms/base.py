@@ -134,5 +134,8 @@ class Platform(Protocol):
     ) -> tuple[EpochReport, int]:
         """Run one epoch; returns its report and the number of invocations. Raises EpochError."""
 
+    async def extend_epoch(self, token: str, due: float) -> None:
+        """Let the running epoch of a program go on until `due`, on the handler's clock."""
+
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """Make the running epoch end now: its run_epoch raises EpochError with `reason`."""

@@ -338,13 +338,14 @@ class GangClient:
 
 def training_fields(spec: JobSpec) -> dict[str, Any]:
     """What a worker's start message says of the training, the same in each epoch."""
-    data, optimizer = spec.data, None
+    model, data, optimizer = spec.model, spec.data, None
+    assert model is not None and data is not None, "functions train models"
     if spec.optimizer is not None:
         optimizer = {"name": spec.optimizer.name} | spec.optimizer.arguments
         if (schedule := spec.optimizer.schedule) is not None:
             optimizer["schedule"] = {"name": schedule.name} | schedule.arguments
     return {
-        "model": {"uri": spec.model.file, "sha256": spec.model.sha256, "net": spec.model.net},
+        "model": {"uri": model.file, "sha256": model.sha256, "net": model.net},
         "data": {
             "uri": data.uri or "sklearn:digits",
             "format": "model" if data.format == "custom" else data.format.value,

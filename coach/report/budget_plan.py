@@ -88,7 +88,7 @@ def budget_plan(
             f"{spec.name}: earlier runs like it on these nodes measured {len(points)} points of "
             f"its learning curve, at least {MIN_POINTS} are needed; --probe AMOUNT trains it first for so much money"
         )
-    model = fit_convergence(points, metric)
+    model = fit_convergence(points, spec.spec.curve)
     floor = (
         0.0 if min(point.value for point in points) >= 0.0 else -math.inf
     )  # noise may go below, no loss does

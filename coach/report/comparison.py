@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from coach.core.errors import UserError
 from coach.core.jobs.job import Job
+from coach.core.spec.program import Goal
 from coach.report.accounting import Attempt, Balance, pauses
 
 #: Rows of equal money and of equal time: up to what the job that used most has used.
@@ -51,6 +52,7 @@ class Comparison:
     """
 
     metric: str
+    lower: bool  #: whether less of it is better
     currency: str
     jobs: tuple[Progress, ...]
     levels: tuple[Level, ...]
@@ -62,21 +64,21 @@ def progress(
     job: Job, tried: Sequence[Attempt], purse: Sequence[Balance], records: Sequence[object]
 ) -> Progress:
     """From a job's attempts, its money over time, and its records. Raises UserError without a whole epoch."""
-    epochs = [each for each in job.full_epochs if getattr(each.report, job.metric) is not None]
+    epochs = [each for each in job.full_epochs if each.report.value(job.metric) is not None]
     if not epochs:
         raise UserError(
             f"{job.name}: no whole epoch has ended yet, there is nothing to compare; coach why {job.name}"
         )
     start, stops = tried[0].order.at, pauses(records)
     moments = [each.at for each in purse]
-    better = min if job.metric == "loss" else max
+    better = min if job.spec.goal is Goal.MINIMIZE else max
     money, seconds, best = list[float](), list[float](), list[float]()
     for epoch in epochs:
         end = epoch.ended_at
         money.append(purse[bisect.bisect_right(moments, end) - 1].spent)
         stood = sum(max(0.0, min(until, end) - max(since, start)) for since, until in stops)
         seconds.append(end - start - stood)
-        value = float(getattr(epoch.report, job.metric))
+        value = job.value(epoch)
         best.append(better(best[-1], value) if best else value)
     return Progress(job.name, tuple(money), tuple(seconds), tuple(best))
 
@@ -90,7 +92,7 @@ def compare(jobs: Sequence[Job], of: Sequence[Progress]) -> Comparison:
         if len(set(found.values())) > 1:
             each = ", ".join(f"{name} {value}" for name, value in found.items())
             raise UserError(f"these jobs differ in their {word}: {each}; compare those that have the same")
-    lower = jobs[0].metric == "loss"
+    lower = jobs[0].spec.goal is Goal.MINIMIZE
     first = (max if lower else min)(one.best[0] for one in of)
     best = (min if lower else max)(one.best[-1] for one in of)
     sign = 1.0 if lower else -1.0
@@ -109,6 +111,7 @@ def compare(jobs: Sequence[Job], of: Sequence[Progress]) -> Comparison:
     times = [max(one.seconds[-1] for one in of) * row / ROWS for row in range(1, ROWS + 1)]
     return Comparison(
         jobs[0].metric,
+        lower,
         jobs[0].spec.price_book.currency,
         tuple(of),
         tuple(levels),

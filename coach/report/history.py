@@ -130,11 +130,11 @@ class EventFormatter:
         kind = ""
         if epoch.kind is EpochKind.PROBE:
             kind = f" ({formatting.percent(epoch.fraction)} of the data)"
-        measure = f" loss {formatting.score(report.loss)}, accuracy {formatting.score(report.accuracy)}"
-        if report.loss is None:
-            measure = ""
-        elif job.metric == "loss":
-            measure = f" loss {formatting.score(report.loss)}"
+        measured = {"loss": report.loss, "accuracy": report.accuracy, job.metric: report.value(job.metric)}
+        if job.metric != "accuracy":
+            del measured["accuracy"]
+        known = [f"{name} {formatting.score(value)}" for name, value in measured.items() if value is not None]
+        measure = f" {', '.join(known)}" if known else ""
         lost = f" ({report.workers_lost} lost or late)" if report.workers_lost else ""
         time = formatting.duration(epoch.seconds)
         cost = formatting.money(epoch.cost, _currency(job))

@@ -32,7 +32,8 @@ def chosen_epoch(job: Job, asked: str) -> Epoch:
 
 def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
     """The card of the model of `epoch`, which is in `file`. Money in the job's currency, times in seconds."""
-    spec = job.spec
+    spec, model, of = job.spec, job.spec.model, job.spec.data
+    assert model is not None and of is not None
     until = [one for one in job.epochs if one.number <= epoch.number]
     digests = [one.report.data_sha256 for one in until if one.report.data_sha256]
     data = {"sha256": digests[-1]} if digests else {}
@@ -45,8 +46,8 @@ def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
         "framework": spec.framework.value,
         "file": file.name,
         "sha256": _sha256(file),
-        "model": spec.model.model_dump(mode="json", by_alias=True, exclude_none=True),
-        "data": spec.data.model_dump(mode="json", by_alias=True, exclude_none=True) | data,
+        "model": model.model_dump(mode="json", by_alias=True, exclude_none=True),
+        "data": of.model_dump(mode="json", by_alias=True, exclude_none=True) | data,
         "batchSize": spec.batch_size,
         "optimizer": None
         if spec.optimizer is None

@@ -41,7 +41,7 @@ def new_job(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node,
     epochs_trained = known_epochs(past.values(), spec)
     job = fold.submitted(ev.JobSubmitted(0.0, spec.name, spec.to_json(), "", points, epochs_trained))
     if points:
-        surface, _ = fit_models(job.speed_points(), (), job.metric)
+        surface, _ = fit_models(job.speed_points(), (), job.spec.curve)
         job.surface = None if surface is None else FittedSpeed(surface)
     return job
 
@@ -173,7 +173,7 @@ def _known(points: tuple[KnownSpeed, ...], epochs_trained: float | None) -> Iter
 def _unknown(
     spec: TrainingJob, points: tuple[KnownSpeed, ...], epochs_trained: float | None
 ) -> Iterable[str]:
-    if not spec.spec.model.sha256:
+    if not spec.spec.sha256:
         yield "the model's file cannot be read here, so nothing says which earlier jobs are like this one"
     if not points:
         yield "speed: no earlier job with this model, data, batch size and resources ran on these nodes"

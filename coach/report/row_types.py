@@ -15,7 +15,10 @@ class JobRow:
     message: str
     epoch: int  #: epochs that counted, mini-epochs included
     full_epochs: int
-    metric: str  #: what the target is about: loss or accuracy
+    framework: str  #: of its model; `any` of a program
+    metric: str  #: what the target is about: loss, accuracy, or any other metric of a program
+    value: float | None  #: of that metric, after the last epoch
+    best: float | None
     loss: float | None  #: of the last epoch
     accuracy: float | None
     target: float | None  #: None where the job trains the best model within its bounds
@@ -86,6 +89,7 @@ class EpochRow:
     attempt: int
     started_at: str | None
     ended_at: str | None
+    value: float | None  #: of the job's metric
 
 
 @dataclass(frozen=True, slots=True)

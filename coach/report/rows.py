@@ -83,7 +83,7 @@ class Rows:
 
 
 def _more(job: Job, row: JobRow, now: float) -> dict[str, Any]:
-    values = (getattr(epoch.report, job.metric) for epoch in job.full_epochs[-MAX_HISTORY:])
+    values = (epoch.report.value(job.metric) for epoch in job.full_epochs[-MAX_HISTORY:])
     left, held = job.ledger.left, job.billed_resources
     done_at, low, high = (
         iso(now + seconds) if seconds is not None else None

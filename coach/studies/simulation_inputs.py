@@ -102,7 +102,15 @@ def dynamics_of(
 def _alike(one: TrainingJob, other: TrainingJob) -> bool:
     """Whether two jobs train the same thing, and so have the same speed and curve."""
     a, b = (
-        (s.framework, s.model.file, s.model.net, s.data, s.batch_size, s.optimizer, s.resources)
+        (
+            s.framework,
+            s.model and (s.model.file, s.model.net),
+            s.program,
+            s.data,
+            s.batch_size,
+            s.optimizer,
+            s.resources,
+        )
         for s in (one.spec, other.spec)
     )
     return a == b

@@ -34,6 +34,7 @@ import typer
 import yaml
 
 from coach.cli.main import app, invoke
+from coach.cli.program import split
 from coach.jobfiles.load import load_jobs
 from coach.research.scenario import Scenario
 from tests.docs.pages import PAGES, ROOT, blocks
@@ -101,7 +102,8 @@ def parse(words: list[str]) -> None:
     """Parse a line as its program would. Raises what is wrong with it."""
     if words[0] == "coach":
         if len(words) > 1 and not words[1].startswith("-"):
-            GROUP.commands[words[1]].make_context(words[1], expanded(words[2:]))
+            own, program = split(words[1:])
+            GROUP.commands[own[0]].make_context(own[0], expanded(own[1:]), obj=program)
         else:
             GROUP.make_context("coach", words[1:])
     elif words[0] == "make":

@@ -15,7 +15,7 @@ from coach.core.errors import UserError
 from coach.core.spec.job import TrainingJob
 from coach.jobfiles.load import read_jobs
 from coach.jobfiles.resource_status import Condition, Metric, TrainerStatus, TrainingJobStatus
-from coach.jobfiles.schema import CHART_FILE, branches, tree
+from coach.jobfiles.schema import CHART_FILE, NOT_ON_CLUSTERS, branches, tree
 from tests.core.spec.test_job import REFUSED
 from tests.docs.pages import ROOT
 from tests.jobfiles.test_load import GOOD, ONE_MISTAKE
@@ -193,7 +193,7 @@ def leaves(node: Document, at: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str
     if part is None:
         yield at, node
     else:
-        for key, inner in part["properties"].items():
+        for key, inner in part.get("properties", {}).items():
             yield from leaves(inner, (*at, key))
 
 
@@ -254,7 +254,11 @@ def values(node: Document) -> Iterator[Any]:
     yield from (True, "true", [], {}, 0.5)
 
 
-LEAVES = [(at, node) for at, node in leaves(tree()["properties"]["spec"]) if at[0] not in ("prices",)]
+LEAVES = [
+    (at, node)
+    for at, node in leaves(tree()["properties"]["spec"])
+    if at[0] != "prices" and not {at, at[:1]} & NOT_ON_CLUSTERS
+]
 
 
 @pytest.mark.parametrize(("at", "node"), LEAVES, ids=[".".join(at) for at, _ in LEAVES])

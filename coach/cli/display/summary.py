@@ -15,6 +15,7 @@ from coach.cli.display.output import table
 from coach.core.cluster import Node
 from coach.core.jobs.reasons import REASON_INFO, Reason, State
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Framework
 from coach.report import formatting
 
 if TYPE_CHECKING:
@@ -60,7 +61,10 @@ def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
     if any(row.state == State.WAITING for row in rows):
         say(screen, f"  go on       {again}")
     say(screen, f"  details     coach show {rows[0].name}")
-    trained = [row.name for row in rows if row.full_epochs]
+    programs = [row.name for row in rows if row.framework == Framework.ANY]
+    if programs:
+        say(screen, f"  its output  coach logs {programs[0]}")
+    trained = [row.name for row in rows if row.full_epochs and row.name not in programs]
     if trained:
         say(screen, f"  best model  coach model {trained[0]}")
     say(screen, f"  CSV files   coach export {names}")
@@ -88,7 +92,7 @@ def _target(spec: TrainingJob) -> str:
     target = spec.spec.target
     if target is None:
         return f"the best {spec.spec.metric}"
-    goal = f"loss {target.loss:g}" if target.loss is not None else f"accuracy {target.accuracy:g}"
+    goal = formatting.goal(target.name, target.number)
     return (
         f"{goal} {formatting.count(target.epochs_in_a_row, 'time')} in a row"
         if target.epochs_in_a_row > 1
@@ -103,21 +107,36 @@ def _budget(spec: TrainingJob) -> str:
     return f"at most {formatting.plain_amount(budget / 1e9)} {spec.spec.price_book.currency}"
 
 
+def _best(rows: Sequence[JobRow]) -> dict[str, list[str | Text]]:
+    """Loss and accuracy of all, and any other metric of those that have it."""
+    others = dict.fromkeys(row.metric for row in rows if row.metric not in ("loss", "accuracy"))
+    found: dict[str, list[str | Text]] = {
+        "BEST LOSS": [formatting.score(row.best_loss) for row in rows],
+        "BEST ACCURACY": [formatting.score(row.best_accuracy) for row in rows],
+    }
+    if others and not any(row.best_loss is not None or row.best_accuracy is not None for row in rows):
+        found = {}
+    for name in others:
+        found[f"BEST {name.upper()}"] = [
+            formatting.score(row.best) if row.metric == name else formatting.UNKNOWN for row in rows
+        ]
+    return found
+
+
 def summary(rows: Sequence[JobRow], width: int) -> Table:
     """One row a job; if that is too wide, one column a job for few jobs, and the main columns for many."""
     columns: dict[str, list[str | Text]] = {
         "NAME": [row.name for row in rows],
         "STATE": [tables.state(row) for row in rows],
         "EPOCHS": [str(row.epoch) for row in rows],
-        "BEST LOSS": [formatting.score(row.best_loss) for row in rows],
-        "BEST ACCURACY": [formatting.score(row.best_accuracy) for row in rows],
+        **_best(rows),
         "TARGET": [formatting.goal(row.metric, row.target) for row in rows],
         "TIME": [formatting.duration(row.seconds) for row in rows],
         "PREDICTED / REAL": [_predicted(row) for row in rows],
         "SPENT / BUDGET": [tables.money(row) for row in rows],
         "LEFT": [formatting.rest(None if row.budget is None else row.budget - row.spent) for row in rows],
     }
-    right = {"EPOCHS", "BEST LOSS", "BEST ACCURACY", "TIME", "LEFT"}
+    right = {"EPOCHS", *_best(rows), "TIME", "LEFT"}
     widths = {name: max(map(cell_len, [name, *map(str, cells)])) for name, cells in columns.items()}
     if sum(widths.values()) + GAP * len(widths) > width:
         turned = table("", *(row.name for row in rows))

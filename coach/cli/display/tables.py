@@ -69,7 +69,7 @@ def metric_header(rows: Sequence[JobRow]) -> str:
 
 def progress(row: JobRow, rows: Sequence[JobRow]) -> str:
     """`0.2131 → 0.2`; with the metric's name where the jobs have different ones."""
-    now = formatting.score(row.loss if row.metric == "loss" else row.accuracy)
+    now = formatting.score(row.value)
     name = f"{row.metric} " if len({other.metric for other in rows}) > 1 else ""
     return f"{name}{now} → {'best' if row.target is None else f'{row.target:g}'}"
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -134,7 +135,8 @@ def _probe(  # noqa: PLR0917
         )
     policy, probes = chosen_policy("", [probe_of(spec, amount) for spec in specs])
     cluster = partial(chosen_cluster, PlatformKind.LOCAL, nodes, "", "", "", probes)
-    code = run_here(home, Showing(output, True, result=False), files, probes, policy, cluster)
+    line = shlex.join(map(str, files))
+    code = run_here(home, Showing(output, True, result=False), line, probes, policy, cluster)
     if code not in (0, 3):
         raise typer.Exit(code)
 

@@ -7,13 +7,14 @@ from typing import TYPE_CHECKING
 
 import typer
 
+from coach.cli import program
 from coach.cli.display.output import Format, Output
 from coach.cli.options import (
     VOLUMES,
     Bandwidth,
     Context,
-    Files,
     Live,
+    MaybeFiles,
     Namespace,
     Nodes,
     Placement,
@@ -38,7 +39,19 @@ if TYPE_CHECKING:
 
 
 def command(  # noqa: PLR0917 - they are options
-    files: Files,
+    words: typer.Context,
+    files: MaybeFiles = None,
+    budget: program.Budget = "",
+    target: program.Target = "",
+    epochs_in_a_row: program.InARow = 0,
+    metric: program.Metric = "",
+    name: program.Name = "",
+    workers: program.Workers = None,
+    cpu: program.Cpu = "",
+    memory: program.Memory = "",
+    gpus: program.Gpus = 0,
+    time_limit: program.TimeLimit = "",
+    dry_run: program.DryRun = False,
     nodes: Nodes = "",
     policy: Policy = "",
     bandwidth: Bandwidth = "",
@@ -52,12 +65,15 @@ def command(  # noqa: PLR0917 - they are options
 ) -> None:
     """Train jobs to their targets, within their budgets.
 
+    The jobs are those of job files, or any program behind `--`.
     A job that was suspended continues when its file is run again. Ctrl-C stops at the end of the running epochs, a
     second one stops at once, a third does not wait for anything. Where a service runs (coach serve), it runs the
     jobs, and this command shows them.
 
     \b
     Examples:
+      coach run --budget 5USD --target eval_loss=0.3 -- python train.py --lr 0.1
+      coach run --budget 1USD --target 'wins>=9' --metric 'won ([0-9]+)' -- ./a
       coach run jobs/lenet-digits.yaml
       coach run jobs/a.yaml jobs/b.yaml --nodes 3x2
       coach run job.yaml --policy static:2x1 -o json
@@ -75,8 +91,26 @@ def command(  # noqa: PLR0917 - they are options
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
 
+    given = program.options(
+        budget=budget,
+        target=target,
+        epochs_in_a_row=epochs_in_a_row,
+        metric=metric,
+        name=name,
+        workers=workers,
+        cpu=cpu,
+        memory=memory,
+        gpus=gpus,
+        time_limit=time_limit,
+        dry_run=dry_run,
+    )
+    found = program.loaded(words.obj, files, given)
+    if found is not None and dry_run:
+        typer.echo(program.text_of(found), nl=False)
+        raise typer.Exit(0)
     volumes = () if platform is PlatformKind.LOCAL else VOLUMES
-    loaded = load(files, volumes=volumes)
+    loaded = [found] if found is not None else load(files or [], volumes=volumes)
+    line = program.line_of(words.obj, given) if found is not None else shlex.join(map(str, files or []))
     allocator, specs = chosen_policy(policy, [one.spec for one in loaded])
     check_placement(placement, allocator)
     home = StateDirectory.default()
@@ -84,7 +118,7 @@ def command(  # noqa: PLR0917 - they are options
     if not find(home):
         cluster = partial(chosen_cluster, platform, nodes, bandwidth, context, namespace, specs, placement)
         try:
-            raise typer.Exit(run_here(home, showing, files, specs, allocator, cluster))
+            raise typer.Exit(run_here(home, showing, line, specs, allocator, cluster))
         except ServiceRunsError:
             pass  # it has started since
     own = (
@@ -94,18 +128,19 @@ def command(  # noqa: PLR0917 - they are options
         or ("" if platform is PlatformKind.LOCAL else platform.value)
         or ("" if placement == "gang" else placement)
     )
-    raise typer.Exit(_there(home, showing, files, specs, policy, own))
+    with program.as_files(found, files or []) as sent:
+        raise typer.Exit(_there(home, showing, sent, line, specs, policy, own))
 
 
 def run_here(  # noqa: PLR0917
     home: StateDirectory,
     showing: Showing,
-    files: Sequence[Path],
+    line: str,
     specs: Sequence[TrainingJob],
     allocator: policies.Policy,
     choose: Callable[[], tuple[tuple[Node, ...], MakePlatform]],
 ) -> int:
-    """Run them in this process."""
+    """Run them in this process. `line`: what `coach run` was given."""
     from coach.cli.display.summary import beginning
     from coach.handler.interactive_run import RunObserver
     from coach.handler.session import Session
@@ -118,13 +153,14 @@ def run_here(  # noqa: PLR0917
             home, specs, nodes=cluster, policy=allocator, make_platform=make_platform, watcher=watcher
         )
 
-    return showing.run(make, f"coach run {shlex.join(map(str, files))}")
+    return showing.run(make, f"coach run {line}")
 
 
 def _there(  # noqa: PLR0917
     home: StateDirectory,
     showing: Showing,
     files: Sequence[Path],
+    line: str,
     specs: Sequence[TrainingJob],
     policy: str,
     own_cluster: str,
@@ -144,6 +180,4 @@ def _there(  # noqa: PLR0917
             )
         where = f", by the service at {client.url}"
         beginning(showing.screen, specs, client.nodes(), client.cluster().policy, where)
-        return showing.run(
-            lambda watcher: Joined(client, files, policy, watcher), f"coach run {shlex.join(map(str, files))}"
-        )
+        return showing.run(lambda watcher: Joined(client, files, policy, watcher), f"coach run {line}")

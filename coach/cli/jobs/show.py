@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -93,14 +94,12 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
     from coach.report import formatting
     from coach.report.models import outside_words
 
-    now = formatting.score(row.loss if row.metric == "loss" else row.accuracy)
-    best = formatting.score(row.best_loss if row.metric == "loss" else row.best_accuracy)
+    now, best = formatting.score(row.value), formatting.score(row.best)
     target = f"{formatting.goal(row.metric, row.target)}; now {now}, best {best}"
     if row.target is not None:
         goal = f"{formatting.goal(row.metric, row.target)}, {formatting.count(row.epochs_in_a_row, 'time')} in a row"
         target = f"{goal}; now {now}, best {best}, held {formatting.count(row.consecutive_hits, 'time')}"
     left = None if row.budget is None else row.budget - row.spent - row.reserved
-    net = job.spec.model.net
     counts = "workers x servers" if job.maximum.servers else "workers"
     facts = {
         "state": f"{row.state} ({row.reason}): {row.message}"
@@ -119,15 +118,28 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         "submitted": formatting.moment(job.submitted_at),
         "started": formatting.moment(job.started_at),
         "ended": formatting.moment(job.ended_at),
-        "framework": job.spec.framework.value,
-        "model": job.spec.model.file if net == "net" else f"{job.spec.model.file}:{net}",
-        "data": job.spec.data.uri or job.spec.data.format.value,
-        "checkpoint": job.weights or formatting.UNKNOWN,
+        **_work(job),
         "logs": str(home.logs(job.name)),
     }
     screen.print(row.name, style="bold")
     for name, value in facts.items():
         screen.print(f"  {name:<18}{value}", soft_wrap=True)
+
+
+def _work(job: Job) -> dict[str, str]:
+    """What is trained: a model on data, or a program."""
+    from coach.report import formatting
+
+    model, data, program = job.spec.model, job.spec.data, job.spec.program
+    if program is not None:
+        return {"program": shlex.join(program.command), "directory": program.directory or formatting.UNKNOWN}
+    assert model is not None and data is not None
+    return {
+        "framework": job.spec.framework.value,
+        "model": model.file if model.net == "net" else f"{model.file}:{model.net}",
+        "data": data.uri or data.format.value,
+        "checkpoint": job.weights or formatting.UNKNOWN,
+    }
 
 
 def _why(screen: Console, job: Job, choices: Sequence[Choice]) -> None:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from coach.cli import program
 from coach.cli.display.output import Format, Output, console, fields, print_json
 from coach.cli.options import Python
 
@@ -16,19 +18,29 @@ if TYPE_CHECKING:
     from coach.platforms.local.trial import Trial
 
 
-def command(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A job file.")],
+def command(  # noqa: PLR0917 - they are options
+    words: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(metavar="FILE", help="A job file. Or a program: -- COMMAND.")
+    ] = None,
+    target: program.Target = "",
+    metric: program.Metric = "",
+    seconds: Annotated[
+        float, typer.Option(min=1, help="Of a program: how long to wait for its first report.")
+    ] = 60.0,
     python: Python = None,
     output: Output = Format.TABLE,
 ) -> None:
-    """Train two steps of a job, to see whether its model works.
+    """Train two steps of a job, or run a program to its first report.
 
-    Shows the shapes of a batch, the speed, the memory, and one evaluation; or the model file's own traceback. The
-    exit code is 2 where the model or the data is wrong, 5 where the process died by itself.
+    Shows the shapes of a batch, the speed, the memory, and one evaluation; or the model file's own traceback. Of a
+    program it shows the metric that it found, or what was printed instead. The exit code is 2 where the model, the
+    data or the program is wrong, 5 where the process died by itself.
 
     \b
     Examples:
       coach try jobs/lenet-digits.yaml
+      coach try --target eval_loss=0.3 -- python train.py
       coach try job.yaml -o json
       coach try job.yaml --python ~/envs/mine/bin/python
     """
@@ -37,10 +49,15 @@ def command(
     from coach.platforms.local.environment import Functions
     from coach.platforms.local.trial import run
 
+    given = program.options(target=target, metric=metric, budget=program.UNLIMITED if words.obj else "")
+    own = program.loaded(words.obj, [file] if file else None, given)
     screen = console()
     codes = [0]
-    found = []
-    for one in load([file]):
+    found: list[dict[str, Any]] = []
+    for one in [own] if own is not None else load([file] if file else []):
+        if one.spec.spec.program is not None:
+            codes.append(_try_program(one.spec, seconds, found, output))
+            continue
         functions = Functions.ready(lambda text: typer.echo(text, err=True), one.spec.spec.framework)
         with screen.status("") as status:
             trial = run(functions, one.spec, status.update)
@@ -58,6 +75,34 @@ def command(
     if output is Format.JSON:
         print_json(found)
     raise typer.Exit(max(codes))
+
+
+def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], output: Format) -> int:
+    """Try a program and show what came of it; the exit code."""
+    from coach.platforms.local.program_trial import run
+    from coach.report import formatting
+
+    typer.echo(f"{job.name}: until it prints {job.spec.metric}, for at most {seconds:g} s", err=True)
+    trial = run(job, seconds)
+    found.append({"job": job.name} | fields(trial))
+    if output is not Format.TABLE:
+        return 0 if trial.good else 2
+    for line in trial.printed:
+        typer.echo(f"  | {line}")
+    if trial.good:
+        values = ", ".join(f"{name} {value:g}" for name, value in trial.values.items())
+        typer.echo(f"found {values} after {formatting.duration(trial.seconds)}")
+        return 0
+    ended = trial.ended
+    how = f"in {seconds:g} s" if ended is None else f"before it ended with exit code {ended.code}"
+    if ended is not None and ended.cause == "cannot start":
+        typer.echo(f"cannot start {ended.words}", err=True)
+        return 2
+    typer.echo(f"it printed no {trial.metric} {how}", err=True)
+    if trial.others:
+        typer.echo(f"numbers that it printed: {', '.join(trial.others[:10])}", err=True)
+        typer.echo(f"to take one of them: --metric {shlex.quote(trial.pattern)}", err=True)
+    return 2
 
 
 def _unmeasured(job: TrainingJob, trial: Trial) -> bool:

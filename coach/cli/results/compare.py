@@ -80,7 +80,7 @@ def _show(screen: Console, made: Comparison) -> None:
     from coach.report import formatting
 
     names = [one.name for one in made.jobs]
-    lower = made.metric == "loss"
+    lower = made.lower
 
     def rows(
         title: str,

@@ -67,6 +67,8 @@ def command(
 
     past = find(past_jobs(StateDirectory.default()), job)
     name, spec = past.job.name, past.job.job_file
+    if spec.spec.program is not None:
+        raise UserError(f"{name} runs a program, which keeps its model where it chooses; coach logs {name}")
     torch = spec.spec.framework.value == "pytorch"
     chosen = chosen_epoch(past.job, epoch)
     source = local_path(chosen.report.weights)

@@ -18,7 +18,8 @@ from coach.core.estimation.observations import CurvePoint
 
 __all__ = ["ConvergenceModel", "CurvePoint", "Metric", "fit_convergence"]
 
-Metric = Literal["loss", "accuracy"]
+#: A loss falls; an accuracy rises to the `ceiling`; a score rises, and its best value is not known.
+Metric = Literal["loss", "accuracy", "score"]
 
 #: The weight of a curve that never reaches the target is multiplied by this: users choose targets that they expect to
 #: reach.
@@ -41,11 +42,14 @@ class ConvergenceModel:
 
     metric: Metric
     points: tuple[CurvePoint, ...]
-    ceiling: float = field(init=False)  #: the perfect score of an accuracy: 1, or 100 for per cent
+    ceiling: float = field(
+        init=False
+    )  #: the best value of an accuracy: 1, or 100 for per cent; 0 for a score
     curves: Mixture = field(init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
         ceiling = 100.0 if max(p.value for p in self.points) > 1.0 else 1.0
+        ceiling = 0.0 if self.metric == "score" else ceiling
         object.__setattr__(self, "ceiling", ceiling)
         values = self._falling([p.value for p in self.points])
         object.__setattr__(self, "curves", fitted(tuple(p.x for p in self.points), tuple(values.tolist())))
@@ -143,7 +147,7 @@ class ConvergenceModel:
         return self.curves.weight[reached]
 
     def _falling(self, values: Sequence[float]) -> FloatArray:
-        """The falling quantity: the loss itself, or the ceiling minus the accuracy."""
+        """The falling quantity: the loss itself, or the ceiling minus the accuracy or score."""
         z = np.clip(np.array(values, dtype=np.float64), -FURTHEST, FURTHEST)
         return z if self.metric == "loss" else self.ceiling - z
 

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Literal
+from typing import Any
 
-from coach.core.estimation.convergence import CurvePoint, fit_convergence
+from coach.core.estimation.convergence import CurvePoint, Metric, fit_convergence
 from coach.core.estimation.speed import SpeedPoint, fit_speed
 
 
 def fit_models(
-    speeds: Sequence[SpeedPoint], curve: Sequence[CurvePoint], metric: Literal["loss", "accuracy"]
+    speeds: Sequence[SpeedPoint], curve: Sequence[CurvePoint], metric: Metric
 ) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
     """The speed and convergence models of these points as `to_dict` gives them; None without points."""
     return (

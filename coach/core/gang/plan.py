@@ -177,9 +177,9 @@ def _of_role(members: Iterable[PodRequest], role: Role) -> list[PodRequest]:
 def _mistake(gang: Gang, snapshot: Snapshot) -> str | None:
     bound = snapshot.of(gang.job)
     ids = [member.id for member in gang.members] + [pod.id for pod in bound]
-    # Jobs that train by all-reduce have no servers.
-    has_servers = any(pod.role is Role.SERVER for pod in ids)
-    roles = [role for role in ROLES if has_servers or role is not Role.SERVER]
+    # Jobs that train by all-reduce have no servers, programs no scheduler.
+    there = {pod.role for pod in ids} | {Role.WORKER}
+    roles = [role for role in ROLES if role in there]
     lacking = [role for role in roles if gang.required.get(role, 0) < 1]
     if lacking:
         return f"needs {gang.required.get(lacking[0], 0)} {lacking[0]}s, but at least 1 of each role runs an epoch"

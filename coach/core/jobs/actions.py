@@ -100,6 +100,21 @@ class RunEpoch:
 
 
 @dataclass(frozen=True, slots=True)
+class ExtendEpoch:
+    """The running epoch may go on until `deadline` seconds after it began; `reservation` pays until then.
+
+    Only epochs of programs are extended: when a program reports next is not known.
+    """
+
+    at: float
+    job: str
+    token: str
+    deadline: float
+    budget_bound: bool
+    reservation: Money
+
+
+@dataclass(frozen=True, slots=True)
 class StopEpoch:
     """End the running epoch now; answered by EpochFailed."""
 
@@ -179,6 +194,7 @@ Action = (
     | DeployPods
     | ReleasePods
     | RunEpoch
+    | ExtendEpoch
     | StopEpoch
     | RollBack
     | Settle

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 
 from coach.core.cluster import Allocation
@@ -49,6 +49,14 @@ class EpochReport:
     #: Framework and Python with their versions, and the hash of the data set's files: of a process's first epoch alone.
     software: str = ""
     data_sha256: str = ""
+    #: Metrics other than loss and accuracy by name, of a program.
+    metrics: dict[str, float] = field(default_factory=dict)
+
+    def value(self, metric: str) -> float | None:
+        """The value of a metric; None where it was not measured."""
+        if metric == "loss":
+            return self.loss
+        return self.accuracy if metric == "accuracy" else self.metrics.get(metric)
 
 
 @dataclass(slots=True)

@@ -81,18 +81,16 @@ class FittedCurve:
         if self._asked is None and (asked := self.data.get("asked")):
             self._asked = asked[0], asked[1] and Interval(*asked[1])
         if self._asked is None or self._asked[0] != epochs_trained:
-            goal = target.loss if target.loss is not None else target.accuracy or 0.0
             self._asked = (
                 epochs_trained,
-                self.model.epochs_to(float(goal), target.epochs_in_a_row, epochs_trained),
+                self.model.epochs_to(target.number, target.epochs_in_a_row, epochs_trained),
             )
         return self._asked[1]
 
     def endings(self, target: Target) -> tuple[FloatArray, FloatArray] | None:
         """Epochs trained when `target` may have held long enough, and their probabilities; at the time of the fit."""
         if self._endings is None:
-            goal = target.loss if target.loss is not None else target.accuracy or 0.0
-            self._endings = self.model.endings(float(goal), target.epochs_in_a_row, self.epochs_trained)
+            self._endings = self.model.endings(target.number, target.epochs_in_a_row, self.epochs_trained)
         return self._endings
 
     def asked(self, target: Target | None) -> dict[str, Any]:

@@ -234,6 +234,20 @@ def _run_epoch(job: Job, action: act.RunEpoch) -> None:
         job.started_at = action.at
 
 
+def _extend_epoch(job: Job, action: act.ExtendEpoch) -> None:
+    if job.running is None or job.running.token != action.token:
+        return
+    job.running = replace(
+        job.running,
+        deadline=action.deadline,
+        budget_bound=action.budget_bound,
+        reservation=action.reservation,
+    )
+    job.timer = ""
+    job.ledger.reserve(action.reservation)
+    job.lease_until = job.running.at + action.deadline + LEASE_SECONDS
+
+
 def _settle(job: Job, action: act.Settle) -> None:
     job.ledger.settle(action.amount)
     job.charges[action.token] = job.charges.get(action.token, 0) + action.amount
@@ -319,6 +333,7 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     act.RunEpoch: _run_epoch,
     act.StopEpoch: _stop_epoch,
     act.RollBack: _roll_back,
+    act.ExtendEpoch: _extend_epoch,
     act.Settle: _settle,
     act.FitModels: _fit_models,
     act.SetTimer: _set_timer,

@@ -9,7 +9,7 @@ import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, Literal
+from typing import Any
 
 from coach.core.cluster import NOTHING, Allocation, Pod, PodId, Resources, Role
 from coach.core.estimation.convergence import ConvergenceModel, CurvePoint
@@ -24,6 +24,7 @@ from coach.core.jobs.overheads import Times
 from coach.core.jobs.reasons import Reason, State
 from coach.core.money import Ledger, Money
 from coach.core.spec.job import JobSpec, TrainingJob
+from coach.core.spec.program import Goal
 from coach.core.spec.training import Mode
 
 #: Seconds that a gang is paid for after its epoch's deadline, in which it is stopped, settled and released.
@@ -156,7 +157,7 @@ class Job:
         return self.spec.limits.largest
 
     @property
-    def metric(self) -> Literal["loss", "accuracy"]:
+    def metric(self) -> str:
         """The target's measure, or that of the best model."""
         return self.spec.metric
 
@@ -172,9 +173,9 @@ class Job:
 
     def best_of(self, epochs: Sequence[Epoch]) -> Epoch | None:
         """The same of these epochs alone."""
-        known = [e for e in epochs if e.kind is EpochKind.FULL and getattr(e.report, self.metric) is not None]
-        sign = 1.0 if self.metric == "loss" else -1.0
-        return min(known, key=lambda e: sign * float(getattr(e.report, self.metric)), default=None)
+        metric, sign = self.metric, 1.0 if self.spec.goal is Goal.MINIMIZE else -1.0
+        known = [e for e in epochs if e.kind is EpochKind.FULL and e.report.value(metric) is not None]
+        return min(known, key=lambda e: sign * (e.report.value(metric) or 0.0), default=None)
 
     @property
     def held(self) -> Allocation:
@@ -202,12 +203,22 @@ class Job:
     @property
     def evaluated_epochs(self) -> list[Epoch]:
         """The epochs with a loss: of the mini-epochs, only the first is evaluated."""
-        return [epoch for epoch in self.epochs if epoch.report.loss is not None]
+        return [epoch for epoch in self.epochs if self._evaluated(epoch)]
 
     @property
     def last_evaluated(self) -> Epoch | None:
-        """The last epoch with a loss."""
-        return next((epoch for epoch in reversed(self.epochs) if epoch.report.loss is not None), None)
+        """The last epoch that was evaluated."""
+        return next(filter(self._evaluated, reversed(self.epochs)), None)
+
+    def value(self, epoch: Epoch) -> float:
+        """The job's metric in an epoch that was evaluated."""
+        found = epoch.report.value(self.metric)
+        assert found is not None, f"{epoch.token} has no {self.metric}"
+        return found
+
+    def _evaluated(self, epoch: Epoch) -> bool:
+        """Whether it has a loss, or, of a program, the job's metric."""
+        return epoch.report.loss is not None or epoch.report.value(self.metric) is not None
 
     @property
     def times(self) -> Times:
@@ -229,7 +240,7 @@ class Job:
         for epoch in reversed(self.epochs):
             if epoch.kind is not EpochKind.FULL:
                 continue
-            if not target.reached(epoch.report.loss, epoch.report.accuracy):
+            if not target.reached(epoch.report.value(target.name)):
                 break
             streak += 1
         return streak
@@ -255,7 +266,11 @@ class Job:
 
     def curve_points(self) -> list[CurvePoint]:
         """The learning curve in the target's metric."""
-        return [CurvePoint(e.epochs_trained, getattr(e.report, self.metric)) for e in self.evaluated_epochs]
+        return [
+            CurvePoint(e.epochs_trained, value)
+            for e in self.evaluated_epochs
+            if (value := e.report.value(self.metric)) is not None
+        ]
 
     @property
     def speed(self) -> SpeedModel | None:

@@ -80,6 +80,7 @@ class Reason(StrEnum):
     START_TIMED_OUT = "StartTimedOut"
     STALLED = "Stalled"
     DEADLINE_EXCEEDED = "DeadlineExceeded"
+    PROGRAM_FAILED = "ProgramFailed"
     HANDLER_RESTARTED = "HandlerRestarted"
     DISRUPTED = "Disrupted"
     INTERNAL = "Internal"
@@ -88,6 +89,8 @@ class Reason(StrEnum):
     BUDGET_USED = "BudgetUsed"
     LIMIT_REACHED = "LimitReached"
     NO_GAIN_EXPECTED = "NoGainExpected"
+    PROGRAM_ENDED = "ProgramEnded"
+    TARGET_MISSED = "TargetMissed"
     BUDGET_SPENT = "BudgetSpent"
     TARGET_BELOW_ASYMPTOTE = "TargetBelowAsymptote"
     TIME_LIMIT = "TimeLimit"
@@ -144,6 +147,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.START_TIMED_OUT: ReasonInfo("the functions did not start in time", retry=Retry.BOUNDED),
     Reason.STALLED: ReasonInfo("its functions made no progress", retry=Retry.BOUNDED),
     Reason.DEADLINE_EXCEEDED: ReasonInfo("the epoch did not end by its deadline", retry=Retry.BOUNDED),
+    Reason.PROGRAM_FAILED: ReasonInfo("the program failed"),
     Reason.HANDLER_RESTARTED: ReasonInfo("the handler restarted", retry=Retry.FREE),
     Reason.DISRUPTED: ReasonInfo("the cluster took a function away", retry=Retry.FREE),
     Reason.INTERNAL: ReasonInfo("an error inside a function", retry=Retry.BOUNDED),
@@ -151,6 +155,8 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.BUDGET_USED: ReasonInfo("the budget was used for the best model", State.SUCCEEDED),
     Reason.LIMIT_REACHED: ReasonInfo("the best model within its limit is there", State.SUCCEEDED),
     Reason.NO_GAIN_EXPECTED: ReasonInfo("no better model is to be expected", State.SUCCEEDED),
+    Reason.PROGRAM_ENDED: ReasonInfo("the program ended by itself", State.SUCCEEDED),
+    Reason.TARGET_MISSED: ReasonInfo("the program ended before its target", State.FAILED),
     Reason.BUDGET_SPENT: ReasonInfo(
         "the rest of the budget does not cover another epoch", State.BUDGET_EXHAUSTED
     ),

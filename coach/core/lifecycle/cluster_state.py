@@ -214,7 +214,8 @@ def desired_pods(
     `fresh`: as if it held nothing. `on`: only pods on the nodes it names, up to its counts, are kept.
     """
     elsewhere = misplaced(job, on)
-    counts = {Role.SCHEDULER: 1, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
+    schedulers = job.spec.resources.schedulers
+    counts = {Role.SCHEDULER: schedulers, Role.SERVER: allocation.servers, Role.WORKER: allocation.workers}
     held = [
         (not h.ready, pod.index, pod)
         for pod, h in job.pods.items()
@@ -265,5 +266,6 @@ def queue_key(job: Job) -> tuple[int, float, str]:
 def _gang(job: Job, pods: Iterable[PodId], required: Allocation) -> Gang:
     of, priority = job.spec.resources.of, job.spec.priority
     members = tuple(PodRequest(pod, of(pod.role), priority, job.submitted_at) for pod in pods)
-    counts = {Role.SCHEDULER: 1, Role.SERVER: required.servers, Role.WORKER: required.workers}
+    schedulers = job.spec.resources.schedulers
+    counts = {Role.SCHEDULER: schedulers, Role.SERVER: required.servers, Role.WORKER: required.workers}
     return Gang(job.name, members, counts)

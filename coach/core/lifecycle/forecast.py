@@ -42,6 +42,10 @@ CALLS_TO_START = 16
 CALLS_PER_SECOND = 2.0
 #: Nano-units reserved in addition to the computed cost: each settlement rounds up to a whole one.
 ROUNDING: Money = 1_000
+#: Bounds of the seconds that a program runs before its reservation is extended ...
+SHORTEST_SLICE_SECONDS, LONGEST_SLICE_SECONDS = 60.0, 600.0
+#: ... and this long before its end, for a handler that is busy.
+EXTEND_SECONDS = 10.0
 #: Failed attempts in a row after which a job fails.
 MAX_FAILURES = 3
 #: Costs of epochs that differ by no more than this factor, the error of a measurement, count as equal.
@@ -305,18 +309,26 @@ def _change_cost(job: Job, allocation: Allocation, cheapest: Allocation) -> floa
     return job.times.restart * sum(seconds)
 
 
-def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | None) -> EpochTerms | None:
+def terms(
+    job: Job, allocation: Allocation, fraction: float, seconds: float | None, since: float = 0.0
+) -> EpochTerms | None:
     """The terms of the next epoch, or None where the remaining money does not cover it.
 
     The deadline is when the epoch counts as hanging or when the money is used up, whichever is first. The functions
     stop themselves then, so the epoch cannot cost more than its reservation.
+
+    A program's epoch ends with its next report, which may come at any time. Its deadline is a slice of time that is
+    extended while money is left; `since` is how many seconds of it have passed.
     """
     book = job.spec.price_book
     held = job.spec.resources.total(allocation)
     formed = _stays_formed(job, allocation)
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
     needed = _min_seconds(predicted, formed)
-    if predicted is None:
+    if job.spec.program is not None:
+        needed += job.spec.grace_period
+        deadline = since + max(needed, program_slice(job) + job.spec.grace_period)
+    elif predicted is None:
         # Too short a guess would end every attempt alike, so each may take four times as long as the previous one.
         guess = LONGEST_EPOCH_SECONDS * fraction * 4**job.failures if seconds is None else seconds
         deadline = FIRST_SECONDS + HANG_FACTOR * guess
@@ -326,7 +338,9 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
         if not job.epochs:
             deadline += FIRST_SECONDS
     if job.spec.time_limit is not None:
-        deadline = min(deadline, max(needed, job.spec.time_limit - job.run_seconds))
+        left = job.spec.time_limit - job.run_seconds
+        of_program = max(0.0, left) + job.spec.grace_period + LEASE_SECONDS
+        deadline = min(deadline, max(needed, left) if job.spec.program is None else of_program)
     budget_bound = False
     if job.ledger.budget is not None:
         money = job.ledger.budget - job.ledger.spent - 2 * ROUNDING
@@ -344,6 +358,11 @@ def terms(job: Job, allocation: Allocation, fraction: float, seconds: float | No
         # Once all is spent, not even an epoch free of charge: its reservation includes the rounding.
         return None
     return EpochTerms(deadline, reservation, budget_bound, predicted)
+
+
+def program_slice(job: Job) -> float:
+    """Seconds that a program runs before its reservation is extended: short at first, then a tenth of its time."""
+    return min(LONGEST_SLICE_SECONDS, max(SHORTEST_SLICE_SECONDS, job.run_seconds / 10))
 
 
 def _stays_formed(job: Job, allocation: Allocation) -> bool:

@@ -251,8 +251,12 @@ class Reducer:
 
     def _epoch_failed(self, job: Job | None, event: ev.EpochFailed, order: act.RunEpoch | None) -> None:
         assert job is not None and order is not None
-        self._settle(job, event.at, Charge.FAILED)
-        if (
+        ended = event.reason is Reason.PROGRAM_ENDED
+        self._settle(job, event.at, Charge.EPOCH if ended else Charge.FAILED)
+        decided = self._view(job).stop_decision if event.reason is Reason.DEADLINE_EXCEEDED else None
+        if ended or decided:
+            self._finish(job, event.at, *(decided or stopping_rules.program_ended(job, event.message)))
+        elif (
             event.reason is Reason.DEADLINE_EXCEEDED
             and order.budget_bound
             and not self._payable(job, ever=True)
@@ -279,6 +283,8 @@ class Reducer:
         assert job is not None
         if job.phase is Phase.DEPLOYING:
             self._start_deadline(job, event.at)
+        elif job.phase is Phase.RUNNING:
+            self._extend(job, event.at)
         elif job.phase is Phase.IDLE:
             self._runnable.add(job.name)
 
@@ -288,7 +294,8 @@ class Reducer:
         assert job is not None
         if job.ended or job.phase is Phase.ENDING:
             return
-        at_once = isinstance(event, ev.CancelRequested) or event.now
+        # A program's next report may be an hour away, and is no checkpoint.
+        at_once = isinstance(event, ev.CancelRequested) or event.now or job.spec.program is not None
         reason = Reason.CANCELLED_BY_USER if isinstance(event, ev.CancelRequested) else Reason.SUSPENDED
         if job.running:
             if at_once:
@@ -377,7 +384,7 @@ class Reducer:
                     self._emit(act.SavePolicyState(self._at, name, known))
 
     def _probes(self, job: Job) -> list[probing.Probe]:
-        if job.spec.policy.allocation is not None:
+        if job.spec.policy.allocation is not None or job.spec.program is not None:
             return []
         fits = functools.partial(self.nodes.can_hold, job)
         if self.policy.mini_epochs:
@@ -504,7 +511,7 @@ class Reducer:
         pods = list(pods)
         workers, servers = count_pods(pods)
         return (
-            any(pod.role is Role.SCHEDULER for pod in pods)
+            sum(pod.role is Role.SCHEDULER for pod in pods) >= job.spec.resources.schedulers
             and workers >= job.minimum.workers
             and servers >= job.minimum.servers
         )
@@ -537,6 +544,8 @@ class Reducer:
         token = f"{job.name}.{job.attempts + 1}"
         same = job.group != "" and (job.spec.elastic or job.members == pods)
         reason = Reason.PROBING_SPEED if kind is EpochKind.PROBE else Reason.TRAINING_EPOCH
+        if job.spec.program is not None and not same and job.epochs:
+            self._emit(act.RollBack(at, job.name, 0, "the program starts from its beginning"))
         number = len(job.epochs) + 1
         self._emit(
             act.RunEpoch(
@@ -558,12 +567,30 @@ class Reducer:
                 budget_bound=terms.budget_bound,
                 reservation=terms.reservation,
                 predicted_seconds=_as_tuple(terms.predicted),
-                stall_timeouts=stall_timeouts(job),
+                stall_timeouts=None if job.spec.program else stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
             )
         )
+        self._extend_in_time(job)
         if (job.reason, job.message) != (reason, f"with {allocation}"):
             self._set_status(job, at, reason, f"with {allocation}")
+
+    def _extend_in_time(self, job: Job) -> None:
+        """A program whose reservation ends before its money: look again before that."""
+        order = job.running
+        if job.spec.program is not None and order is not None and not order.budget_bound:
+            due = order.at + order.deadline - job.spec.grace_period - forecast.EXTEND_SECONDS
+            self._set_timer(job, max(self._at, due), due)
+
+    def _extend(self, job: Job, at: float) -> None:
+        """Reserve the next slice of a program's time, as far as the money goes."""
+        order = job.running
+        assert order is not None
+        terms = forecast.terms(job, order.allocation, 1.0, None, since=at - order.at)
+        if terms is not None and terms.deadline > order.deadline:
+            extended = terms.deadline, terms.budget_bound, terms.reservation
+            self._emit(act.ExtendEpoch(at, job.name, order.token, *extended))
+            self._extend_in_time(job)
 
     def _failed(self, job: Job, at: float, reason: Reason, message: str) -> None:
         """Retry a failed attempt from the last checkpoint or end the job, depending on the reason."""

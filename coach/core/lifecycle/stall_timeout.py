@@ -30,7 +30,10 @@ def stall_timeouts(job: Job) -> StallTimeouts:
     longer = LONGER**job.failures
     reports = [epoch.report for epoch in job.epochs]
     if not reports:
-        own_data = job.spec.data.format is DataFormat.CUSTOM  # the members read it while the group forms
+        data = job.spec.data
+        own_data = (
+            data is None or data.format is DataFormat.CUSTOM
+        )  # the members read it while the group forms
         forming = UNKNOWN_LOADING_SECONDS if own_data else UNKNOWN_FORMING_SECONDS
         return StallTimeouts(
             UNKNOWN_LOADING_SECONDS * longer,

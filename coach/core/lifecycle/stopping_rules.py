@@ -7,6 +7,7 @@ import statistics
 from coach.core.jobs.job import KEPT_CURVES, Job
 from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast
+from coach.core.spec.program import Goal
 
 #: A target counts as unreachable after this many fits in a row that never reach it, and this many full epochs.
 HOPELESS_FITS = KEPT_CURVES
@@ -24,11 +25,11 @@ def on_its_way(job: Job) -> bool:
 
     Curves bend, so a fit that never reaches the target is not believed while the metric still improves that fast.
     """
-    values = [float(getattr(epoch.report, job.metric)) for epoch in job.full_epochs]
+    values = [job.value(epoch) for epoch in job.full_epochs]
     recent = values[-max(4, len(values) // 3) :]
     slope = statistics.linear_regression(range(len(recent)), recent).slope if len(recent) > 1 else 0.0
     reached = statistics.fmean(recent) + slope * (len(values) + len(recent) / 2)
-    return job.spec.target is not None and job.spec.target.reached(loss=reached, accuracy=reached)
+    return job.spec.target is not None and job.spec.target.reached(reached)
 
 
 def got_worse(job: Job) -> bool:
@@ -36,11 +37,11 @@ def got_worse(job: Job) -> bool:
 
     This happens to models with batch normalisation: their running means lag behind for some epochs, then they improve.
     """
-    values = [float(getattr(epoch.report, job.metric)) for epoch in job.full_epochs]
+    values = [job.value(epoch) for epoch in job.full_epochs]
     if not values:
         return False
     change = statistics.fmean(values[-3:]) - values[0]
-    return (change if job.metric == "loss" else -change) > WORSE * abs(values[0])
+    return (change if job.spec.goal is Goal.MINIMIZE else -change) > WORSE * abs(values[0])
 
 
 def standstill(job: Job) -> tuple[Reason, str]:
@@ -60,7 +61,7 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
     epochs = job.full_epoch_count
     if job.consecutive_hits >= target.epochs_in_a_row:
         last = job.full_epochs[-target.epochs_in_a_row :]
-        values = ", ".join(f"{getattr(e.report, job.metric):.4g}" for e in last)
+        values = ", ".join(f"{job.value(e):.4g}" for e in last)
         repeated = "" if target.epochs_in_a_row == 1 else f", {target.epochs_in_a_row} times in a row"
         return Reason.TARGET_REACHED, f"{job.metric} {values} meets {job.target:g}{repeated}"
     if spec.time_limit is not None and job.run_seconds >= spec.time_limit:
@@ -97,7 +98,7 @@ def _end_of_best(job: Job) -> tuple[Reason, str] | None:
     patience = PATIENCE_WHEN_WORSE if got_worse(job) else PATIENCE
     if best in job.full_epochs[-patience:]:
         return None
-    value = float(getattr(best.report, job.metric))
+    value = job.value(best)
     left = forecast.epochs_within_bounds(job)
     end = job.epochs_trained + left
     chance = max(curve.model.chance_by(value, end) for curve in job.full_epoch_curves)
@@ -112,11 +113,26 @@ def _end_of_best(job: Job) -> tuple[Reason, str] | None:
 
 def out_of_money(job: Job) -> Reason:
     """Why a job ends whose money covers no other epoch."""
-    return Reason.BUDGET_USED if job.spec.target is None and job.full_epoch_count else Reason.BUDGET_SPENT
+    best = job.spec.target is None and job.spec.program is None
+    return Reason.BUDGET_USED if best and job.full_epoch_count else Reason.BUDGET_SPENT
+
+
+def program_ended(job: Job, message: str) -> tuple[Reason, str]:
+    """How a job ends whose program has ended by itself."""
+    best = f"; {best_so_far(job)}" if job.best is not None else ""
+    if job.spec.target is None:
+        return Reason.PROGRAM_ENDED, f"{message}{best}"
+    if job.best is None:
+        return (
+            Reason.TARGET_MISSED,
+            f"{message}, without a report of {job.metric}; what it printed: coach logs {job.name}",
+        )
+    last = job.value(job.full_epochs[-1])
+    return Reason.TARGET_MISSED, f"{message}, at {job.metric} {last:.4g}{best}; target {job.target:g}"
 
 
 def best_so_far(job: Job) -> str:
     """`best loss 0.1234 in epoch 12`."""
     if job.best is None:
         return "no full epoch ended"
-    return f"best {job.metric} {getattr(job.best.report, job.metric):.4g} in epoch {job.best.number}"
+    return f"best {job.metric} {job.value(job.best):.4g} in epoch {job.best.number}"

@@ -6,6 +6,8 @@ journal stores a job as `job.to_json()`; `TrainingJob.from_json(...)` reads it b
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
@@ -13,6 +15,7 @@ from pydantic import Field, model_validator
 
 from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
+from coach.core.spec.program import Curve, Goal, Program, at_most_one, usual_goal
 from coach.core.spec.resources import (
     Budget,
     InlinePrices,
@@ -74,6 +77,7 @@ __all__ = [
     "Optimizer",
     "Policy",
     "PolicyName",
+    "Program",
     "Range",
     "RoleResources",
     "RolesResources",
@@ -109,8 +113,15 @@ class JobSpec(SpecModel):
         "torch, and not mxnet, it is `pytorch`.",
         examples=["pytorch"],
     )
-    model: Model = Field(description="The model file: what is trained.")
-    data: Data = Field(description="The data set it is trained on.")
+    model: Model | None = Field(
+        default=None, description="The model file: what is trained. A job has a model or a program."
+    )
+    data: Data | None = Field(default=None, description="The data set a model is trained on.")
+    program: Program | None = Field(
+        default=None,
+        description="A program with a loop of its own, in place of a model: any command that prints a metric.",
+        examples=[{"command": ["python", "train.py"]}],
+    )
     target: Target | None = Field(
         default=None,
         description="When the job is done. Without it, the job trains the best model that its budget, `timeLimit` or "
@@ -213,7 +224,9 @@ class JobSpec(SpecModel):
     )
     stop_early: StrictBool = Field(
         default=True,
-        description="Of a job without a target: whether it ends when no further improvement is to be expected.",
+        description="Of a job without a target: whether it ends when no further improvement is to be expected; "
+        "of a program, not unless it says so.",
+        json_schema_extra=no_default,
     )
     policy: Policy = Field(
         default=Policy(), description="Policy that chooses the numbers of workers and servers of each epoch."
@@ -235,6 +248,25 @@ class JobSpec(SpecModel):
 
     @model_validator(mode="before")
     @classmethod
+    def _fills_in_what_programs_lack(cls, value: Any) -> Any:
+        """The defaults of a job with a program: a fixed number of workers, and nothing else."""
+        if not isinstance(value, dict) or not isinstance(value.get("program"), dict):
+            return value
+        workers, resources, policy = (value.get(key, {}) for key in ("workers", "resources", "policy"))
+        filled: dict[str, Any] = {"framework": Framework.ANY.value, "servers": {"min": 0, "max": 0}}
+        if value.get("target") is None:
+            filled["stopEarly"] = False
+        if isinstance(workers, dict):
+            fixed = workers.get("min", 1)
+            filled["workers"] = {"min": fixed, "max": fixed} | workers
+        if isinstance(resources, dict):
+            value = {**value, "resources": {"scheduler": None, **resources}}
+        if isinstance(policy, dict) and policy.get("name") == PolicyName.STATIC:
+            value = {**value, "policy": {"servers": 0, **policy}}
+        return filled | value | ({"workers": filled["workers"]} if "workers" in filled else {})
+
+    @model_validator(mode="before")
+    @classmethod
     def _fills_in_the_objective(cls, value: Any) -> Any:
         """The default of a job without a target."""
         if not isinstance(value, dict) or value.get("target") is not None or "objective" in value:
@@ -249,16 +281,16 @@ class JobSpec(SpecModel):
         return self
 
     def _conflicts(self) -> list[CrossFieldError]:
-        found = []
+        found = list(self._work_conflicts())
         size = self.batch_size
-        if self.workers.max > size:
+        if self.workers.max > size and self.program is None:
             at, others = ("workers", "max"), (("batchSize",),)
             found.append(
                 CrossFieldError(
                     at, f"more than batchSize, which is {size}", "at most one worker a sample", others
                 )
             )
-        found += self._framework_conflicts()
+        found += self._framework_conflicts() if self.program is None else []
         found += self._target_conflicts()
         if self.budget.currency not in (None, self.price_book.currency):
             book = self.price_book
@@ -281,6 +313,34 @@ class JobSpec(SpecModel):
                     )
         return found
 
+    def _work_conflicts(self) -> Iterator[CrossFieldError]:
+        """A job trains a model on data, or it runs a program."""
+        if self.program is None:
+            if self.model is None:
+                yield CrossFieldError(("model",), "required", "a model file; or a program")
+            elif self.data is None:
+                yield CrossFieldError(("data",), "required", "the data set, and its format")
+            if self.framework is Framework.ANY:
+                right = f"{Framework.MXNET.value} or {Framework.PYTORCH.value}"
+                yield CrossFieldError(("framework",), "only a program has any", right, (("model",),))
+            if self.target is not None and self.target.metric is not None:
+                right = "loss or accuracy; only programs have others"
+                yield CrossFieldError(("target", "metric"), "no metric of a model file", right, (("model",),))
+            return
+        because = (("program",),)
+        for key in ("model", "data", "optimizer", "autocast", "deterministic"):
+            if getattr(self, key):
+                yield CrossFieldError((key,), "a program has its own", f"leave `{key}` out", because)
+        if self.servers.max > 0 or self.policy.servers:
+            at = ("servers",) if self.servers.max > 0 else ("policy", "servers")
+            yield CrossFieldError(at, "programs have no parameter servers of Coach", "leave it out", because)
+        if self.resources.scheduler is not None:
+            at = ("resources", "scheduler")
+            yield CrossFieldError(at, "programs have no scheduler", "leave it out", because)
+        if self.workers.min != self.workers.max:
+            right = f"{self.workers.max} to {self.workers.max}: Coach does not restart programs yet"
+            yield CrossFieldError(("workers", "min"), "a number of workers that changes", right, because)
+
     def _target_conflicts(self) -> list[CrossFieldError]:
         if self.target is not None:
             if not self.objective.is_best:
@@ -293,7 +353,8 @@ class JobSpec(SpecModel):
         if not self.objective.is_best:
             problem, right = "needs a target", "best-loss or best-accuracy; or a target"
             return [CrossFieldError(("objective",), problem, right)]
-        if self.budget.amount is None and self.time_limit is None and self.max_epochs is None:
+        bounded = self.budget.amount is not None or self.time_limit is not None or self.max_epochs is not None
+        if not bounded and self.program is None:
             problem = "required where nothing else ends the job"
             return [
                 CrossFieldError(("target",), problem, "a target, an amount as budget, timeLimit or maxEpochs")
@@ -329,18 +390,39 @@ class JobSpec(SpecModel):
         return found
 
     @property
-    def metric(self) -> Literal["loss", "accuracy"]:
-        """The measure of its target, or of the best model."""
-        if self.target is None:
-            return "accuracy" if self.objective is JobObjective.BEST_ACCURACY else "loss"
-        return "accuracy" if self.target.loss is None else "loss"
+    def metric(self) -> str:
+        """The measure of its target, or of the best model: `loss`, `accuracy`, or any other of a program."""
+        if self.target is not None:
+            return self.target.name
+        if self.program is not None and self.program.metrics:
+            return next(iter(self.program.metrics))
+        return "accuracy" if self.objective is JobObjective.BEST_ACCURACY else "loss"
+
+    @property
+    def goal(self) -> Goal:
+        """Whether a smaller or a larger value of the metric is better."""
+        if self.target is not None:
+            return self.target.direction
+        return usual_goal(self.metric) or Goal.MINIMIZE
+
+    @property
+    def curve(self) -> Curve:
+        """How the metric's learning curve runs."""
+        if self.goal is Goal.MINIMIZE:
+            return "loss"
+        largest = 1.0 if self.target is None else self.target.number
+        return "accuracy" if at_most_one(self.metric) and largest <= 1.0 else "score"
 
     @property
     def target_value(self) -> float | None:
-        """The loss or accuracy to reach; None where the job trains the best model within its bounds."""
-        if self.target is None:
-            return None
-        return float(self.target.loss if self.target.loss is not None else self.target.accuracy or 0.0)
+        """The value of the metric to reach; None where the job trains the best model within its bounds."""
+        return None if self.target is None else self.target.number
+
+    @property
+    def sha256(self) -> str | None:
+        """The hash of its model file, or of its program's files; None where it is not known."""
+        work = self.program or self.model
+        return None if work is None else work.sha256
 
     @property
     def elastic(self) -> bool:
@@ -359,7 +441,9 @@ class JobSpec(SpecModel):
     @cached_property
     def price_book(self) -> PriceBook:
         """The price book that the job is billed by."""
-        return self.prices.book() if isinstance(self.prices, InlinePrices) else PRICE_BOOKS[self.prices]
+        book = self.prices.book() if isinstance(self.prices, InlinePrices) else PRICE_BOOKS[self.prices]
+        # Nothing calls a program.
+        return book if self.program is None else replace(book, invocation=0.0)
 
     @property
     def budget_money(self) -> Money | None:

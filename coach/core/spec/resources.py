@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Discriminator, Field, Tag, model_validator
 
-from coach.core.cluster import Allocation, Resources, Role
+from coach.core.cluster import NOTHING, Allocation, Resources, Role
 from coach.core.money import PRICE_BOOKS, PriceBook
 from coach.core.spec import quantities
 from coach.core.spec.types import (
@@ -192,9 +192,9 @@ def _shared(*_each: Resources) -> dict[Allocation, Resources]:
 class RolesResources(SpecModel):
     """Resources that each role requests."""
 
-    scheduler: RoleResources = Field(
+    scheduler: RoleResources | None = Field(
         default=RoleResources(cpu="100m", memory="512Mi"),
-        description="Rendezvous of the parameter-server group; needs little.",
+        description="Rendezvous of the parameter-server group; needs little. Programs have none.",
     )
     server: RoleResources = Field(
         default=RoleResources(cpu="200m", memory="512Mi"), description="Holds and averages the weights."
@@ -205,8 +205,14 @@ class RolesResources(SpecModel):
 
     @cached_property
     def each(self) -> tuple[Resources, Resources, Resources]:
-        """Resources of one worker, one server and the scheduler."""
-        return self.worker.resources, self.server.resources, self.scheduler.resources
+        """Resources of one worker, one server and the scheduler; nothing where there is none."""
+        scheduler = NOTHING if self.scheduler is None else self.scheduler.resources
+        return self.worker.resources, self.server.resources, scheduler
+
+    @property
+    def schedulers(self) -> int:
+        """How many schedulers a gang has: one, of a program none."""
+        return 0 if self.scheduler is None else 1
 
     def of(self, role: Role) -> Resources:
         """Resources of one instance of `role`."""

@@ -13,6 +13,7 @@ from typing import Any
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
+from coach.core.spec.program import Goal, usual_goal
 from coach.core.spec.types import (
     Argument,
     ArgumentName,
@@ -21,6 +22,7 @@ from coach.core.spec.types import (
     JobName,
     LabelKey,
     LabelValue,
+    MetricName,
     Number,
     OptimizerName,
     PythonName,
@@ -41,6 +43,8 @@ class Framework(StrEnum):
 
     MXNET = "mxnet"
     PYTORCH = "pytorch"
+    #: Whatever a program uses; a job file does not say it.
+    ANY = "any"
 
     @property
     def has_servers(self) -> bool:
@@ -168,13 +172,13 @@ class Data(SpecModel):
 
 
 class Target(SpecModel):
-    """When the job is done: a loss or an accuracy to reach, and for how many epochs."""
+    """When the job is done: the value of a metric to reach, and for how many epochs."""
 
     loss: Number | None = Field(
         default=None,
         gt=0,
         le=1e9,
-        description="Done at this mean test loss or below. Exactly one of loss and accuracy.",
+        description="Done at this mean test loss or below. Exactly one of loss, accuracy and metric.",
         examples=[0.35],
     )
     accuracy: Number | None = Field(
@@ -184,25 +188,67 @@ class Target(SpecModel):
         description="Done at this fraction of correct answers on the test split, or above.",
         examples=[0.97],
     )
+    metric: MetricName | None = Field(
+        default=None,
+        description="Of a program: the name of the metric that is to reach `value`.",
+        examples=["eval_loss"],
+    )
+    value: Number | None = Field(
+        default=None, ge=-1e9, le=1e9, description="Value of `metric` to reach.", examples=[0.3]
+    )
+    goal: Goal | None = Field(
+        default=None,
+        description="Whether a smaller or a larger value of `metric` is better; without it, as its name shows.",
+        examples=["minimize"],
+    )
     epochs_in_a_row: StrictInt = Field(
         default=3, ge=1, le=1000, description="Number of full epochs in a row that must reach the target."
     )
 
     @model_validator(mode="after")
     def _has_one_measure(self) -> Target:
-        if self.loss is None and self.accuracy is None:
-            raise conflicts(CrossFieldError((), "no measure", "one of loss and accuracy"))
-        if self.loss is not None and self.accuracy is not None:
-            raise conflicts(
-                CrossFieldError(("accuracy",), "a second measure after loss", "only one of loss and accuracy")
-            )
+        given = [key for key in ("loss", "accuracy", "metric") if getattr(self, key) is not None]
+        if not given:
+            raise conflicts(CrossFieldError((), "no measure", "one of loss, accuracy and metric"))
+        if len(given) > 1:
+            problem, right = f"a second measure after {given[0]}", "only one of loss, accuracy and metric"
+            raise conflicts(CrossFieldError((given[1],), problem, right))
+        if self.metric is None:
+            for key in ("value", "goal"):
+                if getattr(self, key) is not None:
+                    right = f"a metric by name; or {given[0]} alone"
+                    raise conflicts(CrossFieldError((key,), f"has no meaning for {given[0]}", right))
+            return self
+        if self.value is None:
+            raise conflicts(CrossFieldError(("value",), "required", "the value to reach", (("metric",),)))
+        if self.goal is None and usual_goal(self.metric) is None:
+            problem = "required for a metric whose name does not show it"
+            raise conflicts(CrossFieldError(("goal",), problem, "minimize or maximize", (("metric",),)))
         return self
 
-    def reached(self, loss: float | None, accuracy: float | None) -> bool:
-        """Whether one epoch with this test loss and accuracy reaches the target; an unknown value does not."""
-        if self.loss is not None:
-            return loss is not None and loss <= self.loss
-        return accuracy is not None and self.accuracy is not None and accuracy >= self.accuracy
+    @property
+    def name(self) -> str:
+        """The metric's name."""
+        return self.metric or ("accuracy" if self.loss is None else "loss")
+
+    @property
+    def number(self) -> float:
+        """The value to reach."""
+        values = (self.loss, self.accuracy, self.value)
+        return float(next(value for value in values if value is not None))
+
+    @property
+    def direction(self) -> Goal:
+        """Whether a smaller or a larger value is better."""
+        found = self.goal or usual_goal(self.name)
+        assert found is not None
+        return found
+
+    def reached(self, value: float | None) -> bool:
+        """Whether this value of the metric reaches the target; an unknown value does not."""
+        if value is None:
+            return False
+        return value <= self.number if self.direction is Goal.MINIMIZE else value >= self.number
 
 
 class Schedule(SpecModel):

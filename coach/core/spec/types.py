@@ -43,6 +43,9 @@ _PYTHON_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,79}$"
 #: PyTorch's schedules have arguments such as T_max.
 SCHEDULE_ARGUMENT_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
 _SCHEDULE_PATTERN = r"^[A-Z][A-Za-z0-9]{0,39}$"
+METRIC_PATTERN = r"^[A-Za-z][A-Za-z0-9_.@/-]{0,63}$"
+VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"
+WORD_PATTERN = r"^[^\x00]*$"
 URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
 #: Each pattern in words, for the message about a text that does not match.
@@ -59,6 +62,9 @@ IN_WORDS = {
     _IMAGE_PATTERN: "the name of a container image",
     _CONFIG_MAP_PATTERN: "the name of a ConfigMap: a DNS name in lower case",
     _CURRENCY_PATTERN: "three capital letters",
+    METRIC_PATTERN: "a metric's name: a letter, then at most 63 letters, digits and _.@/-",
+    VARIABLE_PATTERN: "the name of an environment variable",
+    WORD_PATTERN: "text",
     _SHA256_PATTERN: "64 hexadecimal digits in lower case",
     URI_PATTERN: "a path or URI without control characters, at most 2048 characters",
     quantities.CPU_PATTERN: "cores: a whole number, or a quantity",
@@ -175,6 +181,8 @@ Identifier = Annotated[Text, StringConstraints(pattern=_IDENTIFIER_PATTERN)]
 JobName = Annotated[Text, StringConstraints(min_length=1, max_length=40, pattern=_NAME_PATTERN)]
 ConfigMapName = Annotated[Text, StringConstraints(pattern=_CONFIG_MAP_PATTERN)]
 Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
+MetricName = Annotated[Text, StringConstraints(pattern=METRIC_PATTERN)]
+VariableName = Annotated[Text, StringConstraints(pattern=VARIABLE_PATTERN)]
 Price = Annotated[Number, Field(ge=0, le=1e6)]
 _INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
 Cpu = Annotated[

@@ -109,6 +109,8 @@ def owner(found: Object) -> list[Object]:
 
 def shipped_model(job: TrainingJob) -> Path | None:
     """The job's model file where the handler has it, to be given to the pods; else it is in their image or volume."""
+    if job.spec.model is None:
+        return None
     uri = job.spec.model.file.removeprefix("file://")
     shared = any(Path(uri).is_relative_to(Path(VOLUME, folder)) for folder in (CHECKPOINTS, DATA))
     return Path(uri) if "://" not in uri and not shared and Path(uri).is_file() else None

@@ -149,6 +149,10 @@ class KubernetesPlatform:
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Write the job's Gang, and its model file into a ConfigMap, before the pods are made."""
+        if spec.spec.program is not None:
+            raise PodError(
+                Reason.POD_REFUSED, "programs run on one machine so far: coach run --platform local"
+            )
         if not manifests.image(spec, self._settings):
             raise PodError(Reason.POD_REFUSED, manifests.NO_IMAGE)
         gang = manifests.gang(size, self._settings, manifests.training_job(spec))
@@ -234,6 +238,9 @@ class KubernetesPlatform:
 
     def _draining(self, job: str) -> bool:
         return "draining" in self._gangs.objects.get(job, {}).get("status", {})
+
+    async def extend_epoch(self, token: str, due: float) -> None:
+        """Epochs of functions have the deadline that they began with."""
 
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""

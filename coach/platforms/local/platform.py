@@ -32,6 +32,7 @@ from coach.platforms.local.cluster import cores_of
 from coach.platforms.local.environment import Functions
 from coach.platforms.local.host.command import HostProcess
 from coach.platforms.local.network import Bandwidth, Network
+from coach.platforms.local.programs import Programs
 from coach.platforms.local.runtime import Runtime
 from coach.platforms.local.temp_dir import Scratch
 
@@ -47,8 +48,8 @@ SPARES_AN_EPOCH = 2
 class LocalPlatform:
     """See `coach.platforms.base.Platform`. `logs(job)` is the folder for a job's function logs.
 
-    `functions` are of the framework that is made ready at once, others follow when a job needs them. Up to `spares`
-    hosts of each are kept for pods to come.
+    `functions` are of the framework that is made ready at once, others follow when a job needs them; programs need
+    none. Up to `spares` hosts of each are kept for pods to come.
     """
 
     #: Hosts read the end of our pipe and end at once.
@@ -60,7 +61,7 @@ class LocalPlatform:
     def __init__(
         self,
         nodes: tuple[Node, ...],
-        functions: Functions,
+        functions: Functions | None,
         logs: Callable[[str], Path],
         now: Callable[[], float],
         bandwidth: Bandwidth | None = None,
@@ -84,6 +85,8 @@ class LocalPlatform:
         self._training: dict[str, int] = {}
         self._probing: set[str] = set()  # tokens of mini-epochs that run
         self._addresses = _addresses(nodes)
+        self._programs = Programs(logs, now)
+        self._program_nodes: dict[PodId, str] = {}
 
     async def open(self, events: PlatformEvents) -> Cluster:
         """Start the process that functions are forked from. Raises PermanentError without framework or network."""
@@ -94,14 +97,16 @@ class LocalPlatform:
         self._scratch = Scratch.make()
         self._http = httpx.AsyncClient(limits=httpx.Limits(max_connections=None), trust_env=False)
         try:
-            await asyncio.gather(self._runtime(self._functions.framework), warm_up.prepare(self._http))
+            ready = [self._runtime(self._functions.framework)] if self._functions else []
+            await asyncio.gather(*ready, warm_up.prepare(self._http))
         except BaseException:
             await self.close()
             raise
         return Cluster(self._nodes)
 
     async def close(self) -> None:
-        """End every function."""
+        """End every function and every program."""
+        await self._programs.close()
         await self.release(list(self._hosts))
         for opening in self._runtimes.values():
             opening.cancel()  # no effect on one that is open
@@ -132,7 +137,7 @@ class LocalPlatform:
 
     async def _open_runtime(self, framework: Framework) -> Runtime:
         functions = self._functions
-        if framework is not functions.framework:
+        if functions is None or framework is not functions.framework:
             functions = await asyncio.to_thread(Functions.ready, lambda _: None, framework)
         runtime = Runtime(functions, self._scratch.path, self._most_spares)
         await runtime.open()
@@ -145,7 +150,15 @@ class LocalPlatform:
         """Nothing is kept of a job that holds nothing."""
 
     async def deploy(self, pod: Pod, spec: TrainingJob) -> Deployed:
-        """Have a spare become the function's host, or start one; returns once init_context has run."""
+        """Have a spare become the function's host, or start one; returns once init_context has run.
+
+        Of a program nothing starts here, but with the order of its first epoch, which its money covers.
+        """
+        if spec.spec.program is not None:
+            if self._network:
+                raise PodError(Reason.POD_REFUSED, "programs run without --bandwidth only")
+            self._program_nodes[pod.id] = pod.node
+            return Deployed("", pod.node)
         logs = self._logs(pod.id.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
         address = f"{next(self._addresses[pod.node])}:{PORT}"
@@ -173,7 +186,9 @@ class LocalPlatform:
         return Deployed(address, pod.node)
 
     async def release(self, pods: Sequence[PodId]) -> None:
-        """Kill the hosts; everything in them goes with them."""
+        """Kill the hosts; everything in them goes with them. Programs get the time that they need to end."""
+        of_programs = {pod.job for pod in pods if self._program_nodes.pop(pod, None) is not None}
+        await asyncio.gather(*(self._programs.release(job) for job in of_programs))
         hosts = []
         for pod in pods:
             watcher = self._watchers.pop(pod, None)
@@ -188,7 +203,9 @@ class LocalPlatform:
     async def run_epoch(
         self, order: EpochOrder, progress: Callable[[Progress], None]
     ) -> tuple[EpochReport, int]:
-        """See `coach.platforms.gang_client`."""
+        """See `coach.platforms.gang_client`, and of programs `coach.platforms.local.programs`."""
+        if order.spec.spec.program is not None:
+            return await self._programs.run_epoch(order, self._cores_of), 0
         client = GangClient(self._http, order, self.now)
         self._epochs[order.action.token] = client
         self._training[order.action.token] = len(order.action.pods) - 1
@@ -227,10 +244,18 @@ class LocalPlatform:
             wanted = full_epoch and not self._probing and free and each is framework
             runtime.refill(SPARES_AN_EPOCH if wanted else 0)
 
+    def _cores_of(self, pod: PodId) -> Sequence[int] | None:
+        return self._cores.get(self._program_nodes[pod])
+
+    async def extend_epoch(self, token: str, due: float) -> None:
+        """Let the running epoch of a program go on until `due`."""
+        self._programs.extend_epoch(token, due)
+
     async def stop_epoch(self, token: str, reason: Reason) -> None:
         """End the running epoch."""
         if token in self._epochs:
             self._epochs[token].stop(reason)
+        await self._programs.stop_epoch(token, reason)
 
     async def _give_up(self, pod: PodId, why: str) -> None:
         """End a function that is of no use any more; it counts as lost when this returns."""

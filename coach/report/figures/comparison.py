@@ -27,5 +27,5 @@ def draw(comparison: Comparison) -> Figure:
         left.set_yscale("log")
     left.set_title("For the same money")
     right.set_title("In the same time")
-    right.legend(loc="upper right" if comparison.metric == "loss" else "lower right", fontsize=8)
+    right.legend(loc="upper right" if comparison.lower else "lower right", fontsize=8)
     return figure

@@ -141,10 +141,11 @@ def one_figure(story: Story, kind: str, form: str) -> bytes:
 def draw_curve(axes: Sequence[Axes], story: Story) -> None:
     """Loss and accuracy by passes over the data, with the target, the fitted curve and its 80 % interval."""
     job = story.job
-    for ax, metric, colour in zip(axes, ("loss", "accuracy"), (BLUE, GREEN), strict=True):
-        epochs = job.evaluated_epochs
+    epochs = job.evaluated_epochs
+    shown = ("loss", "accuracy" if job.metric == "loss" else job.metric)
+    for ax, metric, colour in zip(axes, shown, (BLUE, GREEN), strict=True):
         x = np.array([epoch.epochs_trained for epoch in epochs])
-        y = np.array([getattr(epoch.report, metric) for epoch in epochs], dtype=float)
+        y = np.array([epoch.report.value(metric) for epoch in epochs], dtype=float)
         real = np.array([epoch.kind is EpochKind.FULL for epoch in epochs], dtype=bool)
         ax.plot(x, y, "-", color=colour, linewidth=1.2, alpha=0.6)
         ax.plot(x[real], y[real], "o", color=colour, markersize=4.5, label="epoch")
@@ -164,12 +165,13 @@ def draw_curve(axes: Sequence[Axes], story: Story) -> None:
         lowest = min(y.min(initial=np.inf), goal)
         if metric == "loss" and 0 < lowest < LOG_BELOW * y.max(initial=0):
             _logarithmic(ax, lowest, y.max())
-        ax.set_ylabel(metric + (" (share right)" if metric == "accuracy" else " (mean, test split)"))
+        of_model = {"accuracy": " (share right)", "loss": " (mean, test split)"} if job.spec.model else {}
+        ax.set_ylabel(metric + of_model.get(metric, ""))
         ax.margins(y=0.08)
         # With the predicted band no corner is certain to be free.
         ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8)
     axes[0].set_title("Learning curve")
-    axes[-1].set_xlabel("passes over the data")
+    axes[-1].set_xlabel("passes over the data" if job.spec.model else "reports")
 
 
 def _logarithmic(ax: Axes, low: float, high: float) -> None:
@@ -185,7 +187,7 @@ def _target(ax: Axes, job: Job) -> None:
     if job.target is not None:
         ax.axhline(job.target, color=RED, linestyle="--", linewidth=1.2, label=f"target {job.target:g}")
     elif job.best is not None:
-        at, value = job.best.epochs_trained, float(getattr(job.best.report, job.metric))
+        at, value = job.best.epochs_trained, job.value(job.best)
         ax.plot(at, value, "*", color=RED, markersize=10, label=f"best: {value:.4g}")
     curve = fitted_curve(job, 120)
     if not curve:

@@ -53,7 +53,7 @@ def together(stories: Sequence[Story]) -> Figure:
         band.set_title(story.job.name, loc="left", color=colour)
         band.legend(loc="lower right", bbox_to_anchor=(1, 0.97), fontsize=8, ncols=2)
         epochs = story.job.evaluated_epochs
-        left = [_to_target(story, getattr(epoch.report, story.job.metric)) for epoch in epochs]
+        left = [_to_target(story, story.job.value(epoch)) for epoch in epochs]
         at = [(epoch.ended_at - start) / scale for epoch in epochs]
         marker = MARKERS[index % len(MARKERS)]
         last.plot(
@@ -73,9 +73,9 @@ def _met(one: Story, other: Story) -> bool:
 
 def _to_target(story: Story, value: float) -> float:
     """0 at the job's first evaluated epoch, 1 at its target, or at its best epoch."""
-    first = getattr(story.job.evaluated_epochs[0].report, story.job.metric)
+    first = story.job.value(story.job.evaluated_epochs[0])
     target, best = story.job.target, story.job.best
     if target is None:
-        target = first if best is None else float(getattr(best.report, story.job.metric))
+        target = first if best is None else story.job.value(best)
     way = target - first
     return (value - first) / way if way else 1.0

@@ -265,9 +265,10 @@ def _overheads(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
 
 def _curve(runs: Sequence[Run], metric: Metric) -> MeasuredCurve:
     points = sorted(
-        (epoch.epochs_trained, float(getattr(epoch.report, metric)))
+        (epoch.epochs_trained, value)
         for run in runs
         for epoch in run.job.evaluated_epochs
+        if (value := epoch.report.value(metric)) is not None
     )
     means = [
         (x, statistics.fmean(value for _, value in group))

@@ -97,9 +97,9 @@ def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs
         if job.spec.metric == "accuracy":
             accuracy = falling(1.0 - FIRST_ACCURACY, (1.0 - FIRST_ACCURACY) / 10, epochs, rising=True)
     elif target.loss is not None:
-        loss = falling(FIRST_LOSS, float(target.loss), epochs)
+        loss = falling(FIRST_LOSS, target.number, epochs)
     elif target.accuracy is not None:
-        accuracy = falling(1.0 - FIRST_ACCURACY, 1.0 - float(target.accuracy), epochs, rising=True)
+        accuracy = falling(1.0 - FIRST_ACCURACY, 1.0 - target.number, epochs, rising=True)
     return JobDynamics(
         Scaled(shape, 1.0 / epoch_seconds),
         loss,

@@ -285,10 +285,11 @@ func (g *Gang) invalid() string {
 		return g.Invalid
 	}
 	members := slices.Concat(g.Members, g.Bound)
-	hasServers := slices.ContainsFunc(members, func(m Member) bool { return m.Role == identity.Server })
 	for rank, required := range g.Required {
-		// Jobs that train by all-reduce have no servers.
-		if required < 1 && (hasServers || identity.Roles[rank] != identity.Server) {
+		// Jobs that train by all-reduce have no servers, programs no scheduler.
+		role := identity.Roles[rank]
+		there := role == identity.Worker || slices.ContainsFunc(members, func(m Member) bool { return m.Role == role })
+		if required < 1 && there {
 			return fmt.Sprintf("needs %d %ss, but at least 1 of each role runs an epoch", required, identity.Roles[rank])
 		}
 	}

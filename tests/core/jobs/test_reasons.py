@@ -33,6 +33,7 @@ ATTEMPTS = {
     Reason.STALLED: Retry.BOUNDED,
     Reason.DEADLINE_EXCEEDED: Retry.BOUNDED,
     Reason.INTERNAL: Retry.BOUNDED,
+    Reason.PROGRAM_FAILED: Retry.NEVER,
     Reason.HANDLER_RESTARTED: Retry.FREE,
     Reason.DISRUPTED: Retry.FREE,
 }

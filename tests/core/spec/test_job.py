@@ -138,23 +138,28 @@ def test_optimizer_arguments_are_mxnets_own():
 
 
 @pytest.mark.parametrize(
-    ("target", "loss", "accuracy", "reached"),
+    ("target", "value", "reached"),
     [
-        ({"loss": 0.35}, 0.35, None, True),
-        ({"loss": 0.35}, 0.3501, 1.0, False),
-        ({"loss": 0.35}, math.nan, 1.0, False),
-        ({"accuracy": 0.97}, 9.0, 0.97, True),
-        ({"accuracy": 0.97}, 0.0, 0.9699, False),
-        ({"accuracy": 0.97}, 0.0, None, False),
+        ({"loss": 0.35}, 0.35, True),
+        ({"loss": 0.35}, 0.3501, False),
+        ({"loss": 0.35}, math.nan, False),
+        ({"accuracy": 0.97}, 0.97, True),
+        ({"accuracy": 0.97}, 0.9699, False),
+        ({"accuracy": 0.97}, None, False),
+        ({"metric": "val_loss", "value": 0.3}, 0.3, True),
+        ({"metric": "val_loss", "value": 0.3}, 0.31, False),
+        ({"metric": "F1", "value": 0.9}, 0.9, True),
+        ({"metric": "eval/reward", "value": -200}, -201.0, False),
+        ({"metric": "x", "value": 3, "goal": "maximize"}, 3.5, True),
     ],
 )
-def test_a_target_is_reached_at_its_bound(target, loss, accuracy, reached):
-    assert Target.model_validate(target).reached(loss, accuracy) is reached
+def test_a_target_is_reached_at_its_bound(target, value, reached):
+    assert Target.model_validate(target).reached(value) is reached
 
 
 REFUSED = [
-    ({"target": {}}, "target", "one of loss and accuracy"),
-    ({"target": {"loss": 1, "accuracy": 0.5}}, "target", "only one of loss and accuracy"),
+    ({"target": {}}, "target", "one of loss, accuracy and metric"),
+    ({"target": {"loss": 1, "accuracy": 0.5}}, "target", "only one of loss, accuracy and metric"),
     ({"target": {"accuracy": 97}}, "target.accuracy", "less than or equal to 1"),
     ({"target": {"loss": 0}}, "target.loss", "greater than 0"),
     ({"target": {"loss": math.inf}}, "target.loss", "finite"),
@@ -228,7 +233,7 @@ REFUSED = [
         "",
         "optimizer.schedule: has no meaning for an",
     ),
-    ({"framework": "torch"}, "framework", "'mxnet' or 'pytorch'"),
+    ({"framework": "torch"}, "framework", "'mxnet', 'pytorch' or 'any'"),
     ({"framework": "pytorch", "servers": {"max": 2}}, "", "servers: PyTorch jobs train by all-reduce"),
     ({"framework": "pytorch", "servers": {"min": 1}}, "", "servers: PyTorch jobs train by all-reduce"),
     (

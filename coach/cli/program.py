@@ -1,0 +1,260 @@
+"""A program on the command line: `coach run --budget 5USD --target eval_loss=0.3 -- python train.py`.
+
+`coach run` and `coach try` take what follows `--` for a command, and their options for the rest of the job file
+that it means. Where a service runs, `coach run` gives it the job.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+import shlex
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from coach.jobfiles.load import LoadedJob
+
+#: The word for no budget.
+UNLIMITED = "unlimited"
+#: Part of this machine's memory that a program may have, where `--memory` says nothing.
+MEMORY_PART = 0.8
+
+Budget = Annotated[
+    str,
+    typer.Option(
+        metavar="AMOUNT", help="Of a program: the most that it may spend, such as 5USD; or unlimited."
+    ),
+]
+Target = Annotated[
+    str,
+    typer.Option(
+        metavar="METRIC=VALUE",
+        help="Of a program: when it is done, such as eval_loss=0.3, 'reward>=200' or 'x<=2'. With = the metric's name "
+        "says whether less is better.",
+    ),
+]
+InARow = Annotated[int, typer.Option(help="Of a program: how many reports in a row must reach the target.")]
+Metric = Annotated[
+    str,
+    typer.Option(
+        metavar="PATTERN",
+        help="Of a program: a regular expression for the target's metric in what it prints, with one group: "
+        "'val loss: ([0-9.]+)'. Without it, `name: 0.31`, `name=0.31` and `name 0.31` are found.",
+    ),
+]
+Name = Annotated[
+    str, typer.Option(metavar="NAME", help="Of a program: the job's name; without it, the script's.")
+]
+Workers = Annotated[
+    int | None, typer.Option(min=1, help="Of a program: its number of processes, started as torchrun does.")
+]
+Cpu = Annotated[
+    str,
+    typer.Option(metavar="CORES", help="Of a program: cores of one process; without it, its share of all."),
+]
+Memory = Annotated[
+    str,
+    typer.Option(
+        metavar="SIZE", help="Of a program: memory of one process, such as 4Gi; without it, its share."
+    ),
+]
+Gpus = Annotated[int, typer.Option(min=0, help="Of a program: GPUs of one process.")]
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", help="Of a program: print the job file that the command means; start nothing."),
+]
+TimeLimit = Annotated[
+    str, typer.Option(metavar="DURATION", help="Of a program: its longest time, such as 2h.")
+]
+
+#: What each option is called in a job file.
+_FIELDS = {
+    "--budget": "spec.budget",
+    "--target": "spec.target",
+    "--epochs-in-a-row": "spec.target.epochsInARow",
+    "--metric": "spec.program.metrics",
+    "--name": "metadata.name",
+    "--workers": "spec.workers",
+    "--cpu": "spec.resources.worker.cpu",
+    "--memory": "spec.resources.worker.memory",
+    "--gpus": "spec.resources.worker.gpu",
+    "--time-limit": "spec.timeLimit",
+}
+
+
+def options(**given: Any) -> dict[str, Any]:
+    """Options of a program by their names on the command line."""
+    return {f"--{name.replace('_', '-')}": value for name, value in given.items()}
+
+
+def line_of(command: Sequence[str], options: Mapping[str, Any]) -> str:
+    """What `coach run` was given, to be typed again."""
+    given = [word for name, value in options.items() if value for word in (name, str(value))]
+    return shlex.join([*given, "--", *command])
+
+
+def text_of(job: LoadedJob) -> str:
+    """Its job file."""
+    from coach.jobfiles.dump import to_yaml
+
+    return to_yaml(job.spec)
+
+
+@contextlib.contextmanager
+def as_files(job: LoadedJob | None, files: Sequence[Path]) -> Iterator[Sequence[Path]]:
+    """The job files to send to a service: that of a program, for as long as it is sent, or `files`."""
+    if job is None:
+        yield files
+        return
+    with tempfile.TemporaryDirectory(prefix="coach-") as folder:
+        path = Path(folder, "job.yaml")
+        path.write_text(text_of(job), encoding="utf-8")
+        yield [path]
+
+
+def split(words: Sequence[str]) -> tuple[list[str], list[str] | None]:
+    """A command line's own words, and the program behind `--`; None where there is no `--`."""
+    if not words or words[0] not in ("run", "try") or "--" not in words:
+        return list(words), None
+    at = list(words).index("--")
+    return list(words[:at]), list(words[at + 1 :])
+
+
+def loaded(
+    command: Sequence[str] | None, files: Sequence[Path] | None, options: Mapping[str, Any]
+) -> LoadedJob | None:
+    """The job of a program, from its words and options; None where there are job files instead. Raises UserError."""
+    from coach.core.errors import UserError
+
+    given = [name for name, value in options.items() if value]
+    if command is None:
+        if not files:
+            raise typer.BadParameter(
+                "no job file and no program: coach run FILE, or coach run -- python train.py"
+            )
+        for file in files:
+            if file.suffix in (".py", ".sh", ".ipynb") or file.name in ("python", "python3", "torchrun"):
+                program = " ".join(str(one) for one in files)
+                start = "" if files[0].name.startswith(("python", "torchrun")) else "python "
+                raise UserError(
+                    f"{file} is a program, not a job file; it goes behind --: "
+                    f"coach run --budget 1USD --target loss=0.3 -- {start}{program}"
+                )
+        if given:
+            raise UserError(f"{', '.join(given)}: only for a program behind --; a job file says it itself")
+        return None
+    if files:
+        raise UserError(f"{files[0]}: a job file or a program behind --, not both")
+    if not command:
+        raise UserError("nothing follows --: give the program and its arguments")
+    return _loaded(command, options)
+
+
+def _loaded(command: Sequence[str], options: Mapping[str, Any]) -> LoadedJob:
+    import json
+
+    from coach.core.errors import UserError
+    from coach.jobfiles.diagnostics import JobFileError
+    from coach.jobfiles.load import load_contents
+
+    document = document_of(command, options)
+    path = Path("job.yaml")
+    try:
+        return load_contents([(path, json.dumps(document).encode())])[0]
+    except JobFileError as error:
+        mistakes = []
+        for problem in error.problems:
+            option = next((name for name, field in _FIELDS.items() if problem.field.startswith(field)), "")
+            mistakes.append(
+                f"{option or problem.field}: {problem.problem} ({problem.seen}) - {problem.right}"
+            )
+        raise UserError("; ".join(mistakes)) from error
+
+
+def document_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str, Any]:
+    """The job file of a program, as plain data."""
+    from coach.core.errors import UserError
+    from coach.platforms.local.cluster import machine
+
+    workers = options.get("--workers") or 1
+    here = machine()
+    cpu = options.get("--cpu") or f"{max(1, int(here.cpu / workers))}"
+    memory = options.get("--memory") or f"{max(64, int(here.memory * MEMORY_PART * 1024 / workers))}Mi"
+    program: dict[str, Any] = {"command": list(command)}
+    spec: dict[str, Any] = {"program": program}
+    if options.get("--target"):
+        spec["target"] = target_of(options["--target"], options.get("--epochs-in-a-row") or 1)
+        if options.get("--metric"):
+            name = next(
+                key if key != "metric" else spec["target"]["metric"]
+                for key in ("loss", "accuracy", "metric")
+                if key in spec["target"]
+            )
+            program["metrics"] = {name: options["--metric"]}
+    elif options.get("--metric") or options.get("--epochs-in-a-row"):
+        raise UserError("--metric, --epochs-in-a-row: only with --target, such as --target loss=0.3")
+    if not options.get("--budget"):
+        raise UserError("--budget: required, such as --budget 5USD, or --budget unlimited")
+    spec["budget"] = _budget(options["--budget"])
+    spec["workers"] = {"min": workers, "max": workers}
+    spec["resources"] = {"worker": {"cpu": cpu, "memory": memory, "gpu": options.get("--gpus") or 0}}
+    if options.get("--time-limit"):
+        spec["timeLimit"] = options["--time-limit"]
+    return {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": options.get("--name") or name_of(command)},
+        "spec": spec,
+    }
+
+
+def name_of(command: Sequence[str]) -> str:
+    """A job's name from the script that a command names: `python -m runs.train_gpt2 --lr 1` is `train-gpt2`."""
+    words = [word for word in command if not word.startswith("-")]
+    scripts = [word for word in words if word.endswith((".py", ".sh"))]
+    after_m = [after for before, after in itertools.pairwise(command) if before == "-m"]
+    word = (scripts or after_m or words or ["program"])[0]
+    stem = Path(word).name.removesuffix(".py").removesuffix(".sh").rpartition(".")[2]
+    return re.sub(r"[^a-z0-9]+", "-", stem.lower()).strip("-")[:40].strip("-") or "program"
+
+
+def target_of(text: str, epochs_in_a_row: int) -> dict[str, Any]:
+    """`eval_loss=0.3`, `reward>=200` or `x<=2` as a job file has it. Raises UserError."""
+    from coach.core.errors import UserError
+    from coach.core.spec.program import usual_goal
+
+    found = re.fullmatch(r"\s*([^<>=\s]+)\s*(<=|>=|=)\s*(\S+)\s*", text)
+    right = "a metric and its value, such as eval_loss=0.3, 'reward>=200' or 'x<=2'"
+    if found is None:
+        raise UserError(f"--target {text}: {right}")
+    name, sign, number = found.groups()
+    try:
+        value = float(number)
+    except ValueError:
+        raise UserError(f"--target {text}: {number} is not a number; {right}") from None
+    if sign == "=" and usual_goal(name) is None:
+        raise UserError(
+            f"--target {text}: is less of {name} better? --target '{name}<={number}' if so, else '{name}>={number}'"
+        )
+    usual = {"loss": "<=", "accuracy": ">="}
+    if name in usual and sign in ("=", usual[name]):
+        return {name: value, "epochsInARow": epochs_in_a_row}
+    goal = {"<=": {"goal": "minimize"}, ">=": {"goal": "maximize"}, "=": {}}[sign]
+    return {"metric": name, "value": value, **goal, "epochsInARow": epochs_in_a_row}
+
+
+def _budget(text: str) -> dict[str, Any]:
+    from coach.core.errors import UserError
+
+    if text == UNLIMITED:
+        return {"unlimited": True}
+    found = re.fullmatch(r"\s*([0-9]*\.?[0-9]+)\s*([A-Za-z]{3})\s*", text)
+    if found is None:
+        raise UserError(f"--budget {text}: an amount and its currency, such as 5USD or 0.50EUR; or unlimited")
+    return {"amount": float(found[1]), "currency": found[2].upper()}

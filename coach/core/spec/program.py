@@ -1,0 +1,161 @@
+"""The part of a job file on a program: any command, in place of a model file, and the metrics that it prints."""
+
+from __future__ import annotations
+
+import re
+from enum import StrEnum
+from typing import Annotated, Literal
+
+from pydantic import AfterValidator, Field, StringConstraints
+
+from coach.core.spec.types import (
+    WORD_PATTERN,
+    MetricName,
+    Sha256,
+    SpecModel,
+    Text,
+    Uri,
+    VariableName,
+    mistake,
+)
+
+#: Characters of a word of a command, and of the value of an environment variable.
+LONGEST_WORD = 32_768
+#: Characters of a regular expression.
+LONGEST_PATTERN = 500
+
+#: Words of a metric's name by which it is known whether less is better.
+_LESS = {
+    "loss",
+    "error",
+    "err",
+    "perplexity",
+    "ppl",
+    "mse",
+    "mae",
+    "rmse",
+    "nll",
+    "bpb",
+    "bpc",
+    "wer",
+    "cer",
+    "fid",
+}
+_MORE = {
+    *("accuracy", "acc", "f1", "precision", "recall", "auc", "auroc", "map", "iou", "miou", "dice", "em"),
+    *(
+        "matthews",
+        "correlation",
+        "r2",
+        "top1",
+        "top5",
+        "bleu",
+        "rouge",
+        "psnr",
+        "ssim",
+        "reward",
+        "return",
+        "score",
+    ),
+}
+#: Those of them that are never above 1.
+_AT_MOST_ONE = _MORE - {"bleu", "rouge", "psnr", "reward", "return", "score"}
+#: A number as programs print it.
+NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Infinity)"
+
+
+#: How a metric's learning curve runs: it falls like a loss, rises to a best value that is known like an accuracy, or
+#: rises to one that is not known, like a reward.
+Curve = Literal["loss", "accuracy", "score"]
+
+
+class Goal(StrEnum):
+    """Whether a smaller or a larger value of a metric is better."""
+
+    MINIMIZE = "minimize"
+    MAXIMIZE = "maximize"
+
+
+def usual_goal(metric: str) -> Goal | None:
+    """The goal that a metric's name shows: `eval_loss`, `val/F1`; None for a name that shows none."""
+    words = _words(metric)
+    if words & _LESS:
+        return Goal.MINIMIZE
+    return Goal.MAXIMIZE if words & _MORE else None
+
+
+def at_most_one(metric: str) -> bool:
+    """Whether a metric of this name has 1 as its best value: an accuracy has, a reward has not."""
+    return bool(_words(metric) & _AT_MOST_ONE)
+
+
+def _words(metric: str) -> set[str]:
+    return set(re.split(r"[^a-z0-9]+", metric.lower()))
+
+
+def usual_pattern(metric: str) -> str:
+    """A regular expression for a metric as programs print it: `eval_loss: 0.31`, `eval loss 0.31`, `"eval_loss": 3`."""
+    name = r"[ _-]".join(re.escape(part) for part in re.split("[_-]", metric))
+    return rf"(?<![\w.@/-]){name}['\"]?(?:\s*[:=]\s*|\s+)['\"]?({NUMBER})"
+
+
+def _expression(text: str) -> str:
+    try:
+        found = re.compile(text)
+    except (re.error, RecursionError, OverflowError) as error:
+        raise mistake(f"not a regular expression: {error}", r"such as 'val loss: ([0-9.]+)'") from None
+    if found.groups != 1:
+        raise mistake(
+            f"a pattern with {found.groups} groups", r"one group, around the number: 'val loss: ([0-9.]+)'"
+        )
+    return text
+
+
+Pattern = Annotated[
+    Text, StringConstraints(min_length=1, max_length=LONGEST_PATTERN), AfterValidator(_expression)
+]
+Word = Annotated[
+    Text,
+    StringConstraints(max_length=LONGEST_WORD, pattern=WORD_PATTERN),
+    Field(description="One word, as the program gets it."),
+]
+
+
+class Program(SpecModel):
+    """A command that trains: a script in any language, with a loop of its own."""
+
+    command: Annotated[tuple[Word, ...], Field(min_length=1, max_length=1000)] = Field(
+        description="The command and its arguments, one word each; no shell reads them.",
+        examples=[["python", "train.py", "--lr", "0.1"]],
+    )
+    directory: Uri | None = Field(
+        default=None,
+        description="Folder that the command runs in, relative to the job file; without it, the job file's own.",
+        examples=["../programs/mnist"],
+    )
+    env: dict[VariableName, Word] = Field(
+        default={},
+        max_length=200,
+        description="Environment variables that the command gets in addition to those that Coach itself has.",
+        examples=[{"OMP_NUM_THREADS": "1"}],
+    )
+    metrics: dict[MetricName, Pattern] = Field(
+        default={},
+        max_length=32,
+        description="Regular expressions with one group each, around the number, by which metrics are found in the "
+        "lines that the command prints. A metric without one is found as `name: 0.31`, `name=0.31` or `name 0.31`.",
+        examples=[{"eval_loss": "val loss: ([0-9.]+)"}],
+    )
+
+    sha256: Sha256 | None = Field(
+        default=None,
+        description="SHA-256 of the files that the command names, such as `train.py`; filled in where they are on this "
+        "machine, so that a run records its program.",
+    )
+
+    def patterns(self, metric: str | None) -> dict[str, str]:
+        """The regular expressions of all its metrics; `metric` is among them."""
+        found = dict(self.metrics)
+        if metric is not None:
+            found.setdefault(metric, usual_pattern(metric))
+        return found

@@ -1,0 +1,338 @@
+"""The process that one program runs under: `python -m coach.platforms.local.supervisor`, orders on its standard input.
+
+It starts the program in a session of its own, keeps its deadline, its memory and its log, and finds metrics in what it
+prints. Whatever the program has started ends with it, in whichever session or process group it is: the kernel gives
+orphans to the supervisor (PR_SET_CHILD_SUBREAPER), which kills its descendants until none is left. It does so, too,
+when its standard input ends, that is when the handler has died, however it died.
+
+Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets the deadline anew, s seconds from now, and
+`{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds. Answers are lines of JSON on standard
+output: `{"values": {...}, "seconds": s}` for a line with metrics, printed s seconds after the start, and at last an
+`Ended`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import json
+import os
+import re
+import selectors
+import signal
+import subprocess
+import time
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from coach.platforms.local.host.logs import FunctionLog
+
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
+#: Seconds between two looks at the program's memory.
+LOOK_SECONDS = 1.0
+#: Characters of a line in which metrics are looked for; the rest of it is left out.
+LONGEST_LINE = 4096
+#: Seconds in which what the program printed last is read after its end.
+LAST_WORDS_SECONDS = 5.0
+#: Lines that an error shows of what the program printed last.
+LAST_LINES = 5
+
+
+@dataclass(frozen=True, slots=True)
+class Order:
+    """What to run. `seconds` until SIGKILL, `grace` seconds before which comes SIGTERM. `memory` is GiB for all of it.
+
+    `patterns` are regular expressions by the names of the metrics, each with one group; the first is the one that is
+    waited for. `log` is a file.
+    """
+
+    name: str
+    command: Sequence[str]
+    directory: str
+    env: Mapping[str, str]
+    log: str
+    patterns: Mapping[str, str]
+    seconds: float
+    grace: float
+    memory: float
+    cpus: Sequence[int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """How the program ended. `code` as the shell has it: 128 and the signal's number where a signal ended it.
+
+    `cause`: by itself, `deadline`, `memory` or `asked`; `cannot start`, with what is wrong in `words`, else `words` are
+    the last lines that it printed. `left`: names of the processes that it left behind, which were ended.
+    """
+
+    code: int
+    cause: str
+    words: str
+    seconds: float
+    cpu_seconds: float
+    memory_gib: float
+    left: Sequence[str] = ()
+
+
+def descendants(of: int) -> dict[int, str]:
+    """The processes below one by /proc, with their names; the name of one that only waits to be reaped is empty."""
+    parents, names = dict[int, int](), dict[int, str]()
+    for entry in os.scandir("/proc"):
+        if not entry.name.isdigit():
+            continue
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            head, _, rest = Path(entry.path, "stat").read_text(errors="replace").rpartition(")")
+            state, parent = rest.split()[:2]
+            pid = int(entry.name)
+            parents[pid], names[pid] = int(parent), "" if state in "ZX" else head.partition("(")[2]
+    found: dict[int, str] = {}
+    for pid in parents:
+        at, seen = pid, set[int]()
+        while at in parents and at not in seen:
+            seen.add(at)
+            at = parents[at]
+            if at == of or at in found:
+                found[pid] = names[pid]
+                break
+    return found
+
+
+class _Supervisor:
+    def __init__(self, order: Order) -> None:
+        self._order = order
+        self._began = time.monotonic()
+        self._due = self._began + order.seconds
+        self._cause = ""
+        self._killed = False
+        self._most_memory = 0.0
+        self._input = b""
+
+    def run(self) -> Ended:
+        reader, writer = os.pipe()
+        words, said = os.pipe()
+        self._collector = os.fork()
+        if self._collector == 0:
+            os.close(writer)
+            _collect(self._order, self._began, reader, said)
+        os.close(reader)
+        os.close(said)
+        try:
+            program = self._start(writer)
+        except OSError as error:
+            os.close(writer)
+            os.waitpid(self._collector, 0)
+            what = error.strerror or str(error)
+            return Ended(127, "cannot start", f"{error.filename}: {what}", 0.0, 0.0, 0.0)
+        os.close(writer)
+        code = self._watch(program)
+        seconds = time.monotonic() - self._began
+        left = self._end_descendants()
+        last = self._last_words(words)
+        used = os.times()
+        return Ended(
+            code,
+            self._cause,
+            last,
+            seconds,
+            used.children_user + used.children_system,
+            self._most_memory,
+            left,
+        )
+
+    def _start(self, output: int) -> subprocess.Popen[bytes]:
+        order = self._order
+
+        def prepare() -> None:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+            if order.cpus:
+                os.sched_setaffinity(0, order.cpus)
+
+        return subprocess.Popen(
+            order.command,
+            cwd=order.directory,
+            env=order.env,
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            preexec_fn=prepare,  # noqa: PLW1509 - there are no threads here
+        )
+
+    def _watch(self, program: subprocess.Popen[bytes]) -> int:
+        """Follow the program to its end; its exit code."""
+        os.set_blocking(0, False)
+        ended = os.pidfd_open(program.pid)
+        with selectors.DefaultSelector() as selector:
+            selector.register(0, selectors.EVENT_READ)
+            selector.register(ended, selectors.EVENT_READ)
+            look = self._began
+            while program.poll() is None:
+                now = time.monotonic()
+                if now >= look:
+                    look = now + LOOK_SECONDS
+                    self._check_memory()
+                self._keep_deadline(program, now)
+                for key, _ in selector.select(max(0.0, min(look, self._next()) - now)):
+                    if key.fd == 0:
+                        self._obey(program)
+        os.close(ended)
+        return 128 - program.returncode if program.returncode < 0 else program.returncode
+
+    def _next(self) -> float:
+        """When the deadline asks for something next."""
+        if self._killed:
+            return float("inf")
+        return self._due if self._cause else self._due - self._order.grace
+
+    def _keep_deadline(self, program: subprocess.Popen[bytes], now: float) -> None:
+        if not self._killed and now >= self._due:
+            self._cause = self._cause or "deadline"
+            self._kill()
+        elif not self._cause and now >= self._due - self._order.grace:
+            self._cause = "deadline"
+            program.terminate()
+
+    def _obey(self, program: subprocess.Popen[bytes]) -> None:
+        read = b""
+        with contextlib.suppress(BlockingIOError):
+            read = os.read(0, 1 << 16)
+            if not read:  # the handler is gone
+                self._cause = self._cause or "asked"
+                self._kill()
+                return
+        self._input += read
+        *lines, self._input = self._input.split(b"\n")
+        for line in map(json.loads, lines):
+            if "end" in line:
+                self._due = min(self._due, time.monotonic() + line["end"])
+                if not self._cause:
+                    self._cause = "asked"
+                    program.terminate()
+            elif not self._cause:
+                self._due = time.monotonic() + line["seconds"]
+
+    def _check_memory(self) -> None:
+        used = sum(map(_memory, self._below())) / 2**30
+        self._most_memory = max(self._most_memory, used)
+        if used > self._order.memory and not self._killed:
+            self._cause = "memory"
+            self._kill()
+
+    def _below(self) -> dict[int, str]:
+        return {pid: name for pid, name in descendants(os.getpid()).items() if pid != self._collector}
+
+    def _kill(self) -> None:
+        self._killed = True
+        for pid in self._below():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+    def _end_descendants(self) -> list[str]:
+        """Kill what is left, until nothing is; the names of what was left."""
+        names: list[str] = []
+        while below := self._below():
+            names = names or sorted(filter(None, below.values()))
+            for pid in below:  # what is stopped starts no other
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGSTOP)
+            for pid in below:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+            with contextlib.suppress(ChildProcessError):
+                while (pid := os.waitpid(-1, os.WNOHANG)[0]) and pid != self._collector:
+                    pass
+            time.sleep(0.005)
+        return [] if self._killed else names
+
+    def _last_words(self, words: int) -> str:
+        """What the program printed last, once it is all in the log."""
+        found, until = b"", time.monotonic() + LAST_WORDS_SECONDS
+        with selectors.DefaultSelector() as selector:
+            selector.register(words, selectors.EVENT_READ)
+            while (left := until - time.monotonic()) > 0 and selector.select(left):
+                if not (read := os.read(words, 1 << 16)):
+                    break
+                found += read
+        with contextlib.suppress(OSError):
+            os.kill(self._collector, signal.SIGKILL)
+        return found.decode(errors="replace")
+
+
+def _memory(pid: int) -> int:
+    """Bytes of memory that a process has, its share of what it shares with others included."""
+    with contextlib.suppress(OSError, ValueError):
+        for line in Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines():
+            if line.startswith("Pss:"):
+                return int(line.split()[1]) * 1024
+    return 0
+
+
+def _collect(order: Order, began: float, reader: int, said: int) -> None:
+    """Log what the program prints and say which metrics are in it; in a process of its own, that a pattern may keep."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    log, last = FunctionLog(Path(order.log), order.name), deque[str](maxlen=LAST_LINES)
+    patterns = {name: re.compile(pattern) for name, pattern in order.patterns.items()}
+    for line in _lines(reader):
+        log.write("info", line)
+        last.append(line[:500])
+        if values := _values(patterns, line[:LONGEST_LINE]):
+            _say({"values": values, "seconds": time.monotonic() - began})
+    os.write(said, "\n".join(last).encode()[: 1 << 15])
+    os._exit(0)
+
+
+def _lines(reader: int) -> Iterator[str]:
+    """The lines printed; a progress bar's, too, which end with a carriage return. Of long ones the beginning."""
+    rest, cut = b"", False
+    while read := os.read(reader, 1 << 16):
+        *lines, rest = re.split(rb"[\r\n]+", rest + read)
+        for line in lines:
+            if line.strip() and not cut:
+                yield line.decode(errors="replace")
+            cut = False
+        if len(rest) > 4 * LONGEST_LINE:
+            if not cut:
+                yield rest.decode(errors="replace")
+            rest, cut = b"", True
+    if rest.strip() and not cut:
+        yield rest.decode(errors="replace")
+
+
+def _values(patterns: Mapping[str, re.Pattern[str]], line: str) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for name, pattern in patterns.items():
+        if match := pattern.search(line):
+            with contextlib.suppress(ValueError, TypeError):
+                found[name] = float(match[1])
+    return found
+
+
+def _say(what: Mapping[str, Any]) -> None:
+    """One line to the handler; with one that is gone there is nothing to say."""
+    with contextlib.suppress(OSError):
+        os.write(1, json.dumps(what).encode() + b"\n")
+
+
+def _first_line() -> str:
+    line = b""
+    while not line.endswith(b"\n"):
+        read = os.read(0, 1)
+        if not read:
+            raise SystemExit(0)
+        line += read
+    return line.decode()
+
+
+def main() -> None:
+    """Run one program."""
+    ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    ended = _Supervisor(Order(**json.loads(_first_line()))).run()
+    _say(asdict(ended))
+
+
+if __name__ == "__main__":
+    main()

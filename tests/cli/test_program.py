@@ -1,0 +1,245 @@
+"""Programs on the command line: what stands behind `--`, and what it stands for."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coach.cli.main import invoke
+from coach.cli.program import loaded, name_of, options, split, target_of
+from coach.core.errors import UserError
+from coach.jobfiles.load import read_jobs
+
+
+def given(**changes: Any) -> dict[str, Any]:
+    return options(**({"budget": "1USD", "target": "eval_loss=0.3"} | changes))
+
+
+def said(capsys: pytest.CaptureFixture[str], *words: str) -> str:
+    """What a wrong command line says on standard error."""
+    assert invoke(list(words)) == 2
+    return capsys.readouterr().err.strip()
+
+
+@pytest.mark.parametrize(
+    ("words", "own", "program"),
+    [
+        (["run", "a.yaml"], ["run", "a.yaml"], None),
+        (
+            ["run", "--budget", "1USD", "--", "x", "--lr", "1"],
+            ["run", "--budget", "1USD"],
+            ["x", "--lr", "1"],
+        ),
+        (["run", "--", "x", "--", "y"], ["run"], ["x", "--", "y"]),
+        (["try", "--"], ["try"], []),
+        (["ps", "--", "x"], ["ps", "--", "x"], None),
+        ([], [], None),
+    ],
+)
+def test_the_program_is_all_that_follows_the_first_two_dashes(
+    words: list[str], own: list[str], program: list[str] | None
+) -> None:
+    assert split(words) == (own, program)
+
+
+@pytest.mark.parametrize(
+    ("command", "name"),
+    [
+        (["python", "train.py", "--lr", "0.1"], "train"),
+        (["python", "-m", "runs.train_gpt2", "--config", "x"], "train-gpt2"),
+        (["bash", "/opt/x/Run Me.sh"], "run-me"),
+        (["./a.out"], "out"),
+        (["julia", "x.jl"], "julia"),
+        (["--"], "program"),
+        (["Ünïcode.py"], "n-code"),
+        (["python", f"{'long' * 20}.py"], "long" * 10),
+    ],
+)
+def test_a_job_is_named_after_its_script(command: list[str], name: str) -> None:
+    assert name_of(command) == name
+
+
+@pytest.mark.parametrize(
+    ("text", "target"),
+    [
+        ("loss=0.3", {"loss": 0.3}),
+        ("accuracy>=0.9", {"accuracy": 0.9}),
+        ("eval_loss=0.3", {"metric": "eval_loss", "value": 0.3}),
+        ("reward>=-200", {"metric": "reward", "value": -200.0, "goal": "maximize"}),
+        (" x <= 2e3 ", {"metric": "x", "value": 2000.0, "goal": "minimize"}),
+        ("loss>=1", {"metric": "loss", "value": 1.0, "goal": "maximize"}),
+    ],
+)
+def test_a_target_is_a_metric_a_sign_and_a_number(text: str, target: dict[str, Any]) -> None:
+    assert target_of(text, 2) == target | {"epochsInARow": 2}
+
+
+@pytest.mark.parametrize("text", ["0.3", "loss", "loss=low", "=3", "loss==3", "a b=3"])
+def test_another_target_is_refused_with_an_example(text: str) -> None:
+    with pytest.raises(UserError, match=r"such as eval_loss=0\.3"):
+        target_of(text, 1)
+
+
+def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "train.py").write_text("print(1)")
+    words = [
+        "--budget",
+        "0.5EUR",
+        "--target",
+        "F1=0.8",
+        "--metric",
+        'f1 "([0-9.]+)"',
+        "--workers",
+        "2",
+        "--gpus",
+        "1",
+    ]
+    words += [
+        "--cpu",
+        "2",
+        "--memory",
+        "3Gi",
+        "--time-limit",
+        "2h",
+        "--epochs-in-a-row",
+        "2",
+        "--name",
+        "my-job",
+    ]
+    command = ["python", "train.py", "it's", "--lr=0.1", "ä b", ""]
+    assert (
+        invoke(["run", *words[:-2], "--name", "my-job", "--dry-run", "--", *command]) == 2
+    )  # EUR: no such prices
+    assert "--budget: not the currency of the price book" in capsys.readouterr().err
+    words[1] = "0.5USD"
+    assert invoke(["run", *words, "--dry-run", "--", *command]) == 0
+    printed = capsys.readouterr().out
+    found = loaded(
+        command,
+        None,
+        given(
+            **{"budget": "0.5USD", "target": "F1=0.8", "metric": 'f1 "([0-9.]+)"', "workers": 2, "gpus": 1},
+            **{"cpu": "2", "memory": "3Gi", "time_limit": "2h", "epochs_in_a_row": 2, "name": "my-job"},
+        ),
+    )
+    assert found is not None
+    [again] = read_jobs(printed)
+    assert again == found.spec
+    spec = again.spec
+    assert spec.program is not None and list(spec.program.command) == command
+    assert spec.program.directory == f"file://{tmp_path}" and spec.program.sha256
+    assert (spec.metric, spec.target_value, spec.goal.value, spec.curve) == (
+        "F1",
+        0.8,
+        "maximize",
+        "accuracy",
+    )
+    assert spec.limits.smallest == spec.limits.largest == (2, 0)
+    assert spec.time_limit == 7200 and spec.price_book.invocation == 0
+
+
+def test_without_a_target_nothing_ends_a_program_early() -> None:
+    found = loaded(["x"], None, options(budget="1USD"))
+    assert found is not None and not found.spec.spec.stop_early and found.spec.spec.target is None
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["run"], "no job file and no program"),
+        (["run", "train.py"], "coach run --budget 1USD --target loss=0.3 -- python train.py"),
+        (["run", "python", "train.py"], "coach run --budget 1USD --target loss=0.3 -- python train.py"),
+        (["run", "a.yaml", "--", "x"], "a.yaml: a job file or a program behind --, not both"),
+        (["run", "a.yaml", "--budget", "1USD"], "--budget: only for a program behind --"),
+        (["run", "--"], "nothing follows --"),
+        (["run", "--target", "loss=3", "--", "x"], "--budget: required, such as --budget 5USD"),
+        (["run", "--budget", "5", "--", "x"], "--budget 5: an amount and its currency"),
+        (["run", "--budget", "0USD", "--", "x"], "--budget: too small"),
+        (
+            ["run", "--budget", "5USD", "--metric", "x", "--", "x"],
+            "--metric, --epochs-in-a-row: only with --target",
+        ),
+        (["run", "--budget", "5USD", "--target", "z=3", "--", "x"], "--target 'z<=3' if so, else 'z>=3'"),
+        (
+            ["run", "--budget", "5USD", "--target", "loss=3", "--metric", "a(", "--", "x"],
+            "not a regular expression",
+        ),
+        (
+            ["run", "--budget", "5USD", "--target", "loss=3", "--metric", "a", "--", "x"],
+            "a pattern with 0 groups",
+        ),
+        (["run", "--budget", "5USD", "--memory", "lots", "--", "x"], "--memory: "),
+        (["run", "--budget", "5USD", "--name", "No Name", "--", "x"], "--name: "),
+        (["run", "--budget", "5USD", "--dry-run", "a.yaml"], "--budget, --dry-run: only for a program"),
+    ],
+)
+def test_a_mistake_names_its_option(
+    capsys: pytest.CaptureFixture[str], words: list[str], message: str
+) -> None:
+    assert message in said(capsys, *words)
+
+
+def test_job_files_have_a_model_or_a_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    (tmp_path / "job.yaml").write_text("""\
+apiVersion: coach.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: both}
+spec:
+  program: {command: [true], metrics: {"9": x}}
+  model: {file: x.py}
+  optimizer: {learningRate: 0.1}
+  servers: {min: 1, max: 2}
+  workers: {min: 1, max: 2}
+  resources: {scheduler: {cpu: 1, memory: 1Gi}}
+  target: {metric: x}
+  budget: {unlimited: true}
+""")
+    refused = said(capsys, "validate", str(tmp_path / "job.yaml"))
+    for field in ("program.command.0", "program.metrics.9"):
+        assert f"spec.{field}: " in refused
+    text = (tmp_path / "job.yaml").read_text().replace('[true], metrics: {"9": x}', "[x]")
+    (tmp_path / "job.yaml").write_text(text.replace("metric: x", "metric: x, value: 3, goal: minimize"))
+    refused = said(capsys, "validate", str(tmp_path / "job.yaml"))
+    for field in ("model", "optimizer", "servers", "resources.scheduler", "workers.min"):
+        assert f"spec.{field}: " in refused, refused
+
+
+@pytest.mark.processes
+@pytest.mark.parametrize(
+    ("script", "code", "words"),
+    [
+        ("print('eval loss: 0.5')\nimport time\ntime.sleep(60)", 0, "found eval_loss 0.5 after"),
+        ("print('val loss = 0.5')", 2, "to take one of them: --metric 'val loss = ([-+.eE0-9]+)'"),
+        ("import sys\nsys.exit('no data')", 2, "it printed no eval_loss before it ended with exit code 1"),
+    ],
+)
+def test_a_program_is_tried_until_its_first_report(
+    tmp_path: Path, script: str, code: int, words: str
+) -> None:
+    (tmp_path / "train.py").write_text(script)
+    done = subprocess.run(
+        [
+            sys.executable,
+            "-m",
+            "coach.cli.main",
+            "try",
+            "--target",
+            "eval_loss=0.1",
+            "--",
+            sys.executable,
+            "train.py",
+        ],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == code, done
+    assert words in done.stdout + done.stderr
