@@ -361,6 +361,7 @@ class CurvePoint(BaseModel):
     mini: bool
     loss: float | None
     accuracy: float | None
+    value: float | None  #: of the job's metric
 
 
 class FittedPoint(BaseModel):

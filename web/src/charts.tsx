@@ -139,7 +139,8 @@ export function Table({ head, rows, name }: { head: string[]; rows: ComponentChi
 export function CurveFigure({ job, figures }: { job: string; figures: Figures }) {
   const { metric, target, points, fitted, end } = figures.curve;
   const title = "Learning curve";
-  const values = points.map((point) => (metric === "loss" ? point.loss : point.accuracy) ?? null);
+  const other = metric !== "loss" && metric !== "accuracy";
+  const values = points.map((point) => point.value);
   const shown = [...values, target].filter((value): value is number => value !== null);
   const [lowest, highest] = [Math.min(...shown), Math.max(...shown)];
   const far = metric === "loss" && lowest > 0 && lowest < 0.2 * highest;
@@ -168,8 +169,8 @@ export function CurveFigure({ job, figures }: { job: string; figures: Figures })
       picture="curve"
       csv="epochs"
       empty={points.length ? "" : "No epoch has been evaluated yet."}
-      head={["Epoch", "Passes over the data", "Loss", "Accuracy"]}
-      rows={points.map((p) => [`${p.epoch}${p.mini ? " (probe)" : ""}`, number(p.x), number(p.loss, 4), number(p.accuracy, 4)])}
+      head={["Epoch", "Passes over the data", "Loss", "Accuracy", ...(other ? [metric] : [])]}
+      rows={points.map((p) => [`${p.epoch}${p.mini ? " (probe)" : ""}`, number(p.x), number(p.loss, 4), number(p.accuracy, 4), ...(other ? [number(p.value, 4)] : [])])}
     >
       <Plot
         key={String(far)}

@@ -45,7 +45,7 @@ export function JobPage({ name, tab }: { name: string; tab: string }) {
     );
   if (!job) return <p>Loading…</p>;
   const share = progress[name] ?? job.progress;
-  const value = job.metric === "loss" ? job.loss : job.accuracy;
+  const value = job.value;
   const total = detail?.remaining;
   const running = !job.ended_at && share !== null && share !== undefined;
   return (
@@ -163,6 +163,7 @@ function Tab({ name, tab, detail, figures, why }: Given) {
   if (tab === "logs") return <LogsTab name={name} seq={detail?.seq ?? 0} />;
   if (!detail || (!figures && ["overview", "money", "speed"].includes(tab))) return <p>Loading…</p>;
   const currency = detail.job.currency;
+  const other = detail.job.metric !== "loss" && detail.job.metric !== "accuracy";
   const chosen = why?.alternatives.find((one) => one.verdict === "chosen")?.allocation ?? size(detail.job.workers, detail.job.servers);
   switch (tab) {
     case "overview":
@@ -181,12 +182,13 @@ function Tab({ name, tab, detail, figures, why }: Given) {
           job={name}
           csv="epochs"
           empty={detail.epochs.length ? "" : "No epoch has ended yet."}
-          head={["Epoch", "W×S", "Loss", "Accuracy", "Took", "Predicted (80 %)", "Cost", "Ended"]}
+          head={["Epoch", "W×S", "Loss", "Accuracy", ...(other ? [detail.job.metric] : []), "Took", "Predicted (80 %)", "Cost", "Ended"]}
           rows={[...detail.epochs].reverse().map((one) => [
             `${one.epoch}${one.kind === "mini" ? " (probe)" : ""}`,
             size(one.workers, one.servers),
             number(one.loss, 4),
             number(one.accuracy, 4),
+            ...(other ? [number(one.value, 4)] : []),
             duration(one.seconds),
             one.predicted_seconds === null
               ? none

@@ -102,7 +102,7 @@ export function JobsPage() {
 }
 
 function Row({ job, index, share }: { job: Job; index: number; share: number | null }) {
-  const value = job.metric === "loss" ? job.loss : job.accuracy;
+  const value = job.value;
   const running = share !== null && !job.ended_at;
   return (
     <tr aria-rowindex={index}>

@@ -44,6 +44,7 @@ class FittedCurve:
     epochs_trained: float
     _model: ConvergenceModel | None = field(default=None, compare=False, repr=False)
     _asked: tuple[float, Interval | None] | None = field(default=None, compare=False, repr=False)
+    _chance: float | None = field(default=None, compare=False, repr=False)
     _endings: tuple[FloatArray, FloatArray] | None = field(default=None, compare=False, repr=False)
 
     def __eq__(self, other: object) -> bool:
@@ -86,6 +87,12 @@ class FittedCurve:
                 self.model.epochs_to(target.number, target.epochs_in_a_row, epochs_trained),
             )
         return self._asked[1]
+
+    def chance(self, target: Target) -> float:
+        """Probability that the curve ever reaches `target`."""
+        if self._chance is None:
+            self._chance = self.model.chance(target.number)
+        return self._chance
 
     def endings(self, target: Target) -> tuple[FloatArray, FloatArray] | None:
         """Epochs trained when `target` may have held long enough, and their probabilities; at the time of the fit."""

@@ -32,6 +32,8 @@ LEASE_SECONDS = 0.5
 
 #: Number of curves, each fitted after a full epoch, that must agree that a target is unreachable.
 KEPT_CURVES = 3
+#: A fit that gives a target less than this probability gives it no chance.
+NO_CHANCE = 0.02
 
 
 #: A speed measured for this many seconds has half the weight of one measured for very long. A longer measurement
@@ -290,11 +292,9 @@ class Job:
 
     @property
     def hopeless(self) -> int:
-        """Number of latest fits in a row, at most KEPT_CURVES, each after a full epoch, that never reach the target."""
+        """Number of latest fits after full epochs in a row, at most KEPT_CURVES, that give the target no chance."""
         target = self.spec.target
         if target is None:
             return 0
-        seen = (
-            curve.last_x(target, curve.epochs_trained) is None for curve in reversed(self.full_epoch_curves)
-        )
-        return sum(itertools.takewhile(bool, seen))
+        fits = reversed(self.full_epoch_curves)
+        return sum(1 for _ in itertools.takewhile(lambda curve: curve.chance(target) < NO_CHANCE, fits))

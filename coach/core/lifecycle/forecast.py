@@ -143,7 +143,7 @@ def remaining_epochs(job: Job) -> Interval:
     if last is None:
         guess, spread = max(needed, total_epochs(job) - job.epochs_trained), _prior(job)[1]
         if fit_says_unreachable(job):
-            # The job goes on while it may reach the target in as many epochs again (`stopping_rules.on_its_way`).
+            # The job goes on for as long as its rules let it (`stopping_rules`): about as many epochs again.
             guess, spread = max(guess, job.epochs_trained), PRIOR_SPREAD
         return Interval(min(limit, needed), min(limit, guess), min(limit, spread * guess))
     values = (min(limit, max(needed, x - job.epochs_trained)) for x in (last.low, last.expected, last.high))

@@ -9,39 +9,47 @@ from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle import forecast
 from coach.core.spec.program import Goal
 
-#: A target counts as unreachable after this many fits in a row that never reach it, and this many full epochs.
-HOPELESS_FITS = KEPT_CURVES
-HOPELESS_EPOCHS = 8
-#: A job whose metric got worse by this part of its first value has not levelled off: it gets twice as many epochs.
-WORSE = 0.02
-#: A job without a target ends when a better model within its bounds has less than this chance.
-GAIN_CHANCE = 0.05
-#: ... and after so many whole epochs that are no better than the best one; more where they `got_worse` than the first.
-PATIENCE, PATIENCE_WHEN_WORSE = 8, 24
+#: A target may count as unreachable after this many full epochs, and as many fits in a row that give it no chance.
+HOPELESS_EPOCHS, HOPELESS_FITS = 8, KEPT_CURVES
+#: A job without a target may end when a better model within its bounds has less than this chance, and after so many
+#: full epochs that are no better than the best one.
+GAIN_CHANCE, PATIENCE = 0.05, 8
+#: A curve that has covered less than this part of the way from its first value to the target rests at its start: such
+#: curves often drop later, after any number of epochs, which no fit can know.
+PART_OF_THE_WAY = 0.5
+#: Without a target: a curve rests at its start that has not improved on its first value by this part of it.
+PART_OF_THE_FIRST = 0.1
+#: A job is not ended before it has spent this part of its budget: ending it wrongly throws all of that away, and going
+#: on costs little. Half of it while the curve rests.
+PART_SPENT, PART_SPENT_RESTING = 0.05, 0.5
+#: Without a budget there is no price: then a curve that rests is given so many full epochs.
+EPOCHS_RESTING = 60
 
 
-def on_its_way(job: Job) -> bool:
-    """Whether the recent linear trend, continued for as many epochs again, would reach the target.
+def rests(job: Job) -> bool:
+    """Whether the curve has not left the level that it began at: chance level, for most models.
 
-    Curves bend, so a fit that never reaches the target is not believed while the metric still improves that fast.
+    The best three epochs in a row count, as single ones may be lucky.
     """
-    values = [job.value(epoch) for epoch in job.full_epochs]
-    recent = values[-max(4, len(values) // 3) :]
-    slope = statistics.linear_regression(range(len(recent)), recent).slope if len(recent) > 1 else 0.0
-    reached = statistics.fmean(recent) + slope * (len(values) + len(recent) / 2)
-    return job.spec.target is not None and job.spec.target.reached(reached)
+    sign = 1.0 if job.spec.goal is Goal.MINIMIZE else -1.0
+    values = [sign * job.value(epoch) for epoch in job.full_epochs]
+    if len(values) < 3:
+        return True
+    best = min(statistics.fmean(values[at : at + 3]) for at in range(len(values) - 2))
+    # The first mini-epoch, which is evaluated, is nearer to the beginning than the first full epoch.
+    first = max(sign * job.value(job.evaluated_epochs[0]), statistics.fmean(values[:3]))
+    if job.target is not None:
+        return first - best < PART_OF_THE_WAY * (first - sign * job.target)
+    ends = 0.0 if sign > 0 else -1.0 if job.spec.curve == "accuracy" else first
+    return first - best < PART_OF_THE_FIRST * abs(first - ends)
 
 
-def got_worse(job: Job) -> bool:
-    """Whether the last epochs are worse than the first by WORSE.
-
-    This happens to models with batch normalisation: their running means lag behind for some epochs, then they improve.
-    """
-    values = [job.value(epoch) for epoch in job.full_epochs]
-    if not values:
-        return False
-    change = statistics.fmean(values[-3:]) - values[0]
-    return (change if job.spec.goal is Goal.MINIMIZE else -change) > WORSE * abs(values[0])
+def worth_going_on(job: Job) -> bool:
+    """Whether a job that looks hopeless goes on all the same: it has spent little of its budget so far."""
+    resting = rests(job)
+    if job.ledger.budget is None:
+        return resting and job.full_epoch_count < EPOCHS_RESTING
+    return job.ledger.spent < (PART_SPENT_RESTING if resting else PART_SPENT) * job.ledger.budget
 
 
 def standstill(job: Job) -> tuple[Reason, str]:
@@ -72,16 +80,15 @@ def stop_decision(job: Job) -> tuple[Reason, str] | None:
             f"{epochs} of at most {spec.max_epochs} epochs done, {best_so_far(job)}, target {job.target:g}",
         )
     # The checks that read all epochs come last: few jobs get there.
-    hopeless = epochs >= HOPELESS_EPOCHS and job.hopeless >= HOPELESS_FITS
-    hopeless = hopeless and (epochs >= 2 * HOPELESS_EPOCHS or not got_worse(job)) and not on_its_way(job)
-    if hopeless and job.convergence is not None:
-        level = job.convergence.asymptote
-        return (
-            Reason.TARGET_BELOW_ASYMPTOTE,
-            f"{job.metric} levels off at {level.expected:.4g} ({level.low:.4g} to {level.high:.4g}), "
-            f"target {job.target:g}, after {epochs} epochs",
-        )
-    return None
+    if not spec.stop_early or epochs < HOPELESS_EPOCHS or job.hopeless < HOPELESS_FITS or worth_going_on(job):
+        return None
+    assert job.convergence is not None
+    level = job.convergence.asymptote
+    return (
+        Reason.TARGET_BELOW_ASYMPTOTE,
+        f"{job.metric} levels off at {level.expected:.4g} ({level.low:.4g} to {level.high:.4g}), "
+        f"target {job.target:g}, after {epochs} epochs (stopEarly: false goes on)",
+    )
 
 
 def _end_of_best(job: Job) -> tuple[Reason, str] | None:
@@ -95,14 +102,13 @@ def _end_of_best(job: Job) -> tuple[Reason, str] | None:
     best = job.best
     if not spec.stop_early or best is None or len(job.full_epoch_curves) < KEPT_CURVES:
         return None
-    patience = PATIENCE_WHEN_WORSE if got_worse(job) else PATIENCE
-    if best in job.full_epochs[-patience:]:
+    if best in job.full_epochs[-PATIENCE:]:
         return None
     value = job.value(best)
     left = forecast.epochs_within_bounds(job)
     end = job.epochs_trained + left
     chance = max(curve.model.chance_by(value, end) for curve in job.full_epoch_curves)
-    if chance >= GAIN_CHANCE:
+    if chance >= GAIN_CHANCE or worth_going_on(job):
         return None
     return (
         Reason.NO_GAIN_EXPECTED,

@@ -224,8 +224,8 @@ class JobSpec(SpecModel):
     )
     stop_early: StrictBool = Field(
         default=True,
-        description="Of a job without a target: whether it ends when no further improvement is to be expected; "
-        "of a program, not unless it says so.",
+        description="Whether the job ends when its target is not to be reached, or, without a target, when no further "
+        "improvement is to be expected. Without it true; of a program without a target, false.",
         json_schema_extra=no_default,
     )
     policy: Policy = Field(

@@ -72,6 +72,7 @@ def _curve(job: Job) -> schemas.Curve:
                 mini=one.kind is EpochKind.PROBE,
                 loss=_finite(one.report.loss),
                 accuracy=_finite(one.report.accuracy),
+                value=_finite(one.report.value(job.metric)),
             )
             for one in job.evaluated_epochs
         ],

@@ -23,7 +23,7 @@ from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, Retry
 from coach.core.lifecycle.forecast import CALLS_PER_SECOND, CALLS_TO_START, MAX_FAILURES, affordable
 from coach.core.lifecycle.reducer import Reducer
-from coach.core.lifecycle.stopping_rules import HOPELESS_EPOCHS, HOPELESS_FITS
+from coach.core.lifecycle.stopping_rules import HOPELESS_EPOCHS, HOPELESS_FITS, worth_going_on
 from coach.core.money import to_amount
 from coach.core.policies.coach import CoachPolicy
 from coach.handler.state.codec import decode, encode
@@ -391,6 +391,7 @@ class World(Driver):
                 assert job.consecutive_hits >= job.spec.target.epochs_in_a_row
             case Reason.TARGET_BELOW_ASYMPTOTE:
                 assert job.hopeless >= HOPELESS_FITS and len(job.full_epochs) >= HOPELESS_EPOCHS
+                assert job.spec.stop_early and not worth_going_on(job)
             case Reason.CANCELLED_BY_USER:
                 assert job.cancel
             case Reason.TIME_LIMIT:
