@@ -7,7 +7,7 @@ epochs in a row at epoch 38, 39 or 40; a curve *levels off* that betters its mea
 its task's range after epoch 28, and its target then lies a twentieth of that range below its lowest value. The
 constants of `coach.core.lifecycle.stopping_rules` were chosen on the three tasks FITTED, the other three check them.
 
-*Plateaus* (`benchmarks.decisions.plateau_curves`, none of it fitted on): the target of a parity is an accuracy of 0.95
+*Plateaus* (`benchmarks.training.plateau_curves`, none of it fitted on): the target of a parity is an accuracy of 0.95
 twice in a row; the others' is nine tenths of the way from the first value to the best, three epochs in a row.
 
 Each curve is one job: an epoch costs the same, and its budget is for so many epochs. *Before* is the rule until
@@ -64,7 +64,7 @@ class Case:
     values: tuple[float, ...]
     metric: str
     target: float
-    in_a_row: int
+    consecutive_hits: int
     reached: int | None
 
 
@@ -77,12 +77,12 @@ class Ends:
     now: Mapping[int | None, int | None]
 
 
-def held(values: Sequence[float], target: float, in_a_row: int, sign: float = 1.0) -> int | None:
+def held(values: Sequence[float], target: float, consecutive_hits: int, sign: float = 1.0) -> int | None:
     """The epoch at which `target` has first held so often in a row."""
     streak = 0
     for number, value in enumerate(values, 1):
         streak = streak + 1 if sign * value <= sign * target else 0
-        if streak == in_a_row:
+        if streak == consecutive_hits:
             return number
     return None
 
@@ -121,7 +121,7 @@ def job_of(case: Case) -> Job:
     spec = {
         "model": {"file": "file:///m.py"},
         "data": {"format": "custom"},
-        "target": {case.metric: case.target, "epochsInARow": case.in_a_row},
+        "target": {case.metric: case.target, "epochsInARow": case.consecutive_hits},
         "budget": {"unlimited": True},
     }
     document = {"apiVersion": API_VERSION, "kind": "TrainingJob", "metadata": {"name": "x"}, "spec": spec}

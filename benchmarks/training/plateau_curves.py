@@ -1,6 +1,6 @@
 """Curves that rest and then drop, recorded by training: results/early-ends/plateaus.csv.
 
-    /usr/bin/python3 -m benchmarks.decisions.plateau_curves     # any Python with PyTorch; 10 minutes on 2 cores
+    /usr/bin/python3 -m benchmarks.training.plateau_curves     # any Python with PyTorch; 10 minutes on 2 cores
 
 Plain loops on data made here, for `benchmarks.decisions.early_ends`. A row is a run: its family, its seed, what its
 values are, and the values after each pass over the data.
