@@ -95,4 +95,5 @@ def _learning(spec: TrainingJob) -> tuple[Any, ...]:
 
 def _model(spec: TrainingJob) -> tuple[Any, ...]:
     """What is trained: one file may have several networks."""
-    return spec.spec.framework, spec.spec.model.sha256, spec.spec.model.net
+    model = spec.spec.model
+    return spec.spec.framework, model.sha256, sorted((model.files or {}).items()), model.net

@@ -19,6 +19,7 @@ from coach.core.spec.types import (
     IN_WORDS,
     LABEL_KEY_PATTERN,
     SCHEDULE_ARGUMENT_PATTERN,
+    SIBLING_PATTERN,
     CrossFieldError,
 )
 from coach.jobfiles import optimizers
@@ -169,7 +170,7 @@ def _optimizer(document: YamlNode, path: str, spec: JobSpec) -> Iterator[Problem
 
 
 #: Patterns of keys that a file's author makes up.
-_NAMES = (ARGUMENT_NAME_PATTERN, LABEL_KEY_PATTERN, SCHEDULE_ARGUMENT_PATTERN)
+_NAMES = (ARGUMENT_NAME_PATTERN, SIBLING_PATTERN, LABEL_KEY_PATTERN, SCHEDULE_ARGUMENT_PATTERN)
 _PROBLEMS = {
     "model_type": "not a mapping",
     "dict_type": "not a mapping",

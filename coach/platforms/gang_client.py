@@ -344,7 +344,12 @@ def training_fields(spec: JobSpec) -> dict[str, Any]:
         if (schedule := spec.optimizer.schedule) is not None:
             optimizer["schedule"] = {"name": schedule.name} | schedule.arguments
     return {
-        "model": {"uri": spec.model.file, "sha256": spec.model.sha256, "net": spec.model.net},
+        "model": {
+            "uri": spec.model.file,
+            "sha256": spec.model.sha256,
+            "net": spec.model.net,
+            "files": dict(spec.model.files or {}),
+        },
         "data": {
             "uri": data.uri or "sklearn:digits",
             "format": "model" if data.format == "custom" else data.format.value,

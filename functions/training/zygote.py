@@ -186,9 +186,7 @@ class Zygote:
             "model",
             request.model_seconds,
             self._cache.model,
-            request.model["uri"],
-            request.model.get("sha256"),
-            request.net,
+            request.model,
         )
         dataset = bounded("data", float("inf"), self._cache.data, request.data)
         return model, dataset

@@ -43,6 +43,7 @@ _PYTHON_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,79}$"
 #: PyTorch's schedules have arguments such as T_max.
 SCHEDULE_ARGUMENT_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
 _SCHEDULE_PATTERN = r"^[A-Z][A-Za-z0-9]{0,39}$"
+SIBLING_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*\.py$"
 URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
 #: Each pattern in words, for the message about a text that does not match.
@@ -59,6 +60,7 @@ IN_WORDS = {
     _IMAGE_PATTERN: "the name of a container image",
     _CONFIG_MAP_PATTERN: "the name of a ConfigMap: a DNS name in lower case",
     _CURRENCY_PATTERN: "three capital letters",
+    SIBLING_PATTERN: "a Python file in the model file's folder or below it, such as parts.py or parts/loss.py",
     _SHA256_PATTERN: "64 hexadecimal digits in lower case",
     URI_PATTERN: "a path or URI without control characters, at most 2048 characters",
     quantities.CPU_PATTERN: "cores: a whole number, or a quantity",
@@ -208,6 +210,7 @@ Argument = Annotated[Any, BeforeValidator(_argument)]
 ScheduleArgument = Annotated[Any, BeforeValidator(lambda value: _argument(value, 100))]
 ScheduleArgumentName = Annotated[str, StringConstraints(pattern=SCHEDULE_ARGUMENT_PATTERN)]
 ScheduleName = Annotated[Text, StringConstraints(pattern=_SCHEDULE_PATTERN)]
+SiblingName = Annotated[str, StringConstraints(max_length=200, pattern=SIBLING_PATTERN)]
 PythonName = Annotated[Text, StringConstraints(pattern=_PYTHON_NAME_PATTERN)]
 OptimizerName = Annotated[Text, StringConstraints(pattern=_OPTIMIZER_PATTERN)]
 ArgumentName = Annotated[str, StringConstraints(pattern=ARGUMENT_NAME_PATTERN)]
