@@ -39,6 +39,9 @@ PORTS = 20_000
 #: Seconds that the functions' deadline lies before the end of what is paid, so that they are surely gone by then.
 MARGIN = 0.05
 
+#: Processes of an epoch that are named.
+MOST_PROCESSES = 1000
+
 ACTIVE = ("starting", "forming", "training", "evaluating")
 
 #: Which failure of several is the cause: peers of a dead member fail too, with less to say.
@@ -185,6 +188,7 @@ class GangClient:
             # One that joined an elastic group on the way has seen a part of the epoch only.
             report = max(reports, key=lambda each: (each["samples"], each["train_seconds"]))
             late = len(workers) - report.get("workers", len(workers))
+            report["processes"] = [name for each in reports for name in each.get("processes") or ()]
             report["workers_lost"] = max(len(self._lost), late)
             wanted = self._order.spec.spec.metric == "accuracy" and self._order.action.evaluate
             if report.get("accuracy") is None and wanted:
@@ -414,4 +418,5 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         workers_lost=int(report.get("workers_lost") or 0),
         software=str(report.get("software") or "")[:100],
         data_sha256=str(report.get("data_sha256") or "")[:64],
+        processes=tuple(str(name)[:16] for name in report["processes"][:MOST_PROCESSES]),
     )

@@ -20,10 +20,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from training import backend, linux, measures
-from training.cache import Cache
 from training.errors import TrainingError
 from training.group_member import as_training_error
 from training.model import model_file
+from training.model.cache import Cache
 from training.reporter import Loaded
 from training.request import StartRequest
 from training.worker import EVALUATION_BATCH, make_learner, own_data, step_seed
@@ -120,6 +120,7 @@ def main() -> int:
     sys.stdout = sys.stderr  # what the model file prints
     member = {"epoch": "try", "group": "try", "role": "worker", "rank": 0, "workers": 1, "servers": 0}
     request = StartRequest(**member, root="", host="", deadline=math.inf, samples=0, **fields)
+    linux.adopt_orphans()
     loaded = attempt(request, load)
     parent = os.getpid()
     child = os.fork()
@@ -129,6 +130,7 @@ def main() -> int:
         sys.stderr.flush()
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    linux.end_descendants(parent, set())
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)
