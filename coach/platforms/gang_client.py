@@ -291,7 +291,10 @@ class GangClient:
                 return report
             if state not in (*ACTIVE, "done", "idle"):
                 error = answer.get("error") or {}
-                raise MemberError(member, _reason(error.get("reason")), error.get("message") or f"is {state}")
+                words = error.get("message") or f"is {state}"
+                if error.get("traced"):
+                    words += f" (its traceback: coach logs {self._order.spec.name})"
+                raise MemberError(member, _reason(error.get("reason")), words)
             stalled = progressing.note(str(state), seen, self._now()) if progressing else None
             if stalled:
                 raise MemberError(member, Reason.STALLED, stalled)

@@ -119,7 +119,8 @@ class Zygote:
         began = time.perf_counter()
         try:
             model, dataset = self._load(serial, request) if request.role == "worker" else (None, None)
-        except TrainingError as error:
+        except TrainingError as raised:
+            error = group_member.traced(raised, request)
             # With threads that the model file has started there are to be no forks any more.
             last = linux.threads() > self._threads
             ipc.send(self._wrapper, {"event": "failed", "serial": serial, "last": last, **error.as_dict()})

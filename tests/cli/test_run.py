@@ -268,6 +268,25 @@ def net():
 """
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def net():\n    return nothing\n", "in net"),
+        ("import nothing\n", "import nothing"),
+        ("def net():\n    return (\n", "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_the_logs_of_a_job_whose_model_raised_have_the_traceback_and_its_end_says_so(
+    home: StateDirectory, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "raises.py").write_text(f"{text}\n\ndef loss():\n    return None\n")
+    ran = coach("run", str(write_job(tmp_path / "job.yaml", "raises", model={"file": "raises.py"})))
+    assert ran.returncode == 1 and "(its traceback: coach logs raises)" in ran.stdout
+    logs = coach("logs", "raises").stdout
+    assert "Traceback (most recent call last):" in logs and said in logs
+    assert f'File "{tmp_path}/raises.py", line' in logs and "training/" not in logs
+
+
 @pytest.fixture
 def daemons(tmp_path: Path) -> Path:
     """A job whose network starts processes, which the file `pids` has."""
