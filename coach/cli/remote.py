@@ -219,6 +219,7 @@ async def _submit(api: Api, files: list[Path]) -> int:
     """Apply the jobs of files: each one's model in a ConfigMap, and its TrainingJob."""
     from coach.cli.job_files import load
     from coach.cli.options import VOLUMES
+    from coach.platforms.kubernetes import model_files
     from coach.platforms.kubernetes_api.client import COACH, CORE
 
     if not files or any(str(file).startswith("-") for file in files):
@@ -235,7 +236,12 @@ async def _submit(api: Api, files: list[Path]) -> int:
                 "apiVersion": "v1",
                 "kind": "ConfigMap",
                 "metadata": {"name": source},
-                "data": {path.name: path.read_text()},
+                "data": {
+                    path.name
+                    if place == path
+                    else model_files.key(place.relative_to(path.parent).as_posix()): (content.decode())
+                    for place, content in model_files.contents(one.spec, path).items()
+                },
             }
             await api.apply(f"{CORE}/namespaces/{api.namespace}/configmaps/{source}", body)
             model |= {"file": path.name, "configMap": source}

@@ -23,6 +23,7 @@ from coach.core.spec.training import file_and_net
 from coach.handler.private_files import make_folder
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_contents
+from coach.platforms.kubernetes import model_files
 from coach.platforms.kubernetes.manifests import DATA, OWNER_NAME, OWNER_UID, VOLUME
 from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object
 from coach.platforms.kubernetes_api.watch import Collection
@@ -128,14 +129,18 @@ class Controller:
         await self._service.take([spec])
 
     async def _model(self, found: Object) -> Path | None:
-        """The model file of a job that names a ConfigMap, written into the state folder. Raises _AbsentError."""
+        """The model file of a job that names a ConfigMap, in the state folder, and the files next to it there.
+
+        Raises _AbsentError.
+        """
         model = found["spec"]["model"]
         if "configMap" not in model:
             return None
         name, (key, _) = model["configMap"], file_and_net(model["file"])
         try:
             path = f"{CORE}/namespaces/{self._api.namespace}/configmaps/{name}"
-            text: str = (await self._api.get(path)).get("data", {})[key]
+            keys: dict[str, str] = (await self._api.get(path)).get("data", {})
+            text = keys[key]
         except (ApiError, KeyError) as error:
             seen = "is not there" if isinstance(error, ApiError) else f"has no key {key}"
             raise _AbsentError(
@@ -145,6 +150,10 @@ class Controller:
         folder: Path = self._service.home.path / "models" / found["metadata"]["uid"]
         make_folder(folder)
         file = folder / Path(key).name
+        for other, content in keys.items():
+            if other != key and (siblings := model_files.path_of(other)) is not None:
+                make_folder((folder / siblings).parent)
+                await asyncio.to_thread((folder / siblings).write_text, content)
         await asyncio.to_thread(file.write_text, text)
         return file
 

@@ -97,6 +97,6 @@ def _model(spec: TrainingJob) -> tuple[Any, ...]:
     return (
         spec.spec.framework,
         spec.spec.sha256,
-        model and model.net,
+        model and (sorted((model.files or {}).items()), model.net),
         program and (program.command, program.env),
     )

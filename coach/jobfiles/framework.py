@@ -1,4 +1,4 @@
-"""Guesses the framework of a model file from what it imports. The file is parsed, never run."""
+"""What a model file imports, and the framework that this shows. The file is parsed, never run."""
 
 from __future__ import annotations
 
@@ -15,19 +15,29 @@ _PYTORCH = {"torch", "torchvision", "transformers"}
 
 def guess(source: bytes) -> Framework | None:
     """The framework whose packages the source imports; None where it imports none or both, or is not Python."""
-    if len(source) > MAX_PARSED_BYTES:
-        return None
-    try:
-        tree = ast.parse(source)
-    except (SyntaxError, ValueError, RecursionError, MemoryError):
-        return None
-    names = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import):
-            names |= {alias.name.partition(".")[0] for alias in node.names}
-        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-            names.add(node.module.partition(".")[0])
+    names = {name.partition(".")[0] for name in imported(source)}
     pytorch, mxnet = bool(names & _PYTORCH), "mxnet" in names
     if pytorch == mxnet:
         return None
     return Framework.PYTORCH if pytorch else Framework.MXNET
+
+
+def imported(source: bytes, package: str = "") -> set[str]:
+    """The dotted names that a file of `package` may import; of `from a import b` also `a.b`."""
+    if len(source) > MAX_PARSED_BYTES:
+        return set()
+    try:
+        tree = ast.parse(source)
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        return set()
+    names = set[str]()
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import):
+            names |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            parts = package.split(".") if package and node.level else []
+            if node.level > len(parts):
+                continue  # beyond the top, where Python finds nothing either
+            base = ".".join(filter(None, [*parts[: len(parts) + 1 - node.level], node.module]))
+            names |= {base, *(f"{base}.{alias.name}" for alias in node.names)}
+    return names

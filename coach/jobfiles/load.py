@@ -18,8 +18,9 @@ from typing import Any
 
 from coach.core.spec.job import DataFormat, Framework, TrainingJob
 from coach.core.spec.resources import OLD_UNLIMITED
-from coach.core.spec.training import file_and_net
+from coach.core.spec.training import MAX_FILES, file_and_net
 from coach.core.spec.types import LONGEST_URI
+from coach.jobfiles import siblings
 from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
 from coach.jobfiles.framework import MAX_PARSED_BYTES, guess
@@ -279,6 +280,8 @@ def _resolved(
             problems.append(found.problem(at, "outside of what is allowed", _shown(path), right))
         elif check_files and not elsewhere and at[1] != "checkpoint":
             mistakes = _checked(found, at, path, holder)
+            if at[1] == "model" and not mistakes:
+                mistakes = _siblings(found, path, holder, inside)
             problems += mistakes
         holder[at[2]] = FILE_SCHEME + str(path)
     return TrainingJob.from_json(document), problems
@@ -331,6 +334,41 @@ def program_digest(directory: Path, command: Sequence[str]) -> str | None:
             with path.open("rb") as file:
                 digests.append(_sha256(file))
     return hashlib.sha256("".join(digests).encode()).hexdigest() if digests else None
+
+
+def _siblings(
+    found: _Found, model: Path, holder: dict[str, Any], inside: Sequence[Path] | None
+) -> list[Problem]:
+    """What is wrong with the files next to a local model file that it imports. Fills in their hashes."""
+    at = ("spec", "model", "files")
+    given: dict[str, str] = holder.get("files") or {}
+    hashes: dict[str, str] = {}
+    try:
+        for name, path in (
+            siblings.found(model, MAX_FILES) | {name: model.parent / name for name in given}
+        ).items():
+            real = path.resolve()
+            if inside is not None and not any(real.is_relative_to(folder.resolve()) for folder in inside):
+                right = f"a path inside of {' or '.join(map(str, inside))}"
+                return [found.problem(at, "outside of what is allowed", _shown(real), right)]
+            if path.stat().st_size > MAX_MODEL_BYTES:
+                return [found.problem(at, "too large for a Python file", _shown(path), "a Python file")]
+            with path.open("rb") as file:
+                hashes[name] = _sha256(file)
+    except OSError as error:
+        where = Path(error.filename or model)
+        right = "a file that can be read; the model file imports it, or spec.model.files names it"
+        return [found.problem(at, "cannot be read", f"{_shown(where)}: {error.strerror}", right)]
+    if len(hashes) > MAX_FILES:
+        right = f"at most {MAX_FILES}; install the others as a package in the functions' Python"
+        return [found.problem(at, "too many files next to the model file", f"over {MAX_FILES}", right)]
+    for name, sha256 in given.items():
+        if sha256 != hashes[name]:
+            right = f"{hashes[name]}, which {name} has now; or leave spec.model.files out"
+            return [found.problem((*at, name), "not this file's hash", show(sha256), right)]
+    if hashes:
+        holder["files"] = hashes
+    return []
 
 
 def _other_format(found: _Found, path: Path) -> list[Problem]:

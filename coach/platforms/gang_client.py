@@ -39,6 +39,9 @@ PORTS = 20_000
 #: Seconds that the functions' deadline lies before the end of what is paid, so that they are surely gone by then.
 MARGIN = 0.05
 
+#: Processes of an epoch that are named.
+MOST_PROCESSES = 1000
+
 ACTIVE = ("starting", "forming", "training", "evaluating")
 
 #: Which failure of several is the cause: peers of a dead member fail too, with less to say.
@@ -185,6 +188,7 @@ class GangClient:
             # One that joined an elastic group on the way has seen a part of the epoch only.
             report = max(reports, key=lambda each: (each["samples"], each["train_seconds"]))
             late = len(workers) - report.get("workers", len(workers))
+            report["processes"] = [name for each in reports for name in each.get("processes") or ()]
             report["workers_lost"] = max(len(self._lost), late)
             wanted = self._order.spec.spec.metric == "accuracy" and self._order.action.evaluate
             if report.get("accuracy") is None and wanted:
@@ -287,7 +291,10 @@ class GangClient:
                 return report
             if state not in (*ACTIVE, "done", "idle"):
                 error = answer.get("error") or {}
-                raise MemberError(member, _reason(error.get("reason")), error.get("message") or f"is {state}")
+                words = error.get("message") or f"is {state}"
+                if error.get("traced"):
+                    words += f" (its traceback: coach logs {self._order.spec.name})"
+                raise MemberError(member, _reason(error.get("reason")), words)
             stalled = progressing.note(str(state), seen, self._now()) if progressing else None
             if stalled:
                 raise MemberError(member, Reason.STALLED, stalled)
@@ -345,7 +352,12 @@ def training_fields(spec: JobSpec) -> dict[str, Any]:
         if (schedule := spec.optimizer.schedule) is not None:
             optimizer["schedule"] = {"name": schedule.name} | schedule.arguments
     return {
-        "model": {"uri": model.file, "sha256": model.sha256, "net": model.net},
+        "model": {
+            "uri": model.file,
+            "sha256": model.sha256,
+            "net": model.net,
+            "files": dict(model.files or {}),
+        },
         "data": {
             "uri": data.uri or "sklearn:digits",
             "format": "model" if data.format == "custom" else data.format.value,
@@ -410,4 +422,5 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         workers_lost=int(report.get("workers_lost") or 0),
         software=str(report.get("software") or "")[:100],
         data_sha256=str(report.get("data_sha256") or "")[:64],
+        processes=tuple(str(name)[:16] for name in report["processes"][:MOST_PROCESSES]),
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -115,6 +116,15 @@ class EventFormatter:
         what = "mini-epoch" if record.kind is EpochKind.PROBE else "epoch"
         return f"{what} {record.number} starts with {record.allocation}{again}: {limit}, {hold}", False
 
+    def _finished(self, job: Job, record: ev.EpochFinished) -> str | None:
+        names = Counter(record.report.processes)
+        if not names:
+            return None
+        epoch = next((e.number for e in reversed(job.epochs) if e.token == record.token), None)
+        running = formatting.count(names.total(), "process", "processes")
+        shown = ", ".join(f"{many} {name}" for name, many in names.most_common(5))
+        return f"epoch {epoch}: its code left {running} running ({shown}); they end with its workers"
+
     def _settle(self, job: Job, record: act.Settle) -> str | tuple[str, bool] | None:
         cost = formatting.money(record.amount, _currency(job))
         if record.charge is Charge.RELEASE:
@@ -198,6 +208,7 @@ def _epoch_speed(job: Job, allocation: Allocation) -> float:
 
 _TELLERS: dict[type, Any] = {
     ev.JobSubmitted: EventFormatter._submitted,
+    ev.EpochFinished: EventFormatter._finished,
     ev.ResumeRequested: EventFormatter._resumed,
     ev.SuspendRequested: EventFormatter._stopping,
     ev.PriorityChanged: EventFormatter._priority,

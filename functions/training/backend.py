@@ -11,6 +11,7 @@ from types import ModuleType
 from typing import Any, BinaryIO, Protocol
 
 from training.data.dataset import Samples
+from training.measures import Measured
 from training.request import StartRequest
 
 #: The environment variable that names the framework of a function.
@@ -36,11 +37,10 @@ class Learner(Protocol):
     def take_loss(self) -> tuple[float, int]:
         """Sum of the sample losses, and samples, of the steps since the last call. Waits for them."""
 
-    def evaluate(self, batches: Iterable[tuple[Any, int]]) -> tuple[float, float]:
-        """Sum of the sample losses, and right answers, over batches with their numbers of samples.
+    def evaluate(self, batches: Iterable[tuple[Any, int]]) -> Measured:
+        """The sums over batches with their numbers of samples. Raises TrainingError ModelInvalid for what cannot be."""
 
-        NaN right answers: not a classifier.
-        """
+    notes: list[str]  #: what `coach try` says of the loss
 
     def arrays(self) -> dict[str, Any]:
         """The framework's own arrays of the weights by name, and of the optimizer's state where they have names."""
@@ -109,8 +109,11 @@ class Framework(Protocol):
     ) -> Any:
         """A worker's side of a group that changes while it trains. Only where groups are elastic."""
 
-    def make_learner(self, request: StartRequest, model: ModuleType, sample: Any) -> Learner:
-        """The user's model with initial weights from the job's seed. `sample` is a batch of one, for its shape."""
+    def make_learner(self, request: StartRequest, model: ModuleType, sample: tuple[Any, int]) -> Learner:
+        """The user's model with initial weights from the job's seed. `sample`: a batch, and how many samples it has.
+
+        Raises TrainingError ModelInvalid where the model cannot be trained, or reports what cannot be.
+        """
 
     def failure(self, error: Exception) -> tuple[str, str] | None:
         """The reason and message behind an exception of the framework; None when it is not one."""

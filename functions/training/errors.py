@@ -25,15 +25,16 @@ LONGEST_MESSAGE = 2000
 
 
 class TrainingError(Exception):
-    """A failure with a reason of REASONS and a plain message."""
+    """A failure with a reason of REASONS and a plain message. `traced`: the function's log has its traceback."""
 
-    def __init__(self, reason: str, message: str) -> None:
+    def __init__(self, reason: str, message: str, *, traced: bool = False) -> None:
         if reason not in REASONS:
             raise ValueError(f"unknown reason {reason!r}")
         self.reason = reason
+        self.traced = traced
         self.message = message[:LONGEST_MESSAGE]
         super().__init__(f"{reason}: {self.message}")
 
     def as_dict(self) -> dict:
         """What an answer's `error` field holds."""
-        return {"reason": self.reason, "message": self.message}
+        return {"reason": self.reason, "message": self.message} | ({"traced": True} if self.traced else {})

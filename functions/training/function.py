@@ -348,7 +348,7 @@ class Function:
         epoch = self._epoch if self._epoch is not None and self._epoch.token == message["epoch"] else None
         event = message["event"]
         if event == "failed":
-            child.failure = TrainingError(message["reason"], message["message"])
+            child.failure = _failure(message)
             if self._epoch is not None and self._epoch.group == child.request.group:
                 self._epoch.become("failed", error=child.failure)
         elif event == "done":
@@ -382,7 +382,7 @@ class Function:
             if self._epoch is not None and self._epoch.state == "starting":
                 self._epoch.become("forming")
         elif event == "failed":
-            self._fail(TrainingError(message["reason"], message["message"]))
+            self._fail(_failure(message))
             self._drop_child()
             if message.get("last"):
                 self._replace_zygote()
@@ -450,6 +450,10 @@ def _decoded(body: Any) -> dict:
     if not isinstance(body, dict):
         raise TrainingError("BadRequest", "the body must be a JSON object")
     return body
+
+
+def _failure(message: dict) -> TrainingError:
+    return TrainingError(message["reason"], message["message"], traced=message.get("traced", False))
 
 
 def how_it_ended(asked: StartRequest, ended: dict) -> TrainingError:

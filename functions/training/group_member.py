@@ -16,6 +16,7 @@ from training.elastic import hub
 from training.elastic.worker import ElasticWorker
 from training.errors import TrainingError
 from training.liveness import Hub, Member
+from training.model import model_file
 from training.reporter import Loaded, Reporter
 from training.request import StartRequest
 from training.worker import Worker
@@ -60,7 +61,7 @@ def run(request: StartRequest, loaded: Loaded, wrapper: socket.socket) -> NoRetu
         sys.stderr.flush()
         os._exit(0)
     except BaseException as error:
-        reporter.fail(as_training_error(error), liveness)
+        reporter.fail(traced(error, request), liveness)
 
 
 def _run_elastic(request: StartRequest, loaded: Loaded, reporter: Reporter, wrapper: socket.socket) -> None:
@@ -70,13 +71,13 @@ def _run_elastic(request: StartRequest, loaded: Loaded, reporter: Reporter, wrap
         return
 
     def fail(error: BaseException) -> NoReturn:
-        reporter.fail(as_training_error(error))
+        reporter.fail(traced(error, request))
 
     worker = ElasticWorker(request, loaded, reporter=reporter, wrapper=wrapper, fail=fail)
     try:
         worker.run()
     except BaseException as error:
-        reporter.fail(as_training_error(error), worker.line)
+        reporter.fail(traced(error, request), worker.line)
 
 
 class _Listener:
@@ -102,6 +103,17 @@ class _Listener:
             report = {"cpu_seconds": cpu_seconds - self._cpu_seconds, "max_rss_gib": linux.max_rss_gib()}
             self._cpu_seconds = cpu_seconds
             self._reporter.done(report, message["done"])
+
+
+def traced(error: BaseException, request: StartRequest) -> TrainingError:
+    """As `as_training_error`; the traceback of what the user's code raised goes to stderr, which is the log."""
+    known = as_training_error(error)
+    text = model_file.of_user(error, request.model["uri"]) if request.model else ""
+    if text:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+        known.traced = True
+    return known
 
 
 def as_training_error(error: BaseException) -> TrainingError:

@@ -8,14 +8,17 @@ import resource
 import select
 import signal
 import time
+from collections.abc import Set
 from pathlib import Path
 
-_PR_SET_PDEATHSIG = 1
+_PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _F_SETSIG = 10  # Linux; Python names it since 3.12
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # of mallopt
 _MOST = 2**31 - 1  # that an int holds
 _LARGEST_KEPT = 32 << 20  # glibc's own maximum
 _CLONE_NEWNET = 0x40000000  # Linux; Python names it since 3.12, and has setns since then
+#: Seconds that processes may take to be gone after SIGKILL.
+END_SECONDS = 5.0
 _THREADS_CPU_CLOCK = 6  # Linux: the low bits of a clock's id, above them the complement of the thread's
 _libc = ctypes.CDLL(None, use_errno=True)
 
@@ -63,6 +66,85 @@ def kill_group(leader: int) -> None:
     """SIGKILL to what is left of a process group."""
     with contextlib.suppress(ProcessLookupError, PermissionError):
         os.killpg(leader, signal.SIGKILL)
+
+
+def adopt_orphans() -> None:
+    """Become the parent of each descendant whose parent ends, in place of process 1."""
+    _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+
+
+def descendants(root: int, without: Set[int] = frozenset()) -> dict[int, str]:
+    """The command name of each process below `root`, by its id; not those of `without`, nor what is below them.
+
+    Processes that have ended, and were not waited for, are none.
+    """
+    processes = _processes()
+    found, left = {}, {root}
+    while left:
+        left = {pid for pid, (parent, _, _) in processes.items() if parent in left} - without
+        found |= {pid: processes[pid][2] for pid in left if processes[pid][1] not in "ZX"}
+    return found
+
+
+def end_descendants(root: int, without: Set[int]) -> dict[int, str]:
+    """SIGKILL to all that `descendants` finds, until it finds none; what was found. `root` is this process.
+
+    All are stopped first, so that none starts another one meanwhile. One that may not be killed is left after
+    END_SECONDS.
+    """
+    found: dict[int, str] = {}
+    if not _children(root) - without:
+        return found
+    until = time.monotonic() + END_SECONDS
+    while (running := descendants(root, without)) and time.monotonic() < until:
+        number = signal.SIGSTOP if running.keys() - found.keys() else signal.SIGKILL
+        found |= running
+        for pid in running:
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.kill(pid, number)
+        if number == signal.SIGKILL:
+            time.sleep(0.001)
+        bury(root, without)
+    bury(root, without)
+    return found
+
+
+def bury(parent: int, without: Set[int]) -> None:
+    """Wait for children of this process that have ended, other than those of `without`."""
+    for pid in _children(parent) - without:
+        with contextlib.suppress(OSError):
+            os.waitpid(pid, os.WNOHANG)
+
+
+def _children(pid: int) -> set[int]:
+    """The children of a process, also those that have ended. Without the kernel's lists, from all processes."""
+    found: set[int] = set()
+    for task in Path(f"/proc/{pid}/task").iterdir():
+        try:
+            found.update(map(int, (task / "children").read_text().split()))
+        except FileNotFoundError:
+            if task.exists():
+                return {each for each, (parent, _, _) in _processes().items() if parent == pid}
+    return found
+
+
+def _processes() -> dict[int, tuple[int, str, str]]:
+    """Parent, state and command name of each process."""
+    found = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                name, _, rest = (entry / "stat").read_text().partition("(")[2].rpartition(")")
+                state, parent = rest.split()[:2]
+                found[int(entry.name)] = int(parent), state, name
+    return found
+
+
+def is_running(pid: int) -> bool:
+    """Whether there is such a process; one that has ended and was not waited for is none."""
+    with contextlib.suppress(OSError):
+        return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] not in "ZX"
+    return False
 
 
 def is_stopped(pid: int) -> bool:

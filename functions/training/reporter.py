@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from types import ModuleType
 from typing import NoReturn
 
-from training import ipc
+from training import ipc, linux
 from training.data.dataset import DataSet
 from training.errors import TrainingError
 from training.liveness import Hub, Member
@@ -24,6 +24,13 @@ class Loaded:
     model: ModuleType | None
     dataset: DataSet | None
     seconds: float
+    before: frozenset[int] = frozenset()  #: processes that the model file had started when it was read
+
+    def started(self) -> list[str]:
+        """Names of the processes that this one, which the zygote has forked, has started, and that run still."""
+        own = os.getpid()
+        found = linux.descendants(os.getppid(), self.before | {own}) | linux.descendants(own)
+        return sorted(found.values())
 
 
 class Reporter:

@@ -181,6 +181,14 @@ def _hexadecimal(value: Any) -> str | None:
     return None if good else "must be 64 lower-case hexadecimal digits"
 
 
+def _files(value: Any) -> str | None:
+    good = isinstance(value, dict) and not any(
+        name.startswith("/") or ".." in name.split("/") or _hexadecimal(sha256)
+        for name, sha256 in value.items()
+    )
+    return None if good else "must be SHA-256 by relative path"
+
+
 def _optimizer(value: Any) -> str | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return "must be an object with a name"
@@ -197,7 +205,9 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "root": _address,
     "host": _text,
     "deadline": _positive,
-    "model": _or_null(_object(uri=_text, sha256=_or_null(_hexadecimal), net=_or_null(_text))),
+    "model": _or_null(
+        _object(uri=_text, sha256=_or_null(_hexadecimal), net=_or_null(_text), files=_or_null(_files))
+    ),
     "data": _or_null(
         _object(
             uri=_or_null(_text),

@@ -1,6 +1,9 @@
-"""Two steps and one evaluation of a job in this process alone, for `coach try`: no group, no budget, no checkpoint.
+"""Two steps and one evaluation of a job, for `coach try`: no group, no budget, no checkpoint.
 
     python -m training.trial < fields.json
+
+What is done is what a worker does, in the same order: a process reads the model file, and a fork of it, with the
+worker's limits, makes the network and trains it.
 
 Reads the fields of a worker's start message that describe the training. Each line of the output is an object: `phase`
 says what begins, `data`, `steps`, `evaluation` and `memory` what was found, `error` what is wrong. Where this process
@@ -9,18 +12,21 @@ dies by itself, the last phase says what it was doing.
 
 import json
 import math
+import os
+import signal
 import sys
 import time
-import traceback
 from collections.abc import Mapping
 from typing import Any
 
-from training import backend, linux, model_file
-from training.cache import Cache
+from training import backend, linux, measures
 from training.errors import TrainingError
 from training.group_member import as_training_error
+from training.model import model_file
+from training.model.cache import Cache
+from training.reporter import Loaded
 from training.request import StartRequest
-from training.worker import EVALUATION_BATCH, own_data, step_seed
+from training.worker import EVALUATION_BATCH, make_learner, own_data, step_seed
 
 STEPS = 2
 
@@ -31,24 +37,40 @@ def say(**values: Any) -> None:
     sys.__stdout__.flush()
 
 
-def run(fields: dict) -> None:
-    """Try what `fields` describe. Raises TrainingError, and what the user's code raises."""
-    member = {"epoch": "try", "group": "try", "role": "worker", "rank": 0, "workers": 1, "servers": 0}
-    request = StartRequest(**member, root="", host="", deadline=math.inf, samples=0, **fields)
+def load(request: StartRequest) -> Loaded:
+    """As a zygote does. Raises TrainingError."""
     say(phase="importing the framework")
-    framework = backend.current()
-    framework.warm_up()
-    framework.limit_threads(request.threads)
+    backend.current().warm_up()
     cache = Cache()
     say(phase="loading the model file")
-    model = cache.model(request.model["uri"], request.model.get("sha256"), request.net)
+
+    def give_up(*_: object) -> None:
+        seconds = f"{request.model_seconds:.3g}"
+        failure = TrainingError("ModelTimeout", f"loading the model took over {seconds} s")
+        say(error=failure.as_dict() | {"traceback": ""})
+        os._exit(1)
+
+    signal.signal(signal.SIGALRM, give_up)
+    signal.setitimer(signal.ITIMER_REAL, request.model_seconds)
+    model = cache.model(request.model)
+    signal.setitimer(signal.ITIMER_REAL, 0)
     say(phase="loading the data")
-    dataset = cache.data(request.data) or own_data(request, model)
+    return Loaded(model, cache.data(request.data), 0.0)
+
+
+def train(request: StartRequest, loaded: Loaded) -> None:
+    """As a worker does, in the zygote's fork. Raises TrainingError, and what the user's code raises."""
+    if request.memory is not None:
+        linux.limit_memory(request.memory)
+    linux.keep_freed_memory()
+    backend.current().limit_threads(request.threads)
+    dataset = loaded.dataset or own_data(request, loaded.model)
     size = min(request.batch_size, len(dataset.train))
     batch = dataset.train.rows(slice(0, size))
     say(data={"train": len(dataset.train), "test": len(dataset.test), "batch": shapes(batch)})
-    say(phase="making the network and its optimizer")
-    learner = framework.make_learner(request, model, dataset.train.rows(slice(0, 1)))
+    say(phase="making the network and computing its first outputs")
+    learner = make_learner(request, loaded.model, dataset)
+    say(notes=learner.notes)
     steps: list[dict] = []
     for number in range(STEPS):
         say(phase=f"step {number + 1}")
@@ -64,10 +86,10 @@ def run(fields: dict) -> None:
     say(phase="the evaluation")
     size = min(EVALUATION_BATCH, len(dataset.test))
     began = time.perf_counter()
-    loss, right = learner.evaluate([(dataset.test.rows(slice(0, size)), size)])
-    accuracy = None if math.isnan(right) else right / size
+    measured = learner.evaluate([(dataset.test.rows(slice(0, size)), size)])
+    loss, accuracy = measures.checked_loss(measured, size), measures.accuracy(measured)
     seconds = time.perf_counter() - began
-    say(evaluation={"samples": size, "seconds": seconds, "loss": loss / size, "accuracy": accuracy})
+    say(evaluation={"samples": size, "seconds": seconds, "loss": loss, "accuracy": accuracy})
     say(memory=linux.max_rss_gib())
 
 
@@ -82,28 +104,37 @@ def shapes(batch: Any) -> list[str]:
     return [type(batch).__name__]
 
 
-def of_user(error: BaseException, uri: str) -> str:
-    """The traceback from the user's file on; nothing where the file has no part in it."""
-    cause = error.__cause__ or error
-    frames = traceback.extract_tb(cause.__traceback__)
-    first = next((number for number, frame in enumerate(frames) if frame.filename == uri), None)
-    if first is None:
-        return ""
-    shown = traceback.format_list(frames[first:]) + traceback.format_exception_only(cause)
-    return "".join(shown)
+def attempt(request: StartRequest, what: Any, *arguments: Any) -> Any:
+    """Call it; where something is wrong, say so and end this process with 1."""
+    try:
+        return what(request, *arguments)
+    except Exception as error:
+        known = as_training_error(error)
+        say(error=known.as_dict() | {"traceback": model_file.of_user(error, request.model["uri"])})
+        os._exit(1)
 
 
 def main() -> int:
-    """Read the fields and try them; 1 where something is wrong."""
+    """Read the fields and try them; 1 where something is wrong. Ends as the worker ends where that dies by itself."""
     fields = json.load(sys.stdin)
     sys.stdout = sys.stderr  # what the model file prints
-    try:
-        run(fields)
-    except Exception as error:
-        known = as_training_error(error)
-        say(error=known.as_dict() | {"traceback": of_user(error, model_file.shown(fields["model"]["uri"]))})
-        return 1
-    return 0
+    member = {"epoch": "try", "group": "try", "role": "worker", "rank": 0, "workers": 1, "servers": 0}
+    request = StartRequest(**member, root="", host="", deadline=math.inf, samples=0, **fields)
+    linux.adopt_orphans()
+    loaded = attempt(request, load)
+    parent = os.getpid()
+    child = os.fork()
+    if child == 0:
+        linux.die_with_parent(parent)
+        attempt(request, train, loaded)
+        sys.stderr.flush()
+        os._exit(0)
+    code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    linux.end_descendants(parent, set())
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL)
+        os.kill(os.getpid(), -code)
+    return code
 
 
 if __name__ == "__main__":

@@ -14,12 +14,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from training import backend, checkpoint, ipc, linux, model_file, storage
+from training import backend, checkpoint, ipc, linux, measures, storage
 from training.backend import Group, Learner
 from training.data.dataset import DataSet, Stream, share
 from training.data.formats import BUILT_IN
 from training.errors import TrainingError
 from training.liveness import Hub, Member
+from training.measures import Measured
+from training.model import model_file
 from training.reporter import Loaded, Reporter
 from training.request import StartRequest
 
@@ -27,6 +29,8 @@ from training.request import StartRequest
 PROGRESS_SECONDS = 0.5
 #: Samples evaluated at once.
 EVALUATION_BATCH = 256
+#: Processes that a report names.
+MOST_PROCESSES = 1000
 
 
 class Background:
@@ -182,6 +186,7 @@ class Worker:
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
             "weights_uri": request.weights_out if request.rank == 0 else None,
+            "processes": self._loaded.started()[:MOST_PROCESSES],
         }
 
     def _origin(self) -> dict[str, str]:
@@ -229,8 +234,7 @@ class Worker:
         if self._dataset is None:
             self._dataset = self._loaded.dataset or own_data(self._request, self._loaded.model)
             self._stream = Stream(len(self._dataset.train), self._request.seed)
-        sample = self._dataset.train.rows(slice(0, 1))
-        self._learner = backend.current().make_learner(self._request, self._loaded.model, sample)
+        self._learner = make_learner(self._request, self._loaded.model, self._dataset)
 
     def _load(self) -> None:
         """Read the checkpoint that the epoch goes on from, if there is one."""
@@ -308,13 +312,10 @@ class Worker:
         can_add = request.workers > 1 and self._group.can_add
         part = share(len(split), request.rank, request.workers) if can_add else slice(0, len(split))
         starts = range(part.start, part.stop, EVALUATION_BATCH)
-        sums = self._learner.evaluate(self._with_progress(starts, part.stop))
+        measured = self._learner.evaluate(self._with_progress(starts, part.stop))
         if can_add:
-            sums = self._group.total(list(sums))
-        loss, right = sums[0] / len(split), sums[1] / len(split)
-        if not math.isfinite(loss):
-            raise TrainingError("LossNotFinite", f"the test loss is {loss}")
-        return loss, (None if math.isnan(right) else right)
+            measured = Measured(*self._group.total(list(measured)))
+        return measures.checked_loss(measured, len(split)), measures.accuracy(measured)
 
     def _with_progress(self, starts: range, stop: int) -> Iterator[tuple[Any, int]]:
         """The batches to evaluate, and how many samples each has; reports progress in between."""
@@ -352,6 +353,12 @@ def own_data(request: StartRequest, model: ModuleType) -> DataSet:
         except Exception as error:
             raise model_file.invalid(uri, error) from error
     return DataSet(*splits).first(spec.get("size"))
+
+
+def make_learner(request: StartRequest, model: ModuleType, dataset: DataSet) -> Learner:
+    """The user's model with initial weights, which was seen to compute on the first samples of `dataset`."""
+    count = min(measures.MEASURED, len(dataset.train))
+    return backend.current().make_learner(request, model, (dataset.train.rows(slice(0, count)), count))
 
 
 def step_seed(request: StartRequest, position: int, rank: int) -> int:

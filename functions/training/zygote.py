@@ -12,6 +12,8 @@ member of one parameter-server group. Three kinds of packets flow (training/wire
 The zygote has no thread of its own and runs no framework operation, so forking it is safe (MXNet stops its engine's
 threads before a fork and starts them after it). It alone knows how a child ended, because it alone can wait for it. It
 kills the child at the deadline, so that happens with a stuck wrapper too. The child dies with the zygote (PDEATHSIG).
+What the child has started ends with it: the zygote is a child subreaper, so all of it is below the zygote. What the
+model file starts when it is read is the zygote's, and ends with that, by the keeper (training/keeper.py).
 The zygote dies with the wrapper: it reads the end of file, and if it hangs in the user's code the kernel kills it when
 the wrapper's end of a pipe is closed.
 
@@ -34,10 +36,10 @@ from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
-from training import backend, group_member, ipc, linux
-from training.cache import Cache
+from training import backend, group_member, ipc, keeper, linux
 from training.data.dataset import DataSet
 from training.errors import TrainingError
+from training.model.cache import Cache
 from training.reporter import Loaded
 from training.request import StartRequest
 
@@ -54,6 +56,7 @@ class Zygote:
         self._threads = linux.threads()
         self._cache = Cache()
         self._child: int | None = None
+        self._before: frozenset[int] = frozenset()  # what was below this process before it forked the child
         self._serial = 0
         self._deadline = float("inf")
         self._cause: str | None = None
@@ -66,6 +69,7 @@ class Zygote:
         """Serve the wrapper until it is gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up byte is written
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        linux.adopt_orphans()
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         ipc.send(
             self._wrapper, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds}
@@ -75,6 +79,8 @@ class Zygote:
             ready, _, _ = select.select([self._wrapper, self._wake], [], [], min(max(left, 0), 3600))
             self._drain_wakeups()
             self._reap(os.WNOHANG)
+            if self._child is not None:
+                linux.bury(os.getpid(), self._before | {self._child})
             if self._child is not None and time.monotonic() >= self._deadline:
                 self._end("deadline")
             if self._wrapper in ready:
@@ -113,16 +119,19 @@ class Zygote:
         began = time.perf_counter()
         try:
             model, dataset = self._load(serial, request) if request.role == "worker" else (None, None)
-        except TrainingError as error:
+        except TrainingError as raised:
+            error = group_member.traced(raised, request)
             # With threads that the model file has started there are to be no forks any more.
             last = linux.threads() > self._threads
             ipc.send(self._wrapper, {"event": "failed", "serial": serial, "last": last, **error.as_dict()})
             if last:
                 os._exit(1)
             return
-        loaded = Loaded(model, dataset, time.perf_counter() - began)
+        before = frozenset(linux.descendants(os.getpid()))
+        loaded = Loaded(model, dataset, time.perf_counter() - began, before)
         self._oom_kills = linux.cgroup_oom_kills()
         zygote = os.getpid()
+        self._before = before
         # What is buffered here would be written by the child once more.
         sys.stdout.flush()
         sys.stderr.flush()
@@ -186,9 +195,7 @@ class Zygote:
             "model",
             request.model_seconds,
             self._cache.model,
-            request.model["uri"],
-            request.model.get("sha256"),
-            request.net,
+            request.model,
         )
         dataset = bounded("data", float("inf"), self._cache.data, request.data)
         return model, dataset
@@ -207,7 +214,7 @@ class Zygote:
         pid, status, usage = os.wait4(self._child, options)
         if pid == 0:
             return
-        linux.kill_group(pid)  # what the child itself started
+        linux.end_descendants(os.getpid(), self._before)
         self._child = None
         self._deadline = float("inf")
         kills = linux.cgroup_oom_kills()
@@ -242,6 +249,9 @@ def _be_template(path: str) -> None:
     """
     seconds = _import_framework()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for
+    kept = int(os.environ.pop(keeper.KEPT_VARIABLE, -1))
+    if kept >= 0:
+        os.set_inheritable(kept, False)
     socket_path = Path(path)
     socket_path.unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
@@ -263,6 +273,8 @@ def _be_template(path: str) -> None:
                 if pid == 0:
                     listener.close()
                     connection.close()
+                    if kept >= 0:
+                        os.close(kept)
                     os.setsid()
                     linux.die_with_pipe(liveness)
                     os.dup2(stderr, 2)
@@ -271,6 +283,8 @@ def _be_template(path: str) -> None:
                     linux.join_network_of(asking)
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
                     _serve(wrapper, seconds)
+                if kept >= 0:
+                    os.write(kept, f"{pid}\n".encode())  # it may outlast this template
                 for descriptor in descriptors:
                     os.close(descriptor)
                 ipc.send(connection, {"event": "forked", "pid": pid})

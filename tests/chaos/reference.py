@@ -21,13 +21,15 @@ OPTIMIZERS = {
 
 def main() -> None:
     """Train, and evaluate after every batch."""
-    from training import backend, model_file
+    from training import backend
     from training.data.dataset import Stream
     from training.data.formats import load
+    from training.model import model_file
+    from training.worker import make_learner
 
     uri, batches, data = sys.argv[1], int(sys.argv[2]), json.loads(sys.argv[3])
     optimizer = OPTIMIZERS[os.environ[backend.VARIABLE]]
-    model = model_file.run(uri, *model_file.read(uri, None))
+    model = model_file.run(model_file.read({"uri": uri}))
     model.PAUSE = 0.0
     dataset = load(data.get("uri", "sklearn:digits"), data["format"]).first(data.get("size"))
     request = SimpleNamespace(
@@ -40,15 +42,14 @@ def main() -> None:
         gpu=False,
         autocast=None,
     )
-    sample, _ = dataset.train.rows(slice(0, 1))
-    learner = backend.current().make_learner(request, model, sample)
+    learner = make_learner(request, model, dataset)
     stream = Stream(len(dataset.train), SEED)
     curve = {}
     for batch in range(batches):
         learner.step(dataset.train.rows(stream.rows(batch * BATCH, BATCH)), BATCH, seed=0)
         learner.update(BATCH)
-        loss, _ = learner.evaluate([(dataset.test.rows(slice(0, len(dataset.test))), len(dataset.test))])
-        curve[(batch + 1) * BATCH] = loss / len(dataset.test)
+        measured = learner.evaluate([(dataset.test.rows(slice(0, len(dataset.test))), len(dataset.test))])
+        curve[(batch + 1) * BATCH] = measured.loss / len(dataset.test)
     print(json.dumps(curve))
 
 

@@ -356,7 +356,7 @@ class Stage:
     def process(self, name: str, fault: Fault) -> int | None:
         """The process of a job that a fault is meant for, where it is there now."""
         if fault.victim is Victim.TEMPLATE:
-            return self.platform.runtimes[self.framework].template._process.pid
+            return self._template
         pods = [pod for pod in self.handler.jobs[name].pods if pod.role.value == fault.role]
         if not pods:
             return None
@@ -391,8 +391,15 @@ class Stage:
 
     def _wake_template(self) -> None:
         """A stopped template would make every later run start slowly: it has been seen that this one did not mind."""
-        with contextlib.suppress(ProcessLookupError):
-            os.kill(self.platform.runtimes[self.framework].template._process.pid, signal.SIGCONT)
+        if (template := self._template) is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(template, signal.SIGCONT)
+
+    @property
+    def _template(self) -> int | None:
+        """The template's process: the one that its keeper has started, not one of those that it has adopted."""
+        keeper = self.platform.runtimes[self.framework].template._keeper.pid
+        return next((pid for pid in children(keeper) if "--listen" in command(pid)), None)
 
 
 def _cwd(pid: int) -> str:

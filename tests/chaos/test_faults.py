@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import socket
 import sys
@@ -117,6 +118,8 @@ def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoin
 def test_a_template_without_waiting_wrappers_is_ended(tmp_path: Path) -> None:
     (tmp_path / "training").mkdir()
     (tmp_path / "training/zygote.py").write_text("import time\ntime.sleep(300)\n")
+    for name in ("keeper.py", "linux.py"):
+        shutil.copy(Functions.folder_only() / "training" / name, tmp_path / "training")
 
     def running() -> list[int]:
         return [pid for pid in descendants(os.getpid()) if str(tmp_path) in command(pid)]

@@ -26,6 +26,7 @@ import yaml
 from coach.cli.main import invoke
 from coach.handler.state.state_directory import StateDirectory
 from tests.cli.conftest import ROOT
+from tests.functions.hosting import eventually, is_alive
 
 pytestmark = [pytest.mark.mxnet, pytest.mark.usefixtures("functions"), pytest.mark.timeout(300)]
 
@@ -248,6 +249,79 @@ def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, end
         run.end()
     alone = as_json("show", "alone")["epochs"]
     assert [epoch["loss"] for epoch in second] == [epoch["loss"] for epoch in alone[: len(second)]]
+
+
+#: A model whose network starts processes: in a session of its own, and one whose parent ends at once.
+STARTS_PROCESSES = """
+import os, subprocess, sys
+sys.path.insert(0, {models!r})
+from mlp import loss, net as made
+
+def note(pid):
+    with open({pids!r}, "a") as file:
+        file.write(f"{{pid}}\\n")
+
+def net():
+    note(subprocess.Popen(["sleep", "600"], start_new_session=True).pid)
+    subprocess.run(["sh", "-c", "(trap '' TERM; setsid sleep 601 & echo $! >> {pids})"], check=True)
+    return made()
+"""
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("def net():\n    return nothing\n", "in net"),
+        ("import nothing\n", "import nothing"),
+        ("def net():\n    return (\n", "SyntaxError: '(' was never closed"),
+    ],
+)
+def test_the_logs_of_a_job_whose_model_raised_have_the_traceback_and_its_end_says_so(
+    home: StateDirectory, tmp_path: Path, text: str, said: str
+) -> None:
+    (tmp_path / "raises.py").write_text(f"{text}\n\ndef loss():\n    return None\n")
+    ran = coach("run", str(write_job(tmp_path / "job.yaml", "raises", model={"file": "raises.py"})))
+    assert ran.returncode == 1 and "(its traceback: coach logs raises)" in ran.stdout
+    logs = coach("logs", "raises").stdout
+    assert "Traceback (most recent call last):" in logs and said in logs
+    assert f'File "{tmp_path}/raises.py", line' in logs and "training/" not in logs
+
+
+@pytest.fixture
+def daemons(tmp_path: Path) -> Path:
+    """A job whose network starts processes, which the file `pids` has."""
+    text = STARTS_PROCESSES.format(models=str(ROOT / "functions/models"), pids=str(tmp_path / "pids"))
+    (tmp_path / "daemons.py").write_text(text)
+    changes = {
+        "model": {"file": "daemons.py"},
+        "workers": {"min": 1, "max": 1},
+        "servers": {"min": 1, "max": 1},
+    }
+    return write_job(tmp_path / "daemons.yaml", "daemons", **changes)
+
+
+def test_what_a_model_file_has_started_ends_with_its_job_and_events_say_it(
+    home: StateDirectory, daemons: Path
+) -> None:
+    assert coach("run", str(daemons)).returncode == 0
+    pids = [int(each) for each in daemons.with_name("pids").read_text().split()]
+    assert len(pids) >= 2 and not any(map(is_alive, pids))
+    said = coach("events", "daemons").stdout
+    assert "epoch 1: its code left 2 processes running (2 sleep); they end with its workers" in said
+
+
+def test_what_a_model_file_has_started_ends_with_a_killed_handler(
+    home: StateDirectory, daemons: Path
+) -> None:
+    daemons.write_text(daemons.read_text().replace("target: {accuracy: 0.93}", "target: {accuracy: 1.0}"))
+    with started("run", str(daemons)) as run:
+        run.until(r"daemons: epoch 1:")
+        pids = [int(each) for each in daemons.with_name("pids").read_text().split()]
+        assert any(map(is_alive, pids))
+        run.signal(signal.SIGKILL)
+        assert run.end()[0] == -signal.SIGKILL
+    eventually(lambda: not any(map(is_alive, pids)))
+    assert_nothing_left(home)
 
 
 def test_a_killed_handler_leaves_no_process_and_its_job_goes_on(home: StateDirectory, endless: Path) -> None:

@@ -93,7 +93,7 @@ def test_an_error_of_the_model_is_shown_from_its_own_line_on(tmp_path: Path) -> 
 @pytest.mark.pytorch
 def test_a_target_that_is_not_measured_is_said(tmp_path: Path) -> None:
     regression = TORCH.replace(
-        "nn.CrossEntropyLoss()", "lambda outputs, labels: (outputs[:, 0] - labels).square()"
+        "nn.CrossEntropyLoss()", "lambda outputs, labels: (outputs[:, 0] - labels).square().mean()"
     )
     (tmp_path / "model.py").write_text(regression.replace("(784, 10)", "(784, 1)"))
     file = job(tmp_path, "model.py")
@@ -123,7 +123,11 @@ def test_a_model_that_kills_its_process_is_told_from_an_error(tmp_path: Path) ->
     (tmp_path / "model.py").write_text(crashing.replace("nn.Flatten()", "Dies()"))
     done = coach("try", str(job(tmp_path, "model.py")))
     assert done.returncode == 5
-    assert "died by itself during step 1 (signal SIGABRT)" in done.stderr and "PyTorch" in done.stderr
+    assert (
+        "died by itself during making the network and computing its first outputs (signal SIGABRT)"
+        in done.stderr
+        and "PyTorch" in done.stderr
+    )
 
 
 @pytest.mark.pytorch

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import hashlib
 from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
+from coach.cli import remote
 from coach.controller.controller import Controller
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.kubernetes_api.client import Api
@@ -128,6 +130,31 @@ def test_an_applied_job_runs_and_its_status_says_how(reconciled: Any, tmp_path: 
         assert {event["reason"] for event in noted} >= {"TrainingEpoch"}
         await cluster.ask("DELETE", "run")
         await cluster.gone("run")
+
+    reconciled(body, FakePlatform(epoch_seconds=0.01))
+
+
+def test_files_beside_the_model_file_travel_with_a_job_that_is_submitted(
+    reconciled: Any, tmp_path: Path
+) -> None:
+    folder = tmp_path / "mine"
+    files = {"parts.py": "from lib import nets\n", "lib/nets.py": "net = 1\n"}
+    for name, text in {"model.py": "import parts\n", **files}.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text)
+    spec = {**SPEC["spec"], "model": {"file": "model.py"}, "maxEpochs": 1}
+    (folder / "job.yaml").write_text(yaml.safe_dump({**SPEC, "metadata": {"name": "beside"}, "spec": spec}))
+
+    async def body(cluster: Cluster, platform: FakePlatform, service: Service) -> None:
+        assert await asyncio.to_thread(remote.invoke, {}, ["submit", str(folder / "job.yaml")]) == 0
+        await cluster.until("beside", lambda status: bool(status.get("completionTime")))
+        model = service.jobs["beside"].job_file.spec.model
+        hashes = {name: hashlib.sha256(text.encode()).hexdigest() for name, text in files.items()}
+        there = Path(model.file.removeprefix("file://")).parent
+        assert model.files == hashes and not there.is_relative_to(folder)
+        assert {name: (there / name).read_text() for name in files} == files
+        await cluster.ask("DELETE", "beside")
+        await cluster.gone("beside")
 
     reconciled(body, FakePlatform(epoch_seconds=0.01))
 

@@ -37,7 +37,7 @@ model = types.SimpleNamespace(net=net, loss=gluon.loss.SoftmaxCrossEntropyLoss)
 computed = []
 call = gluon.HybridBlock._call_cached_op
 gluon.HybridBlock._call_cached_op = lambda *a: computed.append(1) or call(*a)
-learner = MxnetLearner(request, model, (x[:1], y[:1]))
+learner = MxnetLearner(request, model, ((x[:1], y[:1]), 1))
 first = {name: value.copy() for name, value in learner.arrays().items()}
 told = {
     "computed": len(computed),
@@ -50,10 +50,10 @@ learner.step((x, y), 8, 5)
 learner.update(8)
 after = learner.arrays()
 told["moved"] = sum(not np.array_equal(first[name], after[name]) for name in first)
-restored = MxnetLearner(StartRequest(**{**REQUEST, "weights_in": "somewhere"}), model, (x[:1], y[:1]))
+restored = MxnetLearner(StartRequest(**{**REQUEST, "weights_in": "somewhere"}), model, ((x[:1], y[:1]), 1))
 restored.restore(after, learner.settings())
 def total(often):
-    learner, sums = MxnetLearner(request, model, (x[:1], y[:1])), []
+    learner, sums = MxnetLearner(request, model, ((x[:1], y[:1]), 1)), []
     for seed in range(40):
         learner.step((x, y), 8, seed)
         learner.update(8)

@@ -343,3 +343,58 @@ def test_a_gpu_that_the_prices_do_not_count_is_said(folder):
         "job.yaml:10:50 spec.resources.worker.gpu: a GPU that costs nothing (1) - "
         "prices with a gpuSecond; with these the budget counts no GPU"
     )
+
+
+def sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def test_the_files_beside_the_model_file_that_it_imports_are_the_jobs_with_their_hashes(folder):
+    (folder / "model.py").write_text("import json, parts\nfrom lib.nets import Net\nfrom pack import thing\n")
+    beside = {
+        "parts.py": "def late():\n    import deeper\n",
+        "deeper.py": "import model\n",
+        "lib/nets.py": "from . import unknown\nfrom .. import parts\nNet = 1\n",
+        "pack/__init__.py": "",
+        "pack/found_at_run_time.py": "",
+        "pack/inner/more.py": "from ..found_at_run_time import x",
+    }
+    for name, text in {**beside, "unused.py": "", "json/unused.py": ""}.items():
+        (folder / name).parent.mkdir(exist_ok=True, parents=True)
+        (folder / name).write_text(text)
+    [loaded] = load_jobs([folder / "job.yaml"])
+    assert loaded.spec.spec.model.files == {name: sha256(folder / name) for name in sorted(beside)}
+    (folder / "model.py").write_text("import numpy\n")
+    [loaded] = load_jobs([folder / "job.yaml"])
+    assert loaded.spec.spec.model.files is None
+
+
+@pytest.mark.parametrize(
+    ("files", "message"),
+    [
+        ({"parts.py": "0" * 64}, "not this file's hash"),
+        ({"none.py": "0" * 64}, "cannot be read"),
+        ({"../parts.py": "0" * 64}, "a Python file in the model file's folder or below it"),
+    ],
+)
+def test_files_beside_the_model_file_that_a_job_file_names_are_checked(folder, files, message):
+    (folder / "model.py").write_text("")
+    (folder / "parts.py").write_text("x = 1")
+    text = (folder / "job.yaml").read_text()
+    named = "".join(f"\n      {name}: '{digest}'" for name, digest in files.items())
+    (folder / "job.yaml").write_text(
+        text.replace("{file: model.py}", f"\n    file: model.py\n    files:{named}")
+    )
+    [found] = load_mistakes(folder / "job.yaml")
+    assert message in found and "model.files" in found
+
+
+def test_files_beside_the_model_file_have_to_be_inside_of_the_folders_too(folder, tmp_path):
+    (tmp_path / "secret.py").write_text("password = 1")
+    inner = folder / "inner"
+    inner.mkdir()
+    (inner / "model.py").write_text("import parts")
+    (inner / "parts.py").symlink_to(tmp_path / "secret.py")
+    (inner / "job.yaml").write_text((folder / "job.yaml").read_text())
+    [message] = load_mistakes(inner / "job.yaml", inside=[inner])
+    assert "outside of what is allowed" in message and message.endswith(f"a path inside of {inner}")

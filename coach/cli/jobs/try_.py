@@ -128,6 +128,8 @@ def _show(job: TrainingJob, functions: Functions, trial: Trial) -> None:
         speed = trial.samples_per_second
         epoch = formatting.duration(trial.data["train"] / speed)
         line("speed", f"{speed:,.0f} samples/s: an epoch of one worker takes about {epoch}")
+    for note in trial.notes:
+        line("note", note)
     if trial.evaluation:
         accuracy = trial.evaluation["accuracy"]
         right = "no classes, so no accuracy" if accuracy is None else f"accuracy {accuracy:.4f}"

@@ -49,6 +49,8 @@ class EpochReport:
     #: Framework and Python with their versions, and the hash of the data set's files: of a process's first epoch alone.
     software: str = ""
     data_sha256: str = ""
+    #: Names of the processes that the job's code had started and that ran still. They end with the workers.
+    processes: tuple[str, ...] = ()
     #: Metrics other than loss and accuracy by name, of a program.
     metrics: dict[str, float] = field(default_factory=dict)
 

@@ -30,6 +30,7 @@ from coach.core.spec.types import (
     ScheduleArgumentName,
     ScheduleName,
     Sha256,
+    SiblingName,
     SpecModel,
     StrictInt,
     Uri,
@@ -92,6 +93,10 @@ def file_and_net(text: str) -> tuple[str, str | None]:
     return (short[1], short[2]) if short else (text, None)
 
 
+#: Files that a model file may import from next to it.
+MAX_FILES = 100
+
+
 class Model(SpecModel):
     """The model file: what is trained."""
 
@@ -116,6 +121,13 @@ class Model(SpecModel):
         default=None,
         description="SHA-256 of the file. Checked if given; filled in for a local file, "
         "so that a run records its model.",
+    )
+    files: dict[SiblingName, Sha256] | None = Field(
+        default=None,
+        max_length=MAX_FILES,
+        description="Python files next to the model file that it imports, each with its SHA-256. "
+        "Checked if given; filled in for a local file.",
+        examples=[{"parts.py": "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"}],
     )
 
     @model_validator(mode="before")

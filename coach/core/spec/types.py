@@ -46,6 +46,7 @@ _SCHEDULE_PATTERN = r"^[A-Z][A-Za-z0-9]{0,39}$"
 METRIC_PATTERN = r"^[A-Za-z][A-Za-z0-9_.@/-]{0,63}$"
 VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"
 WORD_PATTERN = r"^[^\x00]*$"
+SIBLING_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*\.py$"
 URI_PATTERN = r"^[^\x00-\x1f\x7f-\x9f]+$"
 
 #: Each pattern in words, for the message about a text that does not match.
@@ -65,6 +66,7 @@ IN_WORDS = {
     METRIC_PATTERN: "a metric's name: a letter, then at most 63 letters, digits and _.@/-",
     VARIABLE_PATTERN: "the name of an environment variable",
     WORD_PATTERN: "text",
+    SIBLING_PATTERN: "a Python file in the model file's folder or below it, such as parts.py or parts/loss.py",
     _SHA256_PATTERN: "64 hexadecimal digits in lower case",
     URI_PATTERN: "a path or URI without control characters, at most 2048 characters",
     quantities.CPU_PATTERN: "cores: a whole number, or a quantity",
@@ -216,6 +218,7 @@ Argument = Annotated[Any, BeforeValidator(_argument)]
 ScheduleArgument = Annotated[Any, BeforeValidator(lambda value: _argument(value, 100))]
 ScheduleArgumentName = Annotated[str, StringConstraints(pattern=SCHEDULE_ARGUMENT_PATTERN)]
 ScheduleName = Annotated[Text, StringConstraints(pattern=_SCHEDULE_PATTERN)]
+SiblingName = Annotated[str, StringConstraints(max_length=200, pattern=SIBLING_PATTERN)]
 PythonName = Annotated[Text, StringConstraints(pattern=_PYTHON_NAME_PATTERN)]
 OptimizerName = Annotated[Text, StringConstraints(pattern=_OPTIMIZER_PATTERN)]
 ArgumentName = Annotated[str, StringConstraints(pattern=ARGUMENT_NAME_PATTERN)]

@@ -9,6 +9,7 @@ from typing import Any
 from coach.core.cluster import Pod, PodId, Role
 from coach.core.spec.job import Framework, TrainingJob
 from coach.platforms.base import GangSize
+from coach.platforms.kubernetes import model_files
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import Object
 from coach.platforms.kubernetes_api.pods import requests
@@ -26,8 +27,8 @@ NO_IMAGE = (
     "no image with PyTorch is known: say spec.image, or the chart's functions.pytorchImage "
     "(deploy/pod-pytorch.Dockerfile makes one)"
 )
-#: The file in the ConfigMap with a job's model.
-MODEL_KEY = "model.py"
+#: The model file in the ConfigMap with a job's model, and what the keys of the files next to it begin with.
+MODEL_KEY, SIBLING = "model.py", "sibling."
 FUNCTION_PORT = 8080
 HEALTH_PORT = 8082
 #: Where the volume is in every pod, the handler's too, so that a path means the same file everywhere.
@@ -116,18 +117,29 @@ def shipped_model(job: TrainingJob) -> Path | None:
     return Path(uri) if "://" not in uri and not shared and Path(uri).is_file() else None
 
 
-def model(job: str, path: Path, settings: Settings, owners: list[Object]) -> Object:
-    """The ConfigMap with the model file of a job; pods see the file at its own path."""
+def model(job: TrainingJob, path: Path, settings: Settings, owners: list[Object]) -> Object:
+    """The ConfigMap with the model file of a job and those next to it; pods see each at its own path.
+
+    Raises UserError where they cannot be read, or are too large.
+    """
+    content = model_files.contents(job, path)
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
         "metadata": {
-            "name": f"{job}-model",
-            "labels": {**MANAGED_BY, HANDLER: settings.handler, JOB: job},
+            "name": f"{job.name}-model",
+            "labels": {**MANAGED_BY, HANDLER: settings.handler, JOB: job.name},
             "ownerReferences": owners,
         },
-        "binaryData": {MODEL_KEY: base64.b64encode(path.read_bytes()).decode()},
+        "binaryData": {
+            key: base64.b64encode(content[place]).decode() for key, place in _model_keys(job, path).items()
+        },
     }
+
+
+def _model_keys(job: TrainingJob, path: Path) -> dict[str, Path]:
+    files = model_files.siblings(job, path).items()
+    return {MODEL_KEY: path, **{f"{SIBLING}{model_files.key(name)}": place for name, place in files}}
 
 
 def image(job: TrainingJob, settings: Settings) -> str:
@@ -170,7 +182,10 @@ def mounts(job: TrainingJob, settings: Settings) -> list[Object]:
     """Where a function finds its volumes."""
     found: list[Object] = [{"name": "tmp", "mountPath": "/tmp"}]  # noqa: S108 - the pod's own
     if path := shipped_model(job):
-        found.append({"name": "model", "mountPath": str(path), "subPath": MODEL_KEY, "readOnly": True})
+        found += [
+            {"name": "model", "mountPath": str(place), "subPath": key, "readOnly": True}
+            for key, place in _model_keys(job, path).items()
+        ]
     if settings.volume_claim:
         found += [
             {"name": "coach", "mountPath": f"{VOLUME}/{CHECKPOINTS}", "subPath": CHECKPOINTS},

@@ -17,7 +17,7 @@ from typing import Any
 import httpx
 
 from coach.core.cluster import NOTHING, Pod, PodId, Resources, Taken
-from coach.core.errors import CoachError, PermanentError
+from coach.core.errors import CoachError, PermanentError, UserError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -159,8 +159,10 @@ class KubernetesPlatform:
         try:
             applied = await self._applied(f"{self._gangs_path}/{size.job}", gang)
             if (path := manifests.shipped_model(spec)) is not None:
-                made = manifests.model(size.job, path, self._settings, manifests.owner(applied))
+                made = manifests.model(spec, path, self._settings, manifests.owner(applied))
                 await self._applied(f"{self._maps_path}/{made['metadata']['name']}", made)
+        except UserError as error:
+            raise PodError(Reason.POD_REFUSED, str(error)) from error
         except ApiError as error:
             if error.status not in (400, 403, 413, 422):
                 raise

@@ -115,24 +115,32 @@ class Functions:
         }
 
     async def start_template(self, socket: Path) -> Template:
-        """Start the process that imports the framework once for all. Raises PermanentError with what it said."""
+        """Start the process that imports the framework once for all. Raises PermanentError with what it said.
+
+        A keeper runs it (functions/training/keeper.py): all that functions start ends with this process, however that
+        ends.
+        """
         socket.unlink(missing_ok=True)  # of one that died
+        ours, theirs = os.pipe()
+        keeper = ("-m", "training.keeper", "--lifeline", str(ours), "--remove", str(socket), "--")
         process = await asyncio.create_subprocess_exec(
+            str(self.python),
+            *keeper,
             str(self.python),
             "-m",
             "training.zygote",
             "--listen",
             str(socket),
-            "--parent",
-            str(os.getpid()),
             cwd=self.folder,
             env={**os.environ, **self.env, "PYTHONPATH": os.pathsep.join(map(str, self.python_path))},
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
             start_new_session=True,
+            pass_fds=(ours,),
         )
-        template = Template(socket, process)
+        os.close(ours)
+        template = Template(socket, process, theirs)
         try:
             async with asyncio.timeout(IMPORT_SECONDS):
                 while not socket.exists():
@@ -156,19 +164,21 @@ class Functions:
 
 
 class Template:
-    """The running template process; the kernel ends it with us."""
+    """The running template process, and its keeper, which ends it and all that it has started with us."""
 
-    def __init__(self, socket: Path, process: asyncio.subprocess.Process) -> None:
+    def __init__(self, socket: Path, keeper: asyncio.subprocess.Process, lifeline: int) -> None:
         self.socket = socket
-        self._process = process
+        self._keeper = keeper
+        self._lifeline: int | None = lifeline
 
     @property
     def ended(self) -> bool:
-        """Whether it has died."""
-        return self._process.returncode is not None
+        """Whether it has died. Processes that it has forked may run still."""
+        return self._keeper.returncode is not None or not self.socket.exists()
 
     async def close(self) -> None:
-        """End it."""
-        if self._process.returncode is None:
-            self._process.kill()
-        await self._process.wait()
+        """End it, and all that it has started."""
+        if self._lifeline is not None:
+            os.close(self._lifeline)
+            self._lifeline = None
+        await self._keeper.wait()

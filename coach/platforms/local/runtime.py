@@ -33,6 +33,7 @@ class Runtime:
         )
         self.filling: asyncio.Task[None] | None = None
         self.template: Template | None = None
+        self._died: list[Template] = []  #: functions that were forked from them may run still
         self._lock = asyncio.Lock()
 
     @property
@@ -54,8 +55,9 @@ class Runtime:
         """End the template and the spares."""
         await self._end_filling()
         await self.spares.close()
-        if self.template:
-            await self.template.close()
+        for template in (self.template, *self._died):
+            if template:
+                await template.close()
 
     async def _end_filling(self) -> None:
         filling, self.filling = self.filling, None
@@ -100,6 +102,7 @@ class Runtime:
         """Start the template again where it has died: without it every function would import by itself."""
         async with self._lock:
             if self.template and self.template.ended:
-                await self.template.close()
+                self._died.append(self.template)
+                self.template = None
                 with contextlib.suppress(PermanentError):
                     self.template = await self._functions.start_template(self._socket)

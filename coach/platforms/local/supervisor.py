@@ -132,6 +132,9 @@ class _Supervisor:
         seconds = time.monotonic() - self._began
         left = self._end_descendants()
         last = self._last_words(words)
+        if left:
+            words_of = f"it left processes behind, which were ended: {', '.join(left)[:1000]}"
+            FunctionLog(Path(self._order.log), self._order.name).write("warning", words_of)
         used = os.times()
         return Ended(
             code,

@@ -25,6 +25,7 @@ class Trial:
     steps: list[dict[str, float]] = field(default_factory=list)
     samples: int = 0  #: of each step
     evaluation: dict[str, Any] = field(default_factory=dict)
+    notes: list[str] = field(default_factory=list)  #: what a user should know of the loss
     memory: float = 0.0  #: GiB, the most that the process held
     error: dict[str, str] = field(default_factory=dict)
     crash: str = ""
@@ -44,7 +45,8 @@ def run(functions: Functions, job: TrainingJob, began: Callable[[str], None]) ->
     """Try `job`; `began` is called with each phase as it begins."""
     spec = job.spec
     threads = max(1, int(spec.resources.of(Role.WORKER).cpu))
-    fields = training_fields(spec) | {"threads": threads}
+    memory = spec.resources.of(Role.WORKER).memory
+    fields = training_fields(spec) | {"threads": threads, "memory": memory}
     path = os.pathsep.join(map(str, functions.python_path))
     command = [str(functions.python), "-X", "faulthandler", "-m", "training.trial"]
     found = Trial()

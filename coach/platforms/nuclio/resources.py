@@ -78,7 +78,7 @@ def objects(job: TrainingJob, folder: Path, settings: Settings) -> Iterator[Obje
     limits = job.spec.limits
     yield manifests.gang(GangSize(job.name, limits.smallest, limits.largest), settings, [])
     if (path := manifests.shipped_model(job)) is not None:
-        yield manifests.model(job.name, path, settings, [])
+        yield manifests.model(job, path, settings, [])
     yield from functions(job, folder, settings)
 
 

@@ -8,12 +8,13 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
-from training import backend, ipc, linux
+from training import backend, ipc, linux, measures
 from training.data.dataset import share
 from training.elastic.line import Left, Replaced
 from training.errors import TrainingError
+from training.measures import Measured
 from training.request import StartRequest
-from training.worker import EVALUATION_BATCH, PROGRESS_SECONDS, Background, Worker, step_seed
+from training.worker import EVALUATION_BATCH, MOST_PROCESSES, PROGRESS_SECONDS, Background, Worker, step_seed
 
 
 @dataclass
@@ -166,6 +167,7 @@ class ElasticWorker(Worker):
             "workers": 0,
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
+            "processes": self._loaded.started()[:MOST_PROCESSES],
             **report,
         }
 
@@ -309,8 +311,5 @@ class ElasticWorker(Worker):
             starts = range(part.start, part.stop, EVALUATION_BATCH)
             return list(self._learner.evaluate(self._with_progress(starts, part.stop)))
 
-        sums = self._group.total(measure)
-        loss, right = sums[0] / len(split), sums[1] / len(split)
-        if not math.isfinite(loss):
-            raise TrainingError("LossNotFinite", f"the test loss is {loss}")
-        return loss, (None if math.isnan(right) else right)
+        measured = Measured(*self._group.total(measure))
+        return measures.checked_loss(measured, len(split)), measures.accuracy(measured)

@@ -16,8 +16,8 @@ from pathlib import Path
 from mxnet import gluon, nd
 
 from training import backend, checkpoint
-from training.cache import Cache
 from training.group_member import as_training_error
+from training.model.cache import Cache
 from training.mxnet.learner import MxnetLearner
 from training.request import StartRequest
 from training.worker import own_data

@@ -11,8 +11,10 @@ import mxnet as mx
 import numpy as np
 from mxnet import autograd, gluon
 
-from training import model_file
+from training import measures
 from training.errors import TrainingError
+from training.measures import Measured
+from training.model import model_file
 from training.mxnet import failure, optimizers
 from training.request import StartRequest
 
@@ -30,16 +32,17 @@ class MxnetLearner:
     """See training.backend.Learner."""
 
     def __init__(
-        self, request: StartRequest, model: ModuleType, sample: tuple[np.ndarray, np.ndarray]
+        self, request: StartRequest, model: ModuleType, sample: tuple[tuple[np.ndarray, np.ndarray], int]
     ) -> None:
         self._uri = model_file.shown(request.model["uri"])
+        self.notes: list[str] = []  # each sample has a loss of its own: nothing depends on who trains it
         mx.random.seed(request.seed)
         np.random.seed(request.seed)
         random.seed(request.seed)
         with self._users_code():
             self._net = getattr(model, request.net)()
             self._loss = model.loss()
-            self._initialize(sample[0], restored=request.weights_in is not None)
+            self._initialize(sample[0][0][:1], restored=request.weights_in is not None)
         #: Structural names ("0.weight"): gluon's own carry a counter that differs from process to process.
         self._parameters = dict(sorted(self._net._collect_params_with_prefix().items()))
         trained = {name: each for name, each in self._parameters.items() if each.grad_req != "null"}
@@ -143,12 +146,7 @@ class MxnetLearner:
         np.random.seed(seed)
         samples, labels = mx.nd.array(x), mx.nd.array(y)
         with self._users_code(), autograd.record():
-            losses = self._loss(self._net(samples), labels)
-            if losses.ndim == 0 or losses.shape[0] != len(y):
-                found = f"loss() gave shape {losses.shape} for {len(y)} samples"
-                raise TrainingError("ModelInvalid", f"{self._uri}: {found}; it must give one loss per sample")
-            if losses.ndim > 1:
-                losses = losses.reshape((len(y), -1)).mean(axis=1)
+            losses = self._losses(self._net(samples), labels)
         losses.backward()
         loss = losses.sum()
         self._loss_sum = self._loss_sum + loss.astype("float64")
@@ -156,6 +154,15 @@ class MxnetLearner:
         self._running.append(loss)
         if len(self._running) > RUN_AHEAD:
             self._running.popleft().wait_to_read()
+
+    def _losses(self, output: mx.nd.NDArray, labels: mx.nd.NDArray) -> mx.nd.NDArray:
+        """One loss for each sample."""
+        losses, count = self._loss(output, labels), labels.shape[0]
+        if not isinstance(losses, mx.nd.NDArray) or losses.ndim == 0 or losses.shape[0] != count:
+            shape = getattr(losses, "shape", type(losses).__name__)
+            found = f"loss() gave shape {shape} for {count} samples"
+            raise TrainingError("ModelInvalid", f"{self._uri}: {found}; it must give one loss per sample")
+        return losses.reshape((count, -1)).mean(axis=1) if losses.ndim > 1 else losses
 
     def update(self, batch_size: int) -> None:
         """See training.backend.Learner."""
@@ -171,18 +178,21 @@ class MxnetLearner:
         self._loss_sum, self._counted = _no_loss(), 0
         return loss, count
 
-    def evaluate(self, batches: Iterable[tuple[tuple[np.ndarray, np.ndarray], int]]) -> tuple[float, float]:
+    def evaluate(self, batches: Iterable[tuple[tuple[np.ndarray, np.ndarray], int]]) -> Measured:
         """See training.backend.Learner."""
-        loss = right = 0.0
+        loss = right = answered = 0.0
         with self._copied_weights(), self._users_code():
-            for (x, y), _ in batches:
+            for (x, y), count in batches:
                 output = self._net(mx.nd.array(x))
-                losses = self._loss(output, mx.nd.array(y))
-                loss += float(losses.reshape((len(y), -1)).mean(axis=1).sum().asscalar())
+                loss += float(self._losses(output, mx.nd.array(y)).sum().asscalar())
                 classes = output.shape[1] if isinstance(output, mx.nd.NDArray) and output.ndim == 2 else 1
-                classifies = classes > 1 and y.ndim == 1
-                right += float((output.asnumpy().argmax(axis=1) == y).sum()) if classifies else float("nan")
-        return loss, right
+                if classes > 1 and y.ndim == 1:
+                    measures.check_answers(output.shape[0], len(y), count, self._uri)
+                    right += float((output.asnumpy().argmax(axis=1) == y).sum())
+                else:
+                    right = float("nan")
+                answered += len(y)
+        return Measured(loss, right, answered)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """See training.backend.Learner."""

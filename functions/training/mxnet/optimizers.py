@@ -6,8 +6,8 @@ from typing import Any
 import mxnet as mx
 import numpy as np
 
-from training import model_file
 from training.errors import TrainingError
+from training.model import model_file
 
 #: When neither the job nor the model file names one.
 DEFAULT = {"name": "sgd", "learning_rate": 0.01}

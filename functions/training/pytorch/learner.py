@@ -1,7 +1,6 @@
 """The user's torch.nn.Module with its loss and its optimizer."""
 
 import contextlib
-import inspect
 import random
 from collections.abc import Iterable, Iterator, Mapping
 from types import ModuleType
@@ -10,20 +9,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from training import model_file
+from training import measures
 from training.errors import TrainingError
+from training.measures import Measured
+from training.model import model_file
 from training.pytorch import optimizers
 from training.pytorch.errors import failure
+from training.pytorch.loss import MEAN, Loss, labels_of, main_output, shown
 from training.request import StartRequest
-
-#: Keys of a batch, when it is a mapping, that have the labels.
-LABELS = ("labels", "label", "y", "target", "targets")
 
 
 class TorchLearner:
     """See training.backend.Learner."""
 
-    def __init__(self, request: StartRequest, model: ModuleType, sample: Any) -> None:
+    def __init__(self, request: StartRequest, model: ModuleType, sample: tuple[Any, int]) -> None:
         self._uri = model_file.shown(request.model["uri"])
         self._batch_size = request.batch_size
         self._device = device(request)
@@ -45,10 +44,10 @@ class TorchLearner:
                     "ModelInvalid", f"{self._uri}: {request.net} made {kind}, no torch.nn.Module"
                 )
             self.net.to(self._device)
-            self._loss = _Loss(getattr(model, "loss", None), self.net, self._uri, self._device)
+            self._loss = Loss(getattr(model, "loss", None), self.net, self._uri, self._device)
             if any(isinstance(each, torch.nn.UninitializedParameter) for each in self.net.parameters()):
                 with torch.no_grad():  # lazy layers get their shapes
-                    self._loss.forward(self._tensors(sample))
+                    self._loss.forward(self._tensors(sample[0]))
         #: In one order on all workers. Tied weights are one parameter.
         self.parameters = [each for each in self.net.parameters() if each.requires_grad]
         if not self.parameters:
@@ -56,6 +55,22 @@ class TorchLearner:
         self.optimizer, self._schedule = optimizers.create(request.optimizer, self.net, model, self._uri)
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
         self._counted = 0
+        self._measure(*sample)
+
+    @property
+    def notes(self) -> list[str]:
+        """See training.backend.Learner."""
+        return [self._loss.note] if self._loss.note else []
+
+    def _measure(self, batch: Any, count: int) -> None:
+        """Compute the loss and the accuracy of a batch once, to see what they are."""
+        tensors = self._tensors(batch)
+        self.net.eval()
+        with torch.no_grad(), self._users_code(), self._casting():
+            loss, outputs = self._loss(tensors)
+            self._right(outputs, tensors, count)
+            self._loss.measure(loss, tensors, count, 1e-2 if self._autocast else MEAN)
+        self.net.train()
 
     @property
     def buffers(self) -> list[torch.Tensor]:
@@ -97,7 +112,7 @@ class TorchLearner:
         return batch
 
     def step(self, batch: Any, count: int, seed: int) -> None:
-        """See training.backend.Learner. The gradients are this worker's share of the batch's mean loss."""
+        """See training.backend.Learner. The gradients are this worker's share of the batch's loss."""
         _seed(seed)
         self.net.train()
         for parameter in self.parameters:
@@ -105,13 +120,13 @@ class TorchLearner:
         with self._users_code():
             with self._casting():
                 loss, _ = self._loss(self._tensors(batch))
-            share = count / self._batch_size
+            share = 1 if self._loss.adds else count / self._batch_size
             (loss if share == 1 else loss * share).backward()
-        self._loss_sum += loss.detach().double() * count
+        self._loss_sum += loss.detach().double() * (1 if self._loss.adds else count)
         self._counted += count
 
     def update(self, batch_size: int) -> None:
-        """See training.backend.Learner: the gradients are of the mean loss already."""
+        """See training.backend.Learner: the gradients are of the batch's loss already."""
         del batch_size
         self.optimizer.step()
         if self._schedule is not None:
@@ -128,35 +143,43 @@ class TorchLearner:
         self._loss_sum, self._counted = torch.zeros_like(self._loss_sum), 0
         return loss, count
 
-    def evaluate(self, batches: Iterable[tuple[Any, int]]) -> tuple[float, float]:
+    def evaluate(self, batches: Iterable[tuple[Any, int]]) -> Measured:
         """See training.backend.Learner."""
-        loss_sum = right_sum = 0.0
+        loss_sum = right_sum = answered_sum = 0.0
         self.net.eval()
         with torch.no_grad(), self._users_code():
             for batch, count in batches:
                 tensors = self._tensors(batch)
                 with self._casting():
                     loss, outputs = self._loss(tensors)
-                loss_sum += float(loss) * count
-                right_sum += self._right(outputs, tensors, count)
-        return loss_sum, right_sum
+                loss_sum += float(loss) * (1 if self._loss.adds else count)
+                right, answered = self._right(outputs, tensors, count)
+                right_sum, answered_sum = right_sum + right, answered_sum + answered
+        return Measured(loss_sum, right_sum, answered_sum)
 
-    def _right(self, outputs: Any, batch: Any, count: int) -> float:
-        """How many samples of the batch are answered right; NaN where that is not known."""
+    def _right(self, outputs: Any, batch: Any, count: int) -> tuple[float, float]:
+        """How many answers of the batch are right, NaN where that is not known, and how many there are."""
         if callable(self._metrics):
-            measured = self._metrics(outputs, batch)
-            if not isinstance(measured, Mapping):
-                kind = type(measured).__name__
-                message = f'{self._uri}: metrics returned {kind}, not {{"accuracy": the mean over the batch}}'
-                raise TrainingError("ModelInvalid", message)
-            accuracy = measured.get("accuracy")
-            return float("nan") if accuracy is None else float(accuracy) * count
-        scores, labels = main_output(outputs), _labels(batch)
+            return self._measured_right(self._metrics(outputs, batch), count), count
+        scores, labels = main_output(outputs), labels_of(batch)
         if not isinstance(scores, torch.Tensor) or not isinstance(labels, torch.Tensor):
-            return float("nan")
+            return float("nan"), count
         if scores.ndim != 2 or scores.shape[1] < 2 or labels.ndim != 1 or labels.is_floating_point():
+            return float("nan"), count
+        found = f"{self._uri}: outputs {shown(scores)}, labels {shown(labels)}"
+        measures.check_answers(len(scores), len(labels), count, found)
+        asked = labels != self._loss.ignored
+        return float(((scores.argmax(dim=1) == labels) & asked).sum()), float(asked.sum())
+
+    def _measured_right(self, measured: Any, count: int) -> float:
+        if not isinstance(measured, Mapping):
+            kind = type(measured).__name__
+            message = f'{self._uri}: metrics returned {kind}, not {{"accuracy": the mean over the batch}}'
+            raise TrainingError("ModelInvalid", message)
+        accuracy = measured.get("accuracy")
+        if accuracy is None:
             return float("nan")
-        return float((scores.argmax(dim=1) == labels).sum())
+        return measures.checked_accuracy(accuracy, f"{self._uri}: metrics(outputs, batch)") * count
 
     def arrays(self) -> dict[str, torch.Tensor]:
         """The net's state_dict, copied: training may go on while it is written."""
@@ -188,73 +211,6 @@ class TorchLearner:
             optimizers.restore(self.optimizer, self._schedule, settings)
 
 
-class _Loss:
-    """Applies the net to a batch: the mean loss of its samples, and the outputs where they are known.
-
-    The model file's `loss` is one of: a function of (net, batch) that returns the loss, or the loss and the outputs; a
-    criterion on outputs and labels (a module, its class, a function of two that is not of (model, batch), or a function
-    without parameters that returns one); or nothing, when the net's outputs have a loss of their own, as Hugging Face's
-    models do.
-    """
-
-    def __init__(self, own: Any, net: torch.nn.Module, uri: str, device: torch.device) -> None:
-        self._net = net
-        self._uri = uri
-        self._whole: Any = None
-        self._criterion: Any = None
-        if own is None:
-            return
-        if isinstance(own, type) and issubclass(own, torch.nn.Module):
-            own = own()
-        if not callable(own):
-            raise TrainingError(
-                "ModelInvalid", f"{uri}: loss is {type(own).__name__}, no function and no module"
-            )
-        names = [] if isinstance(own, torch.nn.Module) else _required(own)
-        if not isinstance(own, torch.nn.Module) and not names:
-            own = own()
-        if len(names) == 2 and names[1] == "batch":
-            self._whole = own
-            return
-        if getattr(own, "reduction", "mean") == "sum":
-            message = (
-                f"{uri}: the loss has reduction='sum'; take 'mean', so that it does not grow with the batch"
-            )
-            raise TrainingError("ModelInvalid", message)
-        self._criterion = own.to(device) if isinstance(own, torch.nn.Module) else own
-
-    def forward(self, batch: Any) -> Any:
-        """The net's outputs for a batch: (inputs, labels), a mapping of arguments, or inputs alone."""
-        if isinstance(batch, Mapping):
-            # A model with a loss of its own takes the labels too.
-            passed = {
-                key: each for key, each in batch.items() if self._criterion is None or key not in LABELS
-            }
-            return self._net(**passed)
-        if isinstance(batch, tuple | list) and len(batch) > 1:
-            return self._net(*batch[:-1])
-        return self._net(batch[0] if isinstance(batch, tuple | list) else batch)
-
-    def __call__(self, batch: Any) -> tuple[torch.Tensor, Any]:
-        outputs = None
-        if self._whole is not None:
-            loss = self._whole(self._net, batch)
-            if isinstance(loss, tuple):
-                loss, outputs = loss
-        else:
-            outputs = self.forward(batch)
-            if self._criterion is not None:
-                loss = self._criterion(main_output(outputs), _labels(batch))
-            else:
-                loss = _own_loss(outputs)
-        if not isinstance(loss, torch.Tensor):
-            kind = type(loss).__name__
-            raise TrainingError(
-                "ModelInvalid", f"{self._uri}: the loss is {kind}, no tensor; define loss(net, batch)"
-            )
-        return (loss.mean() if loss.ndim else loss), outputs
-
-
 def device(request: StartRequest) -> torch.device:
     """Where the worker computes: one of the GPUs that it sees, by its rank, or the CPU. In a forked child alone.
 
@@ -269,35 +225,6 @@ def device(request: StartRequest) -> torch.device:
         )
         raise TrainingError("ModelInvalid", message)
     return torch.device("cuda", request.rank % torch.cuda.device_count())
-
-
-def main_output(outputs: Any) -> Any:
-    """The tensor that a criterion takes: `logits` of a mapping or a ModelOutput, the first of a tuple."""
-    if isinstance(outputs, Mapping):
-        return outputs["logits"] if "logits" in outputs else next(iter(outputs.values()))
-    return outputs[0] if isinstance(outputs, tuple | list) else outputs
-
-
-def _own_loss(outputs: Any) -> Any:
-    if isinstance(outputs, Mapping):
-        return outputs.get("loss")
-    found = getattr(outputs, "loss", None)
-    return outputs[0] if found is None and isinstance(outputs, tuple) else found
-
-
-def _labels(batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return next((batch[key] for key in LABELS if key in batch), None)
-    return batch[-1] if isinstance(batch, tuple | list) and len(batch) > 1 else None
-
-
-def _required(function: Any) -> list[str]:
-    """Names of the positional parameters that have no default."""
-    parameters = inspect.signature(function).parameters.values()
-    kinds = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return [
-        each.name for each in parameters if each.kind in kinds and each.default is inspect.Parameter.empty
-    ]
 
 
 def _seed(seed: int) -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import torch
 
-from training import model_file
 from training.errors import TrainingError
+from training.model import model_file
 
 Optimizer = torch.optim.Optimizer
 

@@ -2,6 +2,8 @@
 
 import json
 import math
+import os
+import signal
 import subprocess
 import textwrap
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import pytest
 
 from coach.platforms.local import pytorch_runtime
-from tests.functions.hosting import ROOT, Gang
+from tests.functions.hosting import ROOT, Gang, is_alive
 from tests.functions.messages import epoch as message
 from tests.functions.messages import model_file
 
@@ -178,3 +180,30 @@ def test_a_group_that_is_not_elastic_is_refused(gang: Gang, tmp_path: Path) -> N
     gang.start(1, 0, **wanted)
     error = gang.worker.wait(wanted["epoch"])["error"]
     assert error["reason"] == "BadRequest" and "say elastic: true" in error["message"], error
+
+
+def test_what_the_models_code_has_started_is_said_and_ends_with_its_group(gang: Gang, tmp_path: Path) -> None:
+    starts = """
+        import subprocess
+        from torch import nn
+
+        read = subprocess.Popen(["sleep", "600"], start_new_session=True).pid
+
+        def net():
+            made = [subprocess.Popen(["sleep", "600"], start_new_session=True).pid]
+            script = "for i in $(seq 20); do (trap '' TERM; setsid sleep 600 > /dev/null & echo $!); done"
+            made += map(int, subprocess.run(["sh", "-c", script], stdout=subprocess.PIPE).stdout.split())
+            open(PIDS, "w").write(" ".join(map(str, [read, *made])))
+            return nn.Sequential(nn.Flatten(), nn.Linear(784, 10))
+
+        loss = nn.CrossEntropyLoss()
+    """
+    file = tmp_path / "pids"
+    report = gang.epoch(1, 0, **epoch(tmp_path, text=starts.replace("PIDS", repr(str(file)))))
+    read, *made = map(int, file.read_text().split())
+    assert report["processes"] == ["sleep"] * 21 == ["sleep"] * len(made)
+    assert all(map(is_alive, made))
+    gang.stop()
+    assert not any(map(is_alive, made))
+    assert is_alive(read), "what was started when the file was read is there for the next group"
+    os.kill(read, signal.SIGKILL)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import base64
 import contextlib
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from pathlib import Path
@@ -193,6 +194,28 @@ def test_a_pod_is_made_as_the_job_says_and_is_ready_when_its_kubelet_says_so(
             await platform.forget("job")
             await cluster.gone("job", GANGS)
             assert not heard.lost and not heard.pending
+
+    run(body)
+
+
+def test_a_pod_sees_the_model_file_and_those_beside_it_at_their_own_paths(run: Any, tmp_path: Path) -> None:
+    files = {"net.py": b"import model", "model.py": b"import lib.nets", "lib/nets.py": b"Net = 1"}
+    for name, content in files.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(content)
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        beside = {name: "0" * 64 for name in files if name != "net.py"}
+        job = training_job(model={"file": f"file://{tmp_path}/net.py", "files": beside})
+        async with deployed(platform, cluster, job):
+            (container,) = (await cluster.there(WORKER.name))["spec"]["containers"]
+            keys = (await cluster.there("job-model", "/api/v1/namespaces/default/configmaps"))["binaryData"]
+            seen = {
+                mount["mountPath"]: base64.b64decode(keys[mount["subPath"]])
+                for mount in container["volumeMounts"]
+                if mount["name"] == "model"
+            }
+            assert seen == {f"{tmp_path}/{name}": content for name, content in files.items()}
 
     run(body)
 

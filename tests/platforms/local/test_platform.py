@@ -205,7 +205,7 @@ class AtOnce(Functions):
     async def start_template(self, socket: Path) -> Template:
         process = await asyncio.create_subprocess_exec("true")
         await process.wait()
-        return Template(socket, process)
+        return Template(socket, process, os.open(os.devnull, os.O_RDONLY))
 
 
 def test_spares_are_started_until_a_group_trains(tmp_path):

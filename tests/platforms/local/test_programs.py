@@ -267,6 +267,10 @@ print("val loss: 0.2", flush=True)
 """
     trained, _ = train(tmp_path, job(tmp_path, script))
     assert trained.reason is Reason.TARGET_REACHED
+    assert (
+        "it left processes behind, which were ended: python"
+        in (tmp_path / "logs/own-worker-0.log").read_text()
+    )
 
 
 def test_reports_that_come_faster_than_they_count_are_one(tmp_path: Path) -> None:

@@ -2,9 +2,10 @@
 
 from types import ModuleType
 
-from training import model_file, storage
+from training import storage
 from training.data import cache, formats
 from training.data.dataset import DataSet
+from training.model import model_file
 from training.request import OWN_FORMATS
 
 
@@ -12,14 +13,15 @@ class Cache:
     """The last model file and the last data set."""
 
     def __init__(self) -> None:
-        self._model: tuple[tuple[str, str, str], ModuleType] | None = None
+        self._model: tuple[model_file.Source, ModuleType] | None = None
         self._data: tuple[tuple, DataSet] | None = None
 
-    def model(self, uri: str, sha256: str | None, net: str) -> ModuleType:
-        """The module of a user's model file, run again only when its content changed."""
-        source, digest = model_file.read(uri, sha256)
-        if self._model is None or self._model[0] != (uri, digest, net):
-            self._model = ((uri, digest, net), model_file.run(uri, source, digest, net))
+    def model(self, model: dict) -> ModuleType:
+        """The module of a start message's `model`, run again only when its content changed."""
+        source = model_file.read(model)
+        if self._model is None or self._model[0] != source:
+            self._model = None
+            self._model = (source, model_file.run(source))
         return self._model[1]
 
     def data(self, spec: dict) -> DataSet | None:

@@ -1,0 +1,1 @@
+"""The model file of a job, and the files next to it."""
