@@ -65,6 +65,13 @@ Memory = Annotated[
     ),
 ]
 Gpus = Annotated[int, typer.Option(min=0, help="Of a program: GPUs of one process.")]
+Resumes = Annotated[
+    bool,
+    typer.Option(
+        "--resumes",
+        help="Of a program: started again, it goes on from its newest checkpoint, in the folder COACH_CHECKPOINTS.",
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Of a program: print the job file that the command means; start nothing."),
@@ -95,7 +102,12 @@ def options(**given: Any) -> dict[str, Any]:
 
 def line_of(command: Sequence[str], options: Mapping[str, Any]) -> str:
     """What `coach run` was given, to be typed again."""
-    given = [word for name, value in options.items() if value for word in (name, str(value))]
+    given = [
+        word
+        for name, value in options.items()
+        if value
+        for word in ((name,) if value is True else (name, str(value)))
+    ]
     return shlex.join([*given, "--", *command])
 
 
@@ -201,6 +213,8 @@ def document_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str,
         raise UserError("--metric, --epochs-in-a-row: only with --target, such as --target loss=0.3")
     if not options.get("--budget"):
         raise UserError("--budget: required, such as --budget 5USD, or --budget unlimited")
+    if options.get("--resumes"):
+        program["resumes"] = True
     spec["budget"] = _budget(options["--budget"])
     spec["workers"] = {"min": workers, "max": workers}
     spec["resources"] = {"worker": {"cpu": cpu, "memory": memory, "gpu": options.get("--gpus") or 0}}

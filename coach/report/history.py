@@ -153,6 +153,8 @@ class EventFormatter:
     def _failed(self, job: Job, record: ev.EpochFailed) -> str:
         if record.reason in (Reason.SUSPENDED, Reason.CANCELLED_BY_USER):
             return "the running epoch was stopped; it does not count"
+        if record.reason in (Reason.PROGRAM_ENDED, Reason.PROGRAM_FAILED):
+            return f"{REASON_INFO[record.reason].words}: {record.message}"
         return (
             f"an epoch failed: {REASON_INFO[record.reason].words} ({record.reason.value}): {record.message}"
         )

@@ -51,6 +51,7 @@ def command(  # noqa: PLR0917 - they are options
     memory: program.Memory = "",
     gpus: program.Gpus = 0,
     time_limit: program.TimeLimit = "",
+    resumes: program.Resumes = False,
     dry_run: program.DryRun = False,
     nodes: Nodes = "",
     policy: Policy = "",
@@ -102,6 +103,7 @@ def command(  # noqa: PLR0917 - they are options
         memory=memory,
         gpus=gpus,
         time_limit=time_limit,
+        resumes=resumes,
         dry_run=dry_run,
     )
     found = program.loaded(words.obj, files, given)

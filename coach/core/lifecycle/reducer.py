@@ -544,7 +544,7 @@ class Reducer:
         token = f"{job.name}.{job.attempts + 1}"
         same = job.group != "" and (job.spec.elastic or job.members == pods)
         reason = Reason.PROBING_SPEED if kind is EpochKind.PROBE else Reason.TRAINING_EPOCH
-        if job.spec.program is not None and not same and job.epochs:
+        if job.spec.program is not None and not job.spec.program.resumes and not same and job.epochs:
             self._emit(act.RollBack(at, job.name, 0, "the program starts from its beginning"))
         number = len(job.epochs) + 1
         self._emit(
@@ -595,6 +595,8 @@ class Reducer:
     def _failed(self, job: Job, at: float, reason: Reason, message: str) -> None:
         """Retry a failed attempt from the last checkpoint or end the job, depending on the reason."""
         retry = REASON_INFO[reason].retry
+        if reason is Reason.PROGRAM_FAILED and job.spec.program is not None and job.spec.program.resumes:
+            retry = Retry.BOUNDED
         if retry is Retry.FREE or job.cancel:
             self._runnable.add(job.name)
         elif retry is Retry.NEVER:

@@ -13,6 +13,7 @@ from coach.core.spec.types import (
     MetricName,
     Sha256,
     SpecModel,
+    StrictBool,
     Text,
     Uri,
     VariableName,
@@ -147,6 +148,12 @@ class Program(SpecModel):
         examples=[{"eval_loss": "val loss: ([0-9.]+)"}],
     )
 
+    resumes: StrictBool = Field(
+        default=False,
+        description="Whether the program, started again, goes on from its own newest checkpoint. Then a failure or a "
+        "stop costs no more than the time since that checkpoint; else the program starts from its beginning, and after "
+        "a failure not at all. The variable COACH_CHECKPOINTS names a folder that is the job's own.",
+    )
     sha256: Sha256 | None = Field(
         default=None,
         description="SHA-256 of the files that the command names, such as `train.py`; filled in where they are on this "

@@ -278,7 +278,7 @@ class Programs:
             name=pod.name,
             command=program.command,
             directory=(program.directory or ".").removeprefix("file://"),
-            env={"PYTHONUNBUFFERED": "1", **os.environ, **group, **program.env, "COACH_JOB": action.job},
+            env={"PYTHONUNBUFFERED": "1", **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
             patterns=program.patterns(spec.metric),
             seconds=max(0.0, order.due - self._now()),
@@ -286,6 +286,13 @@ class Programs:
             memory=spec.resources.worker.resources.memory,
             cpus=cpus,
         )
+
+
+def _own(order: EpochOrder) -> dict[str, str]:
+    """What Coach says to a program: its job, and a folder for its checkpoints, which is made."""
+    folder = Path(order.action.weights_out.removeprefix("file://")).parent
+    folder.mkdir(0o700, parents=True, exist_ok=True)
+    return {"COACH_JOB": order.action.job, "COACH_CHECKPOINTS": str(folder)}
 
 
 def _free_port() -> int:

@@ -303,7 +303,8 @@ def test_a_time_limit_ends_a_program_that_reports_nothing(tmp_path: Path) -> Non
     paid(trained, records)
 
 
-def test_a_suspended_program_ends_at_once_and_starts_from_its_beginning(tmp_path: Path) -> None:
+@pytest.mark.parametrize("resumes", [False, True])
+def test_a_suspended_program_ends_at_once_and_goes_on_where_it_can(tmp_path: Path, resumes: bool) -> None:
     done: list[str] = []
 
     def then(handler: Handler) -> None:
@@ -321,7 +322,9 @@ def test_a_suspended_program_ends_at_once_and_starts_from_its_beginning(tmp_path
             platform = LocalPlatform(parse_nodes("1x4"), None, lambda name: tmp_path / "logs", time.time)
             async with Handler(platform, journal, policy("coach")) as handler:
                 handler.observers.append(lambda event, actions: then(handler))
-                handler.submit(job(tmp_path, LEARNS), f"file://{tmp_path}")
+                handler.submit(
+                    resuming(tmp_path) if resumes else job(tmp_path, LEARNS), f"file://{tmp_path}/c"
+                )
                 await handler.wait(lambda: len(done) == 2 and over(handler.jobs["own"]))
                 return handler.jobs["own"]
 
@@ -329,9 +332,62 @@ def test_a_suspended_program_ends_at_once_and_starts_from_its_beginning(tmp_path
     assert trained.reason is Reason.TARGET_REACHED
     with closing(Journal.read(tmp_path / "journal.db")) as journal:
         records = [record for _, record in journal.records()]
-    [back] = [record for record in records if isinstance(record, act.RollBack)]
-    assert back.message == "the program starts from its beginning"
-    assert trained.epochs[0].number == 1
+    back = [record.message for record in records if isinstance(record, act.RollBack)]
+    assert back == ([] if resumes else ["the program starts from its beginning"])
+    assert [epoch.number for epoch in trained.epochs] == list(range(1, len(trained.epochs) + 1))
+    assert not resumes or starts(tmp_path) == [0, 1]
+    paid(trained, records)
+
+
+#: The same, from its newest checkpoint on.
+RESUMES = """
+import os, time
+from pathlib import Path
+checkpoint = Path(os.environ["COACH_CHECKPOINTS"], "epoch")
+done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+print("starts at", done)
+for n in range(done, 1000):
+    time.sleep(0.7)
+    print(f"epoch {n}: val loss: {1 / (n + 1):.4f}")
+    checkpoint.write_text(str(n + 1))
+    HERE
+"""
+
+
+def resuming(folder: Path, here: str = "", **spec: Any) -> TrainingJob:
+    """A job that runs RESUMES, with one more line at the end of its loop."""
+    script = RESUMES.replace("HERE", here)
+    program = {"command": [sys.executable, "program.py"], "directory": str(folder), "resumes": True}
+    program["metrics"] = {"val_loss": "val loss: (\\S+)"}
+    return job(folder, script, program=program, **spec)
+
+
+def starts(folder: Path) -> list[int]:
+    """The epochs that the program started at."""
+    lines = (folder / "logs/own-worker-0.log").read_text().splitlines()
+    said = [json.loads(line)["message"] for line in lines]
+    return [int(line.split()[2]) for line in said if line.startswith("starts at")]
+
+
+def test_a_program_that_resumes_loses_nothing_when_it_is_killed(tmp_path: Path) -> None:
+    trained, records = train(tmp_path, resuming(tmp_path, "if n == 1: os.kill(os.getpid(), 9)"))
+    assert trained.reason is Reason.TARGET_REACHED
+    assert starts(tmp_path) == [0, 2]
+    assert len(trained.epochs) == 4, "no report is lost, none counts twice"
+    assert not any(isinstance(record, act.RollBack) for record in records)
+    paid(trained, records)
+
+
+def test_a_program_that_fails_at_once_again_and_again_is_given_up(tmp_path: Path) -> None:
+    trained, records = train(tmp_path, resuming(tmp_path, "if n == 1: raise SystemExit(3)").model_copy())
+    assert trained.reason is Reason.TARGET_REACHED
+    (tmp_path / "journal.db").unlink()
+    again = job(
+        tmp_path, "raise SystemExit(3)", program=resuming(tmp_path).spec.program.model_dump(mode="json")
+    )
+    trained, records = train(tmp_path, again)
+    assert trained.reason is Reason.PROGRAM_FAILED and trained.attempts == 3
+    assert "3 attempts in a row failed" in trained.message
     paid(trained, records)
 
 
