@@ -21,6 +21,7 @@ from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import over
 from coach.handler.known_optimizers import optimizers_here
+from coach.handler.model_change import to_accept
 from coach.handler.policies import with_policy
 from coach.handler.prior_runs import known_epochs, known_points
 from coach.handler.resume_rules import NotNowError, refuse_resume
@@ -288,12 +289,19 @@ class Service:
         )
 
     async def resume(
-        self, name: str, added: Money = 0, budget: Money | None = None, request: KeyedRequest = NO_KEY
+        self,
+        name: str,
+        added: Money = 0,
+        budget: Money | None = None,
+        request: KeyedRequest = NO_KEY,
+        *,
+        accept_model: bool = False,
     ) -> JobRow:
         """Resume a job, or give a running one `added` nano-units more. Raises NotNowError.
 
         `budget` instead of `added`: its whole budget from now on. Asked again, nothing more happens: where the budget
         is that already and the job runs, its row is the answer; so it is where `request` was done before.
+        `accept_model`: a model file that was changed since is trained as it is now, else refused.
         """
         job = self.job(name)
         self._refuse_when_stopping()
@@ -311,6 +319,12 @@ class Service:
                 return self.row(name)
             added = budget - has
         refuse_resume(job, added)
+        if job.ended or job.suspend:
+            model = await asyncio.to_thread(to_accept, job, accept=accept_model, inside=self.folders)
+            if model is not None:
+                self.handler.accept_model(name, model)
+        elif accept_model:
+            raise NotNowError(f"{name} runs with the model that it has; stop it first: coach suspend {name}")
         answer = self._answer(ev.ResumeRequested, name)
         self.handler.resume(name, added, request.part(0))
         await answer
