@@ -29,6 +29,7 @@ from coach.core.jobs.reasons import Reason
 from coach.core.lifecycle.reducer import Reducer, required_to_start
 from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Model
 from coach.handler import warm_up
 from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
@@ -144,6 +145,12 @@ class Handler:
     def resume(self, name: str, added_budget: int = 0, request: str = "") -> None:
         """Go on with a job that was suspended or whose handler died."""
         self._send(ev.ResumeRequested(self.now(), name, added_budget, request))
+
+    def accept_model(self, name: str, model: Model) -> None:
+        """Train a job that does not run with its model's files as they are now; `model` has their hashes."""
+        before = self.jobs[name].spec.model.sha256 or ""
+        accepted = ev.ModelAccepted(self.now(), name, before, model.sha256 or "", dict(model.files or {}))
+        self._send(accepted)
 
     def cancel(self, name: str) -> None:
         """End a job for good, now."""

@@ -19,6 +19,7 @@ from coach.core.jobs.job import Job
 from coach.core.money import Money
 from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
+from coach.core.spec.training import Model
 from coach.handler.clock import Clock
 from coach.handler.endpoint import ServiceRunsError, find
 from coach.handler.handler import Handler
@@ -35,7 +36,8 @@ MakePlatform = Callable[[StateDirectory, Callable[[], float]], Platform]
 class Session(Foreground):
     """Runs `specs` in the foreground. `run` returns the exit code; then `jobs` has their final state.
 
-    `resumed` names jobs that go on as they are, each with `added_budget` more nano-units.
+    `resumed` names jobs that go on as they are, each with `added_budget` more nano-units, and with the model
+    `accepted` where it is given.
     """
 
     def __init__(
@@ -49,6 +51,7 @@ class Session(Foreground):
         watcher: RunObserver,
         resumed: Sequence[str] = (),
         added_budget: Money = 0,
+        accepted: Model | None = None,
     ) -> None:
         super().__init__(watcher)
         self.home = home
@@ -60,6 +63,7 @@ class Session(Foreground):
         self._make_platform = make_platform
         self._resumed = resumed
         self._added_budget = added_budget
+        self._accepted = accepted
         self._pending: set[str] = set()
 
     @property
@@ -135,6 +139,8 @@ class Session(Foreground):
                 job := handler.jobs[one.name]
             ).ended or not job.ending:  # else its end only has to be written down
                 self._pending.add(one.name)
+                if self._accepted is not None:
+                    handler.accept_model(one.name, self._accepted)
                 handler.resume(one.name, self._added_budget)
 
     def _can_suspend(self) -> bool:

@@ -24,6 +24,7 @@ from coach.jobfiles import siblings
 from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
 from coach.jobfiles.framework import MAX_PARSED_BYTES, guess
+from coach.jobfiles.optimizers import Knows, nothing_known
 from coach.jobfiles.validate import check, find, place
 from coach.jobfiles.yaml_nodes import MAX_BYTES, YamlNode, read
 
@@ -85,10 +86,10 @@ class _Found:
         return Problem(str(self.path), line, column, dotted(at), problem, seen, right)
 
 
-def read_jobs(data: bytes | str, name: str = "job.yaml") -> list[TrainingJob]:
+def read_jobs(data: bytes | str, name: str = "job.yaml", knows: Knows = nothing_known) -> list[TrainingJob]:
     """The jobs in the text of a job file, paths as they stand there. Raises JobFileError, mistakes in `name`."""
     encoded = data.encode("utf-8", "surrogatepass") if isinstance(data, str) else data
-    found, problems = _read(encoded, Path(name), lambda document, path: None)
+    found, problems = _read(encoded, Path(name), lambda document, path: None, knows)
     if problems:
         raise JobFileError(problems)
     return [one.job for one in found]
@@ -100,12 +101,14 @@ def load_jobs(
     check_files: bool = True,
     inside: Sequence[Path] | None = None,
     volumes: Sequence[Path] = (),
+    knows: Knows = nothing_known,
 ) -> list[LoadedJob]:
     """The jobs of all `paths`, in order, ready to run. Raises JobFileError with the mistakes of all of them.
 
     `check_files=False` leaves local models and data unread (for a simulation, or a file from another machine).
     `inside`: folders that local paths must lie in, for job files from strangers; None allows all paths.
     `volumes`: folders that only the functions have; what is in them is not looked at.
+    `knows`: which optimizers a framework has.
     """
     contents: list[tuple[Path, bytes | Problem]] = []
     for path in map(Path, paths):
@@ -116,7 +119,7 @@ def load_jobs(
             contents.append(
                 (path, Problem(str(path), 1, 1, "", "cannot be read", seen, "a YAML file with jobs"))
             )
-    return load_contents(contents, check_files=check_files, inside=inside, volumes=volumes)
+    return load_contents(contents, check_files=check_files, inside=inside, volumes=volumes, knows=knows)
 
 
 def load_contents(
@@ -125,6 +128,7 @@ def load_contents(
     check_files: bool = True,
     inside: Sequence[Path] | None = None,
     volumes: Sequence[Path] = (),
+    knows: Knows = nothing_known,
 ) -> list[LoadedJob]:
     """The same for files that were read elsewhere: the path of each, and its content (or why it was not read)."""
     found: list[_Found] = []
@@ -134,7 +138,7 @@ def load_contents(
         if isinstance(data, Problem):
             problems.append(data)
             continue
-        jobs, mistakes = _read(data, path, partial(_framework, inside=inside, volumes=volumes))
+        jobs, mistakes = _read(data, path, partial(_framework, inside=inside, volumes=volumes), knows)
         found += jobs
         problems += mistakes
     problems += _named_twice(found)
@@ -165,14 +169,14 @@ def _contents(path: Path) -> bytes:
 
 
 def _read(
-    data: bytes, path: Path, framework: Callable[[YamlNode, Path], Framework | None]
+    data: bytes, path: Path, framework: Callable[[YamlNode, Path], Framework | None], knows: Knows
 ) -> tuple[list[_Found], list[Problem]]:
     documents, problems = read(data, str(path))
     reported = tuple(problems)
     found = []
     for document in documents:
         guessed = framework(document, path)
-        job, mistakes = check(document, str(path), reported, guessed)
+        job, mistakes = check(document, str(path), reported, guessed, knows)
         problems += mistakes
         if job is not None:
             found.append(_Found(path, document, job, guessed))

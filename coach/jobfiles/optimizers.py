@@ -1,71 +1,42 @@
-"""What a framework would refuse of a job's optimizer, without the framework itself.
-
-This has the optimizers of MXNet 1.9.1; `coach.jobfiles.pytorch_optimizers` has PyTorch's.
-`tests/functions/test_optimizers.py` compares the table with MXNet's own registry, in the functions' environment.
-"""
+"""What a framework would refuse of a job's optimizer, as the functions' own Python says which ones it has."""
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from coach.core.spec.training import Framework, Optimizer, Schedule
-from coach.jobfiles import pytorch_optimizers as pytorch
 from coach.jobfiles.diagnostics import show
-from coach.jobfiles.pytorch_optimizers import FLAG, NUMBER, NUMBERS, PAIR, WORD
 
-#: Arguments of every optimizer. Those that are objects in Python, such as `lr_scheduler`, cannot be in a job file.
-COMMON = {
-    "begin_num_update": NUMBER,
-    "clip_gradient": NUMBER,
-    "learning_rate": NUMBER,
-    "multi_precision": FLAG,
-    "rescale_grad": NUMBER,
-    "wd": NUMBER,
-}
-_ADAM = {"beta1": NUMBER, "beta2": NUMBER, "epsilon": NUMBER}
-_SGD = {"momentum": NUMBER, "lazy_update": FLAG}
+#: Kinds of arguments (functions/training/model/catalogue.py); an empty one says nothing.
+FLAG, NUMBER, PAIR, WORD = "true or false", "a number", "two numbers", "a word"
 
-#: Further arguments of each optimizer, by its name in MXNet's registry.
-OPTIMIZERS: dict[str, dict[str, str]] = {
-    "adadelta": {"rho": NUMBER, "epsilon": NUMBER},
-    "adagrad": {"eps": NUMBER},
-    "adam": {**_ADAM, "lazy_update": FLAG},
-    "adamax": {"beta1": NUMBER, "beta2": NUMBER},
-    "ccsgd": _SGD,
-    "dcasgd": {"momentum": NUMBER, "lamda": NUMBER},
-    "ftml": _ADAM,
-    "ftrl": {"lamda1": NUMBER, "beta": NUMBER},
-    "groupadagrad": {"eps": NUMBER},
-    "lamb": {**_ADAM, "lower_bound": NUMBER, "upper_bound": NUMBER, "bias_correction": FLAG},
-    "lars": {**_SGD, "eta": NUMBER, "eps": NUMBER, "momentum_correction": FLAG},
-    "lbsgd": {
-        "momentum": NUMBER,
-        "warmup_strategy": WORD,
-        "warmup_epochs": NUMBER,
-        "batch_scale": NUMBER,
-        "updates_per_epoch": NUMBER,
-        "begin_epoch": NUMBER,
-        "num_epochs": NUMBER,
-    },
-    "nadam": {**_ADAM, "schedule_decay": NUMBER},
-    "nag": {"momentum": NUMBER},
-    "rmsprop": {
-        "gamma1": NUMBER,
-        "gamma2": NUMBER,
-        "epsilon": NUMBER,
-        "centered": FLAG,
-        "clip_weights": NUMBER,
-    },
-    "sgd": _SGD,
-    "sgld": {},
-    "signum": {"momentum": NUMBER, "wd_lh": NUMBER},
-    "test": {},
-}
-
-#: Another name of an argument, which the functions take too.
+#: Another name of an argument of MXNet's, which the functions take too.
 SYNONYMS = {"weight_decay": "wd"}
+
+
+@dataclass(frozen=True, slots=True)
+class Class:
+    """An optimizer or a schedule of a framework: kinds of its arguments by name, or why it cannot be used."""
+
+    arguments: Mapping[str, str] = field(default_factory=dict)
+    required: tuple[str, ...] = ()
+    unfit: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Catalogue:
+    """What one Python's framework has, by name."""
+
+    optimizers: Mapping[str, Class]
+    schedules: Mapping[str, Class]
+
+
+#: The catalogue of the Python that runs a framework's functions; None where it cannot be asked, as on a cluster: then
+#: the functions refuse what they do not have.
+Knows = Callable[[Framework], Catalogue | None]
 
 
 class Mistake(NamedTuple):
@@ -80,50 +51,52 @@ class Mistake(NamedTuple):
 _ELSEWHERE = "; the model file's optimizer() can give others"
 
 
-def mistakes(optimizer: Optimizer, framework: Framework) -> list[Mistake]:
+def nothing_known(_: Framework) -> None:
+    """A `Knows` where no Python is to be asked."""
+
+
+def mistakes(optimizer: Optimizer, framework: Framework, known: Catalogue) -> list[Mistake]:
     """What the framework would refuse of an optimizer. Names of optimizers may have other capitals than it has."""
     given = {key: value for key, value in optimizer.arguments.items() if key != "learning_rate"}
-    if framework is Framework.PYTORCH:
-        found = list(_pytorch(optimizer.name, given))
-        return found + (list(_schedule(optimizer.schedule)) if optimizer.schedule else [])
-    further = OPTIMIZERS.get(optimizer.name.lower())
-    if further is None:
-        right = _nearest(optimizer.name.lower(), list(OPTIMIZERS), _ELSEWHERE)
-        return [Mistake("name", "MXNet has no such optimizer", show(optimizer.name), right)]
-    known = COMMON | further
-    del known["learning_rate"]
-    return list(_arguments(optimizer.name, given, known, SYNONYMS))
+    is_torch = framework is Framework.PYTORCH
+    module, synonyms = ("torch.optim", {}) if is_torch else ("MXNet", SYNONYMS)
+    folded = {name.lower(): name for name in known.optimizers}
+    spelled = folded.get(optimizer.name.lower(), optimizer.name)
+    problem = f"{module} has no such optimizer"
+    found = [*_class("name", spelled, optimizer.name, given, known.optimizers, problem, _ELSEWHERE, synonyms)]
+    return found + (list(_schedule(optimizer.schedule, known)) if optimizer.schedule else [])
 
 
-def _pytorch(name: str, given: Mapping[str, Any]) -> Iterator[Mistake]:
-    names = {each.lower(): each for each in (*pytorch.OPTIMIZERS, *pytorch.UNFIT_OPTIMIZERS)}
-    spelled = names.get(name.lower(), "")
-    if spelled in pytorch.UNFIT_OPTIMIZERS:
-        right = f"one of {', '.join(pytorch.OPTIMIZERS)}"
-        yield Mistake("name", f"not here: {pytorch.UNFIT_OPTIMIZERS[spelled]}", show(name), right)
-    elif not spelled:
-        right = _nearest(name, list(pytorch.OPTIMIZERS), _ELSEWHERE)
-        yield Mistake("name", "torch.optim has no such optimizer", show(name), right)
+def _schedule(schedule: Schedule, known: Catalogue) -> Iterator[Mistake]:
+    problem = "torch.optim.lr_scheduler has no such schedule"
+    otherwise = "; or the model file's schedule(optimizer)"
+    name = schedule.name
+    for key, *rest in _class("name", name, name, schedule.arguments, known.schedules, problem, otherwise, {}):
+        yield Mistake(f"schedule.{key}", *rest)
+
+
+def _class(  # noqa: PLR0917 - it is called twice
+    key: str,
+    name: str,
+    written: str,
+    given: Mapping[str, Any],
+    known: Mapping[str, Class],
+    problem: str,
+    otherwise: str,
+    synonyms: Mapping[str, str],
+) -> Iterator[Mistake]:
+    fit = [each for each, one in known.items() if not one.unfit]
+    one = known.get(name)
+    if one is None:
+        yield Mistake(key, problem, show(written), _nearest(name, fit, otherwise))
+    elif one.unfit:
+        yield Mistake(key, f"not here: {one.unfit}", show(written), f"one of {', '.join(fit)}{otherwise}")
     else:
-        yield from _arguments(spelled, given, pytorch.OPTIMIZERS[spelled], {})
-
-
-def _schedule(schedule: Schedule) -> Iterator[Mistake]:
-    name, given = schedule.name, schedule.arguments
-    if name in pytorch.UNFIT_SCHEDULES:
-        problem = f"not here: {pytorch.UNFIT_SCHEDULES[name]}"
-        right = f"one of {', '.join(pytorch.SCHEDULES)}; or the model file's schedule(optimizer)"
-        yield Mistake("schedule.name", problem, show(name), right)
-    elif name not in pytorch.SCHEDULES:
-        right = _nearest(name, list(pytorch.SCHEDULES))
-        yield Mistake("schedule.name", "torch.optim.lr_scheduler has no such schedule", show(name), right)
-    else:
-        known = pytorch.SCHEDULES[name]
-        for key, *rest in _arguments(name, given, known, {}):
-            yield Mistake(f"schedule.{key}", *rest)
-        for key in pytorch.REQUIRED.get(name, ()):
-            if key not in given:
-                yield Mistake("schedule.name", f"{name} needs {key}", "not there", f"{key}: {known[key]}")
+        yield from _arguments(name, given, one.arguments, synonyms)
+        for missing in one.required:
+            if missing not in given:
+                kind = one.arguments[missing] or "a value"
+                yield Mistake(key, f"{name} needs {missing}", "not there", f"{missing}: {kind}")
 
 
 def _arguments(
@@ -142,9 +115,9 @@ def _arguments(
 def _is(value: Any, kind: str) -> bool:
     if kind == NUMBER:
         return isinstance(value, int | float) and not isinstance(value, bool)
-    if kind in (PAIR, NUMBERS):
-        return isinstance(value, tuple) and (kind == NUMBERS or len(value) == 2)
-    return isinstance(value, bool if kind == FLAG else str)
+    if kind == PAIR:
+        return isinstance(value, tuple) and len(value) == 2
+    return not kind or isinstance(value, bool if kind == FLAG else str)
 
 
 def _nearest(name: str, known: list[str], otherwise: str = "") -> str:

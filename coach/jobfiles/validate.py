@@ -49,11 +49,16 @@ _ENOUGH = 200  #: mistakes in one document; a file with more is no slip
 
 
 def check(
-    document: YamlNode, path: str, reported: Iterable[Problem] = (), framework: Framework | None = None
+    document: YamlNode,
+    path: str,
+    reported: Iterable[Problem] = (),
+    framework: Framework | None = None,
+    knows: optimizers.Knows = optimizers.nothing_known,
 ) -> tuple[TrainingJob | None, list[Problem]]:
     """The job that a document holds, and its mistakes. Where there are any, the job is what is left of it without
     the fields that are wrong (None where nothing is left): good only for checking the other fields. What is in
     `reported` is not reported again. `framework`: that of a document that does not say it.
+    `knows`: which optimizers a framework has.
     """
     if document.kind is not dict:
         right = "apiVersion, kind, metadata and spec"
@@ -95,9 +100,10 @@ def check(
                     _take_out(data, at[:-1])
         data = _filled(data, _STAND_IN)
     if job is not None and job.spec.optimizer is not None and ("spec", "framework") not in wrong:
-        problems += _optimizer(document, path, job.spec)
-    known = {(problem.line, problem.column) for problem in reported}
-    new = [problem for problem in problems if (problem.line, problem.column) not in known]
+        known = knows(job.spec.framework)
+        problems += _optimizer(document, path, job.spec, known) if known is not None else ()
+    before = {(problem.line, problem.column) for problem in reported}
+    new = [problem for problem in problems if (problem.line, problem.column) not in before]
     new.sort(key=lambda problem: (problem.line, problem.column))
     return job, new
 
@@ -162,10 +168,12 @@ def _mistake(document: YamlNode, path: str, at: Path, error: ErrorDetails) -> Pr
     return Problem(path, line, column, dotted(at), problem, seen, right)
 
 
-def _optimizer(document: YamlNode, path: str, spec: JobSpec) -> Iterator[Problem]:
+def _optimizer(
+    document: YamlNode, path: str, spec: JobSpec, known: optimizers.Catalogue
+) -> Iterator[Problem]:
     """What the framework would refuse of an optimizer, once training has begun."""
     assert spec.optimizer is not None
-    for key, problem, seen, right in optimizers.mistakes(spec.optimizer, spec.framework):
+    for key, problem, seen, right in optimizers.mistakes(spec.optimizer, spec.framework, known):
         at = ("spec", "optimizer", *key.split("."))
         line, column = place(document, at) if at[-1] == "name" else _key_place(document, at)
         yield Problem(path, line, column, dotted(at), problem, seen, right)

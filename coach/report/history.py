@@ -86,6 +86,10 @@ class EventFormatter:
     def _priority(self, _job: Job, record: ev.PriorityChanged) -> str:
         return f"priority {record.priority} from now on"
 
+    def _accepted(self, _job: Job, record: ev.ModelAccepted) -> str:
+        also = f", and {formatting.count(len(record.files), 'file')} next to it" if record.files else ""
+        return f"the model file as it is now: SHA-256 {record.sha256}{also}; it was {record.before}"
+
     def _decide(self, job: Job, record: act.SetAllocation) -> str | None:
         last = self._last.get(job.name)
         self._last[job.name] = record.kind, record.allocation
@@ -214,6 +218,7 @@ _TELLERS: dict[type, Any] = {
     ev.ResumeRequested: EventFormatter._resumed,
     ev.SuspendRequested: EventFormatter._stopping,
     ev.PriorityChanged: EventFormatter._priority,
+    ev.ModelAccepted: EventFormatter._accepted,
     ev.EpochFailed: EventFormatter._failed,
     ev.PodLost: EventFormatter._lost,
     act.RollBack: EventFormatter._back,

@@ -66,7 +66,10 @@ def _next_command(job: Job) -> Iterator[str]:
     if job.state is State.BUDGET_EXHAUSTED:
         yield f"Go on with more money: coach resume {job.name} --add-budget AMOUNT"
     elif job.state is not State.SUCCEEDED:
-        yield f"Go on from {_from(job)}: coach resume {job.name}"
+        changed = (
+            " --accept-model, after the model file was mended" if job.reason is Reason.MODEL_INVALID else ""
+        )
+        yield f"Go on from {_from(job)}: coach resume {job.name}{changed}"
     yield f"What happened: coach events {job.name}, coach logs {job.name}"
 
 

@@ -122,7 +122,13 @@ class ReadOnlyService(Service):
         raise _refused()
 
     async def resume(
-        self, name: str, added: Money = 0, budget: Money | None = None, request: KeyedRequest = NO_KEY
+        self,
+        name: str,
+        added: Money = 0,
+        budget: Money | None = None,
+        request: KeyedRequest = NO_KEY,
+        *,
+        accept_model: bool = False,
     ) -> JobRow:
         """Raises ReadOnlyError."""
         raise _refused()

@@ -318,7 +318,9 @@ async def resume(context: InContext, name: Name, resumption: schemas.Resumption,
     added = to_money(resumption.add_budget)
 
     async def do(request: KeyedRequest) -> JobRow:
-        return await context.service.resume(name, added, budget, request)
+        return await context.service.resume(
+            name, added, budget, request, accept_model=resumption.accept_model
+        )
 
     return await context.once(key, resumption, do, name)
 

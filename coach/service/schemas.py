@@ -90,6 +90,12 @@ class Simulation(_Body):
 class Resumption(_Body):
     """How to resume."""
 
+    accept_model: Annotated[
+        bool,
+        Field(
+            description="Go on with the model file as it is now, where it was changed since; else that is refused."
+        ),
+    ] = False
     add_budget: Annotated[
         float,
         Field(

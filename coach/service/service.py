@@ -20,13 +20,16 @@ from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.handler.handler import Handler
 from coach.handler.interactive_run import over
+from coach.handler.known_optimizers import optimizers_here
+from coach.handler.model_change import to_accept
 from coach.handler.policies import with_policy
 from coach.handler.prior_runs import known_epochs, known_points
 from coach.handler.resume_rules import NotNowError, refuse_resume
 from coach.handler.session import checkpoints_uri
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose, unknown_job
-from coach.jobfiles.load import load_contents
+from coach.jobfiles.load import LoadedJob, load_contents
+from coach.jobfiles.optimizers import nothing_known
 from coach.report.row_types import JobRow, JobView, Plan
 from coach.report.rows import Rows
 from coach.service.requests import NO_KEY, KeyedRequest
@@ -95,6 +98,11 @@ class Service:
         #: By job: number of the last record that may have changed its row.
         self.changed_at = self.reader.last_seqs()
         handler.observers.append(self._observe)
+
+    def _load(self, files: Sequence[tuple[Path, bytes]]) -> list[LoadedJob]:
+        """See load_contents. On a cluster, which has volumes, no Python here knows the functions' optimizers."""
+        knows = nothing_known if self._volumes else optimizers_here
+        return load_contents(files, inside=self.folders, volumes=self._volumes, knows=knows)
 
     def close(self) -> None:
         """Close the journal."""
@@ -210,12 +218,12 @@ class Service:
 
     async def validate(self, files: Sequence[tuple[Path, bytes]]) -> tuple[list[str], list[str]]:
         """The names of the jobs in files, and warnings; starts nothing. Raises JobFileError with every mistake."""
-        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
+        loaded = await asyncio.to_thread(self._load, files)
         return [one.spec.name for one in loaded], [str(each) for one in loaded for each in one.warnings]
 
     async def specs(self, files: Sequence[tuple[Path, bytes]]) -> list[TrainingJob]:
         """The jobs of files; starts nothing. Raises JobFileError with every mistake."""
-        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
+        loaded = await asyncio.to_thread(self._load, files)
         return [one.spec for one in loaded]
 
     async def plan(self, files: Sequence[tuple[Path, bytes]], policy: str = "") -> list[Plan]:
@@ -233,7 +241,7 @@ class Service:
 
         Raises JobFileError with every mistake of every file, UserError for a policy that is not this service's.
         """
-        loaded = await asyncio.to_thread(load_contents, files, inside=self.folders, volumes=self._volumes)
+        loaded = await asyncio.to_thread(self._load, files)
         taken = await self.take(with_policy(policy, [one.spec for one in loaded], self.policy), request)
         return [
             replace(one, warnings=tuple(map(str, file.warnings)))
@@ -281,12 +289,19 @@ class Service:
         )
 
     async def resume(
-        self, name: str, added: Money = 0, budget: Money | None = None, request: KeyedRequest = NO_KEY
+        self,
+        name: str,
+        added: Money = 0,
+        budget: Money | None = None,
+        request: KeyedRequest = NO_KEY,
+        *,
+        accept_model: bool = False,
     ) -> JobRow:
         """Resume a job, or give a running one `added` nano-units more. Raises NotNowError.
 
         `budget` instead of `added`: its whole budget from now on. Asked again, nothing more happens: where the budget
         is that already and the job runs, its row is the answer; so it is where `request` was done before.
+        `accept_model`: a model file that was changed since is trained as it is now, else refused.
         """
         job = self.job(name)
         self._refuse_when_stopping()
@@ -304,6 +319,12 @@ class Service:
                 return self.row(name)
             added = budget - has
         refuse_resume(job, added)
+        if job.ended or job.suspend:
+            model = await asyncio.to_thread(to_accept, job, accept=accept_model, inside=self.folders)
+            if model is not None:
+                self.handler.accept_model(name, model)
+        elif accept_model:
+            raise NotNowError(f"{name} runs with the model that it has; stop it first: coach suspend {name}")
         answer = self._answer(ev.ResumeRequested, name)
         self.handler.resume(name, added, request.part(0))
         await answer

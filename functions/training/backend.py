@@ -115,6 +115,9 @@ class Framework(Protocol):
         Raises TrainingError ModelInvalid where the model cannot be trained, or reports what cannot be.
         """
 
+    def catalogue(self) -> dict:
+        """Its optimizers and schedules: see training.model.catalogue."""
+
     def failure(self, error: Exception) -> tuple[str, str] | None:
         """The reason and message behind an exception of the framework; None when it is not one."""
 

@@ -251,6 +251,25 @@ def test_stopped_jobs_go_on_as_if_nothing_had_happened(home: StateDirectory, end
     assert [epoch["loss"] for epoch in second] == [epoch["loss"] for epoch in alone[: len(second)]]
 
 
+def test_a_job_whose_model_file_was_mended_goes_on_when_that_is_accepted(
+    home: StateDirectory, tmp_path: Path
+) -> None:
+    good = f"import sys\nsys.path.insert(0, {str(ROOT / 'functions/models')!r})\nfrom mlp import loss, net\n"
+    model = tmp_path / "mended.py"
+    model.write_text(good + "nothing\n")
+    job = write_job(tmp_path / "job.yaml", "mended", model={"file": "mended.py"})
+    assert coach("run", str(job)).returncode == 1
+    assert (
+        "coach resume mended --accept-model, after the model file was mended" in coach("why", "mended").stdout
+    )
+    model.write_text(good)
+    refused = coach("resume", "mended")
+    assert refused.returncode == 2 and "coach resume mended --accept-model" in refused.stderr
+    assert coach("resume", "mended", "--accept-model").returncode == 0
+    assert as_json("show", "mended")["reason"] == "TargetReached"
+    assert "the model file as it is now: SHA-256" in coach("events", "mended").stdout
+
+
 #: A model whose network starts processes: in a session of its own, and one whose parent ends at once.
 STARTS_PROCESSES = """
 import os, subprocess, sys

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import json
 import logging
 import re
@@ -403,6 +404,33 @@ def test_a_resumption_that_makes_no_sense_is_refused(
         answer = await api.post("/jobs/a/resume", body_of_request, status)
         assert said in json.dumps(answer)
         await api.post("/jobs/a/cancel")
+
+    serve(home, body, FakePlatform(epoch_seconds=0.01))
+
+
+def test_a_model_file_that_was_changed_is_trained_only_when_it_is_accepted(home: StateDirectory) -> None:
+    async def body(api: Api) -> None:
+        await api.submit("a", maxEpochs=1000, **ENDLESS | {"budget": {"amount": 5.0, "currency": "USD"}})
+        await api.until("a", lambda row: row["epoch"] >= 1)
+        running = await api.post("/jobs/a/resume", {"accept_model": True, "add_budget": 1.0}, 409)
+        assert "stop it first: coach suspend a" in running["error"]
+        await api.post("/jobs/a/cancel")
+        await api.ended("a")
+        was = api.service.jobs["a"].job_file.spec.model
+        file = Path(was.file.removeprefix("file://"))
+        file.write_text(file.read_text() + "\nimport parts\n")
+        (file.parent / "parts.py").write_text("")
+        refused = (await api.post("/jobs/a/resume", {}, 409))["error"]
+        assert was.sha256 in refused and "parts.py next to it" in refused
+        assert refused.endswith("coach resume a --accept-model")
+        await api.post("/jobs/a/resume", {"accept_model": True})
+        await api.until("a", lambda row: row["state"] == "Training")
+        now = api.service.jobs["a"].job_file.spec.model
+        assert now.sha256 == hashlib.sha256(file.read_bytes()).hexdigest() and list(now.files) == ["parts.py"]
+        said = json.dumps(await api.get("/jobs/a/events"))
+        assert f"SHA-256 {now.sha256}, and 1 file next to it; it was {was.sha256}" in said
+        await api.post("/jobs/a/cancel")
+        await api.ended("a")
 
     serve(home, body, FakePlatform(epoch_seconds=0.01))
 

@@ -194,6 +194,17 @@ class ResumeRequested:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelAccepted:
+    """From now on the job trains its model file with this SHA-256, which was `before`, and these files next to it."""
+
+    at: float
+    job: str
+    before: str
+    sha256: str
+    files: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True)
 class PriorityChanged:
     """From now on the job has this priority: among those that wait, and from its next decision on."""
 
@@ -218,5 +229,6 @@ Event = (
     | CancelRequested
     | SuspendRequested
     | ResumeRequested
+    | ModelAccepted
     | PriorityChanged
 )

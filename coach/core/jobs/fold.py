@@ -185,6 +185,12 @@ def _priority_changed(job: Job, event: ev.PriorityChanged) -> None:
     job.job_file = job.job_file.model_copy(update={"spec": spec})
 
 
+def _model_accepted(job: Job, event: ev.ModelAccepted) -> None:
+    model = job.spec.model.model_copy(update={"sha256": event.sha256, "files": event.files or None})
+    spec = job.spec.model_copy(update={"model": model})
+    job.job_file = job.job_file.model_copy(update={"spec": spec})
+
+
 def _set_allocation(job: Job, action: act.SetAllocation) -> None:
     """A probe that is replaced before it began lacked its gang or its money."""
     if job.phase is Phase.DEPLOYING and job.kind is EpochKind.PROBE and job.desired is not None:
@@ -326,6 +332,7 @@ _APPLY: dict[type, Callable[[Job, Any], None]] = {
     ev.SuspendRequested: _suspend_requested,
     ev.ResumeRequested: _resume_requested,
     ev.PriorityChanged: _priority_changed,
+    ev.ModelAccepted: _model_accepted,
     act.SetAllocation: _set_allocation,
     act.SavePolicyState: _save_policy_state,
     act.DeployPods: _deploy_pods,

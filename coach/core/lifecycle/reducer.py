@@ -313,6 +313,9 @@ class Reducer:
     def _priority_changed(self, _job: Job | None, _event: ev.PriorityChanged, _: Any) -> None:
         self._capacity_changed()  # those that wait are in another order now
 
+    def _model_accepted(self, _job: Job | None, _event: ev.ModelAccepted, _: Any) -> None:
+        """Nothing starts: the job is resumed next."""
+
     # -- the steps of a job -------------------------------------------------------------------------------
 
     def _advance(self, job: Job, at: float) -> None:
@@ -697,4 +700,5 @@ _HANDLERS: dict[type, Callable[[Reducer, Any, Any, Any], None]] = {
     ev.SuspendRequested: Reducer._stop_requested,
     ev.ResumeRequested: Reducer._resume_requested,
     ev.PriorityChanged: Reducer._priority_changed,
+    ev.ModelAccepted: Reducer._model_accepted,
 }

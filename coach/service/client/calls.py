@@ -269,13 +269,23 @@ def suspend(name: str, *, now: bool = False) -> Call[JobRow]:
     return Call("POST", f"{API}/jobs/{name}/suspend", JobRow, body={"now": now})
 
 
-def resume(name: str, *, budget: float | None = None, add_budget: float = 0.0, key: str = "") -> Call[JobRow]:
-    """Resume a job. `budget`: its whole budget from now on; a retry does not raise it again. `key`: as for `submit`."""
+def resume(
+    name: str,
+    *,
+    budget: float | None = None,
+    add_budget: float = 0.0,
+    accept_model: bool = False,
+    key: str = "",
+) -> Call[JobRow]:
+    """Resume a job. `budget`: its whole budget from now on; a retry does not raise it again. `key`: as for `submit`.
+
+    `accept_model`: a model file that was changed since is trained as it is now, else refused.
+    """
     return Call(
         "POST",
         f"{API}/jobs/{name}/resume",
         JobRow,
-        body={"budget": budget, "add_budget": add_budget},
+        body={"budget": budget, "add_budget": add_budget, "accept_model": accept_model},
         headers=_key(key),
     )
 

@@ -12,9 +12,11 @@ from training.data.dataset import Split, checked
 from training.errors import TrainingError
 from training.mxnet import failure, limit_threads
 from training.mxnet.learner import MxnetLearner
+from training.mxnet.optimizers import catalogue
 from training.mxnet.pslite import PsLiteGroup
 
 __all__ = [
+    "catalogue",
     "elastic",
     "failure",
     "limit_threads",

@@ -8,9 +8,20 @@ import numpy as np
 
 from training.errors import TrainingError
 from training.model import model_file
+from training.model.catalogue import classes
 
 #: When neither the job nor the model file names one.
 DEFAULT = {"name": "sgd", "learning_rate": 0.01}
+
+
+#: Arguments for which no plain value can stand.
+_OBJECTS = ("learning_rate", "lr_scheduler", "param_dict", "param_idx2name", "sym")
+
+
+def catalogue() -> dict:
+    """See training.model.catalogue."""
+    optimizers = classes(mx.optimizer.Optimizer.opt_registry, {}, _OBJECTS)
+    return {"version": mx.__version__, "file": mx.libinfo.__file__, "optimizers": optimizers, "schedules": {}}
 
 
 def create(spec: dict | None, model: ModuleType | None, uri: str) -> mx.optimizer.Optimizer:

@@ -16,8 +16,10 @@ from training.pytorch.dataset import DatasetSamples
 from training.pytorch.elastic import ElasticGroup
 from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
+from training.pytorch.optimizers import catalogue
 
 __all__ = [
+    "catalogue",
     "elastic",
     "failure",
     "limit_threads",

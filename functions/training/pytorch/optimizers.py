@@ -1,7 +1,9 @@
 """PyTorch optimizers and learning-rate schedules from a start message or the model file."""
 
 import copy
+import difflib
 import inspect
+from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
 
@@ -9,18 +11,53 @@ import torch
 
 from training.errors import TrainingError
 from training.model import model_file
+from training.model.catalogue import classes
 
 Optimizer = torch.optim.Optimizer
 
 #: When neither the job nor the model file names one.
 DEFAULT = {"name": "SGD", "learning_rate": 0.01}
 
-#: What PyTorch has and a model file cannot use, and why; job files are checked before they get here.
+#: What PyTorch has and cannot be used here, and why.
 UNFIT = {
     "LBFGS": "it computes the loss several times a step, by a closure that Coach does not have",
     "SparseAdam": "it takes sparse gradients only, and gradients are summed as dense ones",
     "ReduceLROnPlateau": "it is stepped with a loss, not after every training step",
 }
+
+#: Schedules that a job file cannot say, and why.
+_UNSAYABLE = {
+    "ChainedScheduler": "a job file has one schedule",
+    "LambdaLR": "a job file cannot hold a function",
+    "MultiplicativeLR": "a job file cannot hold a function",
+    "SequentialLR": "a job file has one schedule",
+}
+#: Arguments that no job file needs, or for which no plain value can stand.
+_NOT_OURS = ("params", "lr", "optimizer", "differentiable", "last_epoch", "verbose", "scale_fn")
+
+
+def catalogue() -> dict:
+    """See training.model.catalogue."""
+    schedules = torch.optim.lr_scheduler
+    base = getattr(schedules, "LRScheduler", None) or schedules._LRScheduler
+    return {
+        "version": torch.__version__,
+        "file": torch.version.__file__,
+        "optimizers": classes(_classes(torch.optim, Optimizer), UNFIT, _NOT_OURS),
+        "schedules": classes(
+            _classes(schedules, (base, schedules.ReduceLROnPlateau)), UNFIT | _UNSAYABLE, _NOT_OURS
+        ),
+    }
+
+
+def _classes(module: ModuleType, base: Any) -> dict[str, type]:
+    bases = base if isinstance(base, tuple) else (base,)
+    return {
+        name: made
+        for name, made in vars(module).items()
+        if isinstance(made, type) and issubclass(made, bases) and not name.startswith("_")
+        if made not in (Optimizer, bases[0])
+    }
 
 
 def create(spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str) -> tuple[Optimizer, Any]:
@@ -75,14 +112,27 @@ def _from_spec(spec: dict, net: torch.nn.Module) -> tuple[Optimizer, Any]:
     kinds = {name.lower(): each for name, each in vars(torch.optim).items() if isinstance(each, type)}
     kind = kinds.get(spec["name"].lower())
     if kind is None or not issubclass(kind, Optimizer):
-        raise ValueError(f"torch.optim has no {spec['name']}")
+        raise ValueError(_none("torch.optim", spec["name"], _classes(torch.optim, Optimizer)))
+    if why := UNFIT.get(kind.__name__):
+        raise ValueError(f"{kind.__name__} cannot be used: {why}")
     trained = [each for each in net.parameters() if each.requires_grad]
     made = kind(trained, lr=spec["learning_rate"], **{key: _plain(value) for key, value in arguments.items()})
     schedule = spec.get("schedule")
     if not schedule:
         return made, None
     rest = {key: value for key, value in schedule.items() if key != "name"}
+    found = catalogue()["schedules"]
+    if schedule["name"] not in found:
+        raise ValueError(_none("torch.optim.lr_scheduler", schedule["name"], found))
+    if why := found[schedule["name"]].get("unfit"):
+        raise ValueError(f"{schedule['name']} cannot be used: {why}")
     return made, getattr(torch.optim.lr_scheduler, schedule["name"])(made, **rest)
+
+
+def _none(module: str, name: str, found: Iterable[str]) -> str:
+    near = difflib.get_close_matches(name.lower(), folded := {each.lower(): each for each in found}, 1, 0.6)
+    meant = f"did you mean {folded[near[0]]}?" if near else f"it has {', '.join(sorted(found))}"
+    return f"{module} of PyTorch {torch.__version__} has no {name}; {meant}"
 
 
 def _plain(value: Any) -> Any:

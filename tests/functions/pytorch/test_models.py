@@ -554,7 +554,7 @@ def test_what_is_wrong_with_its_data_is_said(gang: Gang, tmp_path: Path, made: s
 @pytest.mark.parametrize(
     ("optimizer", "message"),
     [
-        ({"name": "Sgdd", "learning_rate": 0.1}, "torch.optim has no Sgdd"),
+        ({"name": "Sgdd", "learning_rate": 0.1}, "has no Sgdd; did you mean SGD?"),
         ({"name": "SGD", "learning_rate": 0.1, "momentun": 0.9}, "momentun"),
     ],
 )

@@ -1,53 +1,19 @@
-"""`coach validate` knows the optimizers and schedules that PyTorch has, and their arguments."""
+"""PyTorch says which optimizers and schedules it has, and the functions make each of them."""
 
 import json
 import subprocess
 
 import pytest
 
-from coach.jobfiles.pytorch_optimizers import (
-    FLAG,
-    NUMBER,
-    NUMBERS,
-    OPTIMIZERS,
-    PAIR,
-    REQUIRED,
-    SCHEDULES,
-    UNFIT_OPTIMIZERS,
-    UNFIT_SCHEDULES,
-    WORD,
-)
+from coach.core.spec.training import Framework
+from coach.handler.known_optimizers import optimizers_here
+from coach.jobfiles.optimizers import FLAG, NUMBER, PAIR
 from coach.platforms.local import pytorch_runtime
 from tests.functions.hosting import ROOT
 
 pytestmark = pytest.mark.pytorch
 
-#: The version, and each class with its arguments: the kind of its default ("" where it has none).
-SIGNATURES = """
-import inspect, json
-import torch
-
-def arguments(made):
-    found = {}
-    for each in list(inspect.signature(made.__init__).parameters.values())[2:]:
-        missing = each.default is each.empty or type(each.default) is object or "required" in repr(each.default)
-        found[each.name] = "" if missing else type(each.default).__name__
-    return found
-
-def classes(module, base):
-    return {
-        name: arguments(made) for name, made in vars(module).items()
-        if isinstance(made, type) and issubclass(made, base) and made is not base and not name.startswith("_")
-    }
-
-from torch.optim import lr_scheduler
-base = getattr(lr_scheduler, "LRScheduler", None) or lr_scheduler._LRScheduler
-schedules = classes(lr_scheduler, base) | {"ReduceLROnPlateau": {}}
-version = int(torch.__version__.partition(".")[0])
-print(json.dumps([version, classes(torch.optim, torch.optim.Optimizer), schedules]))
-"""
-
-#: Makes each optimizer and each schedule of the table as the functions do, all of their arguments given.
+#: Makes each optimizer and each schedule as the functions do, all of their arguments given.
 CREATE = """
 import json, sys
 sys.path.insert(0, "functions")
@@ -63,18 +29,6 @@ for spec in json.loads('SPECS'):
 print("made")
 """
 
-#: PyTorch 2 has these in addition.
-SINCE_2 = {"capturable", "decoupled_weight_decay", "foreach", "fused", "maximize"}
-#: Optimizers that only newer versions have, which the table leaves to the model file's optimizer().
-NEWER = {"Adafactor", "Muon"}
-#: What no job file needs: a step is not differentiated, and we count and print ourselves.
-NOT_OURS = {"differentiable", "last_epoch", "verbose", "lr"}
-#: Arguments that only a function can be.
-OBJECTS = {"scale_fn"}
-KINDS = {"bool": FLAG, "float": NUMBER, "int": NUMBER, "str": WORD, "tuple": PAIR}
-#: Arguments without a default, or whose default is None.
-UNSET = {"foreach": FLAG, "fused": FLAG, "milestones": NUMBERS, "momentum": NUMBER}
-
 
 def python(code: str) -> str:
     found = pytorch_runtime.torch().python
@@ -83,45 +37,25 @@ def python(code: str) -> str:
     return ran.stdout.splitlines()[-1]
 
 
-def kinds(arguments: dict[str, str]) -> dict[str, str]:
-    return {
-        name: UNSET.get(name) or KINDS.get(kind, NUMBER)
-        for name, kind in arguments.items()
-        if name not in NOT_OURS | OBJECTS
-    }
+def test_what_it_says_is_what_it_has() -> None:
+    known = optimizers_here(Framework.PYTORCH)
+    has = "[name for name in dir(torch.optim) if isinstance(getattr(torch.optim, name), type)]"
+    there = json.loads(python(f"import json, torch; print(json.dumps({has}))"))
+    assert known.optimizers.keys() == set(there) - {"Optimizer"}
+    assert {name for name, one in known.optimizers.items() if one.unfit} == {"LBFGS", "SparseAdam"}
+    assert known.optimizers["SGD"].arguments["nesterov"] == FLAG
+    assert known.schedules["StepLR"].required == ("step_size",)
+    assert all(known.schedules[name].unfit for name in ("LambdaLR", "ReduceLROnPlateau", "SequentialLR"))
 
 
-@pytest.fixture(scope="module")
-def signatures() -> tuple[int, dict[str, dict[str, str]], dict[str, dict[str, str]]]:
-    version, optimizers, schedules = json.loads(python(SIGNATURES))
-    return version, optimizers, schedules
-
-
-def test_the_table_of_optimizers_is_the_frameworks_own(signatures) -> None:
-    version, optimizers, _ = signatures
-    assert optimizers.keys() - NEWER == OPTIMIZERS.keys() | UNFIT_OPTIMIZERS.keys()
-    for name, known in OPTIMIZERS.items():
-        real = kinds(optimizers[name])
-        assert real.items() <= known.items(), name
-        assert known.keys() - real.keys() <= (SINCE_2 if version < 2 else {"decoupled_weight_decay"}), name
-
-
-def test_the_table_of_schedules_is_the_frameworks_own(signatures) -> None:
-    _, _, schedules = signatures
-    assert SCHEDULES.keys() | UNFIT_SCHEDULES.keys() == schedules.keys()
-    for name, known in SCHEDULES.items():
-        assert kinds(schedules[name]) == known, name
-        needed = {key for key, kind in schedules[name].items() if kind == ""}
-        assert needed == set(REQUIRED.get(name, ())), name
-
-
-def test_the_functions_make_all_of_the_table(signatures) -> None:
-    _, optimizers, _ = signatures
+def test_the_functions_make_each_of_them() -> None:
+    known = optimizers_here(Framework.PYTORCH)
     example, special = {NUMBER: 0.5, FLAG: False, PAIR: [0.5, 0.9]}, {"etas": [0.5, 1.2]}
     specs = [
         {"name": name, "learning_rate": 0.1}
-        | {key: special.get(key, example[kind]) for key, kind in known.items() if key in optimizers[name]}
-        for name, known in OPTIMIZERS.items()
+        | {key: special.get(key, example[kind]) for key, kind in one.arguments.items() if kind in example}
+        for name, one in known.optimizers.items()
+        if not one.unfit and name != "Muon"  # which takes matrices alone
     ]
     needed = {
         "T_max": 5,
@@ -132,9 +66,29 @@ def test_the_functions_make_all_of_the_table(signatures) -> None:
         "milestones": [1, 3],
         "step_size": 2,
     }
-    for name in SCHEDULES:
-        schedule = {"name": name} | {key: needed[key] for key in REQUIRED.get(name, ())}
+    for name, one in known.schedules.items():
+        if one.unfit:
+            continue
+        schedule = {"name": name} | {key: needed[key] for key in one.required}
         if name == "OneCycleLR":
             schedule["total_steps"] = 10
         specs.append({"name": "SGD", "learning_rate": 0.1, "momentum": 0.9, "schedule": schedule})
     assert python(CREATE.replace("SPECS", json.dumps(specs))) == "made"
+
+
+@pytest.mark.parametrize(
+    ("spec", "said"),
+    [
+        ({"name": "Adamm"}, "torch.optim of PyTorch .* has no Adamm; did you mean Adam"),
+        ({"name": "LBFGS"}, "LBFGS cannot be used: it computes the loss several times a step"),
+        ({"name": "SGD", "schedule": {"name": "StepsLR"}}, "has no StepsLR; did you mean StepLR"),
+        (
+            {"name": "SGD", "schedule": {"name": "LambdaLR"}},
+            "LambdaLR cannot be used: a job file cannot hold",
+        ),
+    ],
+)
+def test_the_functions_refuse_as_clearly_what_no_one_checked(spec: dict, said: str) -> None:
+    code = CREATE.replace("SPECS", json.dumps([{"learning_rate": 0.1, **spec}]))
+    with pytest.raises(AssertionError, match=said):
+        python(code)
