@@ -49,11 +49,17 @@ def rendered(figure: Figure, kind: str) -> bytes:
     return content.getvalue()
 
 
-def save(path: Path, draw: Callable[[], Figure]) -> Path:
-    """Write a figure; its kind is that of the path's ending. Raises UserError."""
+def kind_of(path: Path) -> str:
+    """The kind of a figure by its file's ending. Raises UserError."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in (*FORMATS, "pdf"):
         raise UserError(f"{path}: a figure's name must end in .png, .svg or .pdf")
+    return kind
+
+
+def save(path: Path, draw: Callable[[], Figure]) -> Path:
+    """Write a figure; its kind is that of the path's ending. Raises UserError."""
+    kind = kind_of(path)
     with mpl.rc_context(cast(Any, STYLE)):
         content = rendered(draw(), kind)
     try:
