@@ -216,6 +216,7 @@ def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
         ("COST", "right"),
         ("IDLE", "right"),
         ("SPENT", "right"),
+        keys=2,
     )
     for row in rows:
         made.add_row(

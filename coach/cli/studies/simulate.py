@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.cells import cell_len
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 
@@ -406,29 +405,17 @@ def _rows(results: dict[str, list[Result]]) -> list[dict[str, Any]]:
 
 
 def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
-    """A line for each measure and a column for each policy, in as many tables as the width needs.
+    """A line for each measure and a column for each policy.
 
     Jobs are counted as sooner or later in comparison with the first policy.
     """
     columns = {label: _cells(row) for label, row in rows.items()}
-    if not any(row["migrations"] for row in rows.values()):
-        columns = {
-            label: {k: v for k, v in cells.items() if k != "migrations"} for label, cells in columns.items()
-        }
-    measures = list(next(iter(columns.values())))
-    widths = {label: max(map(cell_len, [label, *cells.values()])) + 2 for label, cells in columns.items()}
-    left = list(columns)
-    while left:
-        room = screen.width - max(map(cell_len, measures))
-        here = [left.pop(0)]
-        while left and sum(widths[label] for label in [*here, left[0]]) <= room:
-            here.append(left.pop(0))
-        made = table("POLICY", *((label, "right") for label in here))
-        for measure in measures:
-            made.add_row(measure, *(columns[label][measure] for label in here))
-        screen.print(made)
-        if left:
-            screen.print()
+    moved = any(row["migrations"] for row in rows.values())
+    made = table("POLICY", *((label, "right") for label in columns))
+    for measure in next(iter(columns.values())):
+        if moved or measure != "migrations":
+            made.add_row(measure, *(cells[measure] for cells in columns.values()))
+    screen.print(made)
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:
