@@ -54,7 +54,7 @@ class WholeTable(Table):
         return self._needed(self.columns)
 
     def _blocks(self, width: int) -> list[list[Column]]:
-        """The columns in blocks that fit, each with the keys; none if a column does not fit beside them."""
+        """The columns in blocks that fit, each with the keys; none if a column does not fit with them."""
         keys, left = self.columns[: self._keys], self.columns[self._keys :]
         blocks: list[list[Column]] = []
         for column in left:
@@ -97,16 +97,17 @@ class WholeTable(Table):
             yield _text(key, "bold")
             for column in others:
                 cell, name = _text(list(column.cells)[number]), str(column.header)
-                beside = len(INDENT) + names + GAP
-                if beside + _longest_word(cell.plain) > width:
+                begin = len(INDENT) + names + GAP
+                if begin + _longest_word(cell.plain) > width:
                     yield Text(INDENT + name)
-                    beside = 2 * len(INDENT)
-                    head = " " * beside
+                    begin = 2 * len(INDENT)
+                    head = " " * begin
                 else:
                     head = INDENT + name.ljust(names + GAP)
-                for line in cell.wrap(_PLAIN, max(1, width - beside)) or [Text()]:
+                for line in cell.wrap(_PLAIN, max(1, width - begin)) or [Text()]:
+                    line.rstrip()
                     yield Text(head).append_text(line)
-                    head = " " * beside
+                    head = " " * begin
 
 
 #: `Text.wrap` asks a console for the width of tabs alone.

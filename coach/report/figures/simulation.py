@@ -10,11 +10,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from coach.report.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, save, time_unit
+from coach.report.figures.style import BLUE, GREEN, GREY, LINES, ORANGE, PURPLE, RED, save, time_unit
 from coach.simulation.metrics import Result
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
-LINES = ("-", "--", "-.", ":")
 
 
 def plot_simulated(results: Mapping[str, Sequence[Result]], path: Path) -> Path:

@@ -21,6 +21,8 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E
 #: Of several series of one kind, in this order.
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#F0E442", "#000000")
 MARKERS = "osD^vPX*"
+#: Of the first series of each colour, the second, ...
+LINES = ("-", "--", "-.", ":")
 FORMATS = ("png", "svg")
 STYLE: dict[str, Any] = {
     "figure.dpi": 150,
@@ -39,6 +41,16 @@ STYLE: dict[str, Any] = {
 }
 #: From these seconds on, the time axis is in minutes; then hours.
 MINUTES, HOURS = 180.0, 3 * 3600.0
+
+
+def look(index: int) -> dict[str, Any]:
+    """Colour, marker and line of the `index`-th series: those of 32 differ."""
+    at = index % len(COLOURS)
+    return {
+        "color": COLOURS[at],
+        "marker": MARKERS[at],
+        "linestyle": LINES[index // len(COLOURS) % len(LINES)],
+    }
 
 
 def rendered(figure: Figure, kind: str) -> bytes:
