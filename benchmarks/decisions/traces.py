@@ -28,7 +28,7 @@ import numpy as np
 from benchmarks.harness import write_csv
 from coach import collector
 from coach.core.cluster import Node, Resources
-from coach.simulation.traces import replay
+from coach.simulation.traces.replay import replay
 
 NODES = tuple(Node(f"node-{n}", Resources(32.0, 256.0)) for n in range(8))
 LOAD = 0.7
@@ -51,8 +51,9 @@ def write_trace(path: Path, jobs: int, seed: int = 1) -> None:
         out.writerow(COLUMNS)
         for n in range(jobs):
             count, each = int(workers[n]), int(cores[n])
-            work = float(seconds[n]) * count
-            out.writerow((f"job-{n}", float(arrivals[n]), work, kinds[n], each, 4 * each, count, count))
+            out.writerow(
+                (f"job-{n}", float(arrivals[n]), float(seconds[n]), kinds[n], each, 4 * each, count, count)
+            )
 
 
 def run(path: Path, policy: str, jobs: int) -> dict[str, Any]:

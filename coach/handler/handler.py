@@ -148,7 +148,7 @@ class Handler:
 
     def accept_model(self, name: str, model: Model) -> None:
         """Train a job that does not run with its model's files as they are now; `model` has their hashes."""
-        before = self.jobs[name].spec.model.sha256 or ""
+        before = self.jobs[name].spec.sha256 or ""
         accepted = ev.ModelAccepted(self.now(), name, before, model.sha256 or "", dict(model.files or {}))
         self._send(accepted)
 

@@ -20,8 +20,8 @@ def to_accept(job: Job, *, accept: bool, inside: Sequence[Path] | None = None) -
     is not to be accepted.
     """
     was = job.spec.model
-    now = _now(was, inside)
-    if now is None or (now.sha256, now.files or {}) == (was.sha256, was.files or {}):
+    now = None if was is None else _now(was, inside)
+    if was is None or now is None or (now.sha256, now.files or {}) == (was.sha256, was.files or {}):
         return None
     if not accept:
         files = sorted(

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
+from coach.core.jobs.reasons import Reason
 from coach.core.policies.api.scheduling import FloatArray
 from coach.simulation.engine.recorder import COLUMNS, Record
 
 #: The placement of policies that choose nodes themselves.
 OWN = "own"
+
+#: How a job without a target succeeds.
+FINISHED = "finished"
 
 #: Completion times that differ by less than this share count as the same.
 SAME = 0.01
@@ -36,6 +41,8 @@ class Result:
     reasons: dict[int, str] | None = None
     #: How pods were placed: `gang`, `default` or `OWN`.
     placement: str = "gang"
+    #: Why a job can never run on these nodes, by job number.
+    never_fits: dict[int, str] = field(default_factory=dict)
 
     @property
     def label(self) -> str:
@@ -68,7 +75,19 @@ class Result:
             events,
             seconds,
             placement=placement,
+            never_fits=dict(record.never_fits),
         )
+
+    @property
+    def ends(self) -> Counter[str]:
+        """How many jobs ended in which way: by the reducer's reasons, or as the engine records it."""
+        if self.reasons is not None:
+            return Counter(self.reasons.values())
+        killed = int(self.columns["killed"].sum())
+        finished, never = int(self.columns["reached"].sum()), len(self.never_fits)
+        left = len(self.columns["job"]) - finished - killed - never
+        found = {FINISHED: finished, Reason.NEVER_FITS.value: never, "killed": killed, "not finished": left}
+        return Counter({way: count for way, count in found.items() if count})
 
     @property
     def completion(self) -> FloatArray:

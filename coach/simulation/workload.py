@@ -24,8 +24,9 @@ Curve = Callable[[float], float]
 class Work:
     """One job of a workload with its true speed and curve, which policies can only predict.
 
-    `work` is in epochs. Without `speed` the job is a task without epochs: `work` is its execution time in seconds with
-    one worker, and n workers do it in the n-th part. `arrival` in seconds; a closed loop ignores it.
+    `work` is in epochs. Without `speed` the job is one of tasks without epochs: `work` is its execution time in seconds
+    with one worker, and n workers do it in the n-th part (n tasks of t seconds each: n t). `arrival` in seconds; a
+    closed loop ignores it.
     """
 
     arrival: float

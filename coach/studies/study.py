@@ -126,6 +126,8 @@ def _system(
     driver.run()
     for name, ended in driver.ended.items():
         record.add(_row(names[name], ended), name)
+        if ended.reason is Reason.NEVER_FITS:
+            record.never_fits[names[name]] = ended.final.message
     reasons = {names[name]: ended.reason.value for name, ended in driver.ended.items()}
     for name, left in driver.left.items():
         record.add(_row(names[name], left), name)
@@ -160,9 +162,10 @@ def _driver(
 def _row(number: int, ended: Ended) -> Row:
     # In a simulation only a deadlock's timeout cancels jobs.
     killed = ended.reason is Reason.CANCELLED_BY_USER
+    unfinished = killed or ended.reason is Reason.NEVER_FITS
     return Row(
         job=number, kind=0, arrived=ended.submitted, started=ended.started,
-        finished=math.nan if killed else ended.ended, executed=ended.trained or math.nan, work=ended.epochs_trained,
+        finished=math.nan if unfinished else ended.ended, executed=ended.trained or math.nan, work=ended.epochs_trained,
         preemptions=0, migrations=0, resizes=ended.changes, killed=killed, cpu_seconds=ended.held.cpu,
         memory_seconds=ended.held.memory, gpu_seconds=ended.held.gpu, money=ended.spent,
         reached=ended.state is State.SUCCEEDED,

@@ -1,5 +1,6 @@
 """Figures show what they promise, and the same job gives the same file."""
 
+import re
 import sqlite3
 from dataclasses import replace
 from pathlib import Path
@@ -15,10 +16,13 @@ from coach.core.lifecycle.forecast import spending_plan
 from coach.handler.state.journal import Journal
 from coach.report import formatting
 from coach.report.choices import Verdict, last_decision
+from coach.report.comparison import Comparison, Progress
+from coach.report.figures import comparison
 from coach.report.figures.job import REFUSED, Story, figures, plot
 from coach.report.figures.jobs import plot_together, together
 from coach.report.figures.style import STYLE, rendered
 from coach.report.history import history
+from tests.core.lifecycle.faulty_cluster import World, nodes, spec
 from tests.report.recorded_jobs import faulty_job, half_way, one_job, pytorch_job, steady_job, two_jobs
 
 pytestmark = pytest.mark.standard
@@ -214,6 +218,34 @@ def test_jobs_that_met_are_drawn_together_and_others_are_not(tmp_path) -> None:
     figure = together(stories)
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["digits", "pictures", ""]
     assert {"digits", "pictures", "target"} == legend(figure, 2)
+
+
+def many(count: int) -> list[Story]:
+    world = World.of(nodes(8, 4.0))
+    for number in range(count):
+        world.submit(spec(f"job-{number}", maxEpochs=3))
+    world.run()
+    return [Story.of(job, world.history, world.now) for job in world.reducer.jobs.values()]
+
+
+def test_no_job_is_left_out_of_the_figures_of_many(tmp_path: Path) -> None:
+    stories = many(20)
+    files = plot_together(stories, tmp_path, ["svg"])
+    assert [path.name for path in files] == ["jobs.svg", "jobs.2.svg", "jobs.3.svg"]
+    drawn = [re.findall(r">(job-\d+)<", path.read_text()) for path in files]
+    assert [len(set(names)) for names in drawn] == [8, 8, 4]
+    assert {name for names in drawn for name in names} == {story.job.name for story in stories}
+    assert (
+        len({tuple(re.findall(r">time since the first epoch .*?<", path.read_text())) for path in files}) == 1
+    )
+
+
+def test_a_comparison_of_many_jobs_draws_each_with_a_look_of_its_own() -> None:
+    of = tuple(Progress(f"job-{n}", (0.1, 0.2), (1.0, 2.0), (0.5, 0.4 - n / 100)) for n in range(20))
+    figure = comparison.draw(Comparison("loss", "USD", of, (), (), ()))
+    assert {text.get_text() for text in figure.legends[0].get_texts()} == {one.name for one in of}
+    looks = {(str(line.get_color()), line.get_linestyle()) for line in figure.axes[0].get_lines()}
+    assert len(looks) == 20
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])

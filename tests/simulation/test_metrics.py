@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -75,3 +76,14 @@ def test_fairness_is_one_where_all_have_the_same_and_one_over_all_where_one_has_
 def test_a_percentile_is_the_smallest_value_that_so_many_do_not_exceed() -> None:
     values = np.arange(1.0, 101.0)
     assert [nearest_rank(values, share) for share in (0.5, 0.95, 0.99, 1.0)] == [50.0, 95.0, 99.0, 100.0]
+
+
+def test_every_job_of_a_run_is_counted_by_how_it_ended() -> None:
+    found = result([10.0, NAN, NAN, NAN], reached=[1, 0, 0, 0], killed=[0, 1, 0, 0])
+    assert replace(found, never_fits={3: "needs more"}).ends == {
+        "finished": 1, "killed": 1, "NeverFits": 1, "not finished": 1,
+    }  # fmt: skip
+    assert replace(found, reasons={0: "TargetReached", 1: "TimeLimit"}).ends == {
+        "TargetReached": 1,
+        "TimeLimit": 1,
+    }

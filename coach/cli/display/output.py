@@ -12,15 +12,12 @@ from enum import StrEnum
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.box import Box
 from rich.console import Console
-from rich.table import Table
+
+from coach.cli.display.whole_table import WholeTable
 
 #: Columns of an output that is no terminal, without COLUMNS.
 WIDTH_WITHOUT_TERMINAL = 120
-
-#: A line under the header, nothing else.
-PLAIN_BOX = Box("    \n    \n ── \n    \n    \n    \n    \n    \n")
 
 
 class Format(StrEnum):
@@ -56,13 +53,16 @@ def console(*, stderr: bool = False) -> Console:
     return Screen(file=stream, width=width, highlight=False, markup=False, emoji=False, soft_wrap=False)
 
 
-def table(*headers: str | tuple[str, str]) -> Table:
-    """An empty table; a header is a word, or a word and `right` or `wrap`. Other columns are not wrapped."""
-    made = Table(box=PLAIN_BOX, pad_edge=False, show_edge=False, header_style="bold", padding=(0, 1, 0, 0))
+def table(*headers: str | tuple[str, str], keys: int = 1) -> WholeTable:
+    """An empty table; a header is a word, or a word and `right` or `wrap`. Other columns are not wrapped.
+
+    `keys`: how many of the first columns say which row it is.
+    """
+    made = WholeTable(keys)
     for header in headers:
         name, justify = header if isinstance(header, tuple) else (header, "left")
         right: Literal["left", "right"] = "right" if justify == "right" else "left"
-        made.add_column(name, justify=right, no_wrap=justify != "wrap", overflow="fold")
+        made.add_column(name, justify=right, no_wrap=justify != "wrap")
     return made
 
 

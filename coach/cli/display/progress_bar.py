@@ -15,6 +15,8 @@ from coach.cli.display.output import console
 
 #: Seconds that a command may take without a bar.
 PATIENCE = 2.0
+#: Columns of a line without the bar; a narrower terminal does without the end on the clock.
+WITHOUT_BAR = 48
 
 
 class EndColumn(ProgressColumn):
@@ -36,10 +38,13 @@ def progress_bar(
     """
     screen = screen or console(stderr=True)
     began = time.monotonic()
-    bar = Progress(
-        TextColumn("{task.description}"), BarColumn(), TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(),
-        EndColumn(), console=screen, transient=True, disable=not screen.is_terminal,
-    )  # fmt: skip
+    columns = [
+        TextColumn("{task.description}"), BarColumn(max(4, min(40, screen.width - WITHOUT_BAR))),
+        TextColumn("{task.percentage:>3.0f} %"), TimeRemainingColumn(), EndColumn(),
+    ]  # fmt: skip
+    if screen.width < WITHOUT_BAR:
+        columns.pop()
+    bar = Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal)
     task = bar.add_task(words, total=total)
 
     def show(done: float) -> None:

@@ -26,7 +26,8 @@ GAP = 2
 BAR = 32
 RUNNING = (State.TRAINING, State.PROBING)
 HEADERS = ("NAME", "STATE", "EPOCH", "", "W×S", "SPENT / BUDGET", "ETA")
-STATE_AT, RIGHT = 1, 2
+#: Columns that a terminal too narrow for all leaves out, the first one first.
+FIRST_TO_GO = ("ETA", "W×S", "EPOCH", "SPENT / BUDGET", "STATE")
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +50,8 @@ def screen(
 ) -> Text:
     """The whole live display for a terminal of `size` (columns, lines), lower than that."""
     width, height = size
-    shown, hidden = _that_fit(rows, height - 4)
+    note = 0 if all_columns_fit(rows, width) else 1
+    shown, hidden = _that_fit(rows, height - 4 - note)
     parts = job_lines(shown, running, width)
     if hidden:
         parts.append(_cut(Text(f"and {formatting.count(hidden, 'more job')}: coach ps", "dim"), width))
@@ -66,35 +68,54 @@ def job_lines(
 ) -> list[Text]:
     """A header, and for each job a line, and another that says why or how far its epoch is.
 
-    `ended`: also jobs that have ended without success get the second line.
+    `ended`: also jobs that have ended without success get the second line. Columns that do not fit are left out whole;
+    the last line names them.
     """
-    wide = width >= WIDE
-    headers = [*HEADERS[:3], tables.metric_header(rows), *HEADERS[4:]]
-    cells = [
-        [
-            row.name,
-            row.state,
-            str(row.epoch),
-            tables.progress(row, rows),
-            tables.size(row),
-            tables.money(row),
-            tables.eta(row, interval=wide),
-        ]
-        for row in rows
-    ]
-    if not wide:
-        headers, *cells = ([_tight(cell) for cell in line] for line in [headers, *cells])
-    widths = [max(cell_len(line[i]) for line in [headers, *cells]) for i in range(len(headers))]
+    columns, left_out = _shown(rows, width)
+    headers = list(columns)
+    cells = list(columns.values())
+    widths = [max(map(cell_len, [head, *cell])) for head, cell in columns.items()]
     gap = GAP if max(MIN_NAME, widths[0]) + sum(widths[1:]) + GAP * (len(widths) - 1) <= width else 1
     widths[0] = max(MIN_NAME, min(widths[0], width - sum(widths[1:]) - gap * (len(widths) - 1)))
-    parts = [_columns(headers, widths, width, "bold", gap=gap)]
-    for row, texts in zip(rows, cells, strict=True):
-        parts.append(
-            _columns(texts, widths, width, state=tables.STATE_STYLE.get(State(row.state), ""), gap=gap)
-        )
+    parts = [_columns(headers, headers, widths, width, "bold", gap=gap)]
+    for row, *texts in zip(rows, *cells, strict=True):
+        style = tables.STATE_STYLE.get(State(row.state), "")
+        parts.append(_columns(headers, texts, widths, width, state=style, gap=gap))
         if not State(row.state).ended or (ended and row.state != State.SUCCEEDED):
             parts.append(_doing(row, running.get(row.name), width))
+    if rows and left_out:
+        parts.append(_cut(Text(f"not shown: {', '.join(left_out)}", "dim"), width))
     return parts
+
+
+def all_columns_fit(rows: Sequence[JobRow], width: int) -> bool:
+    """Whether `job_lines` leaves no column out."""
+    return not _shown(rows, width)[1]
+
+
+def _shown(rows: Sequence[JobRow], width: int) -> tuple[dict[str, list[str]], list[str]]:
+    """The cells of each column that fits, by its header, and the headers of the others."""
+    wide = width >= WIDE
+    found = [
+        [row.name for row in rows],
+        [row.state for row in rows],
+        [str(row.epoch) for row in rows],
+        [tables.progress(row, rows) for row in rows],
+        [tables.size(row) for row in rows],
+        [tables.money(row) for row in rows],
+        [tables.eta(row, interval=wide) for row in rows],
+    ]
+    headers = [*HEADERS[:3], tables.metric_header(rows), *HEADERS[4:]]
+    tight = (lambda text: text) if wide else _tight
+    columns = {tight(head): list(map(tight, cells)) for head, cells in zip(headers, found, strict=True)}
+    left_out = []
+    for head in map(tight, FIRST_TO_GO):
+        name, *others = [max(map(cell_len, [head, *cells])) for head, cells in columns.items()]
+        if min(MIN_NAME, name) + sum(others) + len(others) <= width:
+            break
+        del columns[head]
+        left_out.append(head)
+    return columns, left_out
 
 
 def _tight(cell: str) -> str:
@@ -102,6 +123,7 @@ def _tight(cell: str) -> str:
 
 
 def _columns(
+    headers: Sequence[str],
     texts: Sequence[str],
     widths: Sequence[int],
     width: int,
@@ -111,10 +133,10 @@ def _columns(
     gap: int = GAP,
 ) -> Text:
     line = Text(style=style)
-    for i, (text, column) in enumerate(zip(texts, widths, strict=True)):
+    for head, text, column in zip(headers, texts, widths, strict=True):
         cut = text if cell_len(text) <= column else set_cell_size(text, column - 1) + "…"
         fill = " " * (column - cell_len(cut))
-        line.append(fill + cut if i == RIGHT else cut + fill, state if i == STATE_AT else "")
+        line.append(fill + cut if head == "EPOCH" else cut + fill, state if head == "STATE" else "")
         line.append(" " * gap)
     line.rstrip()
     return _cut(line, width)
@@ -147,7 +169,12 @@ def _happened(line: Line, several: bool, width: int) -> Text:
 
 
 def _cut(text: Text, width: int) -> Text:
-    text.truncate(width, overflow="ellipsis")
+    """`text`, or as many of its words as fit, so that no number is cut."""
+    if text.cell_len > width:
+        room = set_cell_size(text.plain, max(0, width - 2))
+        words = room if text.plain[len(room) :].startswith(" ") else room[: room.rfind(" ") + 1]
+        text.right_crop(len(text.plain) - len(words.rstrip()))
+        text.append(" …" if words.strip() else "…")
     return text
 
 

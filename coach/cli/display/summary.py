@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from rich.cells import cell_len
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
@@ -21,10 +20,6 @@ from coach.report import formatting
 if TYPE_CHECKING:
     from coach.report.status import JobRow
 
-#: Columns between two columns of a table.
-GAP = 2
-#: Columns that a summary of many jobs leaves out on a narrow terminal.
-FIRST_TO_GO = ("BEST LOSS", "BEST ACCURACY", "PREDICTED / REAL", "LEFT")
 NO_BUDGET = "no budget: nothing limits what {} spend"
 
 
@@ -124,7 +119,7 @@ def _best(rows: Sequence[JobRow]) -> dict[str, list[str | Text]]:
 
 
 def summary(rows: Sequence[JobRow], width: int) -> Table:
-    """One row a job; if that is too wide, one column a job for few jobs, and the main columns for many."""
+    """One row a job; one column a job if only that fits into `width`."""
     columns: dict[str, list[str | Text]] = {
         "NAME": [row.name for row in rows],
         "STATE": [tables.state(row) for row in rows],
@@ -137,22 +132,13 @@ def summary(rows: Sequence[JobRow], width: int) -> Table:
         "LEFT": [formatting.rest(None if row.budget is None else row.budget - row.spent) for row in rows],
     }
     right = {"EPOCHS", *_best(rows), "TIME", "LEFT"}
-    widths = {name: max(map(cell_len, [name, *map(str, cells)])) for name, cells in columns.items()}
-    if sum(widths.values()) + GAP * len(widths) > width:
-        turned = table("", *(row.name for row in rows))
-        for name, cells in list(columns.items())[1:]:
-            turned.add_row(Text(name, "bold"), *cells)
-        jobs = zip(*columns.values(), strict=True)
-        if (
-            sum(GAP + max(map(cell_len, map(str, job))) for job in jobs) + max(map(cell_len, columns))
-            <= width
-        ):
-            return turned
-        columns = {name: cells for name, cells in columns.items() if name not in FIRST_TO_GO}
     made = table(*((name, "right") if name in right else name for name in columns))
     for row in zip(*columns.values(), strict=True):
         made.add_row(*row)
-    return made
+    turned = table("", *(row.name for row in rows))
+    for name, cells in list(columns.items())[1:]:
+        turned.add_row(Text(name, "bold"), *cells)
+    return turned if turned.needed() <= width < made.needed() else made
 
 
 def _predicted(row: JobRow) -> str:

@@ -258,7 +258,12 @@ def _show(screen: Console, plan: Plan) -> None:
                 _spread(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),
             ]
         made.add_row(*cells, _notes(row))
-    screen.print(Padding(made, (0, 0, 1, 2), expand=False))
+    screen.print(Padding(made, (0, 0, 0, 2), expand=False))
+    if known and not wide:
+        screen.print(
+            f"  from {WIDE} columns on also {plan.currency}/HOUR and the bounds of EPOCH", soft_wrap=True
+        )
+    screen.print()
 
 
 def _spread(

@@ -17,7 +17,7 @@ def command(output: Output = Format.TABLE) -> None:
     """
     from rich.text import Text
 
-    from coach.cli.display.status_lines import job_lines
+    from coach.cli.display.status_lines import all_columns_fit, job_lines
     from coach.cli.display.tables import jobs_table
     from coach.handler.state.state_directory import StateDirectory
     from coach.report.status import JOB_COLUMNS, job_row
@@ -32,7 +32,8 @@ def command(output: Output = Format.TABLE) -> None:
     elif rows:
         screen = console()
         made = jobs_table(rows)
-        if screen.measure(made).minimum + MIN_REASON > screen.width:
+        narrow = screen.measure(made).minimum + MIN_REASON > screen.width
+        if narrow and all_columns_fit(rows, screen.width):
             screen.print(Text("\n").join(job_lines(rows, {}, screen.width, ended=True)))
         else:
             screen.print(made)

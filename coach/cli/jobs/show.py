@@ -208,7 +208,10 @@ def _epochs(screen: Console, rows: list[EpochRow], currency: str) -> None:
 
     if rows:
         _section(screen, "Epochs")
-        _indented(screen, tables.epochs_table(rows, currency, wide=screen.width >= WIDE))
+        wide = screen.width >= WIDE
+        _indented(screen, tables.epochs_table(rows, currency, wide=wide))
+        if not wide and any(row.predicted_seconds is not None for row in rows):
+            screen.print(f"  from {WIDE} columns on also the bounds of PREDICTED", soft_wrap=True)
 
 
 def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
@@ -228,6 +231,7 @@ def _ledger(screen: Console, rows: list[LedgerRow], currency: str) -> None:
         ("COST", "right"),
         ("IDLE", "right"),
         ("SPENT", "right"),
+        keys=2,
     )
     for row in rows:
         made.add_row(

@@ -2,31 +2,49 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
 import typer
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json
 from coach.cli.options import Files, Policy
 
+if TYPE_CHECKING:
+    from coach.service.schemas import TakenJob
+
 
 def command(files: Files, policy: Policy = "", output: Output = Format.TABLE) -> None:
     """Give jobs to the running service.
 
-    All of them, or none where a file has mistakes. A job that was suspended continues when its file is submitted
-    again. `coach run` does the same, and stays to show them.
+    All of them, or none where a file has mistakes. More than 100 files go in several requests; where a later one fails,
+    the jobs of the earlier ones are shown, and the exit code is that of the failure. A job that was suspended
+    continues when its file is submitted again. `coach run` does the same, and stays to show them.
 
     Example: coach submit jobs/*.yaml
     """
-    from coach.cli.display.tables import jobs_table
     from coach.cli.job_files import load
     from coach.core.jobs.reasons import State
     from coach.handler.policies import chosen_policy
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.status import JOB_COLUMNS
-    from coach.service.client import service_of
+    from coach.service.client import PartlySubmittedError, service_of, submit_all
 
     chosen_policy(policy, [one.spec for one in load(files)])
     with service_of(StateDirectory.default()) as client:
-        taken = client.submit(files, policy).jobs
+        try:
+            taken = submit_all(client, files, policy).jobs
+        except PartlySubmittedError as error:
+            _show(error.taken, output)
+            raise
+    _show(taken, output)
+    if any(one.job.state == State.FAILED for one in taken):
+        raise typer.Exit(1)
+
+
+def _show(taken: Sequence[TakenJob], output: Format) -> None:
+    from coach.cli.display.tables import jobs_table
+    from coach.report.status import JOB_COLUMNS
+
     rows = [one.job for one in taken]
     if output is Format.JSON:
         print_json([fields(row) for row in rows])
@@ -38,10 +56,5 @@ def command(files: Files, policy: Policy = "", output: Output = Format.TABLE) ->
             if one.note:
                 screen.print(one.note, soft_wrap=True)
         screen.print(jobs_table(rows))
-        names = " ".join(row.name for row in rows[:3])
         screen.print()
-        screen.print(
-            f"  all jobs    coach ps\n  one job     coach events {names.split()[0]} -f", soft_wrap=True
-        )
-    if any(row.state == State.FAILED for row in rows):
-        raise typer.Exit(1)
+        screen.print(f"  all jobs    coach ps\n  one job     coach events {rows[0].name} -f", soft_wrap=True)

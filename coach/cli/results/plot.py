@@ -29,7 +29,7 @@ def command(
     """Draw figures of jobs.
 
     Learning curve, allocation, money and fitted speed, each alone, and all on one page; several jobs
-    also together. Jobs without a finished epoch are left out.
+    also together, eight in a figure (jobs, jobs.2, ...). Jobs without a finished epoch are left out.
 
     Example: coach plot lenet-digits --dir results
     """

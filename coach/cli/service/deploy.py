@@ -137,7 +137,7 @@ def _show(rows: list[dict[str, Any]], output: Format) -> None:
     elif output is Format.CSV:
         print_csv(list(rows[0]) if rows else list(COLUMNS), rows)
     else:
-        made = table(*(column.upper() for column in COLUMNS))
+        made = table(*(column.upper() for column in COLUMNS), keys=2)
         for row in rows:
             made.add_row(*row.values())
         console().print(made)

@@ -50,6 +50,7 @@ def command(
                 ("MEASURE", "wrap"),
                 *((method.upper(), "right") for method in methods),
                 "TARGET",
+                keys=2,
             )
             for row in rows:
                 if row.section == section:

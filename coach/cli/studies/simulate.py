@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
-from rich.cells import cell_len
 
 from coach.cli.display.output import Format, Output, console, fields, print_csv, print_json, table
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
 
     from coach.core.cluster import Node
     from coach.simulation.metrics import Result
+    from coach.studies.simulation_inputs import SimulatedJobs
     from coach.studies.study import Fidelity, Question
 
 #: A function of a run, which `coach.simulation.parallel.gather` calls, and its arguments.
@@ -73,7 +73,7 @@ Trace = Annotated[
     str,
     typer.Option(
         metavar="[KIND:]FILE",
-        help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, swf:, thesis:.",
+        help="A CSV of jobs instead of job files: ours, philly:, helios:, pai:, swf:, thesis:. FILE.swf needs no KIND.",
     ),
 ]
 JournalFile = Annotated[
@@ -112,8 +112,7 @@ Figure = Annotated[
     str | None,
     typer.Option(
         metavar="FILE",
-        help="File of the figure (png, svg, pdf), or the word none; by default simulation.png here with a table, "
-        "none with json and csv.",
+        help="Draw a figure into this file (png, svg, pdf). Without it, or with the word none, none is drawn.",
     ),
 ]
 HomeFolder = Annotated[
@@ -150,8 +149,9 @@ def command(  # noqa: PLR0917 - they are options
     """Compare policies on any cluster, in virtual time.
 
     Speeds and learning curves are those that the journals have of the same model and data; for jobs that never ran,
-    those of --speeds, --epoch-seconds and --epochs. The answer is a table, and a figure in simulation.png.
-    Ctrl-C keeps the runs that are done. All policies run at one fidelity, which is printed.
+    those of --speeds, --epoch-seconds and --epochs. Of a --trace it says how many jobs were read, left out and assumed
+    something of, and why. The answer is a table, with --figure also a figure. Ctrl-C keeps the runs that are done.
+    All policies run at one fidelity, which is printed.
 
     \b
     Examples:
@@ -165,7 +165,8 @@ def command(  # noqa: PLR0917 - they are options
     from coach.cli.display.progress_bar import progress_bar
     from coach.core.errors import UserError
     from coach.simulation.parallel import gather
-    from coach.studies.study import Question, answer, arrival_times
+    from coach.studies.simulation_inputs import recorded
+    from coach.studies.study import Question, answer
     from coach.studies.study import placements as placements_of
 
     policies, placements = _names(policy), _names(placement)
@@ -180,26 +181,24 @@ def command(  # noqa: PLR0917 - they are options
     each = range(seed, seed + seeds)
     screen = console(stderr=True)
     at = _fidelity(fidelity, trace)
+    drawn = _figure_file(figure)
     if home is not None:
         _check_home(home, at)
     pairs = [(name, kind) for name in policies for kind in placements_of(name, placements, at)]
-    budgets = 0
+    budgets, of_trace = 0, dict[str, Any]()
     if trace:
-        from coach.simulation.traces import replay
+        from coach.simulation.traces.replay import replay
 
+        of_trace = _look_at(trace, screen)
         tasks: list[Task] = [
             (replay, (trace, cluster, name, number, faults)) for name, _ in pairs for number in each
         ]
     else:
-        from coach.cli.job_files import load
-        from coach.studies.simulation_inputs import of_specs, recorded
-
-        if journal is not None:
-            past = recorded(journal)
-        else:
-            specs = [one.spec for one in load(files or [], check_files=False)]
-            past = of_specs(specs, speeds, epoch_seconds, epochs, assume)
-            past = replace(past, arrivals=arrival_times(arrivals, len(past.jobs), seed))
+        past = (
+            recorded(journal)
+            if journal is not None
+            else _of_files(files or [], (speeds, epoch_seconds, epochs, assume), (arrivals, seed))
+        )
         for words, called in past.origins.items():
             screen.print(f"{', '.join(called)}: {words}", soft_wrap=True)
         question = Question(
@@ -221,14 +220,47 @@ def command(  # noqa: PLR0917 - they are options
     for result in results:
         if result is not None:
             by_label.setdefault(result.label, []).append(result)
-    _show(by_label, at, output)
-    _draw(
-        by_label,
-        ("simulation.png" if output is Format.TABLE else "none") if figure is None else figure,
-        screen,
-    )
+    _show(by_label, at, output, of_trace)
+    if drawn is not None and by_label:
+        from coach.report.figures.simulation import plot_simulated
+
+        screen.print(f"figure: {plot_simulated(by_label, drawn)}", soft_wrap=True)
     if interrupted:
         raise KeyboardInterrupt
+
+
+def _figure_file(asked: str | None) -> Path | None:
+    """Where a figure is asked for; None: nowhere. Raises UserError for a name that is none of a figure."""
+    if asked in {None, "none"}:
+        return None
+    from coach.report.figures.style import kind_of
+
+    file = Path(str(asked))
+    kind_of(file)
+    return file
+
+
+def _look_at(trace: str, screen: Console) -> dict[str, Any]:
+    """Say what is in the trace; the same for json. Raises UserError."""
+    from coach.report.traces import document, summary
+    from coach.simulation.traces.replay import read_trace
+
+    read = read_trace(trace)
+    for line in summary(read):
+        screen.print(line, soft_wrap=True)
+    return document(read)
+
+
+def _of_files(
+    files: list[Path], assumed: tuple[str, float, float, bool], arrivals: tuple[str, int]
+) -> SimulatedJobs:
+    """The jobs of job files. `assumed`: of `of_specs`; `arrivals`: when they arrive, and the seed."""
+    from coach.cli.job_files import load
+    from coach.studies.simulation_inputs import of_specs
+    from coach.studies.study import arrival_times
+
+    past = of_specs([one.spec for one in load(files, check_files=False)], *assumed)
+    return replace(past, arrivals=arrival_times(arrivals[0], len(past.jobs), arrivals[1]))
 
 
 def _check_home(home: Path, fidelity: Fidelity) -> None:
@@ -313,28 +345,41 @@ def parse_cluster(text: str) -> tuple[Node, ...]:
     return tuple(Node(f"node-{n:04d}", each) for n in range(count))
 
 
-def _draw(results: dict[str, list[Result]], file: str, screen: Console) -> None:
-    if results and file != "none":
-        from coach.report.figures.simulation import plot_simulated
+def _show(results: dict[str, list[Result]], fidelity: Fidelity, output: Format, more: dict[str, Any]) -> None:
+    """The metrics of each policy and placement: means over its runs; better and worse against the first one.
 
-        screen.print(f"figure: {plot_simulated(results, Path(file))}", soft_wrap=True)
+    `more`: what json says of the trace; csv has its numbers.
+    """
+    from coach.report.traces import never_fit, never_fit_lines
+    from coach.simulation.metrics import FINISHED
 
-
-def _show(results: dict[str, list[Result]], fidelity: Fidelity, output: Format) -> None:
-    """The metrics of each policy and placement: means over its runs; better and worse against the first one."""
-    rows = [{"fidelity": str(fidelity), **row} for row in _rows(results)]
+    rows = [
+        {
+            "fidelity": str(fidelity),
+            **row,
+            **more,
+            "never_fit": [{"job": job, "why": why} for job, why in never_fit(runs).items()],
+        }
+        for row, runs in zip(_rows(results), results.values(), strict=True)
+    ]
+    never = never_fit_lines(never_fit(run for runs in results.values() for run in runs))
     if output is Format.JSON:
         print_json(rows)
     elif output is Format.CSV:
-        print_csv(list(rows[0]) if rows else ["fidelity", "policy", "placement"], rows)
+        numbers = [{k: len(v) if isinstance(v, list) else v for k, v in row.items()} for row in rows]
+        print_csv(list(rows[0]) if rows else ["fidelity", "policy", "placement"], numbers)
+        for line in never:
+            console(stderr=True).print(line, soft_wrap=True)
     elif rows:
         screen = console()
         _compare(screen, dict(zip(results, rows, strict=True)))
         for label, runs in results.items():
-            ends = Counter(reason for run in runs for reason in (run.reasons or {}).values())
-            if ends.keys() - {"TargetReached"}:
+            ends = sum((run.ends for run in runs), Counter[str]())
+            if ends.keys() - {"TargetReached", FINISHED}:
                 counts = ", ".join(f"{count} {reason}" for reason, count in ends.most_common())
                 screen.print(f"{label}: of {ends.total()} jobs in all runs: {counts}", soft_wrap=True)
+        for line in never:
+            screen.print(line, soft_wrap=True)
 
 
 def _rows(results: dict[str, list[Result]]) -> list[dict[str, Any]]:
@@ -360,29 +405,17 @@ def _rows(results: dict[str, list[Result]]) -> list[dict[str, Any]]:
 
 
 def _compare(screen: Console, rows: dict[str, dict[str, Any]]) -> None:
-    """A line for each measure and a column for each policy, in as many tables as the width needs.
+    """A line for each measure and a column for each policy.
 
     Jobs are counted as sooner or later in comparison with the first policy.
     """
     columns = {label: _cells(row) for label, row in rows.items()}
-    if not any(row["migrations"] for row in rows.values()):
-        columns = {
-            label: {k: v for k, v in cells.items() if k != "migrations"} for label, cells in columns.items()
-        }
-    measures = list(next(iter(columns.values())))
-    widths = {label: max(map(cell_len, [label, *cells.values()])) + 2 for label, cells in columns.items()}
-    left = list(columns)
-    while left:
-        room = screen.width - max(map(cell_len, measures))
-        here = [left.pop(0)]
-        while left and sum(widths[label] for label in [*here, left[0]]) <= room:
-            here.append(left.pop(0))
-        made = table("POLICY", *((label, "right") for label in here))
-        for measure in measures:
-            made.add_row(measure, *(columns[label][measure] for label in here))
-        screen.print(made)
-        if left:
-            screen.print()
+    moved = any(row["migrations"] for row in rows.values())
+    made = table("POLICY", *((label, "right") for label in columns))
+    for measure in next(iter(columns.values())):
+        if moved or measure != "migrations":
+            made.add_row(measure, *(cells[measure] for cells in columns.values()))
+    screen.print(made)
 
 
 def _cells(row: dict[str, Any]) -> dict[str, str]:

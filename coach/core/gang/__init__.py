@@ -10,7 +10,7 @@ Three files, pure like all of `coach.core`:
 plugins make the same decisions in Go; `tests/conformance/*.yaml` checks that both agree.
 """
 
-from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, plan_gang, plan_on
+from coach.core.gang.plan import Gang, GangPlan, Pending, PendingReason, never_fits, plan_gang, plan_on
 from coach.core.gang.queue import Backfill, schedule_queue
 from coach.core.gang.rules import (
     ForeignPod,
@@ -34,6 +34,7 @@ __all__ = [
     "QueueKey",
     "Snapshot",
     "all_types_present",
+    "never_fits",
     "plan_gang",
     "plan_on",
     "queue_key",

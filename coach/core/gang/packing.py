@@ -131,7 +131,7 @@ def _fill(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placem
             if not names:
                 continue
             for (_, requests), group in waiting:
-                takes.append(_how_many(requests, free, len(group)))
+                takes.append(how_many(requests, free, len(group)))
                 free = free - requests * takes[-1]  # noqa: PLW2901
             if any(takes):
                 key = (preference, -sum(takes), snapshot.slack(free), names[-1])
@@ -148,7 +148,7 @@ def _fill(ordered: Sequence[PodRequest], job: str, snapshot: Snapshot) -> Placem
     return placements
 
 
-def _how_many(requests: Resources, free: Resources, limit: int) -> int:
+def how_many(requests: Resources, free: Resources, limit: int) -> int:
     """How many pods of `requests` fit into `free`, at most `limit`."""
     count = limit
     for need, have in (
@@ -157,7 +157,7 @@ def _how_many(requests: Resources, free: Resources, limit: int) -> int:
         (requests.gpu, free.gpu),
     ):
         if need > 0:
-            count = min(count, int((have + 1e-9) / need))
+            count = int(min(count, (have + 1e-9) / need))
         elif have < -1e-9:
             return 0
     return max(count, 0)
@@ -176,7 +176,7 @@ def _too_many(ordered: Sequence[PodRequest], snapshot: Snapshot) -> bool:
         return True
     for shape in {pod.requests for pod in ordered}:
         count = sum(shape.fits(pod.requests) for pod in ordered)
-        if count > sum(_how_many(shape, free, count) for free in snapshot.free.values()):
+        if count > sum(how_many(shape, free, count) for free in snapshot.free.values()):
             return True
     return False
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from coach.core.cluster import Node, Pod, PodId, Resources, Role
-from coach.core.gang.packing import Packing, Placements, pack, place_each
+from coach.core.gang.packing import Packing, Placements, how_many, pack, place_each
 from coach.core.gang.rules import ForeignPod, PodRequest, queue_key
 from coach.core.gang.snapshot import ROLES, Snapshot
 
@@ -214,7 +214,7 @@ def _explain(
     partial = len(packing.placements)
 
     def wait(reason: PendingReason, hindrance: str, blockers: tuple[str, ...] = ()) -> Pending:
-        message = f"needs {_words(required)}, best partial fit {partial}, {hindrance}"
+        message = _needs(Counter((pod.id.role, pod.requests) for pod in required), partial, hindrance)
         return Pending(gang.job, reason, message, missing, partial, blockers)
 
     # On the empty cluster the bound members are placed anew, too.
@@ -222,7 +222,7 @@ def _explain(
         _all_required(gang, required, snapshot), gang.job, Snapshot(snapshot.nodes, ()), improve=False
     )
     if not alone.complete and alone.exhaustive:
-        return wait(PendingReason.NEVER_FITS, f"and the largest node has {amount(snapshot.largest)}")
+        return wait(PendingReason.NEVER_FITS, _too_small(snapshot))
 
     leaving = tuple(sorted(job for job in draining if job != gang.job and snapshot.holds(job)))
     freed = snapshot.copy()
@@ -240,10 +240,38 @@ def _explain(
     others = sum(isinstance(pod, ForeignPod) and pod.node in useful for pod in snapshot.bound)
     blockers = [_jobs(jobs)] if jobs else []
     blockers += [f"{others} pods that are not ours"] if others else []
-    hindrance = (
-        f"blocked by {' and '.join(blockers)}" if blockers else "no placement found in the time allowed"
-    )
+    hindrance = f"blocked by {' and '.join(blockers)}" if blockers else _NOT_FOUND
     return wait(PendingReason.WAITING_CAPACITY, hindrance, jobs)
+
+
+def never_fits(pods: Mapping[tuple[Role, Resources], int], nodes: Iterable[Node]) -> str | None:
+    """Why the empty `nodes` hold no job of these `pods`, given by what each requests; None where they do.
+
+    It is what `plan_gang` says of a gang on empty nodes, also for millions of pods: pods of one shape are only counted.
+    """
+    snapshot = Snapshot(nodes, ())
+    free = snapshot.free.values()
+    room = {shape: sum(how_many(shape[1], one, count) for one in free) for shape, count in pods.items()}
+    fits = all(room[shape] >= count for shape, count in pods.items())
+    if fits and len(pods) < 2:
+        return None
+    # One more than the nodes hold shows as much as a million more.
+    members = [
+        PodRequest(PodId("", role, index), requests)
+        for (role, requests), count in pods.items()
+        for index in range(min(count, room[role, requests] + 1))
+    ]
+    packing = pack(members, "", snapshot, improve=False)
+    if packing.complete:
+        return None
+    return _needs(pods, len(packing.placements), _too_small(snapshot) if packing.exhaustive else _NOT_FOUND)
+
+
+_NOT_FOUND = "no placement found in the time allowed"
+
+
+def _too_small(snapshot: Snapshot) -> str:
+    return f"and the largest node has {amount(snapshot.largest)}"
 
 
 def _all_required(gang: Gang, missing: Sequence[PodRequest], snapshot: Snapshot) -> list[PodRequest]:
@@ -262,13 +290,13 @@ def _jobs(jobs: Sequence[str]) -> str:
     return ("job " if len(jobs) == 1 else "jobs ") + ", ".join(jobs)
 
 
-def _words(members: Sequence[PodRequest]) -> str:
-    """`1 scheduler x 0.1 cpu, 2 workers x 1 cpu 0.5 GiB`."""
-    counts = Counter((ROLES.index(member.id.role), member.requests) for member in members)
-    return ", ".join(
-        f"{count} {ROLES[role]}{'s' if count > 1 else ''} x {amount(requests)}"
-        for (role, requests), count in sorted(counts.items(), key=lambda item: item[0][0])
+def _needs(pods: Mapping[tuple[Role, Resources], int], partial: int, hindrance: str) -> str:
+    """`needs 1 scheduler x 0.1 cpu, 2 workers x 1 cpu 0.5 GiB, best partial fit 1, HINDRANCE`."""
+    each = ", ".join(
+        f"{count} {role}{'s' if count > 1 else ''} x {amount(requests)}"
+        for (role, requests), count in sorted(pods.items(), key=lambda pod: ROLES.index(pod[0][0]))
     )
+    return f"needs {each}, best partial fit {partial}, {hindrance}"
 
 
 def amount(resources: Resources) -> str:

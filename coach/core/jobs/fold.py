@@ -186,6 +186,7 @@ def _priority_changed(job: Job, event: ev.PriorityChanged) -> None:
 
 
 def _model_accepted(job: Job, event: ev.ModelAccepted) -> None:
+    assert job.spec.model is not None, "a program has no model file"
     model = job.spec.model.model_copy(update={"sha256": event.sha256, "files": event.files or None})
     spec = job.spec.model_copy(update={"model": model})
     job.job_file = job.job_file.model_copy(update={"spec": spec})

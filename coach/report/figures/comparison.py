@@ -5,18 +5,19 @@ from __future__ import annotations
 from matplotlib.figure import Figure
 
 from coach.report.comparison import Comparison
-from coach.report.figures.style import COLOURS, MARKERS, time_unit
+from coach.report.figures.style import COLOURS, look, time_unit
 
 
 def draw(comparison: Comparison) -> Figure:
-    """Left by money, right by time; the first eight jobs."""
-    figure = Figure(figsize=(10, 4), layout="constrained")
+    """Left by money, right by time."""
+    names = len(comparison.jobs)
+    figure = Figure(figsize=(10, max(4.0, 0.2 * names + 1.0)), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     unit, scale = time_unit(max(one.seconds[-1] for one in comparison.jobs))
-    for index, one in enumerate(comparison.jobs[: len(COLOURS)]):
-        look = {"color": COLOURS[index], "marker": MARKERS[index], "markersize": 4, "linewidth": 1.3}
-        left.step(one.money, one.best, where="post", label=one.name, **look)
-        right.step([each / scale for each in one.seconds], one.best, where="post", label=one.name, **look)
+    for index, one in enumerate(comparison.jobs):
+        drawn = {**look(index), "markersize": 4, "linewidth": 1.3}
+        left.step(one.money, one.best, where="post", label=one.name, **drawn)
+        right.step([each / scale for each in one.seconds], one.best, where="post", label=one.name, **drawn)
     left.set_ylabel(f"best {comparison.metric} so far (test split)")
     left.set_xlabel(f"money spent ({comparison.currency})")
     right.set_xlabel(f"time since the first epoch began ({unit})")
@@ -27,5 +28,8 @@ def draw(comparison: Comparison) -> Figure:
         left.set_yscale("log")
     left.set_title("For the same money")
     right.set_title("In the same time")
-    right.legend(loc="upper right" if comparison.lower else "lower right", fontsize=8)
+    if names > len(COLOURS):
+        figure.legend(*right.get_legend_handles_labels(), loc="outside right upper", fontsize=8)
+    else:
+        right.legend(loc="upper right" if comparison.lower else "lower right", fontsize=8)
     return figure

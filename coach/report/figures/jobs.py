@@ -18,31 +18,40 @@ from coach.report.figures.style import COLOURS, FORMATS, MARKERS, RED, STYLE, re
 def plot_together(stories: Sequence[Story], folder: Path, formats: Sequence[str] = FORMATS) -> list[Path]:
     """Write the figure `jobs` of those that ran at the same time as another, if any; returns the paths.
 
-    Shows the first eight. Raises OSError.
+    It shows eight; the next ones are in `jobs.2`, `jobs.3`, ..., on the same time axis. Raises OSError.
     """
     stories = [one for one in stories if any(other is not one and _met(one, other) for other in stories)]
-    stories = stories[: len(COLOURS)]
     if not stories:
         return []
     folder.mkdir(parents=True, exist_ok=True)
+    span = min(story.start for story in stories), max(story.now for story in stories)
+    written = []
     with mpl.rc_context(cast(Any, STYLE)):
-        figure = together(stories)
-        return [write(folder / f"jobs.{kind}", rendered(figure, kind)) for kind in formats]
+        for number, first in enumerate(range(0, len(stories), len(COLOURS)), 1):
+            figure = together(
+                stories[first : first + len(COLOURS)], span if len(stories) > len(COLOURS) else None
+            )
+            name = "jobs" if number == 1 else f"jobs.{number}"
+            written += [write(folder / f"{name}.{kind}", rendered(figure, kind)) for kind in formats]
+    return written
 
 
-def together(stories: Sequence[Story]) -> Figure:
-    """Workers and servers of each job over time, one band a job, and each job's progress to its target below."""
-    start = min(story.start for story in stories)
-    unit, scale = time_unit(max(story.now for story in stories) - start)
+def together(stories: Sequence[Story], span: tuple[float, float] | None = None) -> Figure:
+    """Workers and servers of each job over time, one band a job, and each job's progress to its target below.
+
+    `span`: the time axis, in seconds since 1970; None: that of these jobs.
+    """
+    start, end = span or (min(story.start for story in stories), max(story.now for story in stories))
+    unit, scale = time_unit(end - start)
     figure = Figure(figsize=(8, 2.2 + 1.2 * len(stories)), layout="constrained")
     *bands, last = figure.subplots(len(stories) + 1, 1, sharex=True, height_ratios=[*[1] * len(stories), 1.8])
     most = max(sum(span.order.allocation) for story in stories for span in story.attempts)
     for index, (story, band) in enumerate(zip(stories, bands, strict=True)):
         colour = COLOURS[index % len(COLOURS)]
-        for first, span in enumerate(story.attempts):
-            begin, end = (span.order.at - start) / scale, ((span.end or story.now) - start) / scale
-            workers, servers = span.order.allocation
-            look = {"width": end - begin, "align": "edge", "linewidth": 0}
+        for first, tried in enumerate(story.attempts):
+            begin, until = (tried.order.at - start) / scale, ((tried.end or story.now) - start) / scale
+            workers, servers = tried.order.allocation
+            look = {"width": until - begin, "align": "edge", "linewidth": 0}
             band.bar(begin, workers, color=colour, label=None if first else "workers", **look)
             if servers:
                 label = None if first else "servers"
@@ -59,6 +68,8 @@ def together(stories: Sequence[Story]) -> Figure:
         last.plot(
             at, left, "-", marker=marker, markersize=4, linewidth=1.2, color=colour, label=story.job.name
         )
+    if span:
+        last.set_xlim(0, (end - start) / scale)
     last.axhline(1, color=RED, linestyle="--", linewidth=1.2, label="target")
     last.set_ylim(0, None)
     last.set_ylabel("part of the way\nto the target")

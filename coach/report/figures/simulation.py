@@ -4,26 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
-import matplotlib as mpl
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from coach.report.export import write
-from coach.report.figures.style import BLUE, GREEN, GREY, ORANGE, PURPLE, RED, STYLE, rendered, time_unit
+from coach.report.figures.style import BLUE, GREEN, GREY, LINES, ORANGE, PURPLE, RED, save, time_unit
 from coach.simulation.metrics import Result
 
 COLOURS = (BLUE, ORANGE, GREEN, RED, PURPLE, GREY)
-LINES = ("-", "--", "-.", ":")
 
 
 def plot_simulated(results: Mapping[str, Sequence[Result]], path: Path) -> Path:
-    """Write the figure; its kind is that of the path's ending (png, svg, pdf). Raises OSError, ValueError."""
-    with mpl.rc_context(cast(Any, STYLE)):
-        figure = simulated(results)
-        return write(path, rendered(figure, path.suffix.removeprefix(".") or "png"))
+    """Write the figure; its kind is that of the path's ending (png, svg, pdf). Raises UserError."""
+    return save(path, lambda: simulated(results))
 
 
 def simulated(results: Mapping[str, Sequence[Result]]) -> Figure:
@@ -61,8 +56,8 @@ def _distribution(
 ) -> None:
     times = np.concatenate([run.completion for run in runs]) if runs else np.zeros(0)
     done = np.sort(times[~np.isnan(times)]) / scale
-    if len(done):
-        share = 100 * np.arange(1, len(done) + 1) / len(times)
-        axes.step(
-            np.concatenate([[0.0], done]), np.concatenate([[0.0], share]), where="post", label=policy, **look
-        )
+    share = 100 * np.arange(1, len(done) + 1) / max(len(times), 1)
+    label = policy if len(done) else f"{policy} (no job ends)"
+    axes.step(
+        np.concatenate([[0.0], done]), np.concatenate([[0.0], share]), where="post", label=label, **look
+    )

@@ -21,6 +21,8 @@ BLUE, ORANGE, GREEN, RED, PURPLE, GREY = "#0072B2", "#E69F00", "#009E73", "#D55E
 #: Of several series of one kind, in this order.
 COLOURS = (BLUE, ORANGE, GREEN, PURPLE, RED, "#56B4E9", "#F0E442", "#000000")
 MARKERS = "osD^vPX*"
+#: Of the first series of each colour, the second, ...
+LINES = ("-", "--", "-.", ":")
 FORMATS = ("png", "svg")
 STYLE: dict[str, Any] = {
     "figure.dpi": 150,
@@ -41,6 +43,16 @@ STYLE: dict[str, Any] = {
 MINUTES, HOURS = 180.0, 3 * 3600.0
 
 
+def look(index: int) -> dict[str, Any]:
+    """Colour, marker and line of the `index`-th series: those of 32 differ."""
+    at = index % len(COLOURS)
+    return {
+        "color": COLOURS[at],
+        "marker": MARKERS[at],
+        "linestyle": LINES[index // len(COLOURS) % len(LINES)],
+    }
+
+
 def rendered(figure: Figure, kind: str) -> bytes:
     """The figure as a file's content; the same figure gives the same bytes."""
     content = io.BytesIO()
@@ -49,11 +61,17 @@ def rendered(figure: Figure, kind: str) -> bytes:
     return content.getvalue()
 
 
-def save(path: Path, draw: Callable[[], Figure]) -> Path:
-    """Write a figure; its kind is that of the path's ending. Raises UserError."""
+def kind_of(path: Path) -> str:
+    """The kind of a figure by its file's ending. Raises UserError."""
     kind = path.suffix.removeprefix(".").lower()
     if kind not in (*FORMATS, "pdf"):
         raise UserError(f"{path}: a figure's name must end in .png, .svg or .pdf")
+    return kind
+
+
+def save(path: Path, draw: Callable[[], Figure]) -> Path:
+    """Write a figure; its kind is that of the path's ending. Raises UserError."""
+    kind = kind_of(path)
     with mpl.rc_context(cast(Any, STYLE)):
         content = rendered(draw(), kind)
     try:

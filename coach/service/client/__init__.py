@@ -11,5 +11,6 @@ from __future__ import annotations
 
 from coach.service.client.clients import AsyncClient, Client, service_of
 from coach.service.client.events import Change, LogLines
+from coach.service.client.submission import PartlySubmittedError, submit_all
 
-__all__ = ["AsyncClient", "Change", "Client", "LogLines", "service_of"]
+__all__ = ["AsyncClient", "Change", "Client", "LogLines", "PartlySubmittedError", "service_of", "submit_all"]

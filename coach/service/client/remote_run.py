@@ -20,7 +20,7 @@ from coach.core.jobs.job import Job
 from coach.handler.interactive_run import Foreground, RunObserver, over
 from coach.handler.state.codec import decode
 from coach.platforms.base import Progress
-from coach.service.client import Client
+from coach.service.client import Client, submit_all
 from coach.service.schemas import RecordRow
 
 #: Seconds that a request waits for new records. While an epoch runs its progress is requested more often.
@@ -62,7 +62,7 @@ class Joined(Foreground):
         return self._run(self._main)
 
     async def _main(self) -> None:
-        taken = await asyncio.to_thread(self._client.submit, self._files, self._policy)
+        taken = await asyncio.to_thread(submit_all, self._client, self._files, self._policy)
         self._listen_to_signals()
         self._names = [one.job.name for one in taken.jobs]
         self._submitted_at = taken.seq

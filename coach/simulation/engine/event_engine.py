@@ -44,6 +44,7 @@ from coach.core.policies.api.scheduling import (
 )
 from coach.core.policies.api.validation import check
 from coach.simulation.engine.cluster import Cluster
+from coach.simulation.engine.feasibility import Feasibility
 from coach.simulation.engine.job import Knowledge, SimJob
 from coach.simulation.engine.knowledge import PerfectKnowledge
 from coach.simulation.engine.occupancy import Floor
@@ -85,6 +86,7 @@ class Engine:
         self.record = record or Record(cluster)
         self.now = 0.0
         self._floor = Floor(cluster, self.record)
+        self._feasibility = Feasibility(cluster)
         self.capacity = self._floor.capacity
         self.free = self._floor.free
         self.jobs: dict[JobId, SimJob] = {}
@@ -130,7 +132,8 @@ class Engine:
     def run(self, until: float = math.inf) -> Record:
         """Run until all jobs have arrived and left (or `until` seconds), and return the record.
 
-        Jobs that the policy leaves waiting are in `jobs` at the end, and recorded as not finished.
+        Jobs that the policy leaves waiting are in `jobs` at the end, and recorded as not finished. The policy never
+        sees a job that the empty cluster cannot hold: it is recorded with the reason (`Record.never_fits`).
         """
         self._fetch()
         if self._faults is not None:
@@ -199,6 +202,11 @@ class Engine:
         self._coming = None
         job = SimJob(self._next_job, work, self)
         self._next_job += 1
+        if (why := self._feasibility.never_fits(work)) is not None:
+            self.record.never_fits[job.id] = why
+            self.record.finished(job, math.nan, killed=False)
+            self._fetch()
+            return
         self.jobs[job.id] = self.waiting[job.id] = job
         if self._closed is not None:
             smallest = job.worker

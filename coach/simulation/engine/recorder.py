@@ -60,6 +60,8 @@ class Record:
         self.capacity: FloatArray = cluster.capacity.sum(axis=0)
         self.kinds: dict[str, int] = {}
         self.names: dict[int, str] = {}
+        #: Why a job can never run on this cluster, by job number.
+        self.never_fits: dict[int, str] = {}
         self._rows = {column: array("d") for column in COLUMNS}
         self.reschedules = array("d")
         self.bucket = bucket
@@ -150,6 +152,7 @@ class Record:
         self._take_rows()
         self._rows["job"] = array("d", [numbers[int(job)] for job in self._rows["job"]])
         self.names = {numbers[job]: name for job, name in self.names.items()}
+        self.never_fits = {numbers[job]: why for job, why in self.never_fits.items()}
 
     def rescheduled(self, seconds: float) -> None:
         """A preempted job runs again, `seconds` after its nodes were vacated."""
@@ -178,6 +181,8 @@ class Record:
         The shares are [bucket, resource]; NaN for a resource that the cluster lacks.
         """
         self._take_changes()
+        while self.ended >= BUCKETS * self.bucket:
+            self._widen()
         count = int(self.ended / self.bucket) + 1
         level, part = self._level[:count], self._part[:count]
         held = np.cumsum(level, axis=0) + part

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import gzip
 import json
 import re
 from pathlib import Path
@@ -13,13 +12,11 @@ import pytest
 
 from benchmarks.training.fidelity import read
 from coach.cli.main import invoke
-from coach.core.errors import UserError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.research import scenario
 from coach.research.experiment import run_scenario, write_outcome
 from coach.service.read_only import ReadOnlyService
-from coach.simulation.traces import read_trace
 from coach.studies.study import arrival_times
 
 pytestmark = pytest.mark.standard
@@ -179,16 +176,117 @@ def test_a_deadlock_is_given_up_after_its_timeout(capsys: pytest.CaptureFixture[
     assert (row["placement"], row["killed"], row["finished"], row["money"]) == (placement, 2, 0, 0)
 
 
-def test_the_figure_is_where_it_says_and_only_with_a_table(
+OWN = str((TRACES / "own.csv").absolute())
+
+
+def test_a_figure_is_drawn_only_where_it_is_asked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    trace = ("--trace", str((TRACES / "own.csv").absolute()), "--nodes", "2x8x32x2", "--policy", "fifo")
+    trace = ("--trace", OWN, "--nodes", "2x8x32x2", "--policy", "fifo")
     monkeypatch.chdir(tmp_path)
-    assert simulate(*trace, "-o", "csv") == 0
-    assert list(tmp_path.glob("*.png")) == []
-    assert simulate(*trace) == 0
-    assert "figure: simulation.png" in capsys.readouterr().err
-    assert (tmp_path / "simulation.png").read_bytes().startswith(b"\x89PNG")
+    mine = tmp_path / "simulation.png"
+    mine.write_text("my own")
+    assert simulate(*trace) == simulate(*trace, "-o", "csv") == simulate(*trace, "--figure", "none") == 0
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == [("simulation.png", "my own")]
+    assert simulate(*trace, "-o", "csv", "--figure", "answers/one.png") == 0
+    assert "figure: answers/one.png" in capsys.readouterr().err
+    assert (tmp_path / "answers" / "one.png").read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_figure_s_wrong_name_is_said_before_anything_is_simulated(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert simulate("--trace", OWN, "--policy", "fifo", "--figure", "one.gif") == 2
+    shown = capsys.readouterr()
+    assert shown.err == "coach: one.gif: a figure's name must end in .png, .svg or .pdf\n" and not shown.out
+
+
+@pytest.mark.parametrize("policy", ["fifo,srtf", "drf,coach,fitgpp,kod2,specon,tf-operator,static:1"])
+def test_a_job_that_can_never_run_is_named_and_in_nobody_s_way(
+    policy: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    file = tmp_path / "jobs.csv"
+    file.write_text("job,arrival,work,cpu\nhuge,0,50,9999\na,10,50,4\nb,20,50,4\n")
+    question = ("--trace", str(file), "--nodes", "8x64", "--policy", policy)
+    assert simulate(*question, "--figure", str(tmp_path / "answer.png")) == 0
+    shown = capsys.readouterr().out
+    why = "needs 1 worker x 9999 cpu, best partial fit 0, and the largest node has 64 cpu 256 GiB"
+    assert shown.count(f"NeverFits: job huge {why}") == 1
+    for name in policy.split(","):
+        assert f"{name}: of 3 jobs in all runs: 2 finished, 1 NeverFits" in shown
+    assert simulate(*question, "-o", "json") == 0
+    for row in json.loads(capsys.readouterr().out):
+        assert (row["jobs"], row["reached"], row["never_fit"]) == (3, 2, [{"job": "huge", "why": why}])
+    assert not recwarn.list
+
+
+def test_a_figure_of_jobs_that_all_never_run_has_no_warning(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], recwarn: pytest.WarningsRecorder
+) -> None:
+    figure = tmp_path / "answer.svg"
+    trace = f"philly:{TRACES / 'philly-month-with-gaps.json'}"
+    assert simulate("--trace", trace, "--nodes", "8x64", "--policy", "fifo", "--figure", str(figure)) == 0
+    assert "fifo: of 2 jobs in all runs: 2 NeverFits" in capsys.readouterr().out
+    assert "fifo (no job ends)" in figure.read_text()
+    assert not recwarn.list
+
+
+def test_a_job_file_that_never_fits_is_named_in_the_words_of_a_live_job(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "huge.yaml"
+    text = Path("jobs/a.yaml").read_text().replace("../functions", str(Path("functions").absolute()))
+    file.write_text(re.sub(r"cpu: [0-9]+m", "cpu: 500", text))
+    for fidelity in ("system", "trace"):
+        asked = (str(file), "jobs/b.yaml", "--assume", "--epochs", "3", "--fidelity", fidelity, "-o", "json")
+        assert simulate(*asked) == 0
+        (row,) = json.loads(capsys.readouterr().out)
+        ((job,),) = [row["never_fit"]]
+        assert job["job"] == "a" and job["why"].endswith("and the largest node has 8 cpu 32 GiB")
+        assert row["reached"] == 1
+
+
+def test_what_was_read_left_out_and_assumed_of_a_trace_is_always_said(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    asked = ("--trace", str(TRACES / "left-out-lines.swf"), "--nodes", "8x64", "--policy", "fifo")
+    assert simulate(*asked) == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[:4] == [
+        "trace: 7 jobs read, 4 simulated, 3 left out",
+        "left out: 2 jobs, its run time is not known: 2 (line 6), 4 (line 8)",
+        "left out: 1 job, its run time is 0: 3 (line 7)",
+        "assumed: 3 jobs, no memory, as none is known: 1 (line 5), 5 (line 9), 7 (line 12)",
+    ]
+    assert simulate(*asked, "-o", "json") == 0
+    (row,) = json.loads(capsys.readouterr().out)
+    assert row["jobs_read"] == 7 and [left["line"] for left in row["jobs_left_out"]] == [6, 7, 8]
+    assert simulate(*asked, "-o", "csv") == 0
+    (row,) = csv.DictReader(capsys.readouterr().out.splitlines())
+    assert [row[name] for name in ("jobs_read", "jobs_left_out", "assumed", "never_fit")] == [
+        "7",
+        "3",
+        "3",
+        "1",
+    ]
+    assert simulate("--trace", OWN, "--policy", "fifo") == 0
+    said = capsys.readouterr().err.splitlines()
+    assert said[:2] == ["trace: 3 jobs read, 3 simulated, 0 left out", "assumed: nothing"]
+
+
+def test_many_left_out_are_a_short_list_with_a_count(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "many.swf"
+    rows = [f"{n} 1 0 {int(n == 1)} 1 -1 8 1 9 -1 1 1 1 1 1 1 -1 -1" for n in range(1, 100)]
+    file.write_text("\n".join(rows))
+    assert simulate("--trace", str(file), "--policy", "fifo", "-o", "json") == 0
+    shown = capsys.readouterr()
+    assert (
+        "left out: 98 jobs, its run time is 0: 2 (line 2), 3 (line 3), 4 (line 4), 5 (line 5), 6 (line 6) and 93 more "
+        "(-o json has all)\n" in shown.err
+    )
+    assert len(json.loads(shown.out)[0]["jobs_left_out"]) == 98
 
 
 def test_the_same_question_has_the_same_answer(capsys: pytest.CaptureFixture[str]) -> None:
@@ -243,115 +341,10 @@ def test_a_wrong_question_gets_one_clear_line(
     assert words in capsys.readouterr().err
 
 
-def test_our_own_trace_is_read_with_its_defaults() -> None:
-    early, gang, late = read_trace(str(TRACES / "own.csv"))
-    assert [work.arrival for work in (early, gang, late)] == [0, 10, 30]
-    assert (early.name, early.kind, early.work, early.worker.tolist()) == (
-        "early",
-        "trial-and-error",
-        30,
-        [1, 1, 0],
-    )
-    assert (gang.minimum, gang.maximum, gang.server.tolist()) == ((1, 1), (2, 2), [0.5, 0, 0])
-    assert gang.speed is not None
-    assert gang.speed(((0, 1, 1),)) == pytest.approx(0.1)
-
-
-def test_published_traces_become_tasks() -> None:
-    first, second = read_trace(f"philly:{TRACES / 'philly.json'}")
-    assert (first.minimum, first.worker.tolist(), first.work) == ((2, 0), [8, 0, 2], 2 * 600)
-    assert (second.arrival, second.work, second.kind) == (120, 60, "Failed")
-    first, second = read_trace(f"helios:{TRACES / 'helios.csv'}")
-    assert (first.minimum, first.worker.tolist(), first.work) == ((2, 0), [32, 0, 8], 2 * 600)
-    first, second = read_trace(f"pai:{TRACES / 'pai.csv'}")
-    assert (first.minimum, first.worker.tolist(), second.arrival) == ((2, 0), [6, 0, 0.5], 60)
-
-
-def test_a_workload_of_the_parallel_workloads_archive_becomes_tasks(tmp_path: Path) -> None:
-    works = read_trace(f"swf:{TRACES / 'small.swf'}")
-    # Job 3 never ran, line 4 is a part of a job that has a line of its own.
-    assert [(work.name, work.kind, work.arrival) for work in works] == [
-        ("1", "completed", 0), ("2", "failed", 15), ("5", "completed", 45),
-    ]  # fmt: skip
-    first, second, third = works
-    assert (first.minimum, first.maximum, first.work) == ((4, 0), (4, 0), 4 * 100)
-    # KiB of each processor; where it is not known what was used, what was requested.
-    assert [work.worker.tolist() for work in works] == [[1, 0.5, 0], [1, 2, 0], [1, 0, 0]]
-    assert second.minimum == (8, 0)
-    assert third.work == 90
-    packed = tmp_path / "small.swf.gz"
-    packed.write_bytes(gzip.compress((TRACES / "small.swf").read_bytes()))
-    assert [work.name for work in read_trace(f"swf:{packed}")] == ["1", "2", "5"]
-
-
 def test_a_workload_of_the_archive_is_simulated(capsys: pytest.CaptureFixture[str]) -> None:
     trace = f"swf:{TRACES / 'small.swf'}"
     assert simulate("--trace", trace, "--nodes", "4x4", "--policy", "fifo,drf", "-o", "json") == 0
     assert [row["finished"] for row in json.loads(capsys.readouterr().out)] == [3, 3]
-
-
-SWF_LINE = "1 10 5 100 4 -1 -1 4 200 -1 1 3 1 1 1 1 -1 -1"
-ROW = "job,arrival,work,cpu,min_workers,max_workers,grace\n"
-
-
-@pytest.mark.parametrize(
-    ("kind", "content", "words"),
-    [
-        ("swf", b"", "has no job that ran"),
-        ("swf", b"; only comments", "has no job that ran"),
-        ("swf", b"1 2 3", "line 1 has 3 columns; a job has 18"),
-        ("swf", SWF_LINE.replace("100", "soon").encode(), "line 1: could not convert"),
-        ("swf", SWF_LINE.replace("100", "nan").encode(), "has no job that ran"),
-        ("swf", SWF_LINE.replace("100", "inf").encode(), "must be 0 or more"),
-        ("swf", SWF_LINE.replace("10 5", "1e999 5").encode(), "must be 0 or more"),
-        ("swf", SWF_LINE.replace(" 4 ", " 1e300 ").encode(), "use 1 to 10000000"),
-        ("swf", SWF_LINE.replace(" 4 ", " inf ").encode(), "OverflowError"),
-        ("swf", SWF_LINE.replace(" 1 3 ", " nan 3 ").encode(), "cannot convert float NaN"),
-        ("swf", b"1 " * 100_000, "line 1 is longer than 10000 characters"),
-        ("swf", bytes(range(256)) * 50, "columns; a job has 18"),
-        ("swf.gz", b"not compressed", "BadGzipFile"),
-        ("swf.gz", gzip.compress(SWF_LINE.encode())[:30], "EOFError"),
-        ("", ROW.encode() + b"a,nan,1,1,1,1,0", "must be 0 or more"),
-        ("", ROW.encode() + b"a,0,inf,1,1,1,0", "must be 0 or more"),
-        ("", ROW.encode() + b"a,0,1,-1,1,1,0", "must be 0 or more"),
-        ("", ROW.encode() + b"a,0,1,1,inf,1,0", "OverflowError"),
-        ("", ROW.encode() + b"a,0,1,1,4,2,0", "has 4, 2, 0, 0 as fewest and most workers"),
-        ("", ROW.encode() + b"a,0,1,1,-4,-2,0", "use 1 to 10000000"),
-        ("", b"job,arrival,work\n\xff\xfe", "UnicodeDecodeError"),
-        ("philly", b"[" * 100_000, "RecursionError"),
-        ("philly", b"{}", "has no job that ran"),
-        ("philly", b"[1, 2]", "TypeError"),
-        ("philly", b'[{"attempts": [1]}]', "AttributeError"),
-        ("helios", b"node_num,duration\ninf,1", "OverflowError"),
-        ("pai", b"duration,num_inst\n1,1e400", "KeyError"),
-    ],
-)
-def test_whatever_is_in_a_trace_the_answer_is_one_line(
-    kind: str, content: bytes, words: str, tmp_path: Path
-) -> None:
-    reader, _, packed = kind.partition(".")
-    file = tmp_path / ("trace" + ("." + packed if packed else ""))
-    file.write_bytes(content)
-    with pytest.raises(UserError, match=re.escape(words)) as refused:
-        read_trace(f"{reader}:{file}" if reader else str(file))
-    assert len(str(refused.value)) < 600
-
-
-def test_a_run_log_of_the_thesis_becomes_its_jobs() -> None:
-    one, other = read_trace("thesis:tests/data/thesis/runs/Cifar10/multi_job_default_scheduler_83_tl.txt")
-    assert (one.name, one.kind, one.minimum, one.work) == (
-        "ogyil0hc48",
-        "Cifar10",
-        (1, 2),
-        pytest.approx(845.18, abs=0.01),
-    )
-    assert other.arrival >= 0
-
-
-def test_a_trace_with_a_wrong_number_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "t.csv").write_text("job,arrival,work\na,0,soon\n")
-    with pytest.raises(UserError, match="could not convert"):
-        read_trace(str(tmp_path / "t.csv"))
 
 
 def test_arrivals() -> None:

@@ -24,6 +24,7 @@ from coach.core.gang import (
     PendingReason,
     PodRequest,
     all_types_present,
+    never_fits,
     plan_gang,
     queue_key,
     same_job_score,
@@ -422,3 +423,43 @@ def test_what_one_node_lacks_is_not_taken_from_another_node():
     greedy = ForeignPod("greedy", Resources(5, 1), node="full")
     plan = plan_gang(Gang("a", tuple(members), required), nodes, [greedy])
     assert isinstance(plan, GangPlan) and len(plan.placements) == 4
+
+
+@pytest.mark.parametrize(
+    ("workers", "servers", "cpu"),
+    [
+        (1, 0, 9999.0),
+        (9999, 0, 1.0),
+        (3, 0, 1.0),
+        (1, 1, 9.0),
+        (5, 4, 1.0),
+        (2, 2, 3.0),
+        (2, 2, 4.0),
+        (1, 1, 1.0),
+    ],
+)
+def test_what_never_fits_is_said_as_of_a_gang_on_empty_nodes(workers: int, servers: int, cpu: float) -> None:
+    nodes = [Node(name, Resources(4.0, 16.0)) for name in ("x", "y")]
+    counts = {Role.SCHEDULER: 1, Role.SERVER: servers, Role.WORKER: workers}
+    requests = {
+        Role.SCHEDULER: Resources(0.1, 0.1),
+        Role.SERVER: Resources(0.5, 1.0),
+        Role.WORKER: Resources(cpu, 1.0),
+    }
+    members = tuple(
+        PodRequest(PodId("j", role, index), requests[role])
+        for role, count in counts.items()
+        for index in range(count)
+    )
+    plan = plan_gang(Gang("j", members, counts), nodes, ())
+    found = never_fits({(role, requests[role]): count for role, count in counts.items() if count}, nodes)
+    assert found == (plan.message if isinstance(plan, Pending) else None)
+
+
+def test_millions_of_pods_are_counted_and_not_placed_one_by_one() -> None:
+    nodes = [Node("x", Resources(64.0, 256.0))]
+    many = {(Role.WORKER, Resources(1.0, 0.0)): 10_000_000}
+    assert never_fits(many, nodes) == (
+        "needs 10000000 workers x 1 cpu, best partial fit 64, and the largest node has 64 cpu 256 GiB"
+    )
+    assert never_fits({(Role.WORKER, Resources(0.0, 0.0)): 10_000_000}, nodes) is None

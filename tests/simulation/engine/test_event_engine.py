@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from coach import plugins
 from coach.core.cluster import Allocation
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import (
@@ -114,6 +115,35 @@ def test_a_resize_changes_the_speed_after_its_pause() -> None:
 
 def test_work_ends_at_the_end_of_its_slot() -> None:
     assert finishes(Engine(Cluster.uniform(2, 1), times((0, 5), (1, 20)), Fifo(), slot=20)) == [20, 40]
+
+
+def test_a_job_that_no_node_can_hold_is_recorded_and_its_policy_never_sees_it() -> None:
+    work = [Work(0, 5, 9 * ONE, name="huge"), *times((1, 2), (10, 1))]
+    policy = Script({1.0: [Start(1, ((0, 1, 0),))], 10.0: [Start(2, ((0, 1, 0),))]})
+    engine = Engine(Cluster.uniform(1, 4), work, policy)
+    assert finishes(engine)[1:] == [3, 11]
+    assert [event.job for _, event in policy.seen if isinstance(event, Arrived)] == [1, 2]
+    assert list(engine.record.never_fits) == [0]
+    assert engine.record.column("started")[0] != engine.record.column("started")[0]
+
+
+def test_a_gang_that_fits_on_no_nodes_together_never_fits() -> None:
+    gang = {"minimum": Allocation(3, 1), "maximum": Allocation(3, 1), "server": ONE}
+    engine = Engine(Cluster.uniform(2, 2), times((0, 5), **gang), plugins.policy("fifo"))
+    engine.run()
+    assert engine.record.never_fits == {}
+    engine = Engine(Cluster.uniform(1, 3), [*times((0, 5), **gang), *times((1, 2))], plugins.policy("fifo"))
+    assert finishes(engine)[1] == 3
+    assert engine.record.never_fits == {
+        0: "needs 1 server x 1 cpu 1 GiB, 3 workers x 1 cpu 1 GiB, best partial fit 3, and the largest node has 3 cpu "
+        "1000000 GiB"
+    }
+
+
+def test_a_closed_loop_goes_on_behind_a_job_that_never_fits() -> None:
+    work = [Work(0, 5, 9 * ONE), *times(*[(0.0, 1.0)] * 4)]
+    engine = Engine(Cluster.uniform(2, 1), work, Fifo(), closed_load=2.0)
+    assert finishes(engine)[1:] == [1, 1, 2, 2]
 
 
 def test_a_closed_loop_submits_as_jobs_leave() -> None:
@@ -271,3 +301,12 @@ def test_utilisation_keeps_its_integral_when_the_run_is_long() -> None:
     widths = np.diff([*starts, record.ended])
     assert record.bucket > 1
     assert (share[:, 0] * widths).sum() * 2 == pytest.approx(100 * 5000.0)
+
+
+def test_utilisation_of_a_run_in_which_nothing_happens_for_a_month_is_known_to_its_end() -> None:
+    month = 30 * 86400.0
+    record = Engine(Cluster.uniform(1, 4), [*times((0, 4096)), Work(month, 5, 9 * ONE)], Fifo()).run()
+    starts, share = record.utilisation()
+    assert starts[-1] <= month == record.ended
+    widths = np.diff([*starts, record.ended])
+    assert (share[:, 0] * widths).sum() * 4 == pytest.approx(4096)

@@ -36,7 +36,7 @@ Phases of a job, and their transitions:
     any --Kill--> gone (not completed), event Finished(killed=True)
 
 Units: seconds; resources are (cpu cores, memory GiB, gpu devices); work is in epochs, speed in epochs/s. A job without
-epochs (a task of a given execution time) has no boundaries; its work is its execution time in seconds.
+epochs (tasks of a given execution time) has no boundaries; its work is the sum of its tasks' seconds.
 """
 
 from __future__ import annotations
