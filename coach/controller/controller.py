@@ -53,6 +53,8 @@ class Controller:
         self._written: dict[str, tuple[dict[str, Any], float]] = {}
         #: Objects that are no jobs, with their generation and what is wrong.
         self._refused: dict[str, tuple[int, str]] = {}
+        #: Why the last look at an object failed, by its name: it was said then.
+        self._failed: dict[str, str] = {}
 
     async def run(self) -> None:
         """Follow the objects until this is cancelled. Raises ApiError, TemporaryError where the first list fails."""
@@ -82,11 +84,14 @@ class Controller:
                 await self._do(step, found)
             if step is None or step.kind not in (StepKind.ADD_FINALIZER, StepKind.REMOVE_FINALIZER):
                 await self._report(found)
-        except ApiError as error:
-            if error.status not in (404, 409):  # it has changed or gone: the watch says so
-                log.warning("trainingjob %s: %s", name, error)
         except CoachError as error:
-            log.warning("trainingjob %s: %s", name, error)
+            if isinstance(error, ApiError) and error.status in (404, 409):
+                return  # it has changed or gone: the watch says so
+            if self._failed.get(name) != str(error):
+                self._failed[name] = str(error)
+                log.warning("trainingjob %s: %s", name, error)
+        else:
+            self._failed.pop(name, None)
 
     async def _do(self, step: Step, found: Object) -> None:
         job = self._job(found)

@@ -27,6 +27,8 @@ _WARNINGS = frozenset(
         State.BUDGET_EXHAUSTED,
         Reason.BACKING_OFF,
         Reason.IMAGE_UNAVAILABLE,
+        Reason.QUOTA_EXCEEDED,
+        Reason.PODS_DELAYED,
         Reason.MISCONFIGURED,
     }
 )

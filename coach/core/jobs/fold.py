@@ -15,7 +15,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
-from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
+from coach.core.jobs.reasons import REASON_INFO, REFUSED, RESUMABLE, Reason, State
 from coach.core.money import Ledger
 from coach.core.spec.job import TrainingJob
 
@@ -171,7 +171,7 @@ def _resume_requested(job: Job, event: ev.ResumeRequested) -> None:
     job.suspend = job.stopped_by_user = False
     if job.ended or job.phase is Phase.ENDING or job.reason in RESUMABLE:
         job.cancel = False
-        job.failures = 0
+        job.failures = job.refusals = 0
         job.full_epoch_curves = ()
         job.ending = None
         job.ended_at = None
@@ -225,6 +225,7 @@ def _shrink_group(job: Job) -> None:
 
 def _run_epoch(job: Job, action: act.RunEpoch) -> None:
     job.running = action
+    job.refusals = 0
     job.phase = Phase.RUNNING
     job.timer = ""
     job.members = action.pods
@@ -311,6 +312,9 @@ def _set_status(job: Job, action: act.SetStatus) -> None:
         job.ledger.release()
     elif action.reason is Reason.BACKING_OFF:
         job.failures += 1
+        job.phase = Phase.PAUSED
+    elif action.reason in REFUSED:
+        job.refusals += 1
         job.phase = Phase.PAUSED
     elif action.reason not in RUNNING_REASONS and not _deploying(job):
         job.timer = ""

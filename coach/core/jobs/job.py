@@ -113,6 +113,7 @@ class Job:
     weights: str | None = None  #: URI of the last checkpoint
     attempts: int = 0  #: attempts started, over all epochs
     failures: int = 0  #: failed attempts in a row that count
+    refusals: int = 0  #: how often in a row the cluster made not all of its pods
     last_failure: tuple[Reason, str] | None = None
     last_token: str = ""  #: the last epoch attempt: charges after it belong to it
     charges: dict[str, Money] = field(default_factory=dict)  #: token -> paid; sums to `ledger.spent`

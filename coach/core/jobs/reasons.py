@@ -39,6 +39,7 @@ class Retry(StrEnum):
     NEVER = "never"  #: the user's mistake, or a failure that another attempt cannot change
     BOUNDED = "bounded"  #: from the last checkpoint, a bounded number of times, with growing pauses
     FREE = "free"  #: without counting the attempt: Coach itself or the cluster ended it
+    LATER = "later"  #: the cluster makes no pods now: the job holds none, and tries again with growing pauses
 
 
 class Reason(StrEnum):
@@ -56,6 +57,8 @@ class Reason(StrEnum):
     DRAINING = "Draining"
     PLACING = "Placing"
     IMAGE_UNAVAILABLE = "ImageUnavailable"
+    QUOTA_EXCEEDED = "QuotaExceeded"
+    PODS_DELAYED = "PodsDelayed"
     BACKING_OFF = "BackingOff"
     SUSPENDED = "Suspended"
     HANDLER_STOPPED = "HandlerStopped"
@@ -117,7 +120,7 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.MISCONFIGURED: ReasonInfo(
         "its functions cannot be scheduled as they are described", State.WAITING
     ),
-    Reason.NEVER_FITS: ReasonInfo("the nodes of this cluster can never hold its smallest gang", State.FAILED),
+    Reason.NEVER_FITS: ReasonInfo("this cluster can never hold its smallest gang", State.FAILED),
     Reason.WAITING_MEMBERS: ReasonInfo("not all types of its functions are there yet", State.WAITING),
     Reason.WAITING_CAPACITY: ReasonInfo("waits for capacity in the cluster", State.WAITING),
     Reason.SHADOW_RESERVED: ReasonInfo("the capacity is reserved for an earlier job", State.WAITING),
@@ -125,6 +128,8 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.DRAINING: ReasonInfo("waits for another job to release its capacity", State.WAITING),
     Reason.PLACING: ReasonInfo("its functions are being placed", State.WAITING),
     Reason.IMAGE_UNAVAILABLE: ReasonInfo("the image of its functions cannot be pulled", State.WAITING),
+    Reason.QUOTA_EXCEEDED: ReasonInfo("waits for room in a quota", State.WAITING, Retry.LATER),
+    Reason.PODS_DELAYED: ReasonInfo("the cluster cannot create its pods now", State.WAITING, Retry.LATER),
     Reason.BACKING_OFF: ReasonInfo("pauses after a failed attempt", State.WAITING),
     Reason.SUSPENDED: ReasonInfo("stopped by the user; it can be resumed", State.WAITING, Retry.FREE),
     Reason.HANDLER_STOPPED: ReasonInfo("its handler stopped; it can be resumed", State.WAITING, Retry.FREE),
@@ -167,6 +172,9 @@ REASON_INFO: dict[Reason, ReasonInfo] = {
     Reason.EPOCH_LIMIT: ReasonInfo("the last allowed epoch ended before the target", State.FAILED),
     Reason.CANCELLED_BY_USER: ReasonInfo("cancelled", State.CANCELLED),
 }
+
+#: Reasons of a job whose pods the cluster does not make now.
+REFUSED = frozenset(reason for reason, info in REASON_INFO.items() if info.retry is Retry.LATER)
 
 EXIT_CODE: dict[State, int] = {
     State.QUEUED: 130,

@@ -26,7 +26,7 @@ from coach.core.jobs import fold
 from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
-from coach.core.jobs.reasons import REASON_INFO, Reason, Retry
+from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
 from coach.core.jobs.stale_events import is_late
 from coach.core.lifecycle import forecast, probing, stopping_rules
 from coach.core.lifecycle.cluster_state import (
@@ -50,6 +50,14 @@ START_DEADLINE = 60.0
 CHECKPOINT_LOST = (Reason.CHECKPOINT_MISSING, Reason.CHECKPOINT_INVALID)
 #: Pauses before attempt 2, 3, ... of an epoch, in seconds.
 BACKOFF = (0.0, 1.0, 4.0)
+#: Seconds before pods are made again that the cluster refused for now, twice as long each time.
+LATER = (2.0, 4.0, 8.0, 16.0, 32.0, 60.0)
+#: Seconds between two jobs that try again, in queue order: two that try at once would each take half the room.
+ONE_BY_ONE = 2.0
+#: Seconds after pods were released until the first of those jobs tries again: the cluster counts them late.
+COUNTED = 1.0
+#: Ends the message of such a job.
+AGAIN = "; tries again in "
 
 
 class Reducer:
@@ -216,7 +224,8 @@ class Reducer:
             self._finish_ending(job, event.at)
         elif job.phase is Phase.DEPLOYING:
             left = [pod for pod, held in job.pods.items() if not held.releasing]
-            if REASON_INFO[event.reason].retry is Retry.BOUNDED and self._required_are_in(job, left):
+            may_pass = REASON_INFO[event.reason].retry in (Retry.BOUNDED, Retry.LATER)
+            if may_pass and self._required_are_in(job, left):
                 self._start_degraded(job, event.at, left, f"{event.reason.value}: {event.message}")
             else:
                 self._failed(job, event.at, event.reason, event.message)
@@ -243,6 +252,8 @@ class Reducer:
         elif job.phase is Phase.DEPLOYING:
             self._fill(job, event.at)
         self._capacity_changed()
+        if job.reason not in REFUSED and (refused := self._refused()):
+            self._set_timer(refused[0], event.at, event.at + COUNTED)
 
     def _epoch_finished(self, job: Job | None, event: ev.EpochFinished, _: Any) -> None:
         assert job is not None
@@ -348,8 +359,18 @@ class Reducer:
             self._release_pods(job, at)
             self._stay_pending(job, at, plan, why)
             return
+        if job.reason is Reason.QUOTA_EXCEEDED and self._may_shrink(job, allocation):
+            words, _, _ = job.message.rpartition(AGAIN)
+            step = DecisionStep(StepKind.DEGRADED, allocation, job.minimum, words)
+            kind, allocation, why = EpochKind.FULL, job.minimum, (*why, step)
         self._emit(act.SetAllocation(at, job.name, allocation, kind, why))
         self._resize(job, at)
+
+    @staticmethod
+    def _may_shrink(job: Job, allocation: Allocation) -> bool:
+        """Whether its smallest gang will do where a quota has no room for `allocation`."""
+        fixed = job.spec.policy.allocation is not None
+        return not fixed and allocation != job.minimum and forecast.affordable(job, job.minimum)
 
     def _fit(self, job: Job, at: float) -> None:
         self._emit(act.FitModels(at, job.name, f"{job.name}.fit{len(job.epochs)}"))
@@ -606,6 +627,8 @@ class Reducer:
             self._finish(job, at, reason, message)
         elif job.suspend:
             self._runnable.add(job.name)
+        elif retry is Retry.LATER:
+            self._wait_whole(job, at, reason, message)
         elif job.failures + 1 >= forecast.MAX_FAILURES:
             self._finish(job, at, reason, f"{message} ({forecast.MAX_FAILURES} attempts in a row failed)")
         else:
@@ -615,6 +638,18 @@ class Reducer:
                 self._release_pods(job, at)
             self._set_status(job, at, Reason.BACKING_OFF, f"{reason.value}: {message}; {again}")
             self._set_timer(job, at, at + pause)
+
+    def _wait_whole(self, job: Job, at: float, reason: Reason, message: str) -> None:
+        """Hold no pod where the cluster makes not all of them, so that no two gangs hold a half each; try again."""
+        self._release_pods(job, at)
+        ahead = [other for other in self._refused() if queue_key(other) < queue_key(job)]
+        pause = LATER[min(job.refusals, len(LATER) - 1)] + ONE_BY_ONE * len(ahead)
+        self._set_status(job, at, reason, f"{message}{AGAIN}{pause:g} s")
+        self._set_timer(job, at, at + pause)
+
+    def _refused(self) -> list[Job]:
+        """The jobs whose pods the cluster does not make now, in queue order."""
+        return [job for job in self._cluster.live if job.phase is Phase.PAUSED and job.reason in REFUSED]
 
     # -- money, ends, pods --------------------------------------------------------------------------------
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import httpx
 
-from coach.core.cluster import NOTHING, Pod, PodId, Resources, Taken
-from coach.core.errors import CoachError, PermanentError, UserError
+from coach.core.cluster import NOTHING, Pod, PodId, Resources, Role, Taken
+from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
@@ -37,8 +37,18 @@ from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.pod_logs import PodLogs
 from coach.platforms.kubernetes.settings import Settings, chart_settings
 from coach.platforms.kubernetes_api import nodes, pods
-from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object, until_answered
+from coach.platforms.kubernetes_api.client import (
+    COACH,
+    CORE,
+    RETRY_SECONDS,
+    Api,
+    ApiError,
+    Object,
+    passes,
+    until_answered,
+)
 from coach.platforms.kubernetes_api.proxy import PodProxy
+from coach.platforms.kubernetes_api.refusals import meaning, never_holds
 from coach.platforms.kubernetes_api.watch import Collection
 
 log = logging.getLogger(__name__)
@@ -53,6 +63,8 @@ OTHERS_SECONDS = 5.0
 HOLDING = "spec.nodeName!=,status.phase!=Succeeded,status.phase!=Failed"
 #: Seconds between two attempts to create a pod whose predecessor of the same name is not gone yet.
 NAME_SECONDS = 0.2
+#: Seconds for which the API server may refuse a pod because it is busy, before its gang waits as a whole.
+BUSY_SECONDS = 10.0
 
 
 class KubernetesPlatform:
@@ -164,11 +176,7 @@ class KubernetesPlatform:
         except UserError as error:
             raise PodError(Reason.POD_REFUSED, str(error)) from error
         except ApiError as error:
-            if error.status not in (400, 403, 413, 422):
-                raise
-            raise PodError(
-                Reason.POD_REFUSED, f"the cluster refused the gang of {size.job}: {error}"
-            ) from error
+            raise _refusal(f"the gang of {size.job}", error, spec) from error
 
     async def forget(self, job: str) -> None:
         """The job holds nothing and wants nothing: its Gang goes."""
@@ -391,7 +399,7 @@ class KubernetesPlatform:
     async def _start(self, pod: Pod, spec: TrainingJob) -> None:
         """Have the pod made. Raises PodError."""
         owners = await self._owner(self._gangs_path, pod.id.job)
-        await self._create(pod.id, manifests.pod(pod, spec, self._settings, owners))
+        await self._create(pod.id, manifests.pod(pod, spec, self._settings, owners), spec)
 
     def _why_none(self, pod: PodId) -> tuple[Reason, str] | None:
         """Why a pod that was started has no object, nor will have one; None while it may come."""
@@ -425,22 +433,25 @@ class KubernetesPlatform:
             raise
         return manifests.owner(found)
 
-    async def _create(self, pod: PodId, body: Object) -> None:
+    async def _create(self, pod: PodId, body: Object, spec: TrainingJob) -> None:
         """Create a pod, once none of its name is there any more. Raises PodError where it is refused."""
-        name = pod.name
+        name, began = pod.name, asyncio.get_running_loop().time()
         while True:
             try:
-                made = await until_answered(lambda: self._api.create(self._pods_path, body))
+                made = await _to_its_end(self._api.create(self._pods_path, body))
                 break
             except ApiError as error:
                 # Of an attempt before, or of this one: its answer was lost with the connection.
                 if error.reason == "AlreadyExists":
                     await self._delete(name)
                     await asyncio.sleep(NAME_SECONDS)
-                elif error.status in (400, 403, 422):
-                    raise PodError(Reason.POD_REFUSED, f"{name} was refused: {error}") from error
-                else:
-                    raise PodError(Reason.FUNCTION_LOST, f"{name} could not be created: {error}") from error
+                    continue
+                waited = asyncio.get_running_loop().time() - began
+                if not passes(error.status) or waited > BUSY_SECONDS:
+                    raise _refusal(name, error, spec) from error
+            except TemporaryError as error:
+                log.debug("%s: sent again: %s", name, error)
+            await asyncio.sleep(RETRY_SECONDS)
         # It may be gone again before anybody looks.
         await self._pods.until(lambda: self._seen.get(pod) == made["metadata"]["uid"])
 
@@ -476,3 +487,27 @@ class KubernetesPlatform:
 
 def _made(found: Object) -> str:
     return str(found["metadata"].get("creationTimestamp", ""))
+
+
+def _refusal(name: str, error: ApiError, spec: TrainingJob) -> PodError:
+    """What the API server refused, and what its job does about it."""
+    reason, words = meaning(error.status, error.reason, str(error)), f"{name} was refused: {error}"
+    if reason is Reason.QUOTA_EXCEEDED and (never := never_holds(str(error), _smallest_gang(spec))):
+        return PodError(Reason.NEVER_FITS, f"{words}; {never}")
+    return PodError(reason, words)
+
+
+def _smallest_gang(spec: TrainingJob) -> list[Resources]:
+    workers, servers = spec.spec.limits.smallest
+    of = spec.spec.resources.of
+    return [of(Role.SCHEDULER), *[of(Role.SERVER)] * servers, *[of(Role.WORKER)] * workers]
+
+
+async def _to_its_end(request: Coroutine[Any, Any, Object]) -> Object:
+    """Have a request answered, also where nobody waits any more: what it makes can be deleted only then."""
+    task = asyncio.ensure_future(request)
+    try:
+        return await asyncio.shield(task)
+    except asyncio.CancelledError:
+        await asyncio.gather(task, return_exceptions=True)
+        raise

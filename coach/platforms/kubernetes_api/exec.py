@@ -20,13 +20,8 @@ async def run_in_pod(api: Api, pod: str, command: Sequence[str], out: Callable[[
     """
     query = [("command", word) for word in command] + [("stdout", "true"), ("stderr", "true")]
     path = f"{CORE}/namespaces/{api.namespace}/pods/{pod}/exec?{urlencode(query)}"
-    client = WsApiClient(api.configuration, heartbeat=30)
     try:
-        _, url, headers, _, _ = await client.param_serialize(
-            "GET", path, header_params={}, auth_settings=["BearerToken"]
-        )
-        answer = await client.request("GET", url, headers=headers, _preload_content=False)
-        async with answer as socket:
+        async with api.websocket(path) as socket:
             async for message in socket:
                 channel, data = message.data[0], message.data[1:]
                 if channel in (STDOUT_CHANNEL, STDERR_CHANNEL):
@@ -42,6 +37,4 @@ async def run_in_pod(api: Api, pod: str, command: Sequence[str], out: Callable[[
         raise TemporaryError(f"pod {api.namespace}/{pod} runs no command now: HTTP {error.status}") from error
     except aiohttp.ClientError as error:
         raise TemporaryError(f"the API server at {api.server} does not respond: {error}") from error
-    finally:
-        await client.close()
     raise TemporaryError(f"the connection to pod {api.namespace}/{pod} broke; try again")

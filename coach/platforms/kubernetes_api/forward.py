@@ -8,7 +8,6 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from urllib.parse import urlencode
 
 import aiohttp
-from kubernetes.aio.stream.ws_client import WsApiClient
 
 from coach.core.errors import CoachError, PermanentError, TemporaryError
 from coach.platforms.kubernetes_api.client import CORE, Api
@@ -23,12 +22,8 @@ CHUNK = 1 << 16
 async def connection(api: Api, pod: str, port: int) -> AsyncIterator[aiohttp.ClientWebSocketResponse]:
     """A connection to a pod's port. Raises PermanentError where the user may not do so, else TemporaryError."""
     path = f"{CORE}/namespaces/{api.namespace}/pods/{pod}/portforward?{urlencode({'ports': port})}"
-    client = WsApiClient(api.configuration, heartbeat=30)
     try:
-        _, url, headers, _, _ = await client.param_serialize(
-            "GET", path, header_params={}, auth_settings=["BearerToken"]
-        )
-        async with await client.request("GET", url, headers=headers, _preload_content=False) as socket:
+        async with api.websocket(path) as socket:
             yield socket
     except aiohttp.WSServerHandshakeError as error:
         if error.status in (401, 403):
@@ -41,8 +36,6 @@ async def connection(api: Api, pod: str, port: int) -> AsyncIterator[aiohttp.Cli
         ) from error
     except aiohttp.ClientError as error:
         raise TemporaryError(f"the API server at {api.server} does not respond: {error}") from error
-    finally:
-        await client.close()
 
 
 @contextlib.asynccontextmanager

@@ -96,7 +96,7 @@ class Collection:
                         self._set(self._key(found), None if kind == "DELETED" else self._keep(found))
                     pause = RETRY_SECONDS[0]
             except CoachError as error:
-                log.info("%s: %s; reading it again", self._path, error)
+                log.debug("%s: %s; reading it again", self._path, error)
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, RETRY_SECONDS[1])
             with contextlib.suppress(CoachError):

@@ -9,11 +9,12 @@ import asyncio
 import logging
 
 from coach.core.errors import PermanentError
-from coach.core.jobs.reasons import Reason
+from coach.core.jobs.reasons import REFUSED, Reason
 from coach.platforms.base import PodError
 from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import CORE, Api, ApiError, Object, until_answered
+from coach.platforms.kubernetes_api.refusals import meaning
 from coach.platforms.nuclio import resources
 
 log = logging.getLogger(__name__)
@@ -93,7 +94,9 @@ class Functions:
             made = await until_answered(lambda: self._api.create(self.path, function))
         except ApiError as error:
             if error.reason != "AlreadyExists":
-                raise PodError(Reason.POD_REFUSED, f"function {name} was refused: {error}") from error
+                reason = meaning(error.status, error.reason, str(error))
+                reason = reason if reason in REFUSED else Reason.POD_REFUSED
+                raise PodError(reason, f"function {name} was refused: {error}") from error
             found = await until_answered(lambda: self._api.get(f"{self.path}/{name}"))
             owner = (found["metadata"].get("labels") or {}).get(manifests.HANDLER)
             if owner != self._settings.handler:

@@ -20,6 +20,7 @@ from coach.platforms.kubernetes import manifests
 from coach.platforms.kubernetes import platform as kubernetes
 from coach.platforms.kubernetes.settings import Settings
 from coach.platforms.kubernetes_api.client import Api, Object
+from coach.platforms.kubernetes_api.refusals import meaning
 from coach.platforms.kubernetes_api.watch import Collection
 from coach.platforms.nuclio import resources
 from coach.platforms.nuclio.functions import Functions, status
@@ -92,7 +93,8 @@ class NuclioPlatform(kubernetes.KubernetesPlatform):
                     await self._pods.until(lambda: bool(self._object(pod)) or self._why_none(pod) is not None)
             except TimeoutError:
                 if words := await self._functions.why_no_pod(pod.name):
-                    raise PodError(Reason.POD_REFUSED, f"{pod.name} was refused: {words}") from None
+                    reason = meaning(403, "Forbidden", words)
+                    raise PodError(reason, f"{pod.name} was refused: {words}") from None
 
     def _why_none(self, pod: PodId) -> tuple[Reason, str] | None:
         function = self._seen_functions.objects.get(pod.name)

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from coach.core.gang import PendingReason
-from coach.core.jobs.reasons import ENDED, EXIT_CODE, REASON_INFO, RESUMABLE, Reason, Retry, State
+from coach.core.jobs.reasons import ENDED, EXIT_CODE, REASON_INFO, REFUSED, RESUMABLE, Reason, Retry, State
 
 ROOT = Path(__file__).parents[3]
 
@@ -53,6 +53,11 @@ def test_every_failed_attempt_has_its_retry_class_and_decides_no_state() -> None
 def test_an_attempt_that_coach_or_the_cluster_ended_is_not_counted() -> None:
     free = {reason for reason, meaning in REASON_INFO.items() if meaning.retry is Retry.FREE}
     assert free == RESUMABLE | {Reason.HANDLER_RESTARTED, Reason.DISRUPTED}
+
+
+def test_pods_that_the_cluster_does_not_make_now_are_waited_for() -> None:
+    assert {Reason.QUOTA_EXCEEDED, Reason.PODS_DELAYED} == REFUSED
+    assert {REASON_INFO[reason].state for reason in REFUSED} == {State.WAITING}
 
 
 def test_every_state_has_an_exit_code_and_only_ends_have_one_of_their_own() -> None:

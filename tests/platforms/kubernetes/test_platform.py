@@ -443,6 +443,92 @@ def test_a_pod_that_the_cluster_refuses_fails_with_its_words(run: Any) -> None:
     run(body)
 
 
+@contextlib.asynccontextmanager
+async def quota(cluster: Kubelets, hard: int, used: int) -> AsyncIterator[None]:
+    """A quota of pods, as its controller would have counted it."""
+    path = "/api/v1/namespaces/default/resourcequotas"
+    spec = {"metadata": {"name": "q"}, "spec": {"hard": {"pods": f"{hard}"}}}
+    await cluster._ask("POST", path, spec)
+    counted = {"status": {"hard": {"pods": f"{hard}"}, "used": {"pods": f"{used}"}}}
+    await cluster._ask("PATCH", f"{path}/q/status", counted)
+    try:
+        yield
+    finally:
+        await cluster._ask("DELETE", f"{path}/q")
+
+
+@pytest.mark.parametrize(
+    ("hard", "used", "reason", "words"),
+    [
+        (6, 5, Reason.QUOTA_EXCEEDED, "used: pods=6, limited: pods=6$"),
+        (
+            2,
+            1,
+            Reason.NEVER_FITS,
+            "used: pods=2, limited: pods=2; quota q can never hold the smallest gang: it needs pods=3, "
+            "the quota's limit is 2",
+        ),
+    ],
+)
+def test_a_full_quota_is_said_with_its_numbers_and_whether_it_can_ever_hold_the_gang(
+    run: Any, hard: int, used: int, reason: Reason, words: str
+) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job = training_job()
+        await platform.gang(SIZE, job)
+        async with quota(cluster, hard, used):
+            first = asyncio.create_task(platform.deploy(pod_of(job), job))
+            await cluster.there(WORKER.name)
+            with pytest.raises(
+                PodError, match=f"job-server-0 was refused: .*exceeded quota: q.*{words}"
+            ) as full:
+                await platform.deploy(pod_of(job, PodId("job", Role.SERVER, 0)), job)
+            assert full.value.reason is reason
+            first.cancel()
+            await platform.release([WORKER])
+        await platform.forget("job")
+
+    run(body)
+
+
+def test_a_pod_that_was_being_made_when_nobody_wanted_it_any_more_is_gone_after_its_release(
+    run: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        job, create, asked = training_job(), platform._api.create, asyncio.Event()
+
+        async def slow(path: str, made: dict[str, Any]) -> Any:
+            asked.set()
+            await asyncio.sleep(0.2)  # a webhook looks at it
+            return await create(path, made)
+
+        monkeypatch.setattr(platform._api, "create", slow)
+        starting = asyncio.create_task(platform.deploy(pod_of(job), job))
+        await asked.wait()
+        starting.cancel()
+        await asyncio.gather(starting, return_exceptions=True)
+        await platform.release([WORKER])
+        await cluster.gone(WORKER.name)
+
+    run(body)
+
+
+def test_a_busy_api_server_has_the_gang_wait_as_a_whole(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "RETRY_SECONDS", 0.01)
+    monkeypatch.setattr(module, "BUSY_SECONDS", 0.2)
+
+    async def body(platform: KubernetesPlatform, cluster: Kubelets, heard: Heard) -> None:
+        async def busy(*_: Any) -> Any:
+            raise ApiError(500, "InternalError", 'failed calling webhook "v.io": context deadline exceeded')
+
+        monkeypatch.setattr(platform._api, "create", busy)
+        with pytest.raises(PodError, match="context deadline exceeded") as refused:
+            await platform.deploy(pod_of(training_job()), training_job())
+        assert refused.value.reason is Reason.PODS_DELAYED
+
+    run(body)
+
+
 def test_a_restart_of_the_api_server_costs_no_pod(run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """No request of a pod's life is lost: Gang, owner, creation, deletion, and the Gang's end."""
     monkeypatch.setattr(client, "RETRY_SECONDS", 0.05)
