@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.cells import cell_len
@@ -18,12 +18,14 @@ from coach.core.spec.job import TrainingJob
 from coach.report import formatting
 
 if TYPE_CHECKING:
-    from coach.report.status import JobRow
+    from coach.report.status import ForecastRow, JobRow
 
 #: Columns between two columns of a table.
 GAP = 2
 #: Columns that a summary of many jobs leaves out on a narrow terminal.
-FIRST_TO_GO = ("BEST LOSS", "BEST ACCURACY", "PREDICTED / REAL", "LEFT")
+FIRST_TO_GO = ("BEST LOSS", "BEST ACCURACY", "LEFT")
+#: Jobs whose forecasts the end of a run shows; of more, `coach show` and `coach export` do.
+MAX_FORECASTS = 3
 NO_BUDGET = "no budget: nothing limits what {} spend"
 
 
@@ -47,10 +49,18 @@ def beginning(
     say(screen, "")
 
 
-def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
-    """The summary, and the next useful commands; `again` resumes jobs that were stopped."""
+def ending(
+    screen: Console, rows: Sequence[JobRow], forecasts: Mapping[str, Sequence[ForecastRow]], again: str
+) -> None:
+    """The summary, and the next useful commands; `again` resumes jobs that were stopped.
+
+    Of few jobs also what was predicted of each (`forecasts`, by name), beside what it took.
+    """
     screen.print()
     screen.print(summary(rows, screen.width))
+    if len(rows) <= MAX_FORECASTS:
+        for row in rows:
+            _forecasts(screen, row, forecasts[row.name])
     screen.print()
     for row in rows:
         why = "" if row.state == State.SUCCEEDED else f"{REASON_INFO[Reason(row.reason)].words}: "
@@ -65,6 +75,13 @@ def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
         say(screen, f"  best model  coach model {trained[0]}")
     say(screen, f"  CSV files   coach export {names}")
     say(screen, f"  figures     coach plot {names}")
+
+
+def _forecasts(screen: Console, row: JobRow, forecasts: Sequence[ForecastRow]) -> None:
+    if any(one.seconds is not None for one in forecasts):
+        screen.print()
+        say(screen, f"{row.name}, as predicted on the way:")
+        screen.print(tables.forecasts_table(forecasts, row.currency))
 
 
 def say(screen: Console, text: str) -> None:
@@ -113,7 +130,6 @@ def summary(rows: Sequence[JobRow], width: int) -> Table:
         "BEST ACCURACY": [formatting.score(row.best_accuracy) for row in rows],
         "TARGET": [formatting.goal(row.metric, row.target) for row in rows],
         "TIME": [formatting.duration(row.seconds) for row in rows],
-        "PREDICTED / REAL": [_predicted(row) for row in rows],
         "SPENT / BUDGET": [tables.money(row) for row in rows],
         "LEFT": [formatting.rest(None if row.budget is None else row.budget - row.spent) for row in rows],
     }
@@ -134,9 +150,3 @@ def summary(rows: Sequence[JobRow], width: int) -> Table:
     for row in zip(*columns.values(), strict=True):
         made.add_row(*row)
     return made
-
-
-def _predicted(row: JobRow) -> str:
-    if row.predicted_seconds is None or row.actual_seconds is None:
-        return formatting.UNKNOWN
-    return f"{formatting.duration(row.predicted_seconds)} / {formatting.duration(row.actual_seconds)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -183,7 +183,7 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
             str(row.epochs),
             Allocation(row.workers, row.servers).cell,
             formatting.duration(row.seconds),
-            _spread(row.value, row.value_low, row.value_high, formatting.score),
+            formatting.bounded(row.value, row.value_low, row.value_high, formatting.score),
             formatting.number(row.gain),
         )
     low, high = formatting.score(plan.level_low), formatting.score(plan.level_high)
@@ -248,21 +248,17 @@ def _show(screen: Console, plan: Plan) -> None:
             cells.append(formatting.duration(None if hours is None else hours * 3600))
         if known:
             cells += [
-                _spread(row.seconds, row.seconds_low, row.seconds_high, formatting.duration)
+                formatting.bounded(row.seconds, row.seconds_low, row.seconds_high, formatting.duration)
                 if wide
                 else formatting.duration(row.seconds),
                 formatting.amount(row.cost),
-                _spread(row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration),
-                _spread(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),
+                formatting.bounded(
+                    row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration
+                ),
+                formatting.bounded(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),
             ]
         made.add_row(*cells, _notes(row))
     screen.print(Padding(made, (0, 0, 1, 2), expand=False))
-
-
-def _spread(
-    value: float | None, low: float | None, high: float | None, words: Callable[[float | None], str]
-) -> str:
-    return words(None) if value is None else f"{words(value)} ({words(low)}-{words(high)})"
 
 
 def _notes(row: PlanRow) -> str:

@@ -51,6 +51,17 @@ class EpochReport:
     data_sha256: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class JobForecast:
+    """What the whole job was predicted to take when an epoch started: lower bound, expected value, upper bound (80 %).
+
+    `seconds` with functions held and `cost` in currency units, from its first epoch to its end. They are finite.
+    """
+
+    seconds: tuple[float, float, float]
+    cost: tuple[float, float, float]
+
+
 @dataclass(slots=True)
 class Epoch:
     """An epoch that counted. Seconds are wall seconds; `epochs_trained` is the curve's x: samples seen / data."""
@@ -66,6 +77,7 @@ class Epoch:
     group: str
     report: EpochReport
     predicted_seconds: tuple[float, float, float] | None = None
+    job_forecast: JobForecast | None = None
     cost: Money = 0
 
     @property

@@ -560,6 +560,7 @@ class Reducer:
                 predicted_seconds=_as_tuple(terms.predicted),
                 stall_timeouts=stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
+                job_forecast=forecast.whole_job(job),
             )
         )
         if (job.reason, job.message) != (reason, f"with {allocation}"):
