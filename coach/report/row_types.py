@@ -88,7 +88,7 @@ class EpochRow:
 
 @dataclass(frozen=True, slots=True)
 class ForecastRow:
-    """What was predicted of a whole job after a share of the time of its epochs, beside what it took.
+    """What was predicted of a whole job after a share of the time of its epochs, and what it took.
 
     Seconds with functions held, and currency units. None: nothing was predicted then, or that it does not reach its
     target.

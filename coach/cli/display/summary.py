@@ -54,7 +54,7 @@ def ending(
 ) -> None:
     """The summary, and the next useful commands; `again` resumes jobs that were stopped.
 
-    Of few jobs also what was predicted of each (`forecasts`, by name), beside what it took.
+    Of few jobs also what was predicted of each (`forecasts`, by name), and what it took.
     """
     screen.print()
     screen.print(summary(rows, screen.width))

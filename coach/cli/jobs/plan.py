@@ -188,11 +188,13 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
         )
     low, high = formatting.score(plan.level_low), formatting.score(plan.level_high)
     screen.print(f"{plan.name}: from a learning curve of {plan.points} points that an earlier run measured")
+    for text in plan.known:
+        screen.print(f"  {text}", soft_wrap=True)
     screen.print(
         f"  whatever is paid, its {plan.metric} levels off between {low} and {high} (80 %)", soft_wrap=True
     )
     for chance, money in plan.chances:
-        wanted = "never" if money is None else f"{formatting.amount(money)} {plan.currency}"
+        wanted = "no amount" if money is None else f"{formatting.amount(money)} {plan.currency}"
         screen.print(f"  reaches its target with a chance of {chance:.0%}: {wanted}")
     screen.print()
     screen.print(Padding(made, (0, 0, 1, 2), expand=False))
