@@ -167,7 +167,7 @@ def _predicted(shown: dict[str, Any]) -> dict[str, Any]:
         "real": f"{statistics.median(epoch['seconds'] for epoch in kept):.2f}",
         "USD an epoch, predicted": first[2],
         "real ": f"{statistics.median(epoch['cost'] for epoch in kept):.2g}",
-        "seconds of the job": f"{shown['actual_seconds']:.0f}",
+        "seconds of the job": f"{shown['seconds']:.0f}",
     }
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 from coach.core.cluster import Allocation, Node
 from coach.core.estimation.convergence import CurvePoint
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs.epoch import Epoch, EpochKind
-from coach.core.jobs.reasons import State
+from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.state_directory import StoredJob
 
@@ -48,21 +49,48 @@ def alike(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...])
             yield one
 
 
-def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
-    """Median passes over the data of earlier jobs like `spec` that reached the same target; None if there is none.
+@dataclass(frozen=True, slots=True)
+class EarlierRun:
+    """An earlier job that learns like another one.
 
-    The convergence depends on the optimizer too, but neither on resources nor on nodes.
+    `reached`: its epoch by which the other's target had held; None where it never had.
     """
-    epochs_trained = [
-        one.job.epochs_trained
+
+    job: Job
+    reached: Epoch | None
+
+
+def earlier_runs(past: Iterable[StoredJob], spec: TrainingJob) -> list[EarlierRun]:
+    """The earlier jobs that learn like `spec`, whatever their own targets; in order of their starts.
+
+    Learning depends on the optimizer too, but neither on resources nor on nodes.
+    """
+    jobs = [
+        one.job
         for one in past
-        if one.job.state is State.SUCCEEDED
-        and spec.spec.sha256
+        if spec.spec.sha256
         and _learning(one.job.job_file) == _learning(spec)
-        and one.job.spec.target == spec.spec.target
         and any(epoch.kind is EpochKind.FULL for epoch in one.job.epochs)
     ]
-    return statistics.median(epochs_trained) if epochs_trained else None
+    return [EarlierRun(job, _held(job, spec)) for job in sorted(jobs, key=lambda job: job.started_at or 0.0)]
+
+
+def _held(job: Job, spec: TrainingJob) -> Epoch | None:
+    """The first epoch of `job` by which the target of `spec` had held long enough; None without either."""
+    target, streak = spec.spec.target, 0
+    if target is None:
+        return None
+    for epoch in job.full_epochs:
+        streak = streak + 1 if target.reached(epoch.report.value(target.name)) else 0
+        if streak >= target.epochs_in_a_row:
+            return epoch
+    return None
+
+
+def known_epochs(past: Iterable[StoredJob], spec: TrainingJob) -> float | None:
+    """Median passes over the data after which the target had held in earlier jobs like `spec`; None if in none."""
+    passes = [run.reached.epochs_trained for run in earlier_runs(past, spec) if run.reached is not None]
+    return statistics.median(passes) if passes else None
 
 
 def known_curve(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[CurvePoint, ...]:

@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import math
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from coach.core.cluster import Allocation, Node
 from coach.core.errors import UserError
-from coach.core.estimation.convergence import fit_convergence
+from coach.core.estimation.convergence import ConvergenceModel, fit_convergence
+from coach.core.estimation.interval import Z80, Interval, log_normal
+from coach.core.lifecycle.forecast import KNOWN_SPREAD
 from coach.core.spec.job import JobSpec, TrainingJob
-from coach.handler.prior_runs import known_curve
+from coach.core.spec.program import Goal
+from coach.handler.prior_runs import earlier_runs, known_curve
 from coach.handler.state.state_directory import StoredJob
-from coach.report.plan import plan
+from coach.report.plan import earlier_words, plan
 
 #: For these chances of reaching the target the money is given.
 CHANCES = (0.5, 0.8, 0.95)
@@ -43,7 +49,7 @@ class BudgetPlan:
     """Of a job. `level`, with its bounds: where the learning curve levels off, whatever is paid.
 
     `chances`: the money with which the job reaches its target with that chance; None where no money does. Empty without
-    a target.
+    a target. `known`: what earlier jobs like it did.
     """
 
     name: str
@@ -55,6 +61,7 @@ class BudgetPlan:
     level_low: float
     level_high: float
     chances: tuple[tuple[float, float | None], ...]
+    known: tuple[str, ...]
 
 
 def probe_of(spec: TrainingJob, amount: float) -> TrainingJob:
@@ -89,28 +96,20 @@ def budget_plan(
             f"its learning curve, at least {MIN_POINTS} are needed; --probe AMOUNT trains it first for so much money"
         )
     model = fit_convergence(points, spec.spec.curve)
-    floor = (
-        0.0 if min(point.value for point in points) >= 0.0 else -math.inf
-    )  # noise may go below, no loss does
     rows: list[BudgetRow] = []
     for budget in sorted(budgets):
         epochs, seconds, at = _most(spec.spec, choices, budget)
         expected = low = high = gain = None
         if epochs:
-            found = model.interval(epochs)
-            expected, low, high = found.expected, max(found.low, floor), found.high
+            found = _value(model, epochs)
+            expected, low, high = found.expected, found.low, found.high
             if rows and rows[-1].value is not None:
                 gain = abs(expected - rows[-1].value) / (budget - rows[-1].budget)
         rows.append(BudgetRow(budget, *at, epochs, epochs * seconds, expected, low, high, gain))
-    chances: list[tuple[float, float | None]] = []
-    target, value, each = spec.spec.target, spec.spec.target_value, min(cost for cost, _, _ in choices)
-    if target is not None and value is not None:
-        needed = model.epochs_of_new_run(value, target.epochs_in_a_row, CHANCES)
-        chances = [
-            (chance, None if epochs is None else epochs * each)
-            for chance, epochs in zip(CHANCES, needed, strict=True)
-        ]
+    each = min(cost for cost, _, _ in choices)
     level = model.asymptote
+    best = (min if spec.spec.goal is Goal.MINIMIZE else max)(point.value for point in points)
+    level = _possible(model, Interval(min(level.low, best), level.expected, max(level.high, best)))
     return BudgetPlan(
         name=spec.name,
         currency=spec.spec.price_book.currency,
@@ -118,10 +117,52 @@ def budget_plan(
         points=len(points),
         rows=tuple(rows),
         level=level.expected,
-        level_low=max(level.low, floor),
+        level_low=level.low,
         level_high=level.high,
-        chances=tuple(chances),
+        chances=tuple(
+            (chance, None if epochs is None else epochs * each)
+            for chance, epochs in zip(CHANCES, _needed(spec, past, model), strict=True)
+        )
+        if spec.spec.target is not None
+        else (),
+        known=tuple(earlier_words(spec, past)),
     )
+
+
+def _value(model: ConvergenceModel, epochs: float) -> Interval:
+    """The value to expect after `epochs`: as far as the earlier run went, what it measured; its interval holds that."""
+    found, points = model.interval(epochs), model.points
+    if epochs > points[-1].x:
+        return _possible(model, found)
+    seen = float(np.interp(epochs, [point.x for point in points], [point.value for point in points]))
+    return _possible(model, Interval(min(found.low, seen), seen, max(found.high, seen)))
+
+
+def _possible(model: ConvergenceModel, found: Interval) -> Interval:
+    """Without the values that noise alone may have: above a perfect accuracy, or below 0 where no value was."""
+    low = 0.0 if min(point.value for point in model.points) >= 0.0 else -math.inf
+    high = model.ceiling if model.metric == "accuracy" else math.inf
+    return Interval(*(min(max(value, low), high) for value in (found.low, found.expected, found.high)))
+
+
+def _needed(
+    spec: TrainingJob, past: Mapping[str, StoredJob], model: ConvergenceModel
+) -> Sequence[float | None]:
+    """Epochs with which a new run reaches its target with each of CHANCES; None where it never does.
+
+    Where earlier ones reached it: log-normal around what they took, with KNOWN_SPREAD or wider. Else by the curve.
+    """
+    took = [
+        run.reached.epochs_trained for run in earlier_runs(past.values(), spec) if run.reached is not None
+    ]
+    if took:
+        spread = math.log(KNOWN_SPREAD) / Z80
+        if len(took) > 1:
+            spread = max(spread, statistics.stdev(map(math.log, took)))
+        around = log_normal(statistics.median(took), spread)
+        return [around.quantile(chance) for chance in CHANCES]
+    assert spec.spec.target is not None and spec.spec.target_value is not None
+    return model.epochs_of_new_run(spec.spec.target_value, spec.spec.target.epochs_in_a_row, CHANCES)
 
 
 def _most(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from datetime import datetime
 
 from coach.core.cluster import Allocation
@@ -103,6 +104,13 @@ def duration_interval(interval: Interval | None) -> str:
     if interval is None:
         return UNKNOWN
     return f"{duration(interval.expected)} ({duration(interval.low)}-{duration(interval.high)})"
+
+
+def bounded(
+    value: float | None, low: float | None, high: float | None, words: Callable[[float | None], str]
+) -> str:
+    """A value with its bounds, each in `words`: `0.0031 (0.0025-0.0038)`."""
+    return words(None) if value is None else f"{words(value)} ({words(low)}-{words(high)})"
 
 
 def percent(share: float, *, signed: bool = False) -> str:

@@ -17,6 +17,7 @@ from coach.core.estimation.observations import KnownSpeed
 from coach.core.gang import Pending
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
+from coach.core.jobs.epoch import Epoch
 from coach.core.jobs.fitted_models import FittedSpeed
 from coach.core.jobs.job import Job
 from coach.core.jobs.overheads import PRIOR_FIXED_SECONDS
@@ -24,12 +25,12 @@ from coach.core.lifecycle import forecast, probing
 from coach.core.lifecycle.cluster_state import plan_alone
 from coach.core.money import to_amount
 from coach.core.spec.job import TrainingJob
-from coach.handler.prior_runs import alike, known_epochs, known_points
+from coach.handler.prior_runs import alike, earlier_runs, known_epochs, known_points
 from coach.handler.state.state_directory import StoredJob
 from coach.report import formatting
 from coach.report.row_types import Plan, PlanRow
 
-__all__ = ["Plan", "PlanRow", "new_job", "plan"]
+__all__ = ["Plan", "PlanRow", "earlier_words", "new_job", "plan"]
 
 #: Allocations in the table, at most: those measured, the smallest and the largest, then the fastest.
 MAX_ROWS = 16
@@ -51,7 +52,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
     job = new_job(spec, past, nodes)
     points, epochs_trained = job.known_points, job.known_epochs
     fixed = _fixed_seconds(past.values(), spec, nodes)
-    epochs = forecast.remaining_epochs(job)
+    epochs = _epochs(job)
     measured = {Allocation(point.workers, point.servers) for point in points}
     rows = tuple(_row(job, at, epochs, fixed, at in measured, nodes) for at in _allocations(job, measured))
     book = spec.spec.price_book
@@ -72,7 +73,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         epochs_high=epochs.high,
         epochs_known=epochs_trained is not None or (spec.spec.target is None and job.speed is not None),
         probes=tuple(map(str, _probes(job, nodes))),
-        known=tuple(_known(points, epochs_trained)),
+        known=(*_known(points), *earlier_words(spec, past)),
         unknown=tuple(_unknown(spec, points, epochs_trained)),
         refusal=_refusal(job, nodes),
         rows=rows,
@@ -163,11 +164,57 @@ def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
     return [probe.at for probe in left]
 
 
-def _known(points: tuple[KnownSpeed, ...], epochs_trained: float | None) -> Iterable[str]:
+def _epochs(job: Job) -> Interval:
+    """Epochs that the job needs; those that earlier jobs took may be fewer by the factor by which they may be more."""
+    epochs = forecast.remaining_epochs(job)
+    if job.known_epochs is None or job.spec.target is None:
+        return epochs
+    low = min(epochs.expected, max(epochs.low, job.known_epochs / forecast.KNOWN_SPREAD))
+    return Interval(low, epochs.expected, epochs.high)
+
+
+def _known(points: tuple[KnownSpeed, ...]) -> Iterable[str]:
     if points:
         yield f"speed: earlier jobs like it measured {formatting.count(len(points), 'allocation')} on these nodes"
-    if epochs_trained is not None:
-        yield f"epochs: earlier jobs like it took {epochs_trained:.0f} passes over the data"
+
+
+def earlier_words(spec: TrainingJob, past: Mapping[str, StoredJob]) -> list[str]:
+    """What earlier jobs that learn like `spec` did, the last one with its time and cost."""
+    runs = earlier_runs(past.values(), spec)
+    reached = [run for run in runs if run.reached is not None]
+    others = [run for run in runs if run.reached is None and run.job.ended]
+    words = []
+    if reached:
+        passes = [run.reached.epochs_trained for run in reached if run.reached is not None]
+        last = reached[-1]
+        if len(reached) == 1:
+            text = f"{last.job.name} reached this target after {passes[0]:.0f} passes over the data,"
+        else:
+            text = (
+                f"{len(reached)} earlier jobs like it reached this target after {min(passes):.0f} to "
+                f"{max(passes):.0f} passes over the data; the last one, {last.job.name},"
+            )
+        words.append(f"epochs: {text} {_took(last.job, last.reached)}")
+    if others:
+        job, metric = others[-1].job, spec.spec.metric
+        values = [value for e in job.full_epochs if (value := getattr(e.report, metric)) is not None]
+        best = formatting.score((min if metric == "loss" else max)(values, default=None))
+        many = f"; {formatting.count(len(others) - 1, 'more job')} like it" if len(others) > 1 else ""
+        end = "" if spec.spec.target is None else ", without this target"
+        words.append(
+            f"epochs: {job.name} ended after {job.epochs_trained:.0f} passes over the data{end}: "
+            f"best {metric} {best}, {_took(job, job.epochs[-1])}{many}"
+        )
+    return words
+
+
+def _took(job: Job, last: Epoch | None) -> str:
+    """The time and cost of a job up to its epoch `last`."""
+    seconds, cost = job.run_seconds, job.ledger.spent
+    if last is not None and last.number < len(job.epochs):
+        until = job.epochs[: last.number]
+        seconds, cost = sum(epoch.seconds for epoch in until), sum(epoch.cost for epoch in until)
+    return f"in {formatting.duration(seconds)} for {formatting.money(cost, job.spec.price_book.currency)}"
 
 
 def _unknown(

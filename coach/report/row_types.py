@@ -37,8 +37,6 @@ class JobRow:
     eta_high: float | None
     seconds: float | None  #: for how long its functions were held, so far
     training_seconds: float  #: of these, training and evaluating in epochs that counted
-    predicted_seconds: float | None  #: predicted for the epochs that had a prediction ...
-    actual_seconds: float | None  #: ... and what those took
     priority: int
     submitted_at: str | None
     started_at: str | None
@@ -90,6 +88,27 @@ class EpochRow:
     started_at: str | None
     ended_at: str | None
     value: float | None  #: of the job's metric
+
+
+@dataclass(frozen=True, slots=True)
+class ForecastRow:
+    """What was predicted of a whole job after a share of the time of its epochs, and what it took.
+
+    Seconds with functions held, and currency units. None: nothing was predicted then, or that it does not reach its
+    target.
+    """
+
+    job: str
+    share: float
+    epoch: int  #: that ran then
+    seconds: float | None
+    seconds_low: float | None
+    seconds_high: float | None
+    cost: float | None
+    cost_low: float | None
+    cost_high: float | None
+    actual_seconds: float
+    actual_cost: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -156,4 +175,5 @@ class Plan:
 
 JOB_COLUMNS = tuple(field.name for field in fields(JobRow))
 EPOCH_COLUMNS = tuple(field.name for field in fields(EpochRow))
+FORECAST_COLUMNS = tuple(field.name for field in fields(ForecastRow))
 LEDGER_COLUMNS = tuple(field.name for field in fields(LedgerRow))

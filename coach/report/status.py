@@ -2,21 +2,36 @@
 
 from __future__ import annotations
 
+import bisect
+import itertools
 import math
 from collections.abc import Sequence
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
-from coach.core.jobs.epoch import Epoch, EpochKind
+from coach.core.jobs.epoch import Epoch
 from coach.core.jobs.job import Job, Phase
 from coach.core.jobs.reasons import RESUMABLE, Reason, State
 from coach.core.lifecycle import forecast
 from coach.core.money import to_amount
 from coach.report.formatting import count, iso
-from coach.report.row_types import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, JobRow
+from coach.report.row_types import EPOCH_COLUMNS, FORECAST_COLUMNS, JOB_COLUMNS, EpochRow, ForecastRow, JobRow
 
-__all__ = ["EPOCH_COLUMNS", "JOB_COLUMNS", "EpochRow", "JobRow", "epoch_rows", "eta", "job_row"]
+__all__ = [
+    "EPOCH_COLUMNS",
+    "FORECAST_COLUMNS",
+    "JOB_COLUMNS",
+    "EpochRow",
+    "ForecastRow",
+    "JobRow",
+    "epoch_rows",
+    "eta",
+    "forecast_rows",
+    "job_row",
+]
 
+#: Shares of a job's time at which its forecasts are compared with what it took.
+SHARES = (0.1, 0.5, 0.9)
 #: The reason of a job that has not ended while no handler has its journal.
 ORPHAN = "its handler ended without stopping it"
 
@@ -27,7 +42,6 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
     last = job.last_evaluated
     at = shown_allocation(job)
     until = None if left_alone else eta(job, now)
-    predicted = [e for e in job.epochs if e.predicted_seconds]
     budget = job.ledger.budget
     return JobRow(
         name=job.name,
@@ -58,13 +72,43 @@ def job_row(job: Job, now: float, *, orphan: bool = False) -> JobRow:
         eta_high=until.high if until else None,
         seconds=job.run_seconds if job.started_at is not None else None,
         training_seconds=sum(e.report.train_seconds + e.report.evaluate_seconds for e in job.epochs),
-        predicted_seconds=sum(e.predicted_seconds[1] for e in predicted if e.predicted_seconds) or None,
-        actual_seconds=sum(e.seconds for e in predicted) or None,
         priority=job.spec.priority,
         submitted_at=iso(job.submitted_at),
         started_at=iso(job.started_at),
         ended_at=iso(job.ended_at),
     )
+
+
+def forecast_rows(job: Job) -> list[ForecastRow]:
+    """What was predicted of a whole job that has ended, at each of SHARES of the time of its epochs; else no row.
+
+    It is the forecast with which the epoch started that ran then.
+    """
+    if not job.ended or not job.epochs:
+        return []
+    begun = list(itertools.accumulate((epoch.seconds for epoch in job.epochs), initial=0.0))
+    rows = []
+    for share in SHARES:
+        epoch = job.epochs[max(0, bisect.bisect_right(begun[:-1], share * begun[-1]) - 1)]
+        found = epoch.job_forecast
+        low, expected, high = found.seconds if found else (None, None, None)
+        cost_low, cost, cost_high = found.cost if found else (None, None, None)
+        rows.append(
+            ForecastRow(
+                job=job.name,
+                share=share,
+                epoch=epoch.number,
+                seconds=expected,
+                seconds_low=low,
+                seconds_high=high,
+                cost=cost,
+                cost_low=cost_low,
+                cost_high=cost_high,
+                actual_seconds=job.run_seconds,
+                actual_cost=to_amount(job.ledger.spent),
+            )
+        )
+    return rows
 
 
 def epoch_rows(job: Job, pauses: Sequence[tuple[float, float]] = ()) -> list[EpochRow]:
@@ -119,32 +163,16 @@ def eta(job: Job, now: float) -> Interval | None:
 
     A job without a target is done when it has trained all the epochs that its bounds allow; it may end earlier.
 
-    Remaining epochs times predicted seconds an epoch, minus the running one's elapsed part. The two are assumed to be
-    independent: their relative spreads add in quadrature.
+    What `forecast.rest` says, minus the running epoch's elapsed part.
     """
     if job.ended or job.phase in (Phase.PAUSED, Phase.ENDING):
         return None
-    known = job.spec.target is None or (job.last_x() is not None and bool(job.full_epochs))
-    if not known and (job.known_epochs is None or forecast.fit_says_unreachable(job)):
+    left = forecast.rest(job)
+    if left is None:
         return None
-    at = job.desired or job.minimum
-    if job.kind is EpochKind.PROBE and job.epochs:
-        at = max(job.epochs, key=lambda e: e.epochs_per_second).allocation
-    seconds = forecast.predicted_seconds(job, at, 1.0)
-    if seconds is None or seconds.expected <= 0:
-        return None
-    epochs = forecast.remaining_epochs(job)
-    up = math.hypot(_spread(epochs.high, epochs.expected), _spread(seconds.high, seconds.expected))
-    down = math.hypot(_spread(epochs.low, epochs.expected), _spread(seconds.low, seconds.expected))
-    expected = epochs.expected * seconds.expected
-    done = now - job.running.at if job.running else 0.0
-    done = min(done, seconds.expected)
-    times = (expected * math.exp(-down), expected, expected * math.exp(up))
-    return Interval(*(max(0.0, t - done) for t in times))
-
-
-def _spread(bound: float, expected: float) -> float:
-    return math.log(bound / expected) if bound > 0 and expected > 0 else 0.0
+    done = min(now - job.running.at, left.epoch_seconds) if job.running else 0.0
+    times = (left.seconds.low, left.seconds.expected, left.seconds.high)
+    return Interval(*(max(0.0, seconds - done) for seconds in times))
 
 
 def _overlap(start: float, end: float, pause: tuple[float, float]) -> float:

@@ -28,7 +28,7 @@ from coach.handler.endpoint import API
 from coach.jobfiles.diagnostics import show
 from coach.report.formatting import iso
 from coach.report.row_types import JobRow
-from coach.report.status import epoch_rows
+from coach.report.status import epoch_rows, forecast_rows
 from coach.service import schemas
 from coach.service.errors import may_answer
 from coach.service.function_logs import log_files, read
@@ -219,6 +219,7 @@ async def job(context: InContext, known: Known, after: After = 0, wait: Wait = 0
         remaining=_remaining(found),
         why=[step.text(name) for step in found.reasons],
         epochs=epoch_rows(found, books.pauses),
+        forecasts=forecast_rows(found),
         ledger=books.ledger,
         spec=found.job_file.to_json(),
     )

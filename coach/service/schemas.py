@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coach.report.row_types import EpochRow, JobRow, JobView, LedgerRow, Plan
+from coach.report.row_types import EpochRow, ForecastRow, JobRow, JobView, LedgerRow, Plan
 
 #: Maximum bytes of a request's body: a job file of the largest size, as JSON.
 MAX_BODY = 2 << 20
@@ -248,7 +248,8 @@ class Submitted(BaseModel):
 class JobDetail(BaseModel):
     """One job with its epochs, its ledger, the steps that led to its allocation, and its file.
 
-    `remaining`: epochs that it is expected to train still; None for one that has ended.
+    `remaining`: epochs that it is expected to train still; None for one that has ended. `forecasts`: of one that has
+    ended, what was predicted of it as a whole.
     """
 
     seq: int
@@ -256,6 +257,7 @@ class JobDetail(BaseModel):
     remaining: Range | None
     why: list[str]
     epochs: list[EpochRow]
+    forecasts: list[ForecastRow]
     ledger: list[LedgerRow]
     spec: dict[str, Any]
 

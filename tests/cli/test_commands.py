@@ -15,7 +15,7 @@ from coach.core.errors import PermanentError
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.report.accounting import LEDGER_COLUMNS, LedgerRow
-from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, JobRow
+from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, ForecastRow, JobRow
 from tests.cli.conftest import ROOT, keep
 from tests.report.golden import assert_golden, unestimated
 from tests.report.recorded_jobs import half_way, steady_job, two_jobs
@@ -274,6 +274,9 @@ def test_show_as_json_has_everything(capsys: pytest.CaptureFixture[str], home: S
     typed(JobRow, {name: found[name] for name in JOB_COLUMNS})
     epochs = typed(list[EpochRow], found["epochs"])
     entries = typed(list[LedgerRow], found["ledger"])
+    forecasts = typed(list[ForecastRow], found["forecasts"])
+    assert [one.share for one in forecasts] == [0.1, 0.5, 0.9]
+    assert forecasts[-1].actual_cost == pytest.approx(found["spent"])
     assert len(epochs) == len(entries) == found["epoch"]
     assert set(found["ledger"][0]) == set(LEDGER_COLUMNS)
     assert entries[-1].spent == pytest.approx(found["spent"])
@@ -292,14 +295,14 @@ def test_show_as_csv_has_the_epochs(capsys: pytest.CaptureFixture[str], home: St
 # -- export, plot, validate, convert, estimators ----------------------------------------------------------------------
 
 
-def test_export_writes_three_files_and_names_them(
+def test_export_writes_four_files_and_names_them(
     capsys: pytest.CaptureFixture[str], home: StateDirectory, tmp_path: Path
 ) -> None:
     keep(home, two_jobs())
     code, out, _ = run(capsys, "export", "digits", "--dir", str(tmp_path / "out"))
     assert code == 0
     assert out.split() == [
-        str(tmp_path / "out" / name) for name in ("summary.csv", "epochs.csv", "ledger.csv")
+        str(tmp_path / "out" / name) for name in ("summary.csv", "epochs.csv", "forecasts.csv", "ledger.csv")
     ]
     assert "pictures" not in (tmp_path / "out" / "epochs.csv").read_text()
 

@@ -22,6 +22,7 @@ from coach.handler.endpoint import own_token
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.local.environment import Functions
+from coach.report import formatting
 from coach.report.plan import PlanRow
 from coach.report.why import why
 from coach.service.doctor import checks
@@ -306,13 +307,21 @@ def test_a_plan_without_a_past_says_what_is_not_known(
     assert {row.seconds for row in rows} == {None}
 
 
-def past_of(home: StateDirectory, job_file: Path) -> tuple[World, Path]:
-    """An earlier job like the file's, kept in `home`, and the file of the nodes that it ran on."""
+def past_of(
+    home: StateDirectory, job_file: Path, *others: dict[str, Any], **changes: Any
+) -> tuple[World, Path]:
+    """Earlier jobs like the file's, kept in `home`, and the file of the nodes that they ran on.
+
+    They are `old`, with `changes` to its spec, and `old-1` and so on, with those of `others`.
+    """
     cluster = nodes(2, 4.0)
     model = {"file": f"file://{job_file.parent}/model.py", "sha256": hashlib.sha256(b"").hexdigest()}
     world = World.of(cluster)
-    world.submit(spec("old", budget=BUDGET, model=model))
-    world.run()
+    for number, each in enumerate((changes, *others)):
+        dynamics = {"dynamics": each.pop("dynamics")} if "dynamics" in each else {}
+        name = f"old-{number}" if number else "old"
+        world.submit(spec(name, **{"budget": BUDGET, "model": model, **each}), **dynamics)
+        world.run()
     keep(home, world)
     file = job_file.parent / "cluster.yaml"
     file.write_text(
@@ -340,6 +349,62 @@ def test_a_plan_uses_what_earlier_jobs_of_the_model_measured(
             assert 1 / row.seconds == pytest.approx(dynamics.speed(row.workers, row.servers), rel=0.25)
         assert row.job_seconds == pytest.approx(row.seconds * plan["epochs"])
     assert plan["epochs"] == pytest.approx(old.epochs_trained)
+    assert plan["epochs_low"] == pytest.approx(old.epochs_trained / 1.5)
+    assert plan["epochs_high"] == pytest.approx(old.epochs_trained * 1.5)
+    assert plan["known"][1] == (
+        f"epochs: old reached this target after {old.epochs_trained:.0f} passes over the data, "
+        f"in {formatting.duration(old.run_seconds)} for {formatting.money(old.ledger.spent, 'USD')}"
+    )
+
+
+def test_a_plan_says_how_earlier_runs_that_reached_the_target_differ(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    slow = {"dynamics": FaultyDynamics(loss=lambda x: 1 / (0.2 * x + 0.5) + 0.1)}
+    world, file = past_of(home, job_file, slow)
+    (plan,) = json.loads(run(capsys, "plan", str(job_file), "--nodes", str(file), "-o", "json")[1])
+    first, last = (world.job(name).epochs_trained for name in ("old", "old-1"))
+    assert plan["epochs"] == pytest.approx((first + last) / 2)
+    assert plan["known"][1].startswith(
+        f"epochs: 2 earlier jobs like it reached this target after {first:.0f} to {last:.0f} passes over the data; "
+        "the last one, old-1, in "
+    )
+
+
+def test_a_plan_says_how_far_an_earlier_run_came_that_missed_the_target(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    world, file = past_of(home, job_file, maxEpochs=6)
+    (plan,) = json.loads(run(capsys, "plan", str(job_file), "--nodes", str(file), "-o", "json")[1])
+    old = world.job("old")
+    assert not plan["epochs_known"]
+    assert plan["known"][1].startswith(
+        f"epochs: old ended after {old.epochs_trained:.0f} passes over the data, without this target: "
+        f"best loss {old.epochs[-1].report.loss:.4f}, in "
+    )
+    job_file.write_text(JOB.replace("{loss: 0.3}", "{loss: 0.8}"))
+    (plan,) = json.loads(run(capsys, "plan", str(job_file), "--nodes", str(file), "-o", "json")[1])
+    held = [epoch for epoch in old.full_epochs if (epoch.report.loss or 1.0) <= 0.8][2]
+    cost = formatting.money(sum(epoch.cost for epoch in old.epochs[: held.number]), "USD")
+    assert held.number < len(old.epochs)
+    assert plan["epochs"] == pytest.approx(held.epochs_trained)
+    assert plan["known"][1].startswith(
+        f"epochs: old reached this target after {held.epochs_trained:.0f} passes"
+    )
+    assert plan["known"][1].endswith(f" for {cost}")
+
+
+def test_a_plan_without_a_target_says_how_good_an_earlier_run_became(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    world, file = past_of(home, job_file)
+    job_file.write_text(JOB.replace("  target: {loss: 0.3}\n", ""))
+    (plan,) = json.loads(run(capsys, "plan", str(job_file), "--nodes", str(file), "-o", "json")[1])
+    old = world.job("old")
+    assert plan["known"][1].startswith(
+        f"epochs: old ended after {old.epochs_trained:.0f} passes over the data: best loss "
+        f"{old.epochs[-1].report.loss:.4f}, in "
+    )
 
 
 def test_a_plan_of_budgets_says_what_each_buys_and_what_the_target_takes(
@@ -371,6 +436,37 @@ def test_a_plan_of_budgets_says_what_each_buys_and_what_the_target_takes(
     for wrong in ("0", "1,x", "1,1", ""):
         code, _, err = run(capsys, "plan", str(job_file), "--budget", f"{wrong},")
         assert (code, "must be amounts above 0" in err) == (2, True)
+
+
+def test_a_plan_of_budgets_after_a_run_that_rested_and_then_dropped_says_what_it_did(
+    capsys: pytest.CaptureFixture[str], home: StateDirectory, job_file: Path
+) -> None:
+    """The curves that are fitted to such values end far from where they do."""
+    dynamics = FaultyDynamics(loss=lambda x: 0.7 if x < 5 else 0.05 + 0.65 * 0.3 ** (x - 5))
+    dropped = {
+        "target": {"accuracy": 0.95},
+        "dynamics": dynamics,
+        "policy": {"name": "static", "workers": 1, "servers": 1},
+    }
+    world, file = past_of(home, job_file, **dropped)
+    old = world.job("old")
+    assert old.state is State.SUCCEEDED
+    values = {round(e.epochs_trained): e.report.accuracy for e in old.full_epochs}
+    job_file.write_text(JOB.replace("{loss: 0.3}", "{accuracy: 0.95}"))
+    each = to_amount(old.epochs[1].cost)
+    budgets = [many * each * 1.1 for many in (3, max(values), 1000)]
+    words = ("plan", str(job_file), "--nodes", str(file), "--budget", ",".join(f"{x:.9f}" for x in budgets))
+    (found,) = json.loads(run(capsys, *words, "-o", "json")[1])
+    for row in found["rows"]:
+        assert 0.0 <= row["value_low"] <= row["value"] <= row["value_high"] <= 1.0
+        if row["epochs"] in values:
+            assert row["value"] == pytest.approx(values[row["epochs"]])
+    assert found["rows"][0]["epochs"] in values
+    assert found["level_low"] <= max(values.values()) <= found["level_high"] <= 1.0
+    chances = dict(found["chances"])
+    assert chances[0.95] / chances[0.5] == pytest.approx(1.5 ** (1.6449 / 1.2816), rel=1e-3)
+    assert found["known"][0].startswith("epochs: old reached this target after ")
+    assert found["known"][0] in run(capsys, *words)[1]
 
 
 def test_a_plan_of_budgets_needs_an_earlier_run(

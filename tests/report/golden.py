@@ -15,6 +15,7 @@ def unestimated(text: str) -> str:
         r"at most \S+, \S+ USD reserved",
         r"(?m)(?<=counted|eerLost) +\S+",  # RESERVED of the ledger
         r"\d+\.\d+ \(\d+\.\d+-\d+\.\d+\)",
+        r"\d[\d.hms]* \(\d[\d.hms]*-\d[\d.hms]*\)",
     ):
         text = re.sub(estimate, lambda found: re.sub(r"\d", "#", found[0]), text)
     return text

@@ -10,7 +10,7 @@ from coach.core.money import to_amount
 from coach.report.accounting import attempts, ledger, money, pauses
 from coach.report.export import as_csv, export
 from coach.report.history import history
-from coach.report.status import EPOCH_COLUMNS, epoch_rows, job_row
+from coach.report.status import EPOCH_COLUMNS, FORECAST_COLUMNS, epoch_rows, job_row
 from tests.report.golden import assert_golden, unestimated
 from tests.report.recorded_jobs import faulty_job, half_way, one_job, steady_job, two_jobs
 
@@ -82,9 +82,14 @@ def test_exported_epochs_cost_what_the_job_spent(tmp_path) -> None:
     world = two_jobs()
     jobs = [(job_row(job, world.now), job, world.history) for job in world.reducer.jobs.values()]
     paths = export(jobs, tmp_path / "new" / "folder")
-    assert [path.name for path in paths] == ["summary.csv", "epochs.csv", "ledger.csv"]
+    assert [path.name for path in paths] == ["summary.csv", "epochs.csv", "forecasts.csv", "ledger.csv"]
     header, *rows = (tmp_path / "new/folder/epochs.csv").read_text().splitlines()
     assert header.startswith("job,epoch,kind,loss,accuracy,servers,workers,cost,seconds,")
+    forecasts = (tmp_path / "new/folder/forecasts.csv").read_text().splitlines()
+    assert forecasts[0].split(",") == list(FORECAST_COLUMNS)
+    assert [row.split(",")[:2] for row in forecasts[1:]] == [
+        [name, share] for name in ("digits", "pictures") for share in ("0.1", "0.5", "0.9")
+    ]
     for job in world.reducer.jobs.values():
         cost = sum(float(row.split(",")[7]) for row in rows if row.startswith(f"{job.name},"))
         assert cost == pytest.approx(to_amount(job.ledger.spent), rel=1e-6)

@@ -8,7 +8,16 @@ from pydantic import TypeAdapter
 from coach.core.jobs import events as ev
 from coach.core.money import to_amount
 from coach.report.accounting import pauses
-from coach.report.status import EPOCH_COLUMNS, JOB_COLUMNS, EpochRow, JobRow, epoch_rows, eta, job_row
+from coach.report.status import (
+    EPOCH_COLUMNS,
+    JOB_COLUMNS,
+    EpochRow,
+    JobRow,
+    epoch_rows,
+    eta,
+    forecast_rows,
+    job_row,
+)
 from tests.report.recorded_jobs import faulty_job, half_way, one_job
 
 ASKED = "name state reason epoch loss accuracy target workers servers spent budget eta"
@@ -113,3 +122,35 @@ def test_a_pause_is_not_time_outside_training() -> None:
     outside = [row.outside_seconds for row in epoch_rows(world.job("digits"), found)]
     assert max(outside) < 10
     assert max(row.outside_seconds for row in epoch_rows(world.job("digits"))) > 1000
+
+
+def test_an_ended_job_shows_what_was_predicted_of_all_of_it_on_its_way_beside_what_it_took() -> None:
+    world = half_way(8)
+    job = world.job("digits")
+    assert forecast_rows(job) == [], "it has not ended"
+    left, begun = eta(job, world.now), job.run_seconds
+    assert left is not None and job.running is not None and job.running.job_forecast is not None
+    assert job.running.job_forecast.seconds == pytest.approx(
+        [begun + seconds + world.now - job.running.at for seconds in (left.low, left.expected, left.high)]
+    )
+    world.run(until=lambda: job.ended)
+    rows = forecast_rows(job)
+    assert [row.share for row in rows] == [0.1, 0.5, 0.9]
+    times = [epoch.seconds for epoch in job.epochs]
+    for row in rows:
+        before = sum(times[: row.epoch - 1])
+        assert before <= row.share * sum(times) <= before + times[row.epoch - 1]
+        assert (row.actual_seconds, row.actual_cost) == (job.run_seconds, to_amount(job.ledger.spent))
+        found = job.epochs[row.epoch - 1].job_forecast
+        expected = (None, None) if found is None else (found.seconds, found.cost)
+        assert (row.seconds, row.cost) == tuple(one and one[1] for one in expected)
+    late = rows[-1]
+    assert late.seconds_low is not None and late.seconds_high is not None
+    assert late.seconds_low <= late.actual_seconds <= late.seconds_high
+    assert late.cost_low is not None and late.cost_high is not None
+    assert late.cost_low <= late.actual_cost <= late.cost_high
+
+
+def test_where_nothing_was_predicted_nothing_is_shown() -> None:
+    world = one_job(maxEpochs=1)
+    assert [(row.seconds, row.cost) for row in forecast_rows(world.job("digits"))] == [(None, None)] * 3

@@ -190,6 +190,10 @@ def test_a_job_is_taken_on_runs_and_can_be_looked_at(home: StateDirectory) -> No
         assert detail["job"] == row
         assert [epoch["epoch"] for epoch in detail["epochs"]] == list(range(1, row["epoch"] + 1))
         assert detail["ledger"][-1]["spent"] == pytest.approx(row["spent"])
+        assert [one["share"] for one in detail["forecasts"]] == [0.1, 0.5, 0.9]
+        assert detail["forecasts"][-1]["actual_cost"] == pytest.approx(row["spent"])
+        table = (await api.http.get("/jobs/digits/forecasts.csv")).text.splitlines()
+        assert [line.split(",")[:2] for line in table[1:]] == [["digits", x] for x in ("0.1", "0.5", "0.9")]
         assert detail["spec"]["spec"]["model"]["file"] == f"file://{api.folder}/model.py"
         assert (await api.get("/jobs"))["jobs"] == [row]
         why = (await api.get("/jobs/digits/why"))["lines"]

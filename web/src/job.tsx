@@ -173,6 +173,7 @@ function Tab({ name, tab, detail, figures, why }: Given) {
           <AllocationFigure job={name} figures={figures!} />
           <MoneyFigure job={name} figures={figures!} />
           <SpeedFigure job={name} figures={figures!} chosen={chosen} />
+          {detail.forecasts.length > 0 && <Forecasts detail={detail} />}
         </div>
       );
     case "epochs":
@@ -233,6 +234,29 @@ function Tab({ name, tab, detail, figures, why }: Given) {
     default:
       return <p>There is no such part.</p>;
   }
+}
+
+// What was predicted of the whole job on its way, above what it took.
+function Forecasts({ detail }: { detail: Detail }) {
+  const { job, forecasts } = detail;
+  const last = forecasts.at(-1)!;
+  const cost = (value: number | null) => money(value, job.currency);
+  return (
+    <Figure
+      title="Predicted and real"
+      job={job.name}
+      csv="forecasts"
+      head={["At", "Time (80 %)", "Cost (80 %)"]}
+      rows={[
+        ...forecasts.map((one) => [
+          percent(one.share),
+          one.seconds === null ? none : `${duration(one.seconds)} (${duration(one.seconds_low)}–${duration(one.seconds_high)})`,
+          one.cost === null ? none : `${cost(one.cost)} (${cost(one.cost_low)}–${cost(one.cost_high)})`,
+        ]),
+        ["Real", duration(last.actual_seconds), cost(last.actual_cost)],
+      ]}
+    />
+  );
 }
 
 function EventsTab({ name, seq }: { name: string; seq: number }) {

@@ -10,7 +10,7 @@ from coach.cli.display.live import LiveView
 from coach.cli.display.output import Format, console, fields, print_csv, print_json
 from coach.cli.display.summary import ending
 from coach.handler.interactive_run import Foreground, RunObserver
-from coach.report.status import JOB_COLUMNS, job_row
+from coach.report.status import JOB_COLUMNS, forecast_rows, job_row
 
 
 class Showing:
@@ -35,10 +35,13 @@ class Showing:
         if not self._result:
             return code
         rows = [job_row(job, time.time()) for job in session.jobs.values()]
+        forecasts = {job.name: forecast_rows(job) for job in session.jobs.values()}
         if self._output is Format.JSON:
-            print_json([fields(row) for row in rows])
+            print_json(
+                [fields(row) | {"forecasts": [fields(one) for one in forecasts[row.name]]} for row in rows]
+            )
         elif self._output is Format.CSV:
             print_csv(JOB_COLUMNS, map(fields, rows))
         elif rows:
-            ending(self.screen, rows, again)
+            ending(self.screen, rows, forecasts, again)
         return code

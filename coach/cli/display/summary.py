@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich.console import Console
@@ -18,8 +18,10 @@ from coach.core.spec.training import Framework
 from coach.report import formatting
 
 if TYPE_CHECKING:
-    from coach.report.status import JobRow
+    from coach.report.status import ForecastRow, JobRow
 
+#: Jobs whose forecasts the end of a run shows; of more, `coach show` and `coach export` do.
+MAX_FORECASTS = 3
 NO_BUDGET = "no budget: nothing limits what {} spend"
 
 
@@ -43,10 +45,18 @@ def beginning(
     say(screen, "")
 
 
-def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
-    """The summary, and the next useful commands; `again` resumes jobs that were stopped."""
+def ending(
+    screen: Console, rows: Sequence[JobRow], forecasts: Mapping[str, Sequence[ForecastRow]], again: str
+) -> None:
+    """The summary, and the next useful commands; `again` resumes jobs that were stopped.
+
+    Of few jobs also what was predicted of each (`forecasts`, by name), and what it took.
+    """
     screen.print()
     screen.print(summary(rows, screen.width))
+    if len(rows) <= MAX_FORECASTS:
+        for row in rows:
+            _forecasts(screen, row, forecasts[row.name])
     screen.print()
     for row in rows:
         why = "" if row.state == State.SUCCEEDED else f"{REASON_INFO[Reason(row.reason)].words}: "
@@ -64,6 +74,13 @@ def ending(screen: Console, rows: Sequence[JobRow], again: str) -> None:
         say(screen, f"  best model  coach model {trained[0]}")
     say(screen, f"  CSV files   coach export {names}")
     say(screen, f"  figures     coach plot {names}")
+
+
+def _forecasts(screen: Console, row: JobRow, forecasts: Sequence[ForecastRow]) -> None:
+    if any(one.seconds is not None for one in forecasts):
+        screen.print()
+        say(screen, f"{row.name}, as predicted on the way:")
+        screen.print(tables.forecasts_table(forecasts, row.currency))
 
 
 def say(screen: Console, text: str) -> None:
@@ -127,7 +144,6 @@ def summary(rows: Sequence[JobRow], width: int) -> Table:
         **_best(rows),
         "TARGET": [formatting.goal(row.metric, row.target) for row in rows],
         "TIME": [formatting.duration(row.seconds) for row in rows],
-        "PREDICTED / REAL": [_predicted(row) for row in rows],
         "SPENT / BUDGET": [tables.money(row) for row in rows],
         "LEFT": [formatting.rest(None if row.budget is None else row.budget - row.spent) for row in rows],
     }
@@ -139,9 +155,3 @@ def summary(rows: Sequence[JobRow], width: int) -> Table:
     for name, cells in list(columns.items())[1:]:
         turned.add_row(Text(name, "bold"), *cells)
     return turned if turned.needed() <= width < made.needed() else made
-
-
-def _predicted(row: JobRow) -> str:
-    if row.predicted_seconds is None or row.actual_seconds is None:
-        return formatting.UNKNOWN
-    return f"{formatting.duration(row.predicted_seconds)} / {formatting.duration(row.actual_seconds)}"

@@ -16,7 +16,7 @@ from coach.core.money import to_money
 from coach.report import formatting
 
 if TYPE_CHECKING:
-    from coach.report.status import EpochRow, JobRow
+    from coach.report.status import EpochRow, ForecastRow, JobRow
 
 #: Colours of states, in addition to their words.
 STATE_STYLE = {
@@ -134,6 +134,21 @@ def epochs_table(rows: Sequence[EpochRow], currency: str, *, wide: bool) -> Tabl
             f"{row.outside_seconds:.2f}",
             formatting.amount(row.cost),
         )
+    return made
+
+
+def forecasts_table(rows: Sequence[ForecastRow], currency: str) -> Table:
+    """One row a forecast of a whole job, then what it took: what `show` and the end of `run` show."""
+    made = table(("AT", "right"), ("TIME (80 %)", "right"), (f"COST {currency} (80 %)", "right"))
+    for row in rows:
+        made.add_row(
+            formatting.percent(row.share),
+            formatting.bounded(row.seconds, row.seconds_low, row.seconds_high, formatting.duration),
+            formatting.bounded(row.cost, row.cost_low, row.cost_high, formatting.amount),
+        )
+    made.add_row(
+        "real", formatting.duration(rows[-1].actual_seconds), formatting.amount(rows[-1].actual_cost)
+    )
     return made
 
 

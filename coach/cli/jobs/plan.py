@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -185,16 +185,18 @@ def _show_budgets(screen: Console, plan: BudgetPlan) -> None:
             str(row.epochs),
             Allocation(row.workers, row.servers).cell,
             formatting.duration(row.seconds),
-            _spread(row.value, row.value_low, row.value_high, formatting.score),
+            formatting.bounded(row.value, row.value_low, row.value_high, formatting.score),
             formatting.number(row.gain),
         )
     low, high = formatting.score(plan.level_low), formatting.score(plan.level_high)
     screen.print(f"{plan.name}: from a learning curve of {plan.points} points that an earlier run measured")
+    for text in plan.known:
+        screen.print(f"  {text}", soft_wrap=True)
     screen.print(
         f"  whatever is paid, its {plan.metric} levels off between {low} and {high} (80 %)", soft_wrap=True
     )
     for chance, money in plan.chances:
-        wanted = "never" if money is None else f"{formatting.amount(money)} {plan.currency}"
+        wanted = "no amount" if money is None else f"{formatting.amount(money)} {plan.currency}"
         screen.print(f"  reaches its target with a chance of {chance:.0%}: {wanted}")
     screen.print()
     screen.print(Padding(made, (0, 0, 1, 2), expand=False))
@@ -250,12 +252,14 @@ def _show(screen: Console, plan: Plan) -> None:
             cells.append(formatting.duration(None if hours is None else hours * 3600))
         if known:
             cells += [
-                _spread(row.seconds, row.seconds_low, row.seconds_high, formatting.duration)
+                formatting.bounded(row.seconds, row.seconds_low, row.seconds_high, formatting.duration)
                 if wide
                 else formatting.duration(row.seconds),
                 formatting.amount(row.cost),
-                _spread(row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration),
-                _spread(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),
+                formatting.bounded(
+                    row.job_seconds, row.job_seconds_low, row.job_seconds_high, formatting.duration
+                ),
+                formatting.bounded(row.job_cost, row.job_cost_low, row.job_cost_high, formatting.amount),
             ]
         made.add_row(*cells, _notes(row))
     screen.print(Padding(made, (0, 0, 0, 2), expand=False))
@@ -264,12 +268,6 @@ def _show(screen: Console, plan: Plan) -> None:
             f"  from {WIDE} columns on also {plan.currency}/HOUR and the bounds of EPOCH", soft_wrap=True
         )
     screen.print()
-
-
-def _spread(
-    value: float | None, low: float | None, high: float | None, words: Callable[[float | None], str]
-) -> str:
-    return words(None) if value is None else f"{words(value)} ({words(low)}-{words(high)})"
 
 
 def _notes(row: PlanRow) -> str:

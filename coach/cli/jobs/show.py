@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from coach.report.accounting import LedgerRow
     from coach.report.choices import Choice
     from coach.report.models import SpeedRow
-    from coach.report.status import EpochRow, JobRow
+    from coach.report.status import EpochRow, ForecastRow, JobRow
 
 
 def command(
@@ -40,7 +40,7 @@ def command(
     from coach.report.choices import last_decision
     from coach.report.history import history
     from coach.report.models import speed_rows
-    from coach.report.status import EPOCH_COLUMNS, epoch_rows, job_row
+    from coach.report.status import EPOCH_COLUMNS, epoch_rows, forecast_rows, job_row
 
     home = StateDirectory.default()
     past = find(past_jobs(home), job)
@@ -69,6 +69,7 @@ def command(
                     for one in choices
                 ],
                 "epochs": [fields(epoch) for epoch in epochs],
+                "forecasts": [fields(one) for one in forecast_rows(past.job)],
                 "ledger": [fields(entry) for entry in ledger(records, past.job.name)],
                 "speed": [fields(entry) for entry in speed_rows(past.job)],
                 "convergence": past.job.convergence.to_dict() if past.job.convergence else None,
@@ -81,6 +82,7 @@ def command(
         _facts(screen, home, past.job, row, epochs)
         _why(screen, past.job, choices)
         _models(screen, past.job, speed_rows(past.job), row.currency)
+        _forecasts(screen, forecast_rows(past.job), row.currency)
         _epochs(screen, epochs, row.currency)
         _ledger(screen, ledger(records, past.job.name), row.currency)
         if lines:
@@ -114,7 +116,6 @@ def _facts(screen: Console, home: StateDirectory, job: Job, row: JobRow, epochs:
         "time": f"{formatting.duration(row.seconds)} held, "
         f"{formatting.duration(row.training_seconds)} training and evaluating",
         "overhead": outside_words(epochs),
-        "predicted / real": _predicted(row),
         "submitted": formatting.moment(job.submitted_at),
         "started": formatting.moment(job.started_at),
         "ended": formatting.moment(job.ended_at),
@@ -159,15 +160,12 @@ def _why(screen: Console, job: Job, choices: Sequence[Choice]) -> None:
             screen.print(f"    {line}", soft_wrap=True)
 
 
-def _predicted(row: JobRow) -> str:
-    from coach.report import formatting
+def _forecasts(screen: Console, rows: list[ForecastRow], currency: str) -> None:
+    from coach.cli.display import tables
 
-    if row.predicted_seconds is None or row.actual_seconds is None:
-        return formatting.UNKNOWN
-    error = formatting.percent(row.predicted_seconds / row.actual_seconds - 1, signed=True)
-    return (
-        f"{formatting.duration(row.predicted_seconds)} / {formatting.duration(row.actual_seconds)} ({error})"
-    )
+    if rows:
+        _section(screen, "What the whole job was predicted to take, and took")
+        _indented(screen, tables.forecasts_table(rows, currency))
 
 
 def _models(screen: Console, job: Job, rows: Sequence[SpeedRow], currency: str) -> None:

@@ -21,7 +21,8 @@ Last = Annotated[bool, typer.Option("--last", help="The jobs of the last run.")]
 def command(jobs: Jobs = None, last: Last = False, folder: Folder = Path("coach-export")) -> None:
     """Write jobs as CSV files.
 
-    summary.csv has a row a job, epochs.csv a row an epoch, ledger.csv a row an attempt with what it cost.
+    summary.csv has a row a job, epochs.csv a row an epoch, forecasts.csv what was predicted of a job at 10, 50 and
+    90 % of it and what it took, ledger.csv a row an attempt with what it cost.
 
     Example: coach export lenet-digits --dir results
     """

@@ -11,7 +11,7 @@ from typing import Any
 
 from coach.core.cluster import Allocation, Pod, PodId
 from coach.core.jobs.decision import DecisionStep
-from coach.core.jobs.epoch import EpochKind
+from coach.core.jobs.epoch import EpochKind, JobForecast
 from coach.core.jobs.reasons import Reason
 from coach.core.money import Charge, Money
 
@@ -97,6 +97,7 @@ class RunEpoch:
     predicted_seconds: tuple[float, float, float] | None
     stall_timeouts: StallTimeouts | None = None
     evaluate: bool = True
+    job_forecast: JobForecast | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -61,6 +61,17 @@ class EpochReport:
         return self.accuracy if metric == "accuracy" else self.metrics.get(metric)
 
 
+@dataclass(frozen=True, slots=True)
+class JobForecast:
+    """What the whole job was predicted to take when an epoch started: lower bound, expected value, upper bound (80 %).
+
+    `seconds` with functions held and `cost` in currency units, from its first epoch to its end. They are finite.
+    """
+
+    seconds: tuple[float, float, float]
+    cost: tuple[float, float, float]
+
+
 @dataclass(slots=True)
 class Epoch:
     """An epoch that counted. Seconds are wall seconds; `epochs_trained` is the curve's x: samples seen / data."""
@@ -76,6 +87,7 @@ class Epoch:
     group: str
     report: EpochReport
     predicted_seconds: tuple[float, float, float] | None = None
+    job_forecast: JobForecast | None = None
     cost: Money = 0
 
     @property

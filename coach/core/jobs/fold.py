@@ -115,6 +115,7 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
             group=order.group,
             report=report,
             predicted_seconds=order.predicted_seconds,
+            job_forecast=order.job_forecast,
             cost=job.charges.get(order.token, 0),  # settled when a worker was lost
         )
     )

@@ -16,6 +16,7 @@ from coach.core.cluster import NOTHING, Allocation
 from coach.core.estimation.cost import epoch_cost, epoch_seconds, expected_seconds, second_cost
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.interval import Interval, conservative_value
+from coach.core.jobs.epoch import EpochKind, JobForecast
 from coach.core.jobs.job import LEASE_SECONDS, Job
 from coach.core.lifecycle import spending
 from coach.core.money import Money, PriceBook, to_amount
@@ -50,6 +51,8 @@ EXTEND_SECONDS = 10.0
 MAX_FAILURES = 3
 #: Costs of epochs that differ by no more than this factor, the error of a measurement, count as equal.
 SAME_COST = 1.05
+#: Of `math.exp`, so that its result is finite.
+LARGEST_EXPONENT = 700.0
 #: Full epochs from which on the curve predicts when the job ends: its first values say little about its end.
 CURVE_EPOCHS = 3
 
@@ -62,6 +65,18 @@ class EpochTerms:
     reservation: Money
     budget_bound: bool
     predicted: Interval | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rest:
+    """What a job still takes until it is done: seconds with functions held, and currency units, as 80 % intervals.
+
+    `epoch_seconds` is what its next epoch is expected to take.
+    """
+
+    seconds: Interval
+    cost: Interval
+    epoch_seconds: float
 
 
 # -- predictions ------------------------------------------------------------------------------------------
@@ -160,6 +175,53 @@ def predicted_seconds(
     if job.speed is None:
         return None
     return epoch_seconds(job.speed, *allocation, job.times.fixed(allocation.workers, formed), fraction)
+
+
+def rest(job: Job) -> Rest | None:
+    """What the job still takes, the running epoch included; None without a curve, or if it never reaches the target.
+
+    A job without a target is done when it has trained all the epochs that its bounds allow; it may end earlier, and it
+    spends no more than is left.
+
+    Remaining epochs times predicted seconds and cost of an epoch. The two are assumed to be independent: their relative
+    spreads add in quadrature.
+    """
+    known = job.spec.target is None or (job.last_x() is not None and bool(job.full_epochs))
+    if not known and (job.known_epochs is None or fit_says_unreachable(job)):
+        return None
+    at = job.desired or job.minimum
+    if job.kind is EpochKind.PROBE and job.epochs:
+        at = max(job.epochs, key=lambda e: e.epochs_per_second).allocation
+    seconds = predicted_seconds(job, at, 1.0)
+    if seconds is None or seconds.expected <= 0:
+        return None
+    epochs = remaining_epochs(job)
+    up = math.hypot(_spread(epochs.high, epochs.expected), _spread(seconds.high, seconds.expected))
+    down = math.hypot(_spread(epochs.low, epochs.expected), _spread(seconds.low, seconds.expected))
+    least, most = math.exp(-down), math.exp(up) if up < LARGEST_EXPONENT else math.inf
+    money = math.inf
+    if job.spec.target is None and job.ledger.budget is not None:
+        money = to_amount(job.ledger.budget - job.ledger.spent)
+    time = epochs.expected * seconds.expected
+    cost = min(epochs.expected * predicted_cost(job, at), money)
+    return Rest(
+        Interval(time * least, time, time * most),
+        Interval(cost * least, cost, min(cost * most, money) if cost > 0.0 else 0.0),
+        seconds.expected,
+    )
+
+
+def whole_job(job: Job) -> JobForecast | None:
+    """What the whole job is predicted to take, before its next epoch; None where `rest` is None or not finite."""
+    left = rest(job)
+    if left is None or not (math.isfinite(left.seconds.high) and math.isfinite(left.cost.high)):
+        return None
+    seconds, cost = left.seconds + job.run_seconds, left.cost + to_amount(job.ledger.spent)
+    return JobForecast((seconds.low, seconds.expected, seconds.high), (cost.low, cost.expected, cost.high))
+
+
+def _spread(bound: float, expected: float) -> float:
+    return math.log(bound / expected) if bound > 0 and expected > 0 else 0.0
 
 
 def _cost(job: Job, allocation: Allocation, seconds: float) -> float:

@@ -593,6 +593,7 @@ class Reducer:
                 predicted_seconds=_as_tuple(terms.predicted),
                 stall_timeouts=None if job.spec.program else stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
+                job_forecast=forecast.whole_job(job),
             )
         )
         self._extend_in_time(job)

@@ -22,8 +22,8 @@ from coach.core.jobs.job import Job
 from coach.handler.endpoint import API
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError
-from coach.report.row_types import EPOCH_COLUMNS, LEDGER_COLUMNS
-from coach.report.status import epoch_rows
+from coach.report.row_types import EPOCH_COLUMNS, FORECAST_COLUMNS, LEDGER_COLUMNS
+from coach.report.status import epoch_rows, forecast_rows
 from coach.report.why import waiting
 from coach.service import schemas
 from coach.service.errors import may_answer, shown_problems
@@ -58,6 +58,7 @@ class Table(StrEnum):
     """The tables of a job that are files."""
 
     EPOCHS = "epochs"
+    FORECASTS = "forecasts"
     LEDGER = "ledger"
 
 
@@ -259,10 +260,14 @@ def _drawn(records: Sequence[Any], job: Job, now: float, picture: Picture, kind:
     },
 )
 async def job_table(context: InContext, known: Known, table: Annotated[Table, InPath()]) -> Response:
-    """The epochs or the ledger of a job as CSV, with the columns of `coach export`."""
+    """The epochs, the forecasts or the ledger of a job as CSV, with the columns of `coach export`."""
     books = await asyncio.to_thread(context.stories.books, context.service.past(known.name))
-    rows: Sequence[Any] = epoch_rows(known, books.pauses) if table is Table.EPOCHS else books.ledger
-    columns = EPOCH_COLUMNS if table is Table.EPOCHS else LEDGER_COLUMNS
+    tables: dict[Table, tuple[tuple[str, ...], Sequence[Any]]] = {
+        Table.EPOCHS: (EPOCH_COLUMNS, epoch_rows(known, books.pauses)),
+        Table.FORECASTS: (FORECAST_COLUMNS, forecast_rows(known)),
+        Table.LEDGER: (LEDGER_COLUMNS, books.ledger),
+    }
+    columns, rows = tables[table]
     out = io.StringIO()
     writer = csv.DictWriter(out, columns, lineterminator="\n")
     writer.writeheader()

@@ -9,7 +9,7 @@ from coach.cli.display import summary, tables
 from coach.cli.display.output import Screen
 from coach.cli.display.status_lines import Running, job_lines, screen
 from coach.report.history import Line
-from coach.report.status import JobRow, job_row
+from coach.report.status import ForecastRow, JobRow, job_row
 from tests.report.golden import assert_golden
 from tests.report.recorded_jobs import half_way, two_jobs
 
@@ -46,8 +46,6 @@ def row(name: str, state: str = "Training", **changes: object) -> JobRow:
         "eta_high": 130.0,
         "seconds": 93.0,
         "training_seconds": 81.0,
-        "predicted_seconds": 88.0,
-        "actual_seconds": 91.0,
         "priority": 0,
         "submitted_at": None,
         "started_at": None,
@@ -142,6 +140,28 @@ def test_the_summary_at_common_widths(width: int) -> None:
         console.print(summary.summary([ROWS[0], ROWS[3]], width))
         console.print(summary.summary([row(f"job-{i}") for i in range(5)], width))
     assert_golden(f"summary-{width}.txt", capture.get())
+
+
+@pytest.mark.parametrize(("jobs", "shown"), [(1, 1), (3, 3), (4, 0)])
+def test_the_end_of_a_run_compares_what_was_predicted_of_few_jobs_with_what_they_took(
+    jobs: int, shown: int
+) -> None:
+    rows = [row(f"job-{i}", "Succeeded", eta=None) for i in range(jobs)]
+    values = (80.0, 61.0, 130.0, 0.0021, 0.0012, 0.0042)
+    forecasts = {
+        one.name: [
+            ForecastRow(one.name, 0.1, 1, *[None] * 6, 93.0, 0.0031),
+            ForecastRow(one.name, 0.5, 7, *values, 93.0, 0.0031),
+        ]
+        for one in rows
+    }
+    console = Screen(width=80, color_system=None)
+    with console.capture() as capture:
+        summary.ending(console, rows, forecasts, "")
+    lines = [line.split() for line in capture.get().splitlines()]
+    assert lines.count(["10", "%", "-", "-"]) == shown
+    assert lines.count(["50", "%", "1m20s", "(1m01s-2m10s)", "0.0021", "(0.0012-0.0042)"]) == shown
+    assert lines.count(["real", "1m33s", "0.0031"]) == shown
 
 
 def test_the_table_of_ps() -> None:

@@ -668,6 +668,55 @@ def test_who_knows_the_epochs_keeps_less_money_for_them_while_the_curve_is_young
     assert known_plan.provided < guessed.provided and known_plan.spare > guessed.spare
 
 
+def falling_job(**changes: Any) -> Job:
+    """A job after six epochs of a curve that falls towards 0.05."""
+    job = know(job_of(**changes), 0.1)
+    losses = [1 / (0.5 * x + 0.5) + 0.05 for x in range(1, 7)]
+    for loss in losses:
+        add(job, loss=loss)
+    return curved(job, losses, 1)
+
+
+def test_the_whole_job_is_predicted_to_take_what_is_over_and_what_is_left() -> None:
+    job = falling_job(budget=usd(1e6), prices=PRICES, target={"loss": 0.2})
+    job.run_seconds, job.ledger.spent = 1000.0, to_money(500.0)
+    left, whole = forecast.rest(job), forecast.whole_job(job)
+    epochs, seconds = forecast.remaining_epochs(job), forecast.predicted_seconds(job, job.minimum, 1.0)
+    assert left is not None and whole is not None and seconds is not None
+    each = forecast.predicted_cost(job, job.minimum)
+    assert left.seconds.expected == pytest.approx(epochs.expected * seconds.expected)
+    assert left.cost.expected == pytest.approx(epochs.expected * each)
+    assert left.seconds.high > epochs.high * seconds.expected, "both doubts count"
+    assert whole.seconds == tuple(
+        1000.0 + x for x in (left.seconds.low, left.seconds.expected, left.seconds.high)
+    )
+    assert whole.cost == tuple(500.0 + x for x in (left.cost.low, left.cost.expected, left.cost.high))
+
+
+def test_nothing_is_predicted_of_the_whole_job_without_its_curve_or_its_speed() -> None:
+    job = falling_job(target={"loss": 0.2})
+    assert forecast.whole_job(replace(job, surface=None)) is None
+    assert forecast.whole_job(replace(job, curve=None)) is None
+    assert forecast.whole_job(falling_job(target={"loss": 1e-9})) is None, "it levels off above its target"
+
+
+def test_a_job_without_a_target_is_predicted_to_spend_no_more_than_its_budget() -> None:
+    document = spec(budget=usd(2000.0), prices=PRICES, objective="best-loss")
+    del document["spec"]["target"]
+    job = know(submitted(ev.JobSubmitted(0.0, "job", document, "file:///c")), 0.1)
+    job.ledger.spent = to_money(500.0)
+    job.desired = job.maximum
+    whole = forecast.whole_job(job)
+    assert whole is not None
+    assert 500.0 < whole.cost[0] < whole.cost[1] <= whole.cost[2] <= 2000.0
+
+
+def test_what_costs_nothing_is_predicted_to_cost_nothing_however_long_it_takes() -> None:
+    whole = forecast.whole_job(falling_job(target={"loss": 0.2}, prices={**PRICES, "vcpuSecond": 0.0}))
+    assert whole is not None and whole.seconds[1] > 0.0
+    assert whole.cost == (0.0, 0.0, 0.0)
+
+
 def test_fixed_and_restart_seconds_are_as_epochs_with_and_without_a_new_group_showed() -> None:
     job = job_of()
     assert job.times.fixed(1) == PRIOR_FIXED_SECONDS

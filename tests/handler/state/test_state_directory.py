@@ -211,12 +211,24 @@ def test_points_of_another_cluster_are_unknown(earlier: list[StoredJob]) -> None
     assert known_points([both], wanted(), NODES) == ()
 
 
-def test_known_epochs_come_from_jobs_that_reached_the_same_target(earlier: list[StoredJob]) -> None:
-    assert known_epochs(earlier, wanted()) == earlier[0].job.epochs_trained
+def test_known_epochs_are_those_after_which_the_target_had_held_in_earlier_jobs(
+    earlier: list[StoredJob],
+) -> None:
+    job = earlier[0].job
+    assert known_epochs(earlier, wanted()) == job.epochs_trained
     assert known_epochs(earlier, wanted(target={"loss": 0.2})) is None
     assert known_epochs(earlier, wanted(optimizer={"learningRate": 0.5})) is None
-    failed = replace(earlier[0], job=replace(earlier[0].job, state=State.BUDGET_EXHAUSTED))
-    assert known_epochs([failed], wanted()) is None
+    short = replace(earlier[0], job=replace(job, state=State.BUDGET_EXHAUSTED, epochs=job.epochs[:-1]))
+    assert known_epochs([short], wanted()) is None
+    assert known_epochs([*earlier, short], wanted()) == job.epochs_trained
+    # Another target than the job's own: 0.5 held for the third time in a row.
+    third = [e.epochs_trained for e in job.full_epochs if e.report.loss is not None and e.report.loss <= 0.5][
+        2
+    ]
+    assert third < job.epochs_trained - 1
+    assert known_epochs(earlier, wanted(target={"loss": 0.5})) == third
+    assert known_epochs([short], wanted(target={"loss": 0.5})) == third
+    assert known_epochs(earlier, wanted(target={"loss": 0.5, "epochsInARow": 1})) == pytest.approx(third - 2)
 
 
 def test_the_cluster_of_each_job_is_read_off_the_journal(home: StateDirectory) -> None:
