@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Generator
 from pathlib import Path
 
@@ -15,6 +16,10 @@ from hypothesis.internal.constants_ast import Constants
 from tests.cpu_time import pytest_addoption, pytest_configure
 
 __all__ = ["pytest_addoption", "pytest_configure"]
+
+# A test that asks make something gets the same answer by hand and under `make test`, whose own flags are inherited.
+for name in ("MAKEFLAGS", "MAKELEVEL", "MFLAGS", "MAKEOVERRIDES"):
+    os.environ.pop(name, None)
 
 #: What `make fuzz` found. Every run tries these cases first, whatever the profile.
 COUNTEREXAMPLES = Path(__file__).parent / "counterexamples"

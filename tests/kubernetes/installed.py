@@ -172,6 +172,13 @@ class Coach:
             assert time.monotonic() < deadline, [f"{one['kind']} {one['metadata']['name']}" for one in left]
             time.sleep(0.5)
 
+    def nothing_left_of_pods(self, name: str) -> None:
+        """No pod of a job is there any more, or soon will be."""
+        deadline = time.monotonic() + 30
+        while left := self.cluster.get("pods", "-l", f"coach.dev/job={name}")["items"]:
+            assert time.monotonic() < deadline, [one["metadata"]["name"] for one in left]
+            time.sleep(0.2)
+
     def ask(self, *command: str) -> Any:
         """What `coach COMMAND -o json` says in the handler's pod."""
         return json.loads(

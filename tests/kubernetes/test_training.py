@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+from collections.abc import Iterator
 
 from tests.kubernetes.cluster import Cluster, ExistingCluster
 from tests.kubernetes.installed import LARGE, Coach, bytes_sent, job, only, ours
@@ -96,3 +98,48 @@ def test_of_two_jobs_where_one_has_room_the_other_waits_and_says_why(
     assert coach.ended("second")["state"] == "Succeeded"
     coach.paid("first")
     coach.paid("second")
+
+
+@contextlib.contextmanager
+def quota(cluster: ExistingCluster, room: int) -> Iterator[int]:
+    """Room for so many more pods in the namespace; how many there may be then."""
+    running = [
+        one for one in cluster.get("pods")["items"] if one["status"]["phase"] in ("Pending", "Running")
+    ]
+    most = len(running) + room
+    cluster.kubectl("create", "quota", "room", f"--hard=pods={most}")
+    try:
+        cluster.kubectl("wait", "quota/room", f"--for=jsonpath={{.status.hard.pods}}={most}", "--timeout=60s")
+        yield most
+    finally:
+        cluster.kubectl("delete", "quota", "room")
+
+
+def test_a_job_waits_whole_while_a_quota_is_full_and_trains_when_there_is_room(
+    coach: Coach, cluster: ExistingCluster
+) -> None:
+    with quota(cluster, 5) as most:  # a gang of three, and two of the next
+        coach.apply(job("early"))
+        coach.training("early")
+        coach.apply(job("late"))
+        waits = coach.until("late", lambda status: status.get("reason") == "QuotaExceeded", "waiting")
+        assert waits["state"] == "Waiting"
+        assert f"exceeded quota: room, requested: pods=1, used: pods={most}" in waits["message"]
+        assert "waits for room in a quota" in json.dumps(coach.ask("why", "late"))
+        coach.nothing_left_of_pods("late")
+        assert coach.ended("early")["state"] == "Succeeded"
+        assert coach.ended("late")["state"] == "Succeeded"
+    assert coach.paid("late") == 0, "no attempt was counted"
+
+
+def test_a_gang_that_a_quota_can_never_hold_is_said_so(coach: Coach, cluster: ExistingCluster) -> None:
+    own = {"scheduler": {"cpu": "10m"}, "server": {"cpu": "50m"}, "worker": {"cpu": "200m"}}
+    cluster.kubectl("create", "quota", "small", "--hard=requests.memory=1Gi")
+    try:
+        cluster.kubectl("wait", "quota/small", "--for=jsonpath={.status.used}", "--timeout=60s")
+        coach.apply(job("large", resources={role: {**one, "memory": "1Gi"} for role, one in own.items()}))
+        status = coach.ended("large")
+    finally:
+        cluster.kubectl("delete", "quota", "small")
+    assert (status["state"], status["reason"]) == ("Failed", "NeverFits")
+    assert "it needs memory=3072Mi, the quota's limit is 1024Mi" in status["message"]

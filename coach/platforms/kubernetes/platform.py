@@ -40,6 +40,7 @@ from coach.platforms.kubernetes_api import nodes, pods
 from coach.platforms.kubernetes_api.client import (
     COACH,
     CORE,
+    REQUEST_SECONDS,
     RETRY_SECONDS,
     Api,
     ApiError,
@@ -504,10 +505,12 @@ def _smallest_gang(spec: TrainingJob) -> list[Resources]:
 
 
 async def _to_its_end(request: Coroutine[Any, Any, Object]) -> Object:
-    """Have a request answered, also where nobody waits any more: what it makes can be deleted only then."""
+    """Have a request answered, also where its caller is cancelled: what it makes can be deleted only then."""
     task = asyncio.ensure_future(request)
     try:
         return await asyncio.shield(task)
     except asyncio.CancelledError:
+        await asyncio.wait({task}, timeout=REQUEST_SECONDS)
+        task.cancel()
         await asyncio.gather(task, return_exceptions=True)
         raise

@@ -76,7 +76,7 @@ class Api:
         configuration.connection_pool_maxsize = 0  # as many connections as there are requests
         self._configuration = configuration
         self._client = official.ApiClient(configuration)
-        self._credentials = credentials or Credentials(Credential(), _nobody, "nobody")
+        self._credentials = credentials or Credentials(Credential(), _anonymous, "no user")
         #: The certificate that new connections show, in a folder of its own, and whether there was another before.
         self._certificate: tuple[str, str] | None = None
         self._folder: tempfile.TemporaryDirectory[str] | None = None
@@ -361,7 +361,7 @@ def _shown(credential: Credential) -> dict[str, str]:
     return {"Authorization": credential.authorization} if credential.authorization else {}
 
 
-async def _nobody() -> Credential:
+async def _anonymous() -> Credential:
     return Credential()
 
 

@@ -1,6 +1,6 @@
 """What a request shows the API server to say who asks: renewed before it ends, and when it is refused.
 
-`kubectl` lives for one request. A handler runs for days and outlives its token: those of exec plugins and of OpenID
+`kubectl` ends after its request. A handler runs for days, longer than its token: those of exec plugins and of OpenID
 Connect end after minutes to an hour, and a pod's service account gets a new one in its file every hour.
 """
 
@@ -21,14 +21,14 @@ FILE_SECONDS = 60.0
 #: Seconds until a credential is renewed again that could not be renewed, or that was refused.
 PAUSE_SECONDS = 10.0
 #: Seconds for which a new credential is kept, whenever it says that it ends: this machine's clock may be wrong.
-LEAST_SECONDS = 1.0
+MIN_SECONDS = 1.0
 
 
 @dataclass(frozen=True, slots=True)
 class Credential:
     """A value of the header Authorization, or a certificate and its key (PEM), or both.
 
-    It ends at `ends` and is to be read again at `due`, in seconds since 1970; None: nobody knows, and never.
+    It ends at `ends` and is to be read again at `due`, in seconds since 1970; None: unknown, and never.
     """
 
     authorization: str | None = None
@@ -41,7 +41,7 @@ def due(ends: float | None, now: float) -> float | None:
     """When to renew what begins now and ends then."""
     if ends is None:
         return None
-    return max(ends - min(AHEAD_SECONDS, (ends - now) / 5), now + LEAST_SECONDS)
+    return max(ends - min(AHEAD_SECONDS, (ends - now) / 5), now + MIN_SECONDS)
 
 
 class Credentials:
@@ -117,7 +117,7 @@ def _words(error: Exception) -> str:
 
 
 class TokenFile:
-    """A token in a file that somebody else renews, as the kubelet does for a pod."""
+    """A token in a file that another process renews, as the kubelet does for a pod."""
 
     def __init__(self, path: Path, now: Callable[[], float] = time.time) -> None:
         self._path = path

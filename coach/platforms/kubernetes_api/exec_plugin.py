@@ -17,7 +17,7 @@ from typing import Any
 
 from coach.core.errors import TemporaryError
 
-#: Seconds that a plugin may take which nobody at a terminal answers.
+#: Seconds that a plugin without a terminal may take.
 PLUGIN_SECONDS = 30.0
 
 _KIND = "ExecCredential"
@@ -34,8 +34,8 @@ _CLUSTER = (
 async def run(plugin: Any, cluster: Any, folder: Path, *, interactive: bool) -> dict[str, Any]:
     """The `status` that a plugin gives: a token, or a certificate with its key, and when it ends.
 
-    `plugin` is a user's `exec`, `cluster` the cluster, as the kubeconfig in `folder` has them. `interactive`: somebody
-    at the terminal may answer its questions. Raises TemporaryError with what it said.
+    `plugin` is a user's `exec`, `cluster` the cluster, as the kubeconfig in `folder` has them. `interactive`: it may
+    ask the user at the terminal. Raises TemporaryError with what it said.
     """
     command = str(plugin.get("command", ""))
     name, mode = f"exec plugin {command}", plugin.get("interactiveMode", "IfAvailable")

@@ -87,7 +87,7 @@ class Kubeconfig:
         return f"user {login.user} of context {self._context}{means}"
 
     async def read(self, *, interactive: bool = False) -> Credential:
-        """`interactive`: a plugin may ask somebody at the terminal. Raises TemporaryError."""
+        """`interactive`: a plugin may ask the user at the terminal. Raises TemporaryError."""
         try:
             login = _Login.read(self._files, self._context)
             if login.openid is not None:

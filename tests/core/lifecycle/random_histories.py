@@ -26,7 +26,14 @@ from tests.core.lifecycle.faulty_cluster import FaultyDynamics, World, spec
 
 #: What the functions can say of an epoch, and a platform of a pod.
 EPOCH_FAULTS = tuple(reason for reason, meaning in REASON_INFO.items() if meaning.state is None)
-POD_FAULTS = (Reason.FUNCTION_LOST, Reason.DISRUPTED, Reason.OUT_OF_MEMORY, Reason.INTERNAL)
+POD_FAULTS = (
+    Reason.FUNCTION_LOST,
+    Reason.DISRUPTED,
+    Reason.OUT_OF_MEMORY,
+    Reason.INTERNAL,
+    Reason.QUOTA_EXCEEDED,
+    Reason.PODS_DELAYED,
+)
 #: Events after which something happens from outside: most histories are shorter than this.
 LATEST = 120
 

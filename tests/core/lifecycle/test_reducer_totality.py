@@ -79,6 +79,11 @@ def backing_off() -> World:
     return until(lone(fault), lambda job: job.reason is Reason.BACKING_OFF)
 
 
+def refused() -> World:
+    fates = FaultyDynamics(pod=lambda pod, number: Reason.QUOTA_EXCEEDED if number == 2 else 0.5)
+    return until(lone(fates), lambda job: job.reason is Reason.QUOTA_EXCEEDED)
+
+
 def stopping() -> World:
     """Interrupted, and giving back."""
     world = fitting()
@@ -135,6 +140,7 @@ PHASES: dict[Callable[[], World], Phase] = {
     fitting: Phase.FITTING,
     first_fit: Phase.FITTING,
     backing_off: Phase.PAUSED,
+    refused: Phase.PAUSED,
     stopping: Phase.PAUSED,
     interrupted: Phase.PAUSED,
     ending: Phase.ENDING,
@@ -268,7 +274,7 @@ def test_every_event_in_this_phase_is_handled_and_leaves_a_job_that_makes_sense(
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("make", [growing, probing, backing_off, stopping])
+@pytest.mark.parametrize("make", [growing, probing, backing_off, refused, stopping])
 def test_any_two_events_in_this_phase_are_handled_too(make: Callable[[], World]) -> None:
     world = make()
     first = {k: v for k, v in events(world.reducer, world.now).items() if k not in LATE}
@@ -334,7 +340,7 @@ def test_a_job_that_is_resumed_without_having_been_stopped_goes_on_as_it_was(
     job, before = world.job(), copy.deepcopy(world.job())
     actions = world.resume(added=10**9)
     assert job.ledger.budget == (before.ledger.budget or 0) + 10**9
-    if before.phase in (Phase.DEPLOYING, Phase.RUNNING, Phase.FITTING) or make is backing_off:
+    if before.phase in (Phase.DEPLOYING, Phase.RUNNING, Phase.FITTING) or make in (backing_off, refused):
         assert not actions and (job.phase, job.running, job.fit_token) == (
             before.phase,
             before.running,
