@@ -24,8 +24,7 @@ def read_thesis(draft: Draft) -> None:
         called = name[1] if name else f"job-{place}"
         began = re.search(r'"startTime":\s*"([^"]{19})', job)
         took = re.search(rf'"totalTime":\s*({NUMBER})', job)
-        last = [re.search(rf'"{role}":\s*\[[^\]]*?(\d+)\s*\]', job) for role in ("workers", "servers")]
-        counts = [int(one[1]) if one else 0 for one in last]
+        counts = [_last(job, role) for role in ("workers", "servers")]
         arrival = seconds_of(draft, line, "startTime", began[1] if began else None, UTC)
         seconds = float(took[1]) if took else 0.0
         reasons = []
@@ -35,7 +34,7 @@ def read_thesis(draft: Draft) -> None:
             reasons.append("its start is not known")
         if not 0 < seconds <= MAX_SECONDS:
             reasons.append("its total time is not known")
-        if not (0 < counts[0] <= MAX_PODS and counts[1] <= MAX_PODS and all(last)):
+        if not (0 < counts[0] <= MAX_PODS and 0 <= counts[1] <= MAX_PODS):
             reasons.append("its workers and servers are not known")
         if reasons or arrival is None:
             draft.leave_out(called, line, reasons)
@@ -50,3 +49,10 @@ def read_thesis(draft: Draft) -> None:
         )  # fmt: skip
     if draft.works:
         draft.assume("one core for each function, and the last allocation from the start")
+
+
+def _last(job: str, role: str) -> int:
+    """The last number of pods of a role in the array of a job; -1 where there is none."""
+    array = re.search(rf'"{role}":\s*\[([^\]]*)\]', job)
+    words = array[1].split() if array else []
+    return int(words[-1]) if words and re.fullmatch("[0-9]{1,9}", words[-1]) else -1
