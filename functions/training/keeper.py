@@ -121,7 +121,7 @@ class Keeper:
 
 
 def main() -> int:
-    """Run the command that stands behind the options."""
+    """Run the command that follows the options."""
     parser = argparse.ArgumentParser(prog="python -m training.keeper", description=__doc__.split("\n", 1)[0])
     parser.add_argument(
         "--lifeline", type=int, required=True, help="end all when the other end of this pipe is closed"
