@@ -40,7 +40,7 @@ PORTS = 20_000
 MARGIN = 0.05
 
 #: Processes of an epoch that are named.
-MOST_PROCESSES = 1000
+MAX_PROCESSES = 1000
 
 ACTIVE = ("starting", "forming", "training", "evaluating")
 
@@ -422,5 +422,5 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         workers_lost=int(report.get("workers_lost") or 0),
         software=str(report.get("software") or "")[:100],
         data_sha256=str(report.get("data_sha256") or "")[:64],
-        processes=tuple(str(name)[:16] for name in report["processes"][:MOST_PROCESSES]),
+        processes=tuple(str(name)[:16] for name in report["processes"][:MAX_PROCESSES]),
     )

@@ -132,7 +132,7 @@ def main() -> int:
     parser.add_argument("command", nargs=argparse.REMAINDER, help="after --: the program and its arguments")
     options = parser.parse_args()
     for number in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(number, signal.SIG_IGN)  # whoever holds the lifeline ends it
+        signal.signal(number, signal.SIG_IGN)  # the holder of the lifeline ends it
     return Keeper(options.command[options.command[:1] == ["--"] :], options.lifeline, options.remove).run()
 
 

@@ -120,7 +120,6 @@ def main() -> int:
     sys.stdout = sys.stderr  # what the model file prints
     member = {"epoch": "try", "group": "try", "role": "worker", "rank": 0, "workers": 1, "servers": 0}
     request = StartRequest(**member, root="", host="", deadline=math.inf, samples=0, **fields)
-    linux.adopt_orphans()
     loaded = attempt(request, load)
     parent = os.getpid()
     child = os.fork()
@@ -130,7 +129,6 @@ def main() -> int:
         sys.stderr.flush()
         os._exit(0)
     code = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
-    linux.end_descendants(parent, set())
     if code < 0:
         signal.signal(-code, signal.SIG_DFL)
         os.kill(os.getpid(), -code)

@@ -30,7 +30,7 @@ PROGRESS_SECONDS = 0.5
 #: Samples evaluated at once.
 EVALUATION_BATCH = 256
 #: Processes that a report names.
-MOST_PROCESSES = 1000
+MAX_PROCESSES = 1000
 
 
 class Background:
@@ -186,7 +186,7 @@ class Worker:
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
             "weights_uri": request.weights_out if request.rank == 0 else None,
-            "processes": self._loaded.started()[:MOST_PROCESSES],
+            "processes": self._loaded.started()[:MAX_PROCESSES],
         }
 
     def _origin(self) -> dict[str, str]:

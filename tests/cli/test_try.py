@@ -14,6 +14,7 @@ import pytest
 
 from coach.platforms.local import pytorch_runtime
 from tests.cli.test_run import coach, started
+from tests.functions.hosting import is_alive
 
 ROOT = Path(__file__).parents[2]
 JOB = """
@@ -197,3 +198,59 @@ def test_an_epoch_goes_on_when_a_worker_is_killed(tmp_path: Path) -> None:
     assert shown["spent"] == pytest.approx(sum(epoch["cost"] for epoch in shown["epochs"]))
     losses = [epoch["loss"] for epoch in shown["epochs"]]
     assert losses == sorted(losses, reverse=True)
+
+
+#: A model file with what a script may have: arguments, a file next to it, a summed loss, and a process of its own.
+SCRIPT = """
+import argparse, subprocess
+from pathlib import Path
+
+from parts import loss
+from torch import nn
+
+PIDS = Path(__file__).with_name("pids")
+rate = argparse.ArgumentParser().parse_args()
+
+class Net(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.Flatten(), nn.Linear(784, 10))
+        PIDS.write_text(str(subprocess.Popen(["sleep", "600"], start_new_session=True).pid))
+"""
+
+
+@pytest.mark.pytorch
+def test_a_script_is_tried_as_it_is_run(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(SCRIPT)
+    (tmp_path / "parts.py").write_text("from torch import nn\nloss = nn.CrossEntropyLoss(reduction='sum')\n")
+    file = job(tmp_path, "model.py:Net")
+    done = coach("try", str(file))
+    assert done.returncode == 0, done.stderr
+    assert "the loss is a sum over the samples" in done.stdout and "loss 2." in done.stdout
+    assert not is_alive(int((tmp_path / "pids").read_text()))
+
+
+@pytest.mark.pytorch
+def test_a_model_that_needs_more_memory_than_a_worker_requests_fails_as_it_would(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(
+        TORCH.replace("nn.Flatten()", "nn.Flatten(), nn.Linear(784, 784 * 500)")
+    )
+    done = coach("try", str(job(tmp_path, "model.py")))
+    assert done.returncode == 2 and "OutOfMemory" in done.stderr
+
+
+@pytest.mark.pytorch
+@pytest.mark.parametrize(
+    ("loss", "said"),
+    [
+        (
+            "lambda outputs, labels: (outputs[0] - outputs[-1]).square().sum()",
+            "is neither the mean nor the sum",
+        ),
+        ("lambda net, batch: net(batch[0]).square().mean()", ""),
+    ],
+)
+def test_a_loss_that_depends_on_who_trains_what_is_said(tmp_path: Path, loss: str, said: str) -> None:
+    (tmp_path / "model.py").write_text(TORCH.replace("nn.CrossEntropyLoss()", loss))
+    done = coach("try", str(job(tmp_path, "model.py")))
+    assert done.returncode == 0, done.stderr
+    assert (said in done.stdout) if said else ("note" not in done.stdout)

@@ -1,4 +1,4 @@
-"""All that a program has started ends with it, or with whoever holds the keeper's lifeline."""
+"""All that a program has started ends with it, or with the holder of the keeper's lifeline."""
 
 import os
 import shutil

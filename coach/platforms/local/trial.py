@@ -48,16 +48,20 @@ def run(functions: Functions, job: TrainingJob, began: Callable[[str], None]) ->
     memory = spec.resources.of(Role.WORKER).memory
     fields = training_fields(spec) | {"threads": threads, "memory": memory}
     path = os.pathsep.join(map(str, functions.python_path))
-    command = [str(functions.python), "-X", "faulthandler", "-m", "training.trial"]
+    reader, lifeline = os.pipe()
+    python = str(functions.python)
+    keeper = [python, "-m", "training.keeper", "--lifeline", str(reader), "--"]
     found = Trial()
     with subprocess.Popen(
-        command,
+        [*keeper, python, "-X", "faulthandler", "-m", "training.trial"],
         cwd=functions.folder,
         env={**os.environ, **functions.env, "PYTHONPATH": path},
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
+        pass_fds=(reader,),
     ) as process:
+        os.close(reader)
         assert process.stdin is not None and process.stdout is not None
         try:
             process.stdin.write(json.dumps(fields))
@@ -67,10 +71,9 @@ def run(functions: Functions, job: TrainingJob, began: Callable[[str], None]) ->
                     setattr(found, key, value)
                     if key == "phase":
                         began(value)
-        except BaseException:
-            process.kill()
-            raise
-        code = process.wait()
+            code = process.wait()
+        finally:
+            os.close(lifeline)  # then nothing is left of it
     if code and not found.error:
-        found.crash = f"signal {signal.Signals(-code).name}" if code < 0 else f"exit code {code}"
+        found.crash = f"signal {signal.Signals(code - 128).name}" if code > 128 else f"exit code {code}"
     return found

@@ -14,7 +14,7 @@ from training.elastic.line import Left, Replaced
 from training.errors import TrainingError
 from training.measures import Measured
 from training.request import StartRequest
-from training.worker import EVALUATION_BATCH, MOST_PROCESSES, PROGRESS_SECONDS, Background, Worker, step_seed
+from training.worker import EVALUATION_BATCH, MAX_PROCESSES, PROGRESS_SECONDS, Background, Worker, step_seed
 
 
 @dataclass
@@ -167,7 +167,7 @@ class ElasticWorker(Worker):
             "workers": 0,
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
-            "processes": self._loaded.started()[:MOST_PROCESSES],
+            "processes": self._loaded.started()[:MAX_PROCESSES],
             **report,
         }
 
