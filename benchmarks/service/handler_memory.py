@@ -56,7 +56,7 @@ WRITE_SECONDS = 5.0
 def life(epochs: int = EPOCHS) -> list[Any]:
     """The records of one job of so many epochs."""
     world = World.of(nodes(1, 8.0))
-    file = spec("job", maxEpochs=epochs, target={"loss": 1e-4})
+    file = spec("job", maxEpochs=epochs, target={"loss": 1e-4}, stopEarly=False)
     world.submit(file, FaultyDynamics(loss=lambda epochs_trained: 1 / (0.4 * epochs_trained + 0.5)))
     world.run()
     return [record for record in world.history if record.job]
