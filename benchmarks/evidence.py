@@ -524,30 +524,24 @@ def readme() -> str:
     def ratios(column: str) -> str:
         return spread(float(row[column].rstrip("x")) for row in table("static/summary.md"))
 
-    moved, still = (f"{float(row['outside_seconds']):.2f} s" for row in table("one-machine/overhead.md"))
-    times, seconds = thesis()
     count, reached, spent = tight()
     hit, wrong, last = kills()
-    means, sure, histories = together(), fidelity(), simulated()
-    stock, coscheduling, _ = kube_scheduler()
-    total, (best, worst) = papers()[0][-1], papers()[1]
+    sure, histories = fidelity(), simulated()
     errors = estimate("speed", "mean", "speed error, 8 chosen")
-    ends = estimate("last-epoch", "Cifar10, by the rule", "error at 50%", 0)
+    ended = next(
+        row for row in table("early-ends/early-ends.md") if row["curves"] == "TaskSet, not fitted on"
+    )
     return f"""\
 | what | Coach | compared with | command |
 | --- | --- | --- | --- |
 | demo: LeNet to a loss of 0.13 | {short(coach)} (three runs: {repeats()} s) | best fixed choice {short(fixed[0])}; worst {short(fixed[-1])} | `make bench` |
 | time to target: 3 models, with and without slow links | {ratios("against best")} times; {ratios("against median")} times | best fixed choice, found by trying all; median fixed choice | `python -m benchmarks.training.static_baselines` |
-| three jobs at once, mean completion | {means["coach"]:.1f} s | best fixed choice {means["best"]:.1f} s; one job after the other {means["fifo"]:.1f} s | `python -m benchmarks.training.three_jobs` |
-| pause between two epochs | {still}; {moved} if the allocation changes | the thesis's way: the whole demo takes {seconds} s, {times} times as long | `make bench` |
 | budget of 1.2 times the cheapest fixed choice's cost | target reached in {reached} of {count} runs, at most {spent:.0f} % spent; {ratios("against best within it")} times as long | best fixed choice within that budget | `python -m benchmarks.training.static_baselines` |
 | {histories["histories"]:,} simulated histories with faults | {histories["overshoots"]} budgets exceeded | {histories["with a budget"]:,} jobs with a budget | `python -m benchmarks.decisions.fault_runs 10000` |
 | {hit:,} real jobs, one process of each killed or paused | {wrong} not recovered correctly; none of the last {last:,} | the same job undisturbed | `make chaos` |
+| jobs ended for their curve that would reach their target | {ended["for 200 epochs"]} | the rule before: {ended["before"]} | `python -m benchmarks.decisions.early_ends` |
 | error of predicted speed, 7 models | {errors[2]} | Optimus {errors[1]}, thesis {errors[0]} | `python -m benchmarks.decisions.estimators` |
-| error of the predicted last epoch, half-way, CIFAR-10 | {ends[2]} | Optimus {ends[1]}, thesis {ends[0]} | `python -m benchmarks.decisions.estimators` |
-| `coach simulate` against {sure["jobs"]} real jobs | within {sure["worst"]} %, {sure["near"]} of them within 5 % | the same job run twice: up to {sure["apart"]} % apart | `python -m benchmarks.training.fidelity` |
-| numbers of the thesis and four papers, simulated | {total["judged: within tolerance"]} within the tolerance stated for each; best {best["relative difference"]} ({best["experiment"]}), worst {worst["relative difference"]} ({worst["experiment"]}) | the papers' tables and figures; {total["calibrated: within tolerance"].partition(" of ")[2]} more are calibrated, and {total["variants, not counted"]} variants don't count | `coach experiment --all` |
-| kube-scheduler plugins, pods a second | {stock} times; {coscheduling} times | stock scheduler; coscheduling plugin | `make -C scheduler-plugins bench` |"""
+| `coach simulate` against {sure["jobs"]} real jobs | within {sure["worst"]} %, {sure["near"]} of them within 5 % | the same job run twice: up to {sure["apart"]} % apart | `python -m benchmarks.training.fidelity` |"""
 
 
 BLOCKS["readme"] = readme

@@ -27,3 +27,7 @@ def test_another_digit_in_a_block_is_noticed(text):
 def test_text_around_the_tables_holds_no_measured_number():
     text = re.sub(r"<!-- (\S+): .*?<!-- end of \1 -->", "", TEXTS["evidence.md"], flags=re.DOTALL)
     assert not re.findall(r"\d(?: ?%| s\b| ms\b| MB\b| USD\b| times\b|x\b)", text)
+
+
+def test_the_readme_is_read_in_five_minutes():
+    assert len(TEXTS["README.md"].replace("|", " ").split()) <= 1000
