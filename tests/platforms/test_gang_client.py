@@ -81,7 +81,7 @@ def test_workers_get_the_network_the_optimizer_and_its_schedule_as_their_framewo
     worker = started["worker"]
     assert worker["servers"] == 0
     assert (worker["deterministic"], worker["autocast"], worker["gpu"]) == (True, "bfloat16", True)
-    assert worker["model"] == {"uri": "file:///m.py", "sha256": None, "net": "LeNet"}
+    assert worker["model"] == {"uri": "file:///m.py", "sha256": None, "net": "LeNet", "files": {}}
     assert worker["optimizer"] == {
         "name": "AdamW",
         "learning_rate": 0.001,

@@ -226,7 +226,6 @@ class JobSpec(SpecModel):
         default=True,
         description="Whether the job ends when its target is not to be reached, or, without a target, when no further "
         "improvement is to be expected. Without it true; of a program without a target, false.",
-        json_schema_extra=no_default,
     )
     policy: Policy = Field(
         default=Policy(), description="Policy that chooses the numbers of workers and servers of each epoch."

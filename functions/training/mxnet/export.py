@@ -29,7 +29,7 @@ def export(fields: dict) -> list[str]:
     member = {"epoch": "export", "group": "export", "role": "worker", "rank": 0, "workers": 1, "servers": 0}
     request = StartRequest(**member, root="", host="", deadline=math.inf, samples=0, **fields)
     framework, cache = backend.current(), Cache()
-    model = cache.model(request.model["uri"], request.model.get("sha256"), request.net)
+    model = cache.model(request.model)
     dataset = cache.data(request.data) or own_data(request, model)
     sample = dataset.train.rows(slice(0, 1))
     learner = MxnetLearner(request, model, sample)
