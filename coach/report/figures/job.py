@@ -146,6 +146,10 @@ def draw_curve(axes: Sequence[Axes], story: Story) -> None:
     for ax, metric, colour in zip(axes, shown, (BLUE, GREEN), strict=True):
         x = np.array([epoch.epochs_trained for epoch in epochs])
         y = np.array([epoch.report.value(metric) for epoch in epochs], dtype=float)
+        if len(y) and np.isnan(y).all():
+            ax.text(0.5, 0.5, f"no {metric} is reported", ha="center", transform=ax.transAxes, color=GREY)
+            ax.set_yticks([])
+            continue
         real = np.array([epoch.kind is EpochKind.FULL for epoch in epochs], dtype=bool)
         ax.plot(x, y, "-", color=colour, linewidth=1.2, alpha=0.6)
         ax.plot(x[real], y[real], "o", color=colour, markersize=4.5, label="epoch")
