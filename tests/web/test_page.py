@@ -74,9 +74,9 @@ def test_a_job_is_watched_from_the_list_to_its_end(service: Serving, page: Any) 
         table = page.get_by_role("region", name=f"Table: {title}")
         assert table.get_by_role("row").count() == 1 + len(rows)
     page.get_by_role("link", name="Epochs", exact=True).click()
-    assert page.get_by_role("region", name="Table: Epochs").get_by_role("row").count() == 1 + len(
-        detail.epochs
-    )
+    epochs = page.get_by_role("region", name="Table: Epochs")
+    epochs.wait_for()
+    assert epochs.get_by_role("row").count() == 1 + len(detail.epochs)
 
 
 def test_a_job_file_with_a_mistake_is_mended_and_submitted_for_its_price(service: Serving, page: Any) -> None:
