@@ -8,6 +8,7 @@ from datetime import datetime
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
+from coach.core.jobs.job import Job
 from coach.core.money import Money, to_amount
 
 #: The text of an unknown value. "Not measured" is not zero.
@@ -125,6 +126,14 @@ def percent(share: float, *, signed: bool = False) -> str:
 def count(many: int, one: str, more: str | None = None) -> str:
     """`1 epoch`, `3 epochs`."""
     return f"{many:,} {one if many == 1 else more or one + 's'}"
+
+
+def resumes_from(job: Job) -> str:
+    """Where a job goes on that is resumed: `the checkpoint of epoch 3`."""
+    program = job.spec.program
+    if not job.epochs or (program is not None and not program.resumes):
+        return "the start"
+    return f"the checkpoint of epoch {len(job.epochs)}" if program is None else "its newest checkpoint"
 
 
 def limits(smallest: Allocation, largest: Allocation) -> str:

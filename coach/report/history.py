@@ -73,13 +73,12 @@ class EventFormatter:
         more = ""
         if record.added_budget:
             more = f", with {formatting.money(record.added_budget, _currency(job))} more"
-        where = f"from the checkpoint of epoch {len(job.epochs)}" if job.epochs else "from the start"
-        return f"resumed {where}{more}"
+        return f"resumed from {formatting.resumes_from(job)}{more}"
 
     def _stopping(self, job: Job, record: ev.SuspendRequested) -> str | None:
         if not job.running:
             return None
-        if record.now:
+        if record.now or job.spec.program is not None:
             return f"stopping epoch {job.running.number} now"
         return f"stopping at the end of epoch {job.running.number}"
 

@@ -69,12 +69,8 @@ def _next_command(job: Job) -> Iterator[str]:
         changed = (
             " --accept-model, after the model file was mended" if job.reason is Reason.MODEL_INVALID else ""
         )
-        yield f"Go on from {_from(job)}: coach resume {job.name}{changed}"
+        yield f"Go on from {formatting.resumes_from(job)}: coach resume {job.name}{changed}"
     yield f"What happened: coach events {job.name}, coach logs {job.name}"
-
-
-def _from(job: Job) -> str:
-    return f"the checkpoint of epoch {len(job.epochs)}" if job.epochs else "the start"
 
 
 def waiting(jobs: Mapping[str, Job]) -> list[Job]:

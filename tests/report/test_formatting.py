@@ -1,12 +1,16 @@
 """Quantities read the same everywhere."""
 
 import math
+from typing import Any
 
 import pytest
 
 from coach.core.estimation.interval import Interval
+from coach.core.jobs.events import JobSubmitted
+from coach.core.jobs.fold import submitted
 from coach.core.money import to_money
 from coach.report import formatting
+from tests.core.lifecycle.faulty_cluster import spec
 
 
 @pytest.mark.parametrize(
@@ -104,3 +108,22 @@ def test_counts_agree_with_their_noun() -> None:
 
 def test_an_interval_shows_its_bounds() -> None:
     assert formatting.duration_interval(Interval(50, 80, 130)) == "1m20s (50s-2m10s)"
+
+
+@pytest.mark.parametrize(
+    ("program", "epochs", "where"),
+    [
+        (None, 3, "the checkpoint of epoch 3"),
+        (None, 0, "the start"),
+        ({"command": ["x"]}, 3, "the start"),
+        ({"command": ["x"], "resumes": True}, 3, "its newest checkpoint"),
+    ],
+)
+def test_a_job_that_is_resumed_goes_on_where_it_can(program: Any, epochs: int, where: str) -> None:
+    document = spec()
+    if program is not None:
+        common = {key: document["spec"][key] for key in ("target", "budget")}
+        document["spec"] = {"program": program, **common}
+    job = submitted(JobSubmitted(0.0, "job", document, "file:///c"))
+    job.epochs = [object()] * epochs  # type: ignore[list-item]
+    assert formatting.resumes_from(job) == where

@@ -76,13 +76,14 @@ def _words(  # noqa: PLR0917
     def money(amount: Money) -> str:
         return formatting.money(amount, job.spec.price_book.currency)
 
+    start = formatting.resumes_from(job)
     kept = (
-        f"the checkpoint of epoch {len(job.epochs)} stays, and Resume goes on from it"
-        if job.epochs
-        else "there is no checkpoint yet, so Resume would begin anew"
+        "there is no checkpoint, so Resume would begin anew"
+        if start == "the start"
+        else f"{start} stays, and Resume goes on from it"
     )
     if of is Of.RESUME:
-        where = f"from the checkpoint of epoch {len(job.epochs)}" if job.epochs else "from the start"
+        where = f"from {start}"
         left = job.ledger.left
         rest = "" if left is None else f" It may spend at most {money(left)} more."
         return f"It goes on {where}; {money(job.ledger.spent)} are spent so far.{rest}"
