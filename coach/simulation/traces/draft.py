@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -56,6 +57,8 @@ class Draft:
     assumed: list[Note] = field(default_factory=list)
     #: Where each job is, by its name.
     lines: dict[str, int] = field(default_factory=dict)
+    #: What to close when the trace is read, or a mistake was found in it.
+    opened: ExitStack = field(default_factory=ExitStack)
 
     @property
     def read(self) -> int:

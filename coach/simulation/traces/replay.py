@@ -51,7 +51,8 @@ def read_trace(trace: str) -> Trace:
     """
     kind, path = _resolve(trace)
     draft = Draft(path)
-    READERS[kind](draft)
+    with draft.opened:
+        READERS[kind](draft)
     return draft.finish()
 
 

@@ -48,6 +48,7 @@ def _parts(draft: Draft, strict: bool, read: Callable[[TextIO], str]) -> Iterato
         with draft.path.open("rb") as raw:
             opened = gzip.open if raw.read(len(GZIP)) == GZIP else open
         with cast(TextIO, opened(draft.path, "rt", encoding="utf-8-sig", errors=errors)) as file:
+            draft.opened.push(file)  # a mistake further on leaves this generator suspended
             while part := read(file):
                 characters += len(part)
                 if characters > MAX_TEXT:
