@@ -106,10 +106,12 @@ class Run:
 
     async def start(self, orders: Sequence[Order]) -> None:
         """Start all workers; the first one's reports count. Raises OSError."""
-        for order in orders:
-            heard = self._note if order is orders[0] else _nothing
-            self._workers.append(await Worker.start(order, heard))
-        self.over = asyncio.create_task(self._follow())
+        try:
+            for order in orders:
+                heard = self._note if order is orders[0] else _nothing
+                self._workers.append(await Worker.start(order, heard))
+        finally:  # those that have started can be ended
+            self.over = asyncio.create_task(self._follow())
 
     def extend(self, now: float, due: float) -> None:
         """Let them run until `due`; both on the handler's clock."""

@@ -236,6 +236,18 @@ def test_a_program_that_cannot_start_says_why(
     assert words in trained.message
 
 
+def test_a_machine_that_starts_no_process_fails_the_job_and_nothing_else(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def refuse(*_words: str, **_options: Any) -> None:
+        raise OSError(11, "Resource temporarily unavailable")
+
+    monkeypatch.setattr(asyncio, "create_subprocess_exec", refuse)
+    trained, records = train(tmp_path, job(tmp_path, LEARNS))
+    assert trained.reason is Reason.INTERNAL and "Resource temporarily unavailable" in trained.message
+    paid(trained, records)
+
+
 def test_a_loss_that_is_no_number_ends_the_job(tmp_path: Path) -> None:
     script = LEARNS.replace("{1 / (n + 1):.4f}", "{float('nan') if n > 12 else 1 / (1 + n / 9):.4f}")
     trained, records = train(tmp_path, job(tmp_path, script))
