@@ -108,7 +108,7 @@ test-logic: setup data
 	@$(call TEST,not processes and not full and not root and not kubernetes and not pytorch and not web,logic)
 
 COMMANDS := tests/cli tests/service tests/chaos tests/packaging
-test-processes: setup data
+test-processes: setup data control-plane
 	@$(PYTEST) -q tests $(COMMANDS:%=--ignore=%) -m 'processes and not full and not root and not kubernetes and not pytorch and not web' | sed -u 's/^/processes | /'
 
 test-commands: setup data control-plane helm

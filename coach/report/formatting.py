@@ -5,11 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from datetime import datetime
+from typing import TYPE_CHECKING
 
 from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
-from coach.core.jobs.job import Job
 from coach.core.money import Money, to_amount
+
+if TYPE_CHECKING:
+    from coach.core.jobs.job import Job
 
 #: The text of an unknown value. "Not measured" is not zero.
 UNKNOWN = "-"
