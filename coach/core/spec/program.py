@@ -68,6 +68,8 @@ NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Inf
 #: How a metric's learning curve runs: it falls like a loss, rises to a best value that is known like an accuracy, or
 #: rises to one that is not known, like a reward.
 Curve = Literal["loss", "accuracy", "score"]
+#: Whether each worker of a program takes a batch of its own, or all divide one.
+Batch = Literal["per-worker", "per-job"]
 
 
 class Goal(StrEnum):
@@ -152,7 +154,14 @@ class Program(SpecModel):
         default=False,
         description="Whether the program, started again, goes on from its own newest checkpoint. Then a failure or a "
         "stop costs no more than the time since that checkpoint; else the program starts from its beginning, and after "
-        "a failure not at all. The variable COACH_CHECKPOINTS names a folder that is the job's own.",
+        "a failure not at all. Only then its number of workers may change. The variable COACH_CHECKPOINTS names a "
+        "folder that is the job's own.",
+    )
+    batch: Batch = Field(
+        default="per-worker",
+        description="What the program's batch size is about, where its number of workers changes: with `per-worker` "
+        "each worker takes a batch of its own, so twice as many workers take twice as many samples a step; with "
+        "`per-job` the program divides one batch among its workers, and nothing changes.",
     )
     sha256: Sha256 | None = Field(
         default=None,

@@ -19,6 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from coach.core.cluster import PodId
+from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochError, EpochOrder
@@ -91,9 +92,11 @@ class Worker:
 class Run:
     """The workers of a job from their start to their end."""
 
-    def __init__(self, metric: str, group: str, grace: float) -> None:
+    def __init__(self, metric: str, group: str, grace: float, stopped: float) -> None:
+        """`stopped`: the seconds in which the job's processes before these were ended for a change."""
         self.group = group
         self.grace = grace
+        self._stop_seconds = stopped
         self._metric = metric
         self._stopped: Reason | None = None
         self._workers: list[Worker] = []
@@ -149,14 +152,27 @@ class Run:
             self._heard.set()
 
     def _taken(self) -> EpochReport:
-        values, seconds = dict(self._values), self._last - self._counted
+        values, seconds = dict(self._values), max(self._last - self._counted, 1e-6)
+        first = self._counted == 0.0
         self._heard.clear()
         self._counted = self._last
         finite = {
             name: value for name, value in values.items() if name == self._metric or math.isfinite(value)
         }
         loss, accuracy = finite.pop("loss", None), finite.pop("accuracy", None)
-        return EpochReport(1, 1, loss, accuracy, "", max(seconds, 1e-6), 0.0, metrics=finite)
+        return EpochReport(
+            1,
+            1,
+            loss,
+            accuracy,
+            "",
+            seconds,
+            0.0,
+            metrics=finite,
+            warm_up_samples=int(first),
+            warm_up_seconds=seconds if first else 0.0,
+            stop_seconds=self._stop_seconds if first else 0.0,
+        )
 
     async def _follow(self) -> list[Ended]:
         """Wait for all of them. Where one fails the others, which may wait for it for ever, are ended."""
@@ -225,6 +241,8 @@ class Programs:
         self._now = now
         self._runs: dict[str, Run] = {}
         self._epochs: dict[str, Run] = {}
+        #: By job: the seconds that its last stop took, until it is started again.
+        self._stopped: dict[str, float] = {}
 
     async def run_epoch(
         self, order: EpochOrder, cpus: Callable[[PodId], Sequence[int] | None]
@@ -235,8 +253,9 @@ class Programs:
         if run is None or run.group != action.group:
             if run is not None:
                 await run.end(0.0)
+            stopped = self._stopped.pop(action.job, 0.0)
             run = self._runs[action.job] = Run(
-                order.spec.spec.metric, action.group, order.spec.spec.grace_period
+                order.spec.spec.metric, action.group, order.spec.spec.grace_period, stopped
             )
             port = _free_port()
             await run.start([self._order(order, pod, port, cpus(pod)) for pod in sorted(action.pods)])
@@ -263,7 +282,9 @@ class Programs:
     async def release(self, job: str, grace: float | None = None) -> None:
         """End a job's program, in its own grace period or in `grace` seconds; returns when nothing of it is left."""
         if (run := self._runs.pop(job, None)) is not None:
+            began = self._now()
             await run.end(run.grace if grace is None else grace)
+            self._stopped[job] = self._now() - began
 
     async def close(self) -> None:
         """End all programs at once."""
@@ -275,12 +296,14 @@ class Programs:
         assert program is not None
         logs = self._logs(action.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
-        group = _rendezvous(action.group, port, sorted(action.pods).index(pod), len(action.pods))
+        alone = spec.limits.largest.workers == 1
+        group = {} if alone else _rendezvous(action, port, sorted(action.pods).index(pod))
+        threads = {} if alone else {"OMP_NUM_THREADS": str(max(1, int(spec.resources.worker.resources.cpu)))}
         return Order(
             name=pod.name,
             command=program.command,
             directory=(program.directory or ".").removeprefix("file://"),
-            env={"PYTHONUNBUFFERED": "1", **os.environ, **group, **program.env, **_own(order)},
+            env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
             patterns=program.patterns(spec.metric),
             seconds=max(0.0, order.due - self._now()),
@@ -304,21 +327,34 @@ def _free_port() -> int:
         return port
 
 
-def _rendezvous(group: str, port: int, rank: int, workers: int) -> dict[str, str]:
-    """What torchrun would say to a worker of a group on one machine; nothing where there is one worker alone.
+def _rendezvous(action: RunEpoch, port: int, rank: int) -> dict[str, str]:
+    """What torchrun says to a worker of a group on one machine, and what a torchrun inside the command reads.
 
-    A program that finds these variables takes part in a group, which costs it time and may need a backend.
+    Such a torchrun is one of as many nodes as there are workers, with one process. Only programs that may have several
+    workers get these variables: one that finds them takes part in a group, which costs time and may need a backend.
     """
-    if workers == 1:
-        return {}
+    workers, address, port_text = str(len(action.pods)), "127.0.0.1", str(port)
+    restarts = int(action.group.rpartition(".g")[2]) - 1
     return {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port_text,
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "GROUP_RANK": "0",
-        "WORLD_SIZE": str(workers),
-        "LOCAL_WORLD_SIZE": str(workers),
-        "TORCHELASTIC_RUN_ID": group,
-        "TORCHELASTIC_RESTART_COUNT": "0",
+        "ROLE_RANK": str(rank),
+        "ROLE_NAME": "default",
+        "WORLD_SIZE": workers,
+        "LOCAL_WORLD_SIZE": workers,
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_WORLD_SIZE": workers,
+        "TORCHELASTIC_RUN_ID": action.job,
+        "TORCHELASTIC_RESTART_COUNT": str(restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(restarts),
+        "PET_NNODES": workers,
+        "PET_NPROC_PER_NODE": "1",
+        "PET_NODE_RANK": str(rank),
+        "PET_MASTER_ADDR": address,
+        "PET_MASTER_PORT": port_text,
+        "PET_RDZV_ID": f"{action.job}-{restarts}",
+        "PET_MAX_RESTARTS": "0",
     }
