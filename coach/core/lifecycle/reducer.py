@@ -281,7 +281,7 @@ class Reducer:
         else:
             if event.reason in CHECKPOINT_LOST and job.epochs:
                 self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
-            self._failed(job, event.at, event.reason, event.message)
+            self._failed(job, event.at, event.reason, event.message, ran=True)
 
     def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:
         assert job is not None
@@ -601,7 +601,7 @@ class Reducer:
                 budget_bound=terms.budget_bound,
                 reservation=terms.reservation,
                 predicted_seconds=_as_tuple(terms.predicted),
-                stall_timeouts=None if job.spec.program else stall_timeouts(job),
+                stall_timeouts=stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
                 job_forecast=forecast.whole_job(job),
             )
@@ -627,11 +627,17 @@ class Reducer:
             self._emit(act.ExtendEpoch(at, job.name, order.token, *extended))
             self._extend_in_time(job)
 
-    def _failed(self, job: Job, at: float, reason: Reason, message: str) -> None:
-        """Retry a failed attempt from the last checkpoint or end the job, depending on the reason."""
+    def _failed(self, job: Job, at: float, reason: Reason, message: str, *, ran: bool = False) -> None:
+        """Retry a failed attempt from the last checkpoint or end the job, depending on the reason.
+
+        `ran`: the attempt had begun.
+        """
         retry = REASON_INFO[reason].retry
-        if reason is Reason.PROGRAM_FAILED and job.spec.program is not None and job.spec.program.resumes:
+        program = job.spec.program
+        if program is not None and program.resumes and reason is Reason.PROGRAM_FAILED:
             retry = Retry.BOUNDED
+        elif program is not None and not program.resumes and ran and retry is Retry.BOUNDED:
+            retry = Retry.NEVER  # it would begin from nothing
         if retry is Retry.FREE or job.cancel:
             self._runnable.add(job.name)
         elif retry is Retry.NEVER:

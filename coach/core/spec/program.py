@@ -10,6 +10,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 
 from coach.core.spec.types import (
     WORD_PATTERN,
+    Duration,
     MetricName,
     Sha256,
     SpecModel,
@@ -162,6 +163,13 @@ class Program(SpecModel):
         description="What the program's batch size is about, where its number of workers changes: with `per-worker` "
         "each worker takes a batch of its own, so twice as many workers take twice as many samples a step; with "
         "`per-job` the program divides one batch among its workers, and nothing changes.",
+    )
+    stall_timeout: Annotated[Duration, Field(gt=0)] | None = Field(
+        default=None,
+        description="Longest time between two reports; a program that reports nothing for longer is ended, as one that "
+        "hangs. Without it a program hangs when none of its processes has computed, read or written for a long time: "
+        "a minute and twice its longest interval so far, before its first report five minutes. A duration, or seconds.",
+        examples=["20m"],
     )
     sha256: Sha256 | None = Field(
         default=None,

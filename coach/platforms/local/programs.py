@@ -19,7 +19,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 from coach.core.cluster import PodId
-from coach.core.jobs.actions import RunEpoch
+from coach.core.jobs.actions import RunEpoch, StallTimeouts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochError, EpochOrder
@@ -44,6 +44,8 @@ class Worker:
         self, supervisor: asyncio.subprocess.Process, heard: Callable[[dict[str, float], float], None]
     ):
         self._supervisor = supervisor
+        #: When its processes last worked, on the event loop's clock.
+        self.worked = asyncio.get_running_loop().time()
         self.ended = asyncio.create_task(self._follow(heard))
 
     @classmethod
@@ -81,6 +83,9 @@ class Worker:
                 said = json.loads(line)
                 if "code" in said:
                     return Ended(**said)
+                if "works" in said:
+                    self.worked = asyncio.get_running_loop().time()
+                    continue
                 heard(said["values"], said["seconds"])
         finally:
             with contextlib.suppress(ProcessLookupError):
@@ -98,7 +103,7 @@ class Run:
         self.grace = grace
         self._stop_seconds = stopped
         self._metric = metric
-        self._stopped: Reason | None = None
+        self._stopped: tuple[Reason, str] | None = None
         self._workers: list[Worker] = []
         self._values: dict[str, float] = {}
         self._heard = asyncio.Event()
@@ -106,6 +111,8 @@ class Run:
         self._last = self._counted = 0.0
         #: When the next report may count, on the event loop's clock.
         self._next = 0.0
+        #: When it was started, or its last line with the metric came, on that clock.
+        self._said = asyncio.get_running_loop().time()
 
     async def start(self, orders: Sequence[Order]) -> None:
         """Start all workers; the first one's reports count. Raises OSError."""
@@ -123,17 +130,26 @@ class Run:
 
     async def end(self, grace: float, reason: Reason | None = None) -> None:
         """End all workers; returns when nothing of them is left. `reason`: what `report` then raises."""
-        self._stopped = self._stopped or reason
+        if reason is not None:
+            self._stopped = self._stopped or (reason, "stopped")
         for worker in self._workers:
             worker.end(grace)
         await asyncio.wait({self.over})
 
-    async def report(self) -> EpochReport:
-        """The next report that counts. Raises EpochError where the program ended without one."""
+    async def report(self, stall: StallTimeouts | None, *, by_reports: bool) -> EpochReport:
+        """The next report that counts. Raises EpochError where the program ended without one, or hangs.
+
+        It hangs when none of its processes works for as long as `stall` says; with `by_reports` when no report comes.
+        """
         clock = asyncio.get_running_loop().time
         heard = asyncio.ensure_future(self._heard.wait())
         try:
-            await asyncio.wait({heard, self.over}, return_when=asyncio.FIRST_COMPLETED)
+            while not (self._heard.is_set() or self.over.done()):
+                left = None if stall is None else self._alive(by_reports) + self._patience(stall) - clock()
+                if left is not None and left <= 0.0:
+                    await self._hangs(clock() - self._said, by_reports)
+                    break
+                await asyncio.wait({heard, self.over}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if self._heard.is_set() and not self.over.done() and (early := self._next - clock()) > 0:
                 await asyncio.wait({self.over}, timeout=early)
         finally:
@@ -145,10 +161,23 @@ class Run:
         reason, message = self._stopped_because(self.over.result())
         raise EpochError(reason, message, 0)
 
+    def _patience(self, stall: StallTimeouts) -> float:
+        return stall.starting if self._counted == 0.0 else stall.training
+
+    def _alive(self, by_reports: bool) -> float:
+        """When it last gave a sign of life, on the event loop's clock."""
+        return self._said if by_reports else max(self._said, *(worker.worked for worker in self._workers))
+
+    async def _hangs(self, silent: float, by_reports: bool) -> None:
+        idle = "" if by_reports else ", and none of its processes computed, read or wrote for long"
+        self._stopped = self._stopped or (Reason.STALLED, f"no report in {silent:.0f} s{idle}")
+        await self.end(PEERS_GRACE)
+
     def _note(self, values: dict[str, float], seconds: float) -> None:
         self._values |= values
         if self._metric in values:
             self._last = seconds
+            self._said = asyncio.get_running_loop().time()
             self._heard.set()
 
     def _taken(self) -> EpochReport:
@@ -187,7 +216,8 @@ class Run:
     def _stopped_because(self, ends: Sequence[Ended]) -> tuple[Reason, str]:
         time = f"after {max(end.seconds for end in ends):.1f} s"
         if self._stopped is not None:
-            return self._stopped, f"stopped {time}"
+            reason, words = self._stopped
+            return reason, f"{words} {time}"
         by_cause = {end.cause: (rank, end) for rank, end in reversed(list(enumerate(ends)))}
         for cause, reason in _REASONS.items():
             if cause in by_cause:
@@ -262,7 +292,9 @@ class Programs:
         run.extend(self._now(), order.due)
         self._epochs[action.token] = run
         try:
-            return await run.report()
+            program = order.spec.spec.program
+            assert program is not None
+            return await run.report(action.stall_timeouts, by_reports=program.stall_timeout is not None)
         except EpochError:
             del self._runs[action.job]
             raise

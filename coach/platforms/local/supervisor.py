@@ -7,8 +7,8 @@ when its standard input ends, that is when the handler has died, however it died
 
 Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets the deadline anew, s seconds from now, and
 `{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds. Answers are lines of JSON on standard
-output: `{"values": {...}, "seconds": s}` for a line with metrics, printed s seconds after the start, and at last an
-`Ended`.
+output: `{"values": {...}, "seconds": s}` for a line with metrics, printed s seconds after the start, `{"works": true}`
+where its processes have computed, read or written since the last look, and at last an `Ended`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ import signal
 import subprocess
 import time
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -33,6 +33,10 @@ from coach.platforms.local.host.logs import FunctionLog
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 #: Seconds between two looks at the program's memory.
 LOOK_SECONDS = 1.0
+#: Processes that use less than this part of a core ...
+IDLE_PART = 0.02
+#: ... and that read and write fewer bytes a second, are idle.
+IDLE_BYTES = 4096
 #: Characters of a line in which metrics are looked for; the rest of it is left out.
 LONGEST_LINE = 4096
 #: Seconds in which what the program printed last is read after its end.
@@ -101,6 +105,26 @@ def descendants(of: int) -> dict[int, str]:
     return found
 
 
+class _Work:
+    """What processes compute, read and write, by the kernel's counters."""
+
+    def __init__(self) -> None:
+        self._counted: dict[int, float] = {}
+        self._since = time.monotonic()
+        self._done = 0.0
+
+    def done(self, pids: Iterable[int]) -> bool:
+        """Whether they have worked since this last returned true: more than the idle threads of a waiting group do."""
+        counted = {pid: _seconds_of_work(pid) for pid in pids}
+        self._done += sum(max(0.0, now - self._counted.get(pid, 0.0)) for pid, now in counted.items())
+        self._counted = counted
+        now = time.monotonic()
+        if self._done <= IDLE_PART * (now - self._since + LOOK_SECONDS):
+            return False
+        self._since, self._done = now, 0.0
+        return True
+
+
 class _Supervisor:
     def __init__(self, order: Order) -> None:
         self._order = order
@@ -109,6 +133,7 @@ class _Supervisor:
         self._cause = ""
         self._killed = False
         self._most_memory = 0.0
+        self._work = _Work()
         self._input = b""
 
     def run(self) -> Ended:
@@ -177,7 +202,7 @@ class _Supervisor:
                 now = time.monotonic()
                 if now >= look:
                     look = now + LOOK_SECONDS
-                    self._check_memory()
+                    self._look()
                 self._keep_deadline(program, now)
                 for key, _ in selector.select(max(0.0, min(look, self._next()) - now)):
                     if key.fd == 0:
@@ -218,8 +243,11 @@ class _Supervisor:
             elif not self._cause:
                 self._due = time.monotonic() + line["seconds"]
 
-    def _check_memory(self) -> None:
-        used = sum(map(_memory, self._below())) / 2**30
+    def _look(self) -> None:
+        below = self._below()
+        if self._work.done(below):
+            _say({"works": True})
+        used = sum(map(_memory, below)) / 2**30
         self._most_memory = max(self._most_memory, used)
         if used > self._order.memory and not self._killed:
             self._cause = "memory"
@@ -272,6 +300,16 @@ def _memory(pid: int) -> int:
             if line.startswith("Pss:"):
                 return int(line.split()[1]) * 1024
     return 0
+
+
+def _seconds_of_work(pid: int) -> float:
+    """CPU seconds that a process has used, and in addition what it has read and written, on the same scale."""
+    with contextlib.suppress(OSError, ValueError, IndexError):
+        cpu = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()[11:13]
+        rows = dict(line.split(": ") for line in Path(f"/proc/{pid}/io").read_text().splitlines())
+        moved = int(rows["rchar"]) + int(rows["wchar"])
+        return sum(map(int, cpu)) / os.sysconf("SC_CLK_TCK") + moved * IDLE_PART / IDLE_BYTES
+    return 0.0
 
 
 def _collect(order: Order, began: float, reader: int, said: int) -> None:

@@ -186,3 +186,85 @@ for n in range(done, 1000):
     paid(trained, records)
     both = [line for line in said(tmp_path, 0) if "val loss" in line]
     assert "1 of 1" in both[0] and "2 of 2" in both[-1]
+
+
+#: Two workers train; in the third epoch of a first start LAST and FIRST happen to the last and the first of them.
+TWO = """
+import os, sys, time
+from pathlib import Path
+checkpoint, rank = Path(os.environ["COACH_CHECKPOINTS"], "epoch"), os.environ["RANK"]
+done = int(checkpoint.read_text()) if checkpoint.exists() else 0
+print("from", done, flush=True)
+for n in range(done, 1000):
+    until = time.monotonic() + 0.7
+    if n == 2 and done == 0:
+        while not checkpoint.with_name("said-1").exists():
+            time.sleep(0.01)
+        if rank == "1":
+            LAST
+        FIRST
+    while time.monotonic() < until:
+        pass
+    if rank == "0":
+        checkpoint.write_text(str(n + 1))
+        print(f"epoch {n}: val loss: {1 / (n + 1):.4f}", flush=True)
+        checkpoint.with_name(f"said-{n}").touch()
+"""
+#: As in a collective whose peer does not come.
+WAIT = "time.sleep(600)"
+
+
+def of_two(folder: Path, first: str, last: str) -> TrainingJob:
+    """A job of two workers that runs TWO."""
+    script = TWO.replace("FIRST", first).replace("LAST", last)
+    target = {"metric": "val_loss", "value": 0.15, "epochsInARow": 1}
+    return changing(folder, script, workers={"min": 2, "max": 2}, target=target)
+
+
+def froms(folder: Path, worker: int) -> list[str]:
+    """The epochs that a worker started from."""
+    return [line.split()[1] for line in said(folder, worker) if line.startswith("from")]
+
+
+@pytest.mark.parametrize("last", ["os.kill(os.getpid(), 9)", "sys.exit(3)"])
+def test_a_rank_that_dies_ends_the_others_and_the_group_goes_on_from_its_checkpoint(
+    tmp_path: Path, last: str
+) -> None:
+    trained, records = train(tmp_path, of_two(tmp_path, WAIT, last))
+    assert trained.reason is Reason.TARGET_REACHED
+    assert froms(tmp_path, 0) == froms(tmp_path, 1) == ["0", "2"]
+    [failed] = [record for record in records if isinstance(record, ev.EpochFailed)]
+    assert failed.reason is Reason.PROGRAM_FAILED and failed.message.startswith("worker 1: ")
+    assert len(trained.epochs) == 7, "no report is lost, none counts twice"
+    paid(trained, records)
+
+
+def test_a_group_that_hangs_is_told_from_one_that_works_and_starts_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its third epoch computes for 6 s, longer than all may be idle; in the second start's third all wait."""
+    monkeypatch.setattr("coach.core.lifecycle.stall_timeout.UNKNOWN_SECONDS", 3.0)
+    monkeypatch.setattr("coach.core.lifecycle.stall_timeout.IDLE_FACTOR", 0.0)
+    slow = "until += 6 if rank == '0' else 0"
+    trained, _ = train(tmp_path, of_two(tmp_path, slow, "pass"))
+    assert (trained.reason, trained.groups) == (Reason.TARGET_REACHED, 1), trained.message
+    (tmp_path / "journal.db").unlink()
+    for file in (tmp_path / "checkpoints").iterdir():
+        file.unlink()
+    trained, records = train(tmp_path, of_two(tmp_path, WAIT, WAIT))
+    assert trained.reason is Reason.TARGET_REACHED
+    [failed] = [record for record in records if isinstance(record, ev.EpochFailed)]
+    assert (
+        failed.reason is Reason.STALLED and "none of its processes computed, read or wrote" in failed.message
+    )
+    assert froms(tmp_path, 1) == ["0", "0", "2"]
+    paid(trained, records)
+
+
+def test_a_stall_timeout_of_the_job_file_looks_at_reports_alone(tmp_path: Path) -> None:
+    script = "while True: pass"
+    program = {"command": [sys.executable, "program.py"], "directory": str(tmp_path), "stallTimeout": 1}
+    trained, records = train(tmp_path, job(tmp_path, script, program=program))
+    assert trained.reason is Reason.STALLED and trained.state.value == "Failed"
+    assert trained.message.startswith("no report in 1 s") and trained.attempts == 1
+    paid(trained, records)
