@@ -465,7 +465,7 @@ class Reducer:
         places = self._places(job)
         kept = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
         again = job.spec.program is not None and kept != set(job.pods)
-        if self.policy.remakes_pods or again:
+        if again or (self.policy.remakes_pods and job.spec.program is None):
             kept = set()
         excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in kept)
         if excess:

@@ -395,7 +395,9 @@ def test_a_program_that_fails_at_once_again_and_again_is_given_up(tmp_path: Path
     assert trained.reason is Reason.TARGET_REACHED
     (tmp_path / "journal.db").unlink()
     again = job(
-        tmp_path, "raise SystemExit(3)", program=resuming(tmp_path).spec.program.model_dump(mode="json")
+        tmp_path,
+        "raise SystemExit(3)",
+        program=resuming(tmp_path).spec.program.model_dump(mode="json", by_alias=True),
     )
     trained, records = train(tmp_path, again)
     assert trained.reason is Reason.PROGRAM_FAILED and trained.attempts == 3
