@@ -106,7 +106,7 @@ def test_reports_an_hour_apart_are_paid_in_slices_that_are_extended() -> None:
 def test_a_program_that_cannot_resume_is_never_started_again_by_choice(by: str) -> None:
     """A job of a higher priority comes, and wants all that there is."""
     long = document("long", resumes=False, workers={"min": 3, "max": 3}, priority=0)
-    other = document("other", workers={"min": 2, "max": 4}, priority=9, **{"class": "trial-and-error"})
+    other = document("other", workers={"min": 2, "max": 4}, priority=9)
     driver, records = run((0.0, long, dynamics()), (200.0, other, dynamics()), by=by)
     assert {name: ended.reason for name, ended in driver.ended.items()} == dict.fromkeys(
         ["long", "other"], Reason.TARGET_REACHED

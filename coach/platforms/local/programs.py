@@ -14,6 +14,7 @@ import os
 import signal
 import socket
 import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -24,6 +25,7 @@ from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochError, EpochOrder
 from coach.platforms.local.supervisor import Ended, Order
+from coach.platforms.program_checkpoints import Checkpoints
 
 #: Seconds between two reports that count, at least; those in between are replaced by the last of them ...
 SHORTEST_INTERVAL = 0.5
@@ -97,9 +99,10 @@ class Worker:
 class Run:
     """The workers of a job from their start to their end."""
 
-    def __init__(self, metric: str, group: str, grace: float, stopped: float) -> None:
-        """`stopped`: the seconds in which the job's processes before these were ended for a change."""
+    def __init__(self, metric: str, group: str, grace: float, folder: Path, stopped: float) -> None:
+        """`folder` is for checkpoints. `stopped`: seconds in which the processes before these ended for a change."""
         self.group = group
+        self._checkpoints = Checkpoints(folder)
         self.grace = grace
         self._stop_seconds = stopped
         self._metric = metric
@@ -135,6 +138,14 @@ class Run:
         for worker in self._workers:
             worker.end(grace)
         await asyncio.wait({self.over})
+
+    async def saved(self) -> None:
+        """Return when the checkpoint is there that the program writes after a report, or when it is late."""
+        late = asyncio.get_running_loop().time() + self._checkpoints.patience
+        while (
+            self._checkpoints.expected and not self.over.done() and asyncio.get_running_loop().time() < late
+        ):
+            await asyncio.sleep(0.05)
 
     async def report(self, stall: StallTimeouts | None, *, by_reports: bool) -> EpochReport:
         """The next report that counts. Raises EpochError where the program ended without one, or hangs.
@@ -178,6 +189,7 @@ class Run:
         if self._metric in values:
             self._last = seconds
             self._said = asyncio.get_running_loop().time()
+            self._checkpoints.report(time.time())
             self._heard.set()
 
     def _taken(self) -> EpochReport:
@@ -284,8 +296,9 @@ class Programs:
             if run is not None:
                 await run.end(0.0)
             stopped = self._stopped.pop(action.job, 0.0)
+            spec = order.spec.spec
             run = self._runs[action.job] = Run(
-                order.spec.spec.metric, action.group, order.spec.spec.grace_period, stopped
+                spec.metric, action.group, spec.grace_period, _folder(action), stopped
             )
             port = _free_port()
             await run.start([self._order(order, pod, port, cpus(pod)) for pod in sorted(action.pods)])
@@ -315,6 +328,8 @@ class Programs:
         """End a job's program, in its own grace period or in `grace` seconds; returns when nothing of it is left."""
         if (run := self._runs.pop(job, None)) is not None:
             began = self._now()
+            if grace is None:
+                await run.saved()
             await run.end(run.grace if grace is None else grace)
             self._stopped[job] = self._now() - began
 
@@ -345,9 +360,13 @@ class Programs:
         )
 
 
+def _folder(action: RunEpoch) -> Path:
+    return Path(action.weights_out.removeprefix("file://")).parent
+
+
 def _own(order: EpochOrder) -> dict[str, str]:
     """What Coach says to a program: its job, and a folder for its checkpoints, which is made."""
-    folder = Path(order.action.weights_out.removeprefix("file://")).parent
+    folder = _folder(order.action)
     folder.mkdir(0o700, parents=True, exist_ok=True)
     return {"COACH_JOB": order.action.job, "COACH_CHECKPOINTS": str(folder)}
 

@@ -261,8 +261,8 @@ def _batch(story: Story) -> str:
     if program is None or len(used) < 2:
         return ""
     if program.batch == "per-job":
-        return "; the batch is divided among workers"
-    return f"; a batch a worker, {max(used) / min(used):.3g} times as many samples a step at the most as at the least"
+        return "; one batch a step, divided"
+    return f"; {min(used)} to {max(used)} batches a step"
 
 
 def draw_money(axes: Sequence[Axes], story: Story) -> None:

@@ -268,3 +268,16 @@ def test_a_stall_timeout_of_the_job_file_looks_at_reports_alone(tmp_path: Path) 
     assert trained.reason is Reason.STALLED and trained.state.value == "Failed"
     assert trained.message.startswith("no report in 1 s") and trained.attempts == 1
     paid(trained, records)
+
+
+def test_a_program_that_saves_after_it_reports_loses_nothing_at_a_change(tmp_path: Path) -> None:
+    script = SHARES.replace("signal.signal(signal.SIGTERM, leave)", "").replace(
+        "        checkpoint.write_text(str(n + 1))\n", ""
+    )
+    script += "        time.sleep(0.3)\n        checkpoint.write_text(str(n + 1))\n"
+    trained, records = train(tmp_path, changing(tmp_path, script))
+    assert trained.reason is Reason.TARGET_REACHED and len(groups(trained)) >= 2
+    starts = [json.loads(line)["from"] for line in said(tmp_path, 0) if line.startswith("{")]
+    assert starts == [sum(epoch.group < group for epoch in trained.epochs) for group, _ in groups(trained)]
+    assert (tmp_path / "checkpoints/epoch").read_text() == str(len(trained.epochs)), "nor at its end"
+    paid(trained, records)
