@@ -19,6 +19,21 @@ from coach.simulation.reducer_simulation import Driver
 
 pytestmark = pytest.mark.standard
 
+#: Policies of coach-research.
+OF_PAPERS = [
+    "tetris",
+    "dl2",
+    "fitgpp",
+    "lrtp",
+    "rand",
+    "round-robin",
+    "specon",
+    "kod2",
+    "tf-operator",
+    "thesis",
+]
+OF_PAPERS.append("thesis:remakes_pods=yes")
+
 
 def document(name: str = "own", *, resumes: bool = True, **changes: Any) -> dict[str, Any]:
     """The job file of a program of one to four workers."""
@@ -102,7 +117,7 @@ def test_reports_an_hour_apart_are_paid_in_slices_that_are_extended() -> None:
     assert driver.ended["own"].spent > 0.5 and max(reserved) < 1e9 * driver.ended["own"].spent / 2
 
 
-@pytest.mark.parametrize("by", sorted({*POLICIES, "static:3", "thesis:remakes_pods=yes"} - {"static"}))
+@pytest.mark.parametrize("by", [*sorted(POLICIES.keys() - {"static"}), "static:3", *OF_PAPERS])
 def test_a_program_that_cannot_resume_is_never_started_again_by_choice(by: str) -> None:
     """A job of a higher priority comes, and wants all that there is."""
     long = document("long", resumes=False, workers={"min": 3, "max": 3}, priority=0)
