@@ -15,8 +15,9 @@ import signal
 import socket
 import sys
 import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from coach.core.cluster import PodId
@@ -24,7 +25,7 @@ from coach.core.jobs.actions import RunEpoch, StallTimeouts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochError, EpochOrder
-from coach.platforms.local.supervisor import Ended, Order
+from coach.platforms.local.supervisor import Ended, Order, end_marked
 from coach.platforms.program_checkpoints import Checkpoints
 
 #: Seconds between two reports that count, at least; those in between are replaced by the last of them ...
@@ -33,6 +34,8 @@ SHORTEST_INTERVAL = 0.5
 SHORTEST_PART = 1 / 3600
 #: Seconds that the other workers get to end when one has failed.
 PEERS_GRACE = 3.0
+#: The variable by which the processes of a worker are found where its supervisor was killed.
+MARK = "COACH_WORKER"
 #: Bytes of one answer of a supervisor.
 LONGEST_ANSWER = 1 << 20
 #: Seconds before the end of what is paid by which all processes are gone.
@@ -43,9 +46,13 @@ class Worker:
     """One worker's process, from `start` until `ended`."""
 
     def __init__(
-        self, supervisor: asyncio.subprocess.Process, heard: Callable[[dict[str, float], float], None]
+        self,
+        supervisor: asyncio.subprocess.Process,
+        mark: str,
+        heard: Callable[[dict[str, float], float], None],
     ):
         self._supervisor = supervisor
+        self._mark = mark
         #: When its processes last worked, on the event loop's clock.
         self.worked = asyncio.get_running_loop().time()
         self.ended = asyncio.create_task(self._follow(heard))
@@ -61,8 +68,9 @@ class Worker:
             limit=LONGEST_ANSWER,
             start_new_session=True,
         )
-        worker = cls(supervisor, heard)
-        worker._send(asdict(order))
+        mark = uuid.uuid4().hex
+        worker = cls(supervisor, f"{MARK}={mark}", heard)
+        worker._send(asdict(replace(order, env={**order.env, MARK: mark})))
         return worker
 
     def extend(self, seconds: float) -> None:
@@ -93,6 +101,7 @@ class Worker:
             with contextlib.suppress(ProcessLookupError):
                 self._supervisor.kill()
             await self._supervisor.wait()
+        await asyncio.to_thread(end_marked, self._mark)
         return Ended(137, "lost", "its supervisor was killed", 0.0, 0.0, 0.0)
 
 

@@ -105,6 +105,21 @@ def descendants(of: int) -> dict[int, str]:
     return found
 
 
+def end_marked(mark: str) -> None:
+    """Kill all processes with the line `mark` in their environment: those of a supervisor that was itself killed."""
+    while found := [int(at.name) for at in Path("/proc").iterdir() if at.name.isdigit() and _has(at, mark)]:
+        for pid in found:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+        time.sleep(0.005)
+
+
+def _has(process: Path, mark: str) -> bool:
+    with contextlib.suppress(OSError):
+        return mark.encode() in (process / "environ").read_bytes().split(b"\0")
+    return False
+
+
 class _Work:
     """What processes compute, read and write, by the kernel's counters."""
 
@@ -315,6 +330,7 @@ def _seconds_of_work(pid: int) -> float:
 def _collect(order: Order, began: float, reader: int, said: int) -> None:
     """Log what the program prints and say which metrics are in it; in a process of its own, that a pattern may keep."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
     log, last = FunctionLog(Path(order.log), order.name), deque[str](maxlen=LAST_LINES)
     patterns = {name: re.compile(pattern) for name, pattern in order.patterns.items()}
     for line in _lines(reader):

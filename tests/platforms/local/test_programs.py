@@ -480,3 +480,17 @@ time.sleep(600)
     while (left := [pid for pid in below if Path(f"/proc/{pid}").exists()]) and time.monotonic() < until:
         time.sleep(0.02)
     assert not left, [below[pid] for pid in left]
+
+
+def test_a_killed_supervisor_leaves_no_process_and_fails_the_program(tmp_path: Path) -> None:
+    script = """
+import os, signal, subprocess, sys, time
+subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"], start_new_session=True)
+print("val loss: 9", flush=True)
+time.sleep(1)
+os.kill(os.getppid(), signal.SIGKILL)
+time.sleep(600)
+"""
+    trained, records = train(tmp_path, job(tmp_path, script))
+    assert trained.reason is Reason.PROGRAM_FAILED and "its supervisor was killed" in trained.message
+    paid(trained, records)
