@@ -143,7 +143,7 @@ def _victims(handler: int, victim: Victim) -> list[int]:
         return [handler]
     below = descendants(handler)
     supervisors = [pid for pid in below if "local.supervisor" in command(pid)]
-    # A supervisor has a collector beside the program, and a program has a child with the same command.
+    # A supervisor has a collector next to the program, and a program has a child with the same command.
     ranks = [pid for pid in below if command(pid).endswith(SCRIPT.name) and _parent(pid) in supervisors]
     mains = [pid for pid in supervisors if _parent(pid) == handler]
     found = mains if victim is Victim.SUPERVISOR else ranks

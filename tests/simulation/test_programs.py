@@ -158,3 +158,15 @@ def test_a_program_that_never_ran_is_assumed_to_reach_any_target(
     driver, _ = run((0.0, file, assumed(TrainingJob.from_json(file), find_speed("resnet-50"), 60.0, 10.0)))
     ended = driver.ended["own"]
     assert (ended.reason, ended.epochs) == (Reason.TARGET_REACHED, 10)
+
+
+def test_a_program_that_nothing_bounds_is_predicted_no_end_and_gets_the_workers_that_pay() -> None:
+    records: list[Any] = []
+    driver = Driver((Node("node", Resources(4, 8)),), policy("coach"), journal=records.append)
+    file = document(target=None, budget={"unlimited": True})
+    file["spec"] = {key: value for key, value in file["spec"].items() if value is not None}
+    driver.submit_at(0.0, "own", file, dynamics())
+    while not driver.reducer.jobs or len(driver.reducer.jobs["own"].epochs) < 30:
+        assert driver.step()
+    assert used(records) == [Allocation(1, 0), Allocation(4, 0)]
+    assert all(record.job_forecast is None for record in records if isinstance(record, act.RunEpoch))

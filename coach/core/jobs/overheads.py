@@ -69,7 +69,7 @@ class Times:
         """The times of a program: all is training but the starts, and the stops before them where its workers changed.
 
         What a start takes is the first interval less a later one with the same workers. `restart` is a change's whole
-        price: from SIGTERM to the first report, less such an interval. A start alone stands for it until the first.
+        price: from SIGTERM to the first report, less such an interval. Until the first change it is a start alone.
         """
         epochs = list(epochs)
         paces: dict[Allocation, list[float]] = {}
