@@ -49,6 +49,15 @@ def test_every_page_that_a_file_mentions_exists():
     assert not missing
 
 
+def test_every_figure_of_the_results_is_on_a_page():
+    shown = {
+        (page.parent / link).resolve()
+        for page in MARKDOWN
+        for link in re.findall(r"\]\(([^)\s]+\.(?:svg|png))\)", page.read_text(encoding="utf-8"))
+    }
+    assert not set(tracked("results/*.svg", "results/*.png")) - shown
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_in_a_page_exists(page):
     paths = re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text(encoding="utf-8"))
