@@ -1,8 +1,7 @@
 """Whether local data is of the format that its job file says, from the names of files, and an archive's first bytes.
 
-Paths come from strangers: folders are not listed, and only a regular file is opened, without waiting. Anything else that
-may be wrong is said by the functions, which read all of it (`functions/training/data/formats.py`): in `coach try`, and
-before they train.
+Paths come from strangers: folders are not listed, and only a regular file is opened, without waiting. The functions read all
+of the data (`functions/training/data/formats.py`) and say what else is wrong: in `coach try`, and before they train.
 """
 
 from __future__ import annotations
