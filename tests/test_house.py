@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from benchmarks import size
 from tests.docs.pages import ROOT, tracked
 
 #: Names that were replaced, and by what.
@@ -68,3 +69,14 @@ def test_an_old_name_does_not_come_back(old: str) -> None:
 def test_no_folder_has_more_files_than_fit_on_a_screen() -> None:
     sizes: Counter[Path] = Counter(path.parent.relative_to(ROOT) for path in tracked("*.py", "*.go"))
     assert {str(folder): size for folder, size in sizes.items() if size > 18} == {}
+
+
+def test_the_table_of_sizes_is_at_most_a_tenth_off() -> None:
+    table, now = size.read(), size.sizes(size.of_now())
+    assert table.keys() >= now.keys(), "run: python -m benchmarks.size"
+    off = {
+        name: (table[name], now[name])
+        for name in now
+        if abs(table[name] - now[name]) > max(100, now[name] // 10)
+    }
+    assert not off, "(in the table, now); run: python -m benchmarks.size"

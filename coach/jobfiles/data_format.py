@@ -1,7 +1,8 @@
 """Whether local data is of the format that its job file says, from the names of files, and an archive's first bytes.
 
-Paths come from strangers: folders are not listed, and only a regular file is opened, without waiting. The functions read all
-of the data (`functions/training/data/formats.py`) and say what else is wrong: in `coach try`, and before they train.
+Paths come from strangers: folders are not listed, and only a regular file is opened, without waiting. The functions
+read all of the data (`functions/training/data/formats.py`) and say what else is wrong: in `coach try`, and before they
+train.
 """
 
 from __future__ import annotations
