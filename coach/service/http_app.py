@@ -1,4 +1,4 @@
-"""The HTTP API over a service: FastAPI checks what comes in and documents it; `coach.service.operations` does the work."""
+"""The HTTP API over a service: FastAPI checks and documents it, `coach.service.operations` does the work."""
 
 from __future__ import annotations
 
