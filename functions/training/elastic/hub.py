@@ -11,7 +11,8 @@ import sys
 import threading
 import time
 
-from training import ipc, lines, linux
+from training import ipc, linux
+from training.connections import lines
 from training.errors import TrainingError
 from training.membership.coordinator import Coordinator
 from training.membership.messages import Entered, Lose, Send, Timer, View, decode, encode, worker_of

@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from training import lines
+from training.connections import lines
 from training.membership import member as machine
 from training.membership.member import Command, Member
 from training.membership.messages import Close, End, Form, Tell, View, decode, encode

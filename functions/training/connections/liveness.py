@@ -10,7 +10,7 @@ import socket
 import threading
 from collections.abc import Callable
 
-from training import lines
+from training.connections import lines
 from training.request import StartRequest
 
 Notify = Callable[[dict], None]
