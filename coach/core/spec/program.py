@@ -61,6 +61,8 @@ _MORE = {
 }
 #: Those of them that are never above 1.
 _AT_MOST_ONE = _MORE - {"bleu", "rouge", "psnr", "reward", "return", "score"}
+#: All words of a metric's name that show its goal.
+GOAL_WORDS = _LESS | _MORE
 #: A number as programs print it.
 NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Infinity)"
 
