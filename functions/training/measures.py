@@ -99,7 +99,10 @@ class Metrics:
         metrics = {name: total / samples for name, total in measured.metrics.items()}
         if self._final is not None:
             means = {"loss": loss} | ({} if share is None else {"accuracy": share}) | metrics
-            metrics = self._checked(self._final(means), "final_metrics", "value over the test split")
+            made = self._final(means)
+            if isinstance(made, Mapping):  # it may be the means with more: {**means, "f1": ...}
+                made = {name: value for name, value in made.items() if name != "loss"}
+            metrics = self._checked(made, "final_metrics", "value over the test split")
             if "accuracy" in metrics:
                 share = checked_accuracy(metrics.pop("accuracy"), f"{self._uri}: final_metrics(means)")
         for name, value in metrics.items():

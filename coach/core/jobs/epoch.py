@@ -53,6 +53,8 @@ class EpochReport:
     processes: tuple[str, ...] = ()
     #: Metrics other than loss and accuracy by name, of a program or of a model file.
     metrics: dict[str, float] = field(default_factory=dict)
+    #: After how many epochs a program reported, as it counts them; None where it does not say it.
+    at_epoch: float | None = None
 
     #: Of the whole data set, where an epoch is a part of it.
     pass_samples: int | None = None

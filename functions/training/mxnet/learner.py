@@ -202,7 +202,7 @@ class MxnetLearner:
                 output = self._net(samples)
                 loss += float(self._losses(output, labels).sum().asscalar())
                 accuracy, metrics = self.metrics.measure(output, (samples, labels))
-                sums = {name: sums[name] + float(value) * count for name, value in metrics.items()}
+                sums |= {name: sums.get(name, 0.0) + value * count for name, value in metrics.items()}
                 answered += len(y)
                 if self.metrics.given:
                     right += float("nan") if accuracy is None else accuracy * count
