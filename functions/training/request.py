@@ -310,7 +310,9 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
             f"batch_size is {request.batch_size}, less than one sample for each of {request.workers} workers"
         )
     if request.seconds is not None and request.workers != 1 and not request.elastic:
-        faults.append("seconds is for one worker only, or an elastic group: others would stop at different steps")
+        faults.append(
+            "seconds is for one worker only, or an elastic group: others would stop at different steps"
+        )
     if request.position > 0 and request.weights_in is None:
         faults.append(f"position is {request.position}, so weights_in must name the checkpoint to go on from")
     return faults
