@@ -26,6 +26,7 @@ from coach.core.jobs import fold
 from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
+from coach.core.jobs.program_axis import last_epoch
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
 from coach.core.jobs.stale_events import is_late
 from coach.core.lifecycle import forecast, probing, program_changes, stopping_rules
@@ -560,6 +561,8 @@ class Reducer:
             kind, (fraction, seconds) = EpochKind.PROBE, size
             if allocation.workers > 1:
                 seconds = None
+        else:
+            seconds = forecast.first_seconds(job, allocation)
         terms = forecast.terms(job, allocation, fraction, seconds)
         if terms is None:
             payable = self._payable(job)
@@ -570,7 +573,7 @@ class Reducer:
                 self._emit(act.SetAllocation(at, job.name, payable, EpochKind.FULL, (step,)))
                 self._resize(job, at)
             return
-        if seconds is not None:
+        if seconds is not None and kind is EpochKind.PROBE:
             # A timed probe ends well before its deadline, so its measurement is kept.
             seconds = min(seconds, terms.deadline / 2)
         pods = tuple(sorted(job.pods))
@@ -603,7 +606,9 @@ class Reducer:
                 predicted_seconds=_as_tuple(terms.predicted),
                 stall_timeouts=stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
+                epoch_samples=job.epoch_samples,
                 job_forecast=forecast.whole_job(job),
+                after_epoch=None if job.spec.program is None else last_epoch(job.epochs),
             )
         )
         self._extend_in_time(job)

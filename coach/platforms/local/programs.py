@@ -23,10 +23,14 @@ from pathlib import Path
 from coach.core.cluster import PodId
 from coach.core.jobs.actions import RunEpoch, StallTimeouts
 from coach.core.jobs.epoch import EpochReport
+from coach.core.jobs.program_axis import ProgramAxis
 from coach.core.jobs.reasons import Reason
+from coach.core.spec.job import JobSpec
 from coach.platforms.base import EpochError, EpochOrder
-from coach.platforms.local.supervisor import Ended, Order, end_marked
+from coach.platforms.local.supervisor import Ended, Order
+from coach.platforms.process_table import end_marked
 from coach.platforms.program_checkpoints import Checkpoints
+from coach.platforms.program_metrics.base import ProgramReport, Wanted
 
 #: Seconds between two reports that count, at least; those in between are replaced by the last of them ...
 SHORTEST_INTERVAL = 0.5
@@ -36,21 +40,22 @@ SHORTEST_PART = 1 / 3600
 PEERS_GRACE = 3.0
 #: The variable by which the processes of a worker are found where its supervisor was killed.
 MARK = "COACH_WORKER"
+#: Parts of a pass over the data that are counted.
+PARTS = 1_000_000
 #: Bytes of one answer of a supervisor.
 LONGEST_ANSWER = 1 << 20
 #: Seconds before the end of what is paid by which all processes are gone.
 MARGIN = 0.05
 
 
+#: Called with a report, and the seconds since the program's start.
+Heard = Callable[[ProgramReport, float], None]
+
+
 class Worker:
     """One worker's process, from `start` until `ended`."""
 
-    def __init__(
-        self,
-        supervisor: asyncio.subprocess.Process,
-        mark: str,
-        heard: Callable[[dict[str, float], float], None],
-    ):
+    def __init__(self, supervisor: asyncio.subprocess.Process, mark: str, heard: Heard):
         self._supervisor = supervisor
         self._mark = mark
         #: When its processes last worked, on the event loop's clock.
@@ -58,8 +63,8 @@ class Worker:
         self.ended = asyncio.create_task(self._follow(heard))
 
     @classmethod
-    async def start(cls, order: Order, heard: Callable[[dict[str, float], float], None]) -> Worker:
-        """Start it. `heard` is called with each line's metrics, and the seconds since the start. Raises OSError."""
+    async def start(cls, order: Order, heard: Heard) -> Worker:
+        """Start it. `heard` is called with each report, and the seconds since the start. Raises OSError."""
         supervisor = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "coach.platforms.local.supervisor"),
             stdin=asyncio.subprocess.PIPE,
@@ -86,7 +91,7 @@ class Worker:
         if not self._supervisor.stdin.is_closing():
             self._supervisor.stdin.write(json.dumps(what).encode() + b"\n")
 
-    async def _follow(self, heard: Callable[[dict[str, float], float], None]) -> Ended:
+    async def _follow(self, heard: Heard) -> Ended:
         assert self._supervisor.stdout is not None
         try:
             async for line in self._supervisor.stdout:
@@ -96,7 +101,7 @@ class Worker:
                 if "works" in said:
                     self.worked = asyncio.get_running_loop().time()
                     continue
-                heard(said["values"], said["seconds"])
+                heard(ProgramReport(said["values"], said["epoch"]), said["seconds"])
         finally:
             with contextlib.suppress(ProcessLookupError):
                 self._supervisor.kill()
@@ -108,13 +113,16 @@ class Worker:
 class Run:
     """The workers of a job from their start to their end."""
 
-    def __init__(self, metric: str, group: str, grace: float, folder: Path, stopped: float) -> None:
-        """`folder` is for checkpoints. `stopped`: seconds in which the processes before these ended for a change."""
-        self.group = group
-        self._checkpoints = Checkpoints(folder)
-        self.grace = grace
+    def __init__(self, spec: JobSpec, action: RunEpoch, stopped: float) -> None:
+        """`stopped`: seconds in which the processes before these ended for a change."""
+        self.group = action.group
+        self._checkpoints = Checkpoints(_folder(action))
         self._stop_seconds = stopped
-        self._metric = metric
+        self.grace = spec.grace_period
+        self._metric = spec.metric
+        self._target = spec.target
+        self._axis = ProgramAxis(action.after_epoch, action.position > 0)
+        self._epoch: float | None = None
         self._stopped: tuple[Reason, str] | None = None
         self._workers: list[Worker] = []
         self._values: dict[str, float] = {}
@@ -123,7 +131,7 @@ class Run:
         self._last = self._counted = 0.0
         #: When the next report may count, on the event loop's clock.
         self._next = 0.0
-        #: When it was started, or its last line with the metric came, on that clock.
+        #: When it was started, or its last report came, on that clock.
         self._said = asyncio.get_running_loop().time()
 
     async def start(self, orders: Sequence[Order]) -> None:
@@ -150,10 +158,9 @@ class Run:
 
     async def saved(self) -> None:
         """Return when the checkpoint is there that the program writes after a report, or when it is late."""
-        late = asyncio.get_running_loop().time() + self._checkpoints.patience
-        while (
-            self._checkpoints.expected and not self.over.done() and asyncio.get_running_loop().time() < late
-        ):
+        clock = asyncio.get_running_loop().time
+        late = clock() + self._checkpoints.patience
+        while self._checkpoints.expected and not self.over.done() and clock() < late:
             await asyncio.sleep(0.05)
 
     async def report(self, stall: StallTimeouts | None, *, by_reports: bool) -> EpochReport:
@@ -193,13 +200,17 @@ class Run:
         self._stopped = self._stopped or (Reason.STALLED, f"no report in {silent:.0f} s{idle}")
         await self.end(PEERS_GRACE)
 
-    def _note(self, values: dict[str, float], seconds: float) -> None:
-        self._values |= values
-        if self._metric in values:
-            self._last = seconds
+    def _note(self, report: ProgramReport, seconds: float) -> None:
+        value = report.values.get(self._metric)
+        if value is not None:
             self._said = asyncio.get_running_loop().time()
             self._checkpoints.report(time.time())
+            reached = self._target is not None and self._target.reached(value)
+            if not self._axis.counts(report.epoch, value, reached):
+                return
+            self._last, self._epoch = seconds, report.epoch
             self._heard.set()
+        self._values |= report.values
 
     def _taken(self) -> EpochReport:
         values, seconds = dict(self._values), max(self._last - self._counted, 1e-6)
@@ -210,18 +221,14 @@ class Run:
             name: value for name, value in values.items() if name == self._metric or math.isfinite(value)
         }
         loss, accuracy = finite.pop("loss", None), finite.pop("accuracy", None)
-        return EpochReport(
-            1,
-            1,
-            loss,
-            accuracy,
-            "",
-            seconds,
-            0.0,
-            metrics=finite,
-            warm_up_samples=int(first),
-            warm_up_seconds=seconds if first else 0.0,
-            stop_seconds=self._stop_seconds if first else 0.0,
+        parts = max(1, round(PARTS * self._axis.take(self._epoch, values[self._metric])))
+        report = EpochReport(
+            parts, PARTS, loss, accuracy, "", seconds, 0.0, metrics=finite, at_epoch=self._epoch
+        )
+        if not first:
+            return report
+        return replace(
+            report, warm_up_samples=parts, warm_up_seconds=seconds, stop_seconds=self._stop_seconds
         )
 
     async def _follow(self) -> list[Ended]:
@@ -280,7 +287,7 @@ def _words(end: Ended, time: str) -> str:
     return f"{how} {time}{last}"
 
 
-def _nothing(_values: dict[str, float], _seconds: float) -> None:
+def _nothing(_report: ProgramReport, _seconds: float) -> None:
     """Reports of other workers than the first say the same."""
 
 
@@ -293,7 +300,7 @@ class Programs:
         self._runs: dict[str, Run] = {}
         self._epochs: dict[str, Run] = {}
         #: By job: the seconds that its last stop took, until it is started again.
-        self._stopped: dict[str, float] = {}
+        self._ends: dict[str, float] = {}
 
     async def run_epoch(
         self, order: EpochOrder, cpus: Callable[[PodId], Sequence[int] | None]
@@ -304,11 +311,7 @@ class Programs:
         if run is None or run.group != action.group:
             if run is not None:
                 await run.end(0.0)
-            stopped = self._stopped.pop(action.job, 0.0)
-            spec = order.spec.spec
-            run = self._runs[action.job] = Run(
-                spec.metric, action.group, spec.grace_period, _folder(action), stopped
-            )
+            run = self._runs[action.job] = Run(order.spec.spec, action, self._ends.pop(action.job, 0.0))
             port = _free_port()
             await run.start([self._order(order, pod, port, cpus(pod)) for pod in sorted(action.pods)])
         run.extend(self._now(), order.due)
@@ -340,7 +343,7 @@ class Programs:
             if grace is None:
                 await run.saved()
             await run.end(run.grace if grace is None else grace)
-            self._stopped[job] = self._now() - began
+            self._ends[job] = self._now() - began
 
     async def close(self) -> None:
         """End all programs at once."""
@@ -361,7 +364,7 @@ class Programs:
             directory=(program.directory or ".").removeprefix("file://"),
             env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
-            patterns=program.patterns(spec.metric),
+            wanted=Wanted(spec.metric, program.sources(), program.samples_per_epoch),
             seconds=max(0.0, order.due - self._now()),
             grace=spec.grace_period,
             memory=spec.resources.worker.resources.memory,
