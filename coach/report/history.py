@@ -10,7 +10,7 @@ from typing import Any
 from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.decision import DecisionStep
+from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
@@ -104,6 +104,8 @@ class EventFormatter:
         said = f"next: {record.allocation} instead of {before}, {pace}{self._cost(job, record.allocation)}"
         if job.spec.program is None:
             return said
+        if record.why and record.why[0].kind is StepKind.PROBE:
+            said = f"measures {record.allocation}: {_probe_words(record.why)}"
         return f"{said}; {program_changes.batch_words(job, before, record.allocation)}"
 
     @staticmethod
