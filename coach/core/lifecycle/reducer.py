@@ -624,7 +624,7 @@ class Reducer:
         order = job.running
         if job.spec.program is not None and order is not None and not order.budget_bound:
             due = order.at + order.deadline - job.spec.grace_period - forecast.EXTEND_SECONDS
-            self._set_timer(job, max(self._at, due), due)
+            self._set_timer(job, self._at, max(self._at, due))
 
     def _extend(self, job: Job, at: float) -> None:
         """Reserve the next slice of a program's time, as far as the money goes."""
