@@ -26,10 +26,10 @@ class Loaded:
     seconds: float
     before: frozenset[int] = frozenset()  #: processes that the model file had started when it was read
 
-    def started(self) -> list[str]:
+    def started(self, without: frozenset[int] = frozenset()) -> list[str]:
         """Names of the processes that this one, which the zygote has forked, has started, and that run still."""
         own = os.getpid()
-        found = linux.descendants(os.getppid(), self.before | {own}) | linux.descendants(own)
+        found = linux.descendants(os.getppid(), self.before | {own}) | linux.descendants(own, without)
         return sorted(found.values())
 
 

@@ -26,6 +26,7 @@ PER_EPOCH = (
     "obsolete",
     "deadline",
     "evaluate",
+    "epoch_samples",
     "keep",
     "members",
     "wait_for_all",
@@ -125,13 +126,24 @@ def _files(value: Any) -> str | None:
     return None if good else "must be SHA-256 by relative path"
 
 
+def _arguments(value: Any) -> str | None:
+    good = isinstance(value, dict) and all(name.isidentifier() for name in value)
+    return None if good else "must be values by the names of parameters"
+
+
 def _optimizer(value: Any) -> str | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return "must be an object with a name"
     return None
 
 
-_MODEL = _object(uri=_text, sha256=_or_null(_hexadecimal), net=_or_null(_text), files=_or_null(_files))
+_MODEL = _object(
+    uri=_text,
+    sha256=_or_null(_hexadecimal),
+    net=_or_null(_text),
+    files=_or_null(_files),
+    args=_or_null(_arguments),
+)
 _DATA = _object(
     uri=_or_null(_text), format=_one_of(*FORMATS), sha256=_or_null(_hexadecimal), size=_or_null(_whole(1))
 )
@@ -160,12 +172,17 @@ class StartRequest:
     model: Annotated[dict, _MODEL] | None = None
     data: Annotated[dict, _DATA] | None = None
     batch_size: Whole = 0
+    micro_batch: Annotated[int, _whole(1)] | None = None
+    evaluation_batch: Annotated[int, _whole(1)] = 256
+    clip: Annotated[dict, _object(norm=_or_null(_positive), value=_or_null(_positive))] | None = None
+    readers: Annotated[int, _whole(0, 64)] = 0
     optimizer: Annotated[dict, _optimizer] | None = None
     seed: Annotated[int, _whole(0, 2**31 - 1)] = 0
     mode: Annotated[str, _one_of("sync", "async")] = "sync"
     position: Whole = 0
     samples: Whole | None = None
     fraction: Positive | None = None
+    epoch_samples: Annotated[int, _whole(1)] | None = None
     seconds: Positive | None = None
     weights_in: Text | None = None
     weights_out: Text | None = None
@@ -263,8 +280,10 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
         faults.append(
             f"batch_size is {request.batch_size}, less than one sample for each of {request.workers} workers"
         )
-    if request.seconds is not None and request.workers != 1:
-        faults.append("seconds is for one worker only: several would stop at different steps")
+    if request.seconds is not None and request.workers != 1 and not request.elastic:
+        faults.append(
+            "seconds is for one worker only, or an elastic group: others would stop at different steps"
+        )
     if request.position > 0 and request.weights_in is None:
         faults.append(f"position is {request.position}, so weights_in must name the checkpoint to go on from")
     return faults
