@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import fnmatch
 import glob
 import itertools
 import json
 import os
 import stat
 import struct
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -217,3 +219,29 @@ class _Events(_File):
 
 
 _KINDS: dict[str, type[_File]] = {"csv": _Csv, "trainer-state": _TrainerState, "tensorboard": _Events}
+
+
+def written_since(directory: Path, since: float) -> Iterator[tuple[str, str, list[str]]]:
+    """Files with metrics that were written below a folder: kind, path, and the names of the metrics in each."""
+    for at in itertools.islice(_walk(directory), MAX_NAMES):
+        kind = next((kind for kind, pattern in _LOOK_LIKE.items() if fnmatch.fnmatch(at.name, pattern)), None)
+        with contextlib.suppress(OSError):
+            if kind is not None and at.stat().st_mtime >= since:
+                found = [name for record in _KINDS[kind](at, {}).look() for name in numbers(record)]
+                yield kind, str(at.relative_to(directory)), list(dict.fromkeys(found))
+
+
+#: What the files of a kind are called.
+_LOOK_LIKE = {**USUAL_NAMES, "csv": "*.csv"}
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """The files below a folder, those above others first."""
+    folders = deque([folder])
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.popleft()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+                else:
+                    yield Path(entry.path)
