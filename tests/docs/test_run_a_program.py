@@ -113,7 +113,8 @@ def test_unchanged_scripts_of_other_libraries_are_stopped_at_their_targets(
 ) -> None:
     """Where the Python with torch has them; what they say is recorded, too: tests/platforms/program_metrics."""
     python = pytorch_runtime.torch().python
-    found = subprocess.run([python, "-c", f"import {package}"], capture_output=True, check=False)
+    backend = {**os.environ, "KERAS_BACKEND": "torch"}
+    found = subprocess.run([python, "-c", f"import {package}"], env=backend, capture_output=True, check=False)
     if found.returncode:
         pytest.skip(f"{python} has no {package}")
     script = str(ROOT / f"examples/programs/digits_{package}.py")

@@ -146,7 +146,7 @@ class _Csv(_File):
         self._offset, self._header, self._cut = 0, b"", False
 
     def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
-        if self._header and os.pread(file.fileno(), len(self._header), 0) != self._header:
+        if self._header and os.pread(file.fileno(), LONGEST_LINE, 0).splitlines()[:1] != [self._header]:
             self._begin_anew()
         data = os.pread(file.fileno(), CHUNK, self._offset)
         whole = data.rfind(b"\n") + 1
@@ -168,7 +168,7 @@ class _Csv(_File):
     def _row(self, line: bytes) -> Record:
         header = self._header.decode(errors="replace").lstrip("\ufeff")
         delimiter = max(",;\t", key=header.count)
-        with contextlib.suppress(csv.Error):
+        with contextlib.suppress(csv.Error, ValueError):
             names, fields = csv.reader([header, line.decode(errors="replace")], delimiter=delimiter)
             return {name.strip(): field.strip() for name, field in zip(names, fields, strict=False) if field}
         return {}
