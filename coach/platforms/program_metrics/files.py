@@ -65,15 +65,19 @@ class Followed:
 
     def _names(self) -> list[str]:
         """The newest files, the oldest of them first."""
-        root, usual = self._directory, USUAL_NAMES[self.source.kind]
         found: dict[str, float] = {}
-        for name in itertools.islice(_paths(self.source.where, root), MAX_NAMES):
-            inside = f"{glob.escape(name)}/**/{usual}"
-            names = _paths(inside, root) if (root / name).is_dir() else (name,)
-            for each in itertools.islice(names, MAX_NAMES - len(found)):
-                with contextlib.suppress(OSError):
-                    found[each] = (root / each).stat().st_mtime
+        for name in itertools.islice(self._candidates(), MAX_NAMES):
+            with contextlib.suppress(OSError):
+                found[name] = (self._directory / name).stat().st_mtime
         return sorted(found, key=lambda name: found[name])[-MAX_FILES:]
+
+    def _candidates(self) -> Iterator[str]:
+        root, usual = self._directory, USUAL_NAMES[self.source.kind]
+        for name in _paths(self.source.where, root):
+            folder = False
+            with contextlib.suppress(OSError):
+                folder = (root / name).is_dir()
+            yield from _paths(f"{glob.escape(name)}/**/{usual}", root) if folder else (name,)
 
 
 def _paths(pattern: str, root: Path) -> Iterator[str]:
