@@ -131,7 +131,7 @@ class _Supervisor:
             os.close(here)
         offer.listening.close()
         try:
-            program = self._start(writer, offer.env)
+            program = self._start(writer, offer.env(order.env))
         except OSError as error:
             os.close(writer)
             os.close(self._over)
