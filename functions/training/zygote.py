@@ -20,8 +20,7 @@ the wrapper's end of a pipe is closed.
 The user's model file runs in here. While it is being loaded an alarm is armed whose handler ends this process; the
 wrapper does the same from outside for code that hangs beneath Python. Either way the wrapper starts another zygote.
 
-A *template* (`python -m training.zygote --listen /path.sock`) imports once for a whole machine and forks zygotes for
-wrappers that ask. It loads no model, and dies without effect on the zygotes it made.
+On one machine zygotes are forked from a template that has imported once for all (training/template.py).
 """
 
 import argparse
@@ -29,22 +28,18 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
-from training import backend, group_member, ipc, keeper, linux
+from training import backend, group_member, ipc, linux
 from training.data.dataset import DataSet
 from training.errors import TrainingError
 from training.model.cache import Cache
 from training.reporter import Loaded
 from training.request import StartRequest
-
-#: Process, user and group of the other end of a unix socket.
-_CREDENTIALS = struct.Struct("3i")
 
 
 class Zygote:
@@ -235,89 +230,34 @@ class Zygote:
         )
 
 
-def _import_framework() -> float:
-    began = time.perf_counter()
-    backend.current().warm_up()
-    return time.perf_counter() - began
-
-
-def _be_template(path: str) -> None:
-    """Fork a zygote for every wrapper that connects to `path`.
-
-    A wrapper sends three descriptors: one end of a socket pair, one of a pipe (processes.die_with_pipe), its stderr.
-    Its zygote runs in the wrapper's network namespace, which need not be the template's.
-    """
-    seconds = _import_framework()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for
-    kept = int(os.environ.pop(keeper.KEPT_VARIABLE, -1))
-    if kept >= 0:
-        os.set_inheritable(kept, False)
-    socket_path = Path(path)
-    socket_path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(path)
-        socket_path.chmod(0o600)
-        listener.listen(64)
-        while True:
-            connection, _ = listener.accept()
-            with connection:
-                connection.settimeout(5)
-                message, descriptors = ipc.receive(connection, descriptors=3)
-                if message is None or len(descriptors) != 3:
-                    continue
-                wrapper, liveness, stderr = descriptors
-                asking, _, _ = _CREDENTIALS.unpack(
-                    connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                )
-                pid = os.fork()
-                if pid == 0:
-                    listener.close()
-                    connection.close()
-                    if kept >= 0:
-                        os.close(kept)
-                    os.setsid()
-                    linux.die_with_pipe(liveness)
-                    os.dup2(stderr, 2)
-                    os.dup2(stderr, 1)
-                    os.close(stderr)
-                    linux.join_network_of(asking)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    _serve(wrapper, seconds)
-                if kept >= 0:
-                    os.write(kept, f"{pid}\n".encode())  # it may outlast this template
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                ipc.send(connection, {"event": "forked", "pid": pid})
-
-
-def _serve(descriptor: int, imports_seconds: float) -> None:
+def serve(descriptor: int, imports_seconds: float) -> NoReturn:
+    """Be the zygote of the function behind a socket, until that is gone."""
     status = 1
     try:
-        with socket.socket(fileno=descriptor) as wrapper:
-            Zygote(wrapper, imports_seconds).run()
+        with socket.socket(fileno=descriptor) as function:
+            Zygote(function, imports_seconds).run()
         status = 0
     finally:
         sys.stderr.flush()
         os._exit(status)
 
 
+def import_framework() -> float:
+    """Import what groups need; how many seconds that took."""
+    began = time.perf_counter()
+    backend.current().warm_up()
+    return time.perf_counter() - began
+
+
 def main() -> None:
-    """Be a zygote of the wrapper behind --fd, or a template that listens on --listen."""
+    """Be the zygote of the function behind --fd."""
     parser = argparse.ArgumentParser(prog="python -m training.zygote", description=__doc__.split("\n", 1)[0])
-    how = parser.add_mutually_exclusive_group(required=True)
-    how.add_argument("--fd", type=int, help="the descriptor of the wrapper's socket")
-    how.add_argument("--listen", metavar="PATH", help="be a template on this unix socket")
-    parser.add_argument("--liveness", type=int, help="die when the other end of this pipe is closed")
-    parser.add_argument("--parent", type=int, help="die with this parent process")
+    parser.add_argument("--fd", type=int, required=True, help="the descriptor of the function's socket")
+    parser.add_argument("--liveness", type=int, required=True, help="die when the other end of this pipe is closed")
     options = parser.parse_args()
-    if options.parent is not None:
-        linux.die_with_parent(options.parent)
-    if options.listen:
-        _be_template(options.listen)
-    else:
-        os.setsid()
-        linux.die_with_pipe(options.liveness)
-        _serve(options.fd, _import_framework())
+    os.setsid()
+    linux.die_with_pipe(options.liveness)
+    serve(options.fd, import_framework())
 
 
 if __name__ == "__main__":

@@ -93,7 +93,7 @@ def _from_template(path: str) -> ZygoteHandle | None:
         with contextlib.suppress(OSError):
             template.connect(path)
             descriptors = (theirs.fileno(), reader, sys.__stderr__.fileno())
-            if ipc.send(template, {"op": "fork"}, descriptors):
+            if ipc.send(template, {"op": "zygote"}, descriptors):
                 answer = ipc.receive(template)[0]
     os.close(reader)
     if answer is None:

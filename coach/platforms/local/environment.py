@@ -11,7 +11,6 @@ from pathlib import Path
 from coach.core.errors import PermanentError
 from coach.core.spec.training import Framework
 from coach.platforms.local import install_runtime, pytorch_runtime
-from coach.platforms.local.host.idle_wrapper import PACKAGES_VARIABLE
 
 #: Seconds for the first import of a framework (some two, alone on the machine). One that fails says so at once, so this
 #: is for machines with twenty others at work on each core.
@@ -111,7 +110,6 @@ class Functions:
             "OMP_NUM_THREADS": "1",
             "PYTHONDONTWRITEBYTECODE": "1",
             "COACH_DATA_CACHE": str(install_runtime.cache_folder() / "data"),
-            PACKAGES_VARIABLE: os.pathsep.join(map(str, self.packages)),
         }
 
     async def start_template(self, socket: Path) -> Template:
@@ -128,8 +126,7 @@ class Functions:
             *keeper,
             str(self.python),
             "-m",
-            "training.zygote",
-            "--listen",
+            "training.template",
             str(socket),
             cwd=self.folder,
             env={**os.environ, **self.env, "PYTHONPATH": os.pathsep.join(map(str, self.python_path))},
