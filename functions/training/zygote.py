@@ -253,7 +253,9 @@ def main() -> None:
     """Be the zygote of the function behind --fd."""
     parser = argparse.ArgumentParser(prog="python -m training.zygote", description=__doc__.split("\n", 1)[0])
     parser.add_argument("--fd", type=int, required=True, help="the descriptor of the function's socket")
-    parser.add_argument("--liveness", type=int, required=True, help="die when the other end of this pipe is closed")
+    parser.add_argument(
+        "--liveness", type=int, required=True, help="die when the other end of this pipe is closed"
+    )
     options = parser.parse_args()
     os.setsid()
     linux.die_with_pipe(options.liveness)
