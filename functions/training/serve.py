@@ -199,16 +199,14 @@ def _wait(server: _FunctionServer, idle_seconds: float | None) -> None:
 def main() -> int:
     """Be the function of a container."""
     parser = argparse.ArgumentParser(prog="python -m training.serve", description=__doc__.split("\n", 1)[0])
-    role = os.environ.get("COACH_ROLE")
-    parser.add_argument("role", nargs="?", choices=ROLES, default=role, help="default: COACH_ROLE")
+    role = os.environ.get("COACH_ROLE", "")
+    parser.add_argument("role", nargs="?", choices=ROLES, default=role, help="which function; default: COACH_ROLE")
     name = os.environ.get("NUCLIO_FUNCTION_NAME")
     parser.add_argument("--name", default=name, help="in the log; default: coach- and the role")
     parser.add_argument("--port", type=int, default=8080, help="of the function")
     parser.add_argument("--health-port", type=int, default=8082, help="of /live and /ready")
     parser.add_argument("--idle-seconds", type=float, help="end when no request came for so long")
     options = parser.parse_args()
-    if options.role not in ROLES:
-        parser.error(f"role is {options.role}; it must be one of {', '.join(ROLES)}, here or in COACH_ROLE")
     try:
         run(
             Order(
