@@ -200,9 +200,12 @@ def main() -> int:
     """Be the function of a container."""
     parser = argparse.ArgumentParser(prog="python -m training.serve", description=__doc__.split("\n", 1)[0])
     role = os.environ.get("COACH_ROLE", "")
-    parser.add_argument("role", nargs="?", choices=ROLES, default=role, help="which function; default: COACH_ROLE")
+    parser.add_argument(
+        "role", nargs="?", choices=ROLES, default=role, help="which function; default: COACH_ROLE"
+    )
     name = os.environ.get("NUCLIO_FUNCTION_NAME")
     parser.add_argument("--name", default=name, help="in the log; default: coach- and the role")
+    parser.add_argument("--host", default="0.0.0.0", help="the address of both ports; default: all")  # noqa: S104
     parser.add_argument("--port", type=int, default=8080, help="of the function")
     parser.add_argument("--health-port", type=int, default=8082, help="of /live and /ready")
     parser.add_argument("--idle-seconds", type=float, help="end when no request came for so long")
@@ -212,8 +215,8 @@ def main() -> int:
             Order(
                 options.role,
                 options.name or f"coach-{options.role}",
-                f"0.0.0.0:{options.port}",
-                health=f"0.0.0.0:{options.health_port}",
+                f"{options.host}:{options.port}",
+                health=f"{options.host}:{options.health_port}",
                 idle_seconds=options.idle_seconds,
             )
         )

@@ -40,12 +40,12 @@ class Template:
         if self._kept >= 0:
             os.set_inheritable(self._kept, False)
         os.environ[zygote_client.TEMPLATE_VARIABLE] = path
-        socket_path = Path(path)
-        socket_path.unlink(missing_ok=True)
+        not_yet = Path(f"{path}.{os.getpid()}")
         self._listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self._listener.bind(path)
-        socket_path.chmod(0o600)
+        self._listener.bind(str(not_yet))
+        not_yet.chmod(0o600)
         self._listener.listen(1024)
+        not_yet.rename(path)  # whoever sees it can connect
 
     def run(self) -> NoReturn:
         """Fork for all who ask."""
@@ -88,6 +88,7 @@ class Template:
             os.dup2(stderr, 2)
             os.close(stderr)
             linux.join_network(f"/proc/{asking}/ns/net")
+            os.sched_setaffinity(0, os.sched_getaffinity(asking))
             zygote.serve(function, self._seconds)
         linux.die_with_pipe(descriptors[0])
         try:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import os
 import signal
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from coach.core.errors import TemporaryError
 from coach.platforms.local.environment import Functions, Template
@@ -55,19 +56,34 @@ class Runtime:
             "cpus": list(cpus) if cpus else None,
             "network": network,
         }
-        for _ in range(2):
+        await self._keep_template()
+        try:
+            return await self._fork(name, order)
+        except OSError:  # the template has ended just now, or is ended because it was paused
+            await self._template_ended()
             await self._keep_template()
-            with contextlib.suppress(OSError):  # it has ended just now, or is ended here
-                function = FunctionProcess(name, self._socket, order)
-                try:
-                    await function.wait_forked(FORK_SECONDS)
-                    return function
-                except BaseException as error:
-                    function.kill()
-                    if not isinstance(error, TimeoutError):
-                        raise
-                    os.kill(function.template_pid, signal.SIGKILL)
-        raise TemporaryError("no process to fork it from")
+        try:
+            return await self._fork(name, order)
+        except OSError as error:
+            raise TemporaryError(f"there is no process to fork it from ({error})") from error
+
+    async def _fork(self, name: str, order: Mapping[str, Any]) -> FunctionProcess:
+        """Raises OSError when the template has ended."""
+        function = FunctionProcess(name, self._socket, order)
+        try:
+            await function.wait_forked(FORK_SECONDS)
+        except BaseException as error:
+            function.kill()
+            if isinstance(error, TimeoutError):
+                os.kill(function.template_pid, signal.SIGKILL)
+            raise
+        return function
+
+    async def _template_ended(self) -> None:
+        """Until its keeper has seen the end of it."""
+        until = time.monotonic() + FORK_SECONDS
+        while self.template and not self.template.ended and time.monotonic() < until:
+            await asyncio.sleep(0.02)
 
     async def _keep_template(self) -> None:
         """Start the template again where it has died. Raises PermanentError."""
