@@ -45,7 +45,7 @@ OLD = {
     r"coach\.core\.jobs\.(?:spec|parts|means|fields|units)": "coach.core.spec",
     r"coach\.core\.jobs\.(?:life|late|times|fits|patience|ending|view)": "coach.core.lifecycle",
     r"coach\.simulation\.(?:driver|floor|record|ended|belief|truth)": "coach.simulation.engine, dynamics",
-    r"coach\.simulation\.(?:whatif|kept|beside|experiments?)": "coach.studies, coach.research",
+    r"coach\.simulation\.(?:whatif|kept|beside|experiments?)": "coach.studies, coach_research",
     r"coach\.report\.(?:words|together|replay|simulated)": "coach.report.formatting, accounting, ...",
     r"coach\.service\.(?:also|answers|stories|joined|guard|listening|checks)": "coach.service.schemas, ...",
 }

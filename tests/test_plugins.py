@@ -10,8 +10,8 @@ import pytest
 from coach.core.errors import UserError
 from coach.core.policies import AllocationPolicy, Policy
 from coach.core.policies.api.parameters import form, parsed, spelled
-from coach.core.policies.tetris import TetrisPolicy
-from coach.plugins import POLICIES, policy
+from coach.plugins import names, policy
+from coach_research.policies.tetris import TetrisPolicy
 from tests.core.policies.policy_examples import Job, cluster, decided
 
 
@@ -35,7 +35,7 @@ def test_what_is_no_parameter_or_no_value_is_refused(argument: str) -> None:
         policy(f"tetris:{argument}")
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", sorted(names()))
 def test_every_name_makes_a_policy_that_answers_both_drivers_and_has_that_name(name: str) -> None:
     spec = {"static": "static:2x1", "coach": "coach:cheapest"}.get(name, name)
     assert isinstance(policy(spec), Policy)

@@ -28,8 +28,8 @@ from benchmarks.decisions import averaged_surface, speed_laws
 from coach.core.estimation import numerics
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.speed import SpeedPoint, fit_speed
-from coach.report.measurements import read_measurements
-from coach.research.estimator_evaluation import PROBES, Configuration, Speeds, chosen_points, judge_speed
+from coach_research.estimators.evaluation import PROBES, Configuration, Speeds, chosen_points, judge_speed
+from coach_research.estimators.measurements import read_measurements
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "estimators"

@@ -34,8 +34,8 @@ from coach.service.errors import may_answer
 from coach.service.function_logs import log_files, read
 from coach.service.job_history import Stories
 from coach.service.metrics import Metrics
+from coach.service.operations import NoSuchJobError, Service
 from coach.service.requests import KeyedRequest, find
-from coach.service.service import NoSuchJobError, Service
 
 #: Rows of the journal in one answer, at most.
 MAX_RECORDS = 1000

@@ -36,7 +36,7 @@ import yaml
 from coach.cli.main import app, invoke
 from coach.cli.program import split
 from coach.jobfiles.load import load_jobs
-from coach.research.scenario import Scenario
+from coach_research.scenario import Scenario
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.required import missing
 
