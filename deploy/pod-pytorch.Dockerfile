@@ -8,4 +8,4 @@ COPY functions /opt/coach/functions
 ENV HOME=/tmp PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=/opt/coach/functions COACH_DATA_CACHE=/tmp/coach-data OMP_NUM_THREADS=1
 EXPOSE 8080 8082
 USER 65532
-ENTRYPOINT ["python3", "-m", "training.serve"]
+ENTRYPOINT ["python3", "-m", "training.serving.serve"]

@@ -347,7 +347,7 @@ def functions() -> None:
         "OMP_NUM_THREADS=1",
     ]
     config = {
-        "Entrypoint": ["/opt/functions/bin/python", "-m", "training.serve"],
+        "Entrypoint": ["/opt/functions/bin/python", "-m", "training.serving.serve"],
         "ExposedPorts": {"8080/tcp": {}, "8082/tcp": {}},
     }
     _archive("coach-functions", VERSION, layers, {**_python(environment), **config})

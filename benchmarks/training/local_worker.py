@@ -40,7 +40,9 @@ ROLES = (Role.SCHEDULER, Role.SERVER, Role.WORKER)
 
 def main() -> None:
     """Measure, and write the table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--repeats", type=int, default=10)
     parser.add_argument("--version", default="after", help="what the rows are called")
     options = parser.parse_args()
@@ -64,7 +66,11 @@ async def _measure() -> dict[str, float]:
         try:
             starts = [await _start(platform, job) for job in ("first", "second", "third")]
             await platform.release([pod for _, pods in starts[:2] for pod in pods])
-            row = {"open s": opened, "start 3, first ms": 1e3 * starts[0][0], "start 3, third ms": 1e3 * starts[2][0]}
+            row = {
+                "open s": opened,
+                "start 3, first ms": 1e3 * starts[0][0],
+                "start 3, third ms": 1e3 * starts[2][0],
+            }
             addresses = starts[2][1]
             await asyncio.gather(*(_idle(platform._http, address) for address in addresses.values()))
             row |= _memory(platform)

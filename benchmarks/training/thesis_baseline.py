@@ -47,7 +47,7 @@ async def _cold_epoch(
     for index, pod in enumerate(order.pods):
         host = f"127.60.{number % 250 + 1}.{index + 1}"
         addresses[pod] = f"{host}:8080"
-        command = [str(functions.python), "-m", "training.serve", pod.role.value, "--host", host]
+        command = [str(functions.python), "-m", "training.serving.serve", pod.role.value, "--host", host]
         with (folder / f"{number}-{pod.name}.log").open("wb") as log:
             processes.append(subprocess.Popen(command, env=env, stdout=log, stderr=log))
     try:

@@ -1,4 +1,4 @@
-"""The wrapper's side of its zygote: start it, talk to it, end it."""
+"""The function's side of its zygote: start it, talk to it, end it."""
 
 import contextlib
 import os
@@ -69,7 +69,7 @@ def _own() -> ZygoteHandle:
             [
                 sys.executable,
                 "-m",
-                "training.zygote",
+                "training.serving.zygote",
                 "--fd",
                 str(theirs.fileno()),
                 "--liveness",
@@ -78,7 +78,7 @@ def _own() -> ZygoteHandle:
             pass_fds=(theirs.fileno(), reader),
             env={**os.environ, "PYTHONPATH": search_path},
             stdin=subprocess.DEVNULL,
-            stdout=sys.__stderr__.fileno(),  # a wrapper may speak to its processor on stdout
+            stdout=sys.__stderr__.fileno(),  # Nuclio's wrapper may speak to its processor on stdout
         )
     os.close(reader)
     return ZygoteHandle(ours, writer, process.pid, process)

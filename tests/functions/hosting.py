@@ -119,7 +119,7 @@ class Template:
 
     def __init__(self, path: Path, **environment: str) -> None:
         self.path = path
-        arguments = ["-m", "training.template", str(path), "--parent", str(os.getpid())]
+        arguments = ["-m", "training.serving.template", str(path), "--parent", str(os.getpid())]
         self.process = process(arguments, environment, cwd=FUNCTIONS, stdin=subprocess.DEVNULL)
         eventually(path.exists, 60)
 

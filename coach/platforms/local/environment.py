@@ -118,7 +118,7 @@ class Functions:
             *keeper,
             str(self.python),
             "-m",
-            "training.template",
+            "training.serving.template",
             str(socket),
             cwd=self.folder,
             env={**os.environ, **self.env, "PYTHONPATH": str(self.folder)},

@@ -18,7 +18,7 @@ _CREDENTIALS = struct.Struct("3i")
 
 
 class FunctionProcess:
-    """A function from the order to fork it (functions/training/template.py) to its end."""
+    """A function from the order to fork it (functions/training/serving/template.py) to its end."""
 
     def __init__(self, name: str, template: Path, order: Mapping[str, Any]) -> None:
         """Send the order. Raises OSError where no template listens."""

@@ -1,11 +1,8 @@
 """A function's own process: answers the operations of training/function.py over HTTP, and keeps the function's log.
 
-On a machine where functions share a template it is forked from that (training/template.py), with an `Order`. In a
-container it is the first process:
-
-    python -m training.serve worker      # the role; or COACH_ROLE
-
-Nuclio's processor and Python wrapper do the same where there are such; they call */handler.py.
+On one machine it is forked from a template (training/serving/template.py), with an `Order`. In a container it is the
+first process, `python -m training.serving.serve worker`. Under Nuclio the processor and its Python wrapper take its
+place, and call handler.py.
 
 One request at a time is answered, each by a thread of its connection; others wait. Health is answered at any time. Only
 this process has threads: zygotes, which fork, come from the template or are programs of their own. SIGTERM ends it when
@@ -29,7 +26,7 @@ from typing import NoReturn
 
 from training import linux
 from training.function import Function
-from training.log import Log
+from training.serving.log import Log
 
 ROLES = ("worker", "server", "scheduler")
 #: Paths that say that the function is there; the last one is where Nuclio's readiness probe asks.
@@ -198,7 +195,9 @@ def _wait(server: _FunctionServer, idle_seconds: float | None) -> None:
 
 def main() -> int:
     """Be the function of a container."""
-    parser = argparse.ArgumentParser(prog="python -m training.serve", description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m training.serving.serve", description=__doc__.split("\n", 1)[0]
+    )
     role = os.environ.get("COACH_ROLE", "")
     parser.add_argument(
         "role", nargs="?", choices=ROLES, default=role, help="which function; default: COACH_ROLE"

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from tests.functions.hosting import Template
-from tests.functions.serving import NUCLIO, Served, in_a_pod, in_nuclio
+from tests.functions.serving.asking import NUCLIO, Served, in_a_pod, in_nuclio
 
 pytestmark = pytest.mark.mxnet
 #: Bytes of the largest request.

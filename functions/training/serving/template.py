@@ -1,11 +1,11 @@
-"""The process that all functions of one framework on a machine are forked from: `python -m training.template SOCKET`.
+"""The process that functions of one machine are forked from: `python -m training.serving.template SOCKET`.
 
-It imports the framework once, then forks for whoever connects to its socket and sends
+It imports the framework once, then forks for those that connect to its socket and send
 
-    {"op": "zygote"}                      and three descriptors: the zygote's end of a socket pair, the reading end of
-                                          its lifeline, and its standard error
-    {"op": "function", ...}               with the fields of an Order (training/serve.py), and the reading end of its
-                                          lifeline
+    {"op": "zygote"}            with three descriptors: the zygote's end of a socket pair, the reading end of its
+                                lifeline, and its standard error
+    {"op": "function", ...}     with the fields of an Order (training/serving/serve.py) and one descriptor, the reading
+                                end of its lifeline
 
 A lifeline is a pipe: the kernel kills the process when its writing end is closed. The answer is the new process's id;
 over the same connection a function then says that it is ready, or why it cannot start, and closes it by its end.
@@ -23,7 +23,8 @@ import traceback
 from pathlib import Path
 from typing import NoReturn
 
-from training import ipc, keeper, linux, serve, zygote, zygote_client
+from training import ipc, keeper, linux, zygote_client
+from training.serving import serve, zygote
 
 #: Process, user and group of the other end of a unix socket.
 _CREDENTIALS = struct.Struct("3i")
@@ -35,7 +36,7 @@ class Template:
 
     def __init__(self, path: str) -> None:
         self._seconds = zygote.import_framework()
-        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody is waited for
+        signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the kernel buries them
         self._kept = int(os.environ.pop(keeper.KEPT_VARIABLE, -1))
         if self._kept >= 0:
             os.set_inheritable(self._kept, False)
@@ -45,7 +46,7 @@ class Template:
         self._listener.bind(str(not_yet))
         not_yet.chmod(0o600)
         self._listener.listen(1024)
-        not_yet.rename(path)  # whoever sees it can connect
+        not_yet.rename(path)  # a process that sees it can connect
 
     def run(self) -> NoReturn:
         """Fork for all who ask."""
@@ -101,7 +102,7 @@ class Template:
 def main() -> None:
     """Be a template."""
     parser = argparse.ArgumentParser(
-        prog="python -m training.template", description=__doc__.split("\n", 1)[0]
+        prog="python -m training.serving.template", description=__doc__.split("\n", 1)[0]
     )
     parser.add_argument("socket", help="the path to listen on")
     parser.add_argument("--parent", type=int, help="die with this parent process")

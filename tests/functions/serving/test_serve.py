@@ -12,7 +12,7 @@ import pytest
 
 from tests.functions.hosting import FUNCTIONS, PYTHON, Template, eventually, is_alive
 from tests.functions.messages import epoch, model_file
-from tests.functions.serving import Served, free_ports, in_a_pod
+from tests.functions.serving.asking import Served, free_ports, in_a_pod
 
 pytestmark = pytest.mark.mxnet
 HANGS = "import time; time.sleep(600)"
@@ -123,7 +123,7 @@ def test_a_role_that_is_none_is_refused(tmp_path: Path, role: str) -> None:
 
 def test_an_address_that_is_taken_is_said_in_one_line(tmp_path: Path, function: Served) -> None:
     port = function.address.rpartition(":")[2]
-    command = [PYTHON, "-m", "training.serve", "worker", "--health-port", port]
+    command = [PYTHON, "-m", "training.serving.serve", "worker", "--health-port", port]
     done = subprocess.run(command, cwd=FUNCTIONS, capture_output=True, text=True, check=False)
     assert done.returncode == 1
     assert done.stderr == f"function: cannot listen on 0.0.0.0:{port} (Address already in use)\n"
@@ -132,7 +132,7 @@ def test_an_address_that_is_taken_is_said_in_one_line(tmp_path: Path, function: 
 LOG = """
 import os, sys
 from pathlib import Path
-from training.log import Log
+from training.serving.log import Log
 log = Log("f", Path(sys.argv[1]))
 for _ in range(9):
     for number in range(1000):
@@ -160,7 +160,16 @@ def test_as_the_first_process_of_a_container_it_ends_on_sigterm_and_buries_the_d
     if os.geteuid() != 0:
         pytest.skip("a process namespace needs root")
     port, health_port = free_ports(2)
-    command = ["unshare", "--pid", "--fork", "--mount-proc", "--kill-child", PYTHON, "-m", "training.serve"]
+    command = [
+        "unshare",
+        "--pid",
+        "--fork",
+        "--mount-proc",
+        "--kill-child",
+        PYTHON,
+        "-m",
+        "training.serving.serve",
+    ]
     options = ["worker", "--port", str(port), "--health-port", str(health_port)]
     log = tmp_path / "output.log"
     with log.open("wb") as output:

@@ -78,7 +78,7 @@ class Served:
 def in_a_pod(folder: Path, *options: str, role: str = "worker", **environment: str) -> Iterator[Served]:
     """The first process of a pod's container."""
     port, health_port = free_ports(2)
-    command = ["-m", "training.serve", *([role] if role else []), *options]
+    command = ["-m", "training.serving.serve", *([role] if role else []), *options]
     ports = ["--port", str(port), "--health-port", str(health_port)]
     log = folder / "output.log"
     with log.open("wb") as output:

@@ -2,25 +2,25 @@
 
 Theory of operation
 -------------------
-A *wrapper* (the process that runs the Nuclio handler) has one zygote; the zygote has at most one child, which is one
-member of one parameter-server group. Three kinds of packets flow (training/wire.py):
+A *function* (the process that answers) has one zygote; the zygote has at most one child, which is one member of one
+parameter-server group. Three kinds of packets flow (training/ipc.py):
 
-    wrapper -> zygote   start (with one end of a socket pair for the child), deadline, kill
-    zygote  -> wrapper  ready, loading, forked, failed, ended
-    child  <-> wrapper  directly, over the pair: state, progress, done, failed; the next epoch
+    function -> zygote     start (with one end of a socket pair for the child), deadline, kill
+    zygote   -> function   ready, loading, forked, failed, ended
+    child   <-> function   directly, over the pair: state, progress, done, failed; the next epoch
 
 The zygote has no thread of its own and runs no framework operation, so forking it is safe (MXNet stops its engine's
 threads before a fork and starts them after it). It alone knows how a child ended, because it alone can wait for it. It
-kills the child at the deadline, so that happens with a stuck wrapper too. The child dies with the zygote (PDEATHSIG).
+kills the child at the deadline, so that happens with a stuck function too. The child dies with the zygote (PDEATHSIG).
 What the child has started ends with it: the zygote is a child subreaper, so all of it is below the zygote. What the
 model file starts when it is read is the zygote's, and ends with that, by the keeper (training/keeper.py).
-The zygote dies with the wrapper: it reads the end of file, and if it hangs in the user's code the kernel kills it when
-the wrapper's end of a pipe is closed.
+The zygote dies with the function: it reads the end of file, and if it hangs in the user's code the kernel kills it when
+the function's end of a pipe is closed.
 
 The user's model file runs in here. While it is being loaded an alarm is armed whose handler ends this process; the
-wrapper does the same from outside for code that hangs beneath Python. Either way the wrapper starts another zygote.
+function does the same from outside for code that hangs beneath Python. Either way the function starts another zygote.
 
-On one machine zygotes are forked from a template that has imported once for all (training/template.py).
+On one machine zygotes are forked from a template that has imported once for all (training/serving/template.py).
 """
 
 import argparse
@@ -45,8 +45,8 @@ from training.request import StartRequest
 class Zygote:
     """See the module's description."""
 
-    def __init__(self, wrapper: socket.socket, imports_seconds: float) -> None:
-        self._wrapper = wrapper
+    def __init__(self, function: socket.socket, imports_seconds: float) -> None:
+        self._function = function
         self._imports_seconds = imports_seconds
         self._threads = linux.threads()
         self._cache = Cache()
@@ -61,27 +61,27 @@ class Zygote:
         self._waker.setblocking(False)
 
     def run(self) -> None:
-        """Serve the wrapper until it is gone."""
+        """Serve the function until it is gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up byte is written
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         linux.adopt_orphans()
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         ipc.send(
-            self._wrapper, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds}
+            self._function, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds}
         )
         while True:
             left = float("inf") if self._child is None else self._deadline - time.monotonic()
-            ready, _, _ = select.select([self._wrapper, self._wake], [], [], min(max(left, 0), 3600))
+            ready, _, _ = select.select([self._function, self._wake], [], [], min(max(left, 0), 3600))
             self._drain_wakeups()
             self._reap(os.WNOHANG)
             if self._child is not None:
                 linux.bury(os.getpid(), self._before | {self._child})
             if self._child is not None and time.monotonic() >= self._deadline:
                 self._end("deadline")
-            if self._wrapper in ready:
-                message, descriptors = ipc.receive(self._wrapper, descriptors=1)
+            if self._function in ready:
+                message, descriptors = ipc.receive(self._function, descriptors=1)
                 if message is None:
-                    self._end("wrapper gone")
+                    self._end("function gone")
                     return
                 self._obey(message, descriptors)
 
@@ -109,7 +109,7 @@ class Zygote:
         self._deadline = deadline
         if time.monotonic() >= deadline:
             failure = TrainingError("DeadlineExceeded", "the deadline passed before anything could start")
-            ipc.send(self._wrapper, {"event": "failed", "serial": serial, **failure.as_dict()})
+            ipc.send(self._function, {"event": "failed", "serial": serial, **failure.as_dict()})
             return
         began = time.perf_counter()
         try:
@@ -118,7 +118,7 @@ class Zygote:
             error = group_member.traced(raised, request)
             # With threads that the model file has started there are to be no forks any more.
             last = linux.threads() > self._threads
-            ipc.send(self._wrapper, {"event": "failed", "serial": serial, "last": last, **error.as_dict()})
+            ipc.send(self._function, {"event": "failed", "serial": serial, "last": last, **error.as_dict()})
             if last:
                 os._exit(1)
             return
@@ -134,7 +134,7 @@ class Zygote:
         if pid == 0:
             self._become_child(zygote, request, loaded, end)
         self._child = pid
-        ipc.send(self._wrapper, {"event": "forked", "serial": serial, "pid": pid})
+        ipc.send(self._function, {"event": "forked", "serial": serial, "pid": pid})
 
     def _become_child(self, zygote: int, request: StartRequest, loaded: Loaded, end: socket.socket) -> None:
         try:
@@ -142,7 +142,7 @@ class Zygote:
             linux.die_with_parent(zygote)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for inherited in (self._wrapper, self._wake, self._waker):
+            for inherited in (self._function, self._wake, self._waker):
                 inherited.close()
             group_member.run(request, loaded, end)
         finally:
@@ -162,12 +162,12 @@ class Zygote:
                 "what": what,
                 "until": time.monotonic() + seconds,
             }
-            ipc.send(self._wrapper, {**loading, **failure.as_dict()})
+            ipc.send(self._function, {**loading, **failure.as_dict()})
 
             def give_up(*_: object) -> None:
                 # Not an exception: the code that hangs could catch it.
                 ipc.send(
-                    self._wrapper, {"event": "failed", "serial": serial, "last": True, **failure.as_dict()}
+                    self._function, {"event": "failed", "serial": serial, "last": True, **failure.as_dict()}
                 )
                 os._exit(1)
 
@@ -196,7 +196,7 @@ class Zygote:
         return model, dataset
 
     def _end(self, cause: str) -> None:
-        """Kill the child, if there is one, and report to the wrapper how it ended."""
+        """Kill the child, if there is one, and report to the function how it ended."""
         if self._child is not None:
             self._cause = cause
             linux.kill(self._child)
@@ -214,7 +214,7 @@ class Zygote:
         self._deadline = float("inf")
         kills = linux.cgroup_oom_kills()
         ipc.send(
-            self._wrapper,
+            self._function,
             {
                 "event": "ended",
                 "serial": self._serial,
@@ -251,7 +251,9 @@ def import_framework() -> float:
 
 def main() -> None:
     """Be the zygote of the function behind --fd."""
-    parser = argparse.ArgumentParser(prog="python -m training.zygote", description=__doc__.split("\n", 1)[0])
+    parser = argparse.ArgumentParser(
+        prog="python -m training.serving.zygote", description=__doc__.split("\n", 1)[0]
+    )
     parser.add_argument("--fd", type=int, required=True, help="the descriptor of the function's socket")
     parser.add_argument(
         "--liveness", type=int, required=True, help="die when the other end of this pipe is closed"
