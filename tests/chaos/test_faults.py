@@ -116,7 +116,7 @@ def test_a_loss_that_is_not_finite_fails_the_job_at_once_and_writes_no_checkpoin
 
 
 def test_a_template_that_nobody_waits_for_is_ended(tmp_path: Path) -> None:
-    (tmp_path / "training").mkdir()
+    (tmp_path / "training/serving").mkdir(parents=True)
     (tmp_path / "training/serving/template.py").write_text("import time\ntime.sleep(300)\n")
     for name in ("keeper.py", "linux.py"):
         shutil.copy(Functions.folder_only() / "training" / name, tmp_path / "training")
