@@ -30,7 +30,6 @@ from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.fifo import FifoPolicy
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
 from coach.core.policies.optimus import OptimusPolicy
 from coach.core.policies.srtf import SrtfPolicy
 from coach.core.policies.static import StaticPolicy
@@ -117,14 +116,10 @@ def _from_package(name: str) -> PolicyEntry | None:
                 f"the policy {name!r} of an installed package cannot be imported ({error}); what policies need is in "
                 f"coach.core.policies: {GUIDE}"
             ) from error
-        if isinstance(loaded, type) and hasattr(loaded, "allocate") and not issubclass(loaded, Policy):
-            # Written before there was a base class.
-            loaded = type(loaded.__name__, (loaded, AllocationPolicy), {})
         if not (isinstance(loaded, type) and issubclass(loaded, Policy) and is_dataclass(loaded)):
-            renamed = "; `react` is now `schedule` of a SchedulingPolicy" if hasattr(loaded, "react") else ""
             raise UserError(
                 f"the policy {name!r} of an installed package is {loaded!r}; it must be a dataclass and an "
-                f"AllocationPolicy or a SchedulingPolicy of coach.core.policies{renamed}: {GUIDE}"
+                f"AllocationPolicy or a SchedulingPolicy of coach.core.policies: {GUIDE}"
             )
         return _entry(name, loaded)
     return None

@@ -77,17 +77,15 @@ def test_a_what_if_can_be_looked_at_like_real_jobs(
     assert (tmp_path / "figures" / f"{name}.png").exists()
 
 
-def test_a_what_if_warns_of_an_old_word_as_coach_run_does(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_what_if_warns_as_coach_run_does(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     text = Path("jobs/a.yaml").read_text()
-    file = tmp_path / "old.yaml"
-    file.write_text(re.sub(r"^  budget: .*$", "  budget: none", text, flags=re.MULTILINE))
+    file = tmp_path / "suspended.yaml"
+    file.write_text(re.sub(r"^  budget: .*$", r"\g<0>\n  suspend: true", text, flags=re.MULTILINE))
     assert simulate(str(file), "--assume", "--epochs", "3", "-o", "csv") == 0
-    assert re.findall(r"^warning: (.*)$", capsys.readouterr().err, re.MULTILINE) == [
-        f'{file}:{1 + file.read_text().splitlines().index("  budget: none")}:11 spec.budget: an old word ("none") - '
-        "budget: {unlimited: true}; the next release reads nothing else"
-    ]
+    line = 1 + file.read_text().splitlines().index("  suspend: true")
+    warned = re.findall(r"^warning: (.*)$", capsys.readouterr().err, re.MULTILINE)
+    right = "nothing on this machine: only a cluster obeys it"
+    assert warned == [f"{file}:{line}:12 spec.suspend: suspended (true) - {right}"]
 
 
 #: Room for one of the two jobs, which come at the same time.

@@ -26,6 +26,7 @@ from coach.core.jobs import fold
 from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
+from coach.core.jobs.program_axis import last_epoch
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
 from coach.core.jobs.stale_events import is_late
 from coach.core.lifecycle import forecast, probing, stopping_rules
@@ -594,6 +595,7 @@ class Reducer:
                 stall_timeouts=None if job.spec.program else stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
                 job_forecast=forecast.whole_job(job),
+                after_epoch=None if job.spec.program is None else last_epoch(job.epochs),
             )
         )
         self._extend_in_time(job)

@@ -26,8 +26,8 @@ from coach_research.policies.preemption.victims import Fits, Running
 #: The jobs to preempt: of the running best-effort jobs, for a job of this priority.
 Choice = Callable[[Sequence[Running], Fits, int], list[Running]]
 
-#: In a job's saved state: how often it was preempted. Journals of earlier releases have the second key.
-PREEMPTED, _OLD_PREEMPTED = "preempted", "gave_way"
+#: In a job's saved state: how often it was preempted.
+PREEMPTED = "preempted"
 
 
 @dataclass
@@ -100,9 +100,8 @@ class BetweenEpochs:
         self._preempted = {name: count for name, count in self._preempted.items() if name in alive}
 
     def _recall(self, job: str, known: Mapping[str, Any]) -> None:
-        for key in (PREEMPTED, _OLD_PREEMPTED):
-            if key in known:
-                self._preempted[job] = int(known[key])
+        if PREEMPTED in known:
+            self._preempted[job] = int(known[PREEMPTED])
         if "lot" in known:
             self._lot[job] = float(known["lot"])
         if "leaving" in known:

@@ -136,10 +136,9 @@ class Restored(Job):
     policy_state: Mapping[str, Any] = field(default_factory=dict)
 
 
-@pytest.mark.parametrize("key", ["preempted", "gave_way"])
-def test_a_journal_of_any_release_says_how_often_a_job_was_preempted(key: str) -> None:
+def test_the_journal_says_how_often_a_job_was_preempted() -> None:
     chosen = policy("fitgpp:P=1")
-    before = Restored("a", maximum=TWO, current=ONE, grace=10.0, policy_state={key: 1})
+    before = Restored("a", maximum=TWO, current=ONE, grace=10.0, policy_state={"preempted": 1})
     jobs = [before, te("u", created=9.0, maximum=ONE)]
     assert decided(chosen, jobs, cluster(2)) == {"a": "1x1", "u": "-"}
     assert chosen.memory("a") == {"preempted": 1}
