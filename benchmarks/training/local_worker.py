@@ -33,7 +33,16 @@ from coach.platforms.local.platform import LocalPlatform
 
 EPOCHS = 20
 TITLE = "One function on one machine (medians)"
-NOTE = """"""
+NOTE = """A gang is a scheduler, a server and a worker in MXNet, on a handler's platform of its own in each run.
+
+- *open*: until the framework is imported. *start 3*: until all three of a gang answer. Before there were six spares;
+  the first gang found three, the third none.
+- *processes*, *memory*: all below the handler with one idle gang; of shared pages each process has its part.
+- *pause*: of an epoch's order on a formed group, what is not training, evaluating and storing.
+- *kill*: from SIGKILL to the process that answers until another one answers, and until that has the framework.
+
+*before* is commit 2a2d8f5b: a host, a wrapper and a zygote for each function. Both ran in turn, at a load average of
+15 to 21 on the 2 cores; do not read the difference of the pauses as an advantage."""
 COMMAND = "python -m benchmarks.training.local_worker --repeats 10 --version NAME"
 ROLES = (Role.SCHEDULER, Role.SERVER, Role.WORKER)
 
