@@ -157,6 +157,7 @@ def run(order: Order, ready: Callable[[], object] = lambda: None) -> NoReturn:
     servers = [_Server(order.health, _Health)] if order.health else []
     server = _FunctionServer(order.address)
     log = Log(order.name, Path(order.log) if order.log else None)
+    status = 0
     try:
         server.serve(Function(order.role), log)
         for other in servers:
@@ -167,9 +168,12 @@ def run(order: Order, ready: Callable[[], object] = lambda: None) -> NoReturn:
         log.write("warning", f"no request for {order.idle_seconds:g} s: its handler is gone; ending")
     except KeyboardInterrupt:
         pass
+    except BaseException:
+        traceback.print_exc()
+        status = 1
     server.in_hand.acquire(timeout=GRACE_SECONDS)
     log.close()
-    os._exit(0)
+    os._exit(status)
 
 
 def _enter(order: Order) -> None:

@@ -129,6 +129,25 @@ def test_an_address_that_is_taken_is_said_in_one_line(tmp_path: Path, function: 
     assert done.stderr == f"function: cannot listen on 0.0.0.0:{port} (Address already in use)\n"
 
 
+CANNOT = """
+import sys
+from training.serving import serve
+
+def fail(role):
+    raise OSError("no zygote can be started")
+
+serve.Function = fail
+serve.run(serve.Order("worker", "f", "127.0.0.1:0", log=sys.argv[1]))
+"""
+
+
+def test_what_keeps_a_function_from_starting_is_in_its_log(tmp_path: Path) -> None:
+    log = tmp_path / "f.log"
+    done = subprocess.run([PYTHON, "-c", CANNOT, str(log)], cwd=FUNCTIONS, check=False)
+    assert done.returncode == 1
+    assert "OSError: no zygote can be started" in log.read_text()
+
+
 LOG = """
 import os, sys
 from pathlib import Path
