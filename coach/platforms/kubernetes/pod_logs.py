@@ -9,7 +9,7 @@ from pathlib import Path
 from coach.core.cluster import PodId
 from coach.core.errors import TemporaryError
 from coach.platforms.kubernetes_api.client import CORE, Api, ApiError
-from coach.platforms.local.host.logs import FunctionLog
+from coach.platforms.local.function_log import FunctionLog
 
 #: Seconds before a log whose connection broke is read on.
 RETRY_SECONDS = 1.0

@@ -6,85 +6,42 @@ COACH_NUCLIO_PYTHONPATH a folder with msgpack, which the wrapper needs). docs/re
 
 import asyncio
 import contextlib
-import json
 import os
-import subprocess
 import time
 from dataclasses import replace
 from pathlib import Path
 
 import httpx
 import pytest
-import yaml
 
 from coach.core.cluster import Allocation, PodId, Role
 from coach.core.spec.job import TrainingJob
 from coach.platforms.base import EpochOrder
 from coach.platforms.gang_client import GangClient
-from coach.platforms.local.environment import Functions
 from tests.core.lifecycle.faulty_cluster import spec
+from tests.functions.serving.asking import NUCLIO, in_nuclio
 from tests.platforms.orders import whole_epoch
 
-NEEDED = ("COACH_NUCLIO_PROCESSOR", "COACH_NUCLIO_WRAPPER")
 pytestmark = [
     pytest.mark.mxnet,
     pytest.mark.timeout(180),
     pytest.mark.skipif(
-        not all(name in os.environ for name in NEEDED),
+        not all(name in os.environ for name in NUCLIO[:2]),
         reason="the real Nuclio processor is not named by COACH_NUCLIO_PROCESSOR and COACH_NUCLIO_WRAPPER",
     ),
 ]
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 BLOCK = f"127.{200 + os.getpid() % 50}"
 
 
 @contextlib.contextmanager
 def processor(role: Role, index: int, folder: Path):
     """One function under Nuclio's processor; its address."""
-    folder.mkdir()
     host = f"{BLOCK}.{list(Role).index(role) + 1}.{index + 1}"
-    document = yaml.safe_load((ROOT / "functions" / role.value / "function.yaml").read_text())
-    document["spec"]["triggers"]["http"]["url"] = f"{host}:8080"
-    document["metadata"] |= {"name": f"real-{role.value}-{index}", "namespace": "nuclio"}
-    (folder / "processor.yaml").write_text(json.dumps(document))
-    health = {
-        "healthCheck": {"enabled": True, "listenAddress": f"{host}:8082"},
-        "webAdmin": {"enabled": False},
-    }
-    (folder / "platform.yaml").write_text(json.dumps(health))
-    functions = Functions.find()
-    environment = {
-        **os.environ,
-        **functions.env,
-        "NUCLIO_PYTHON_EXE_PATH": str(functions.python),
-        "NUCLIO_PYTHON_WRAPPER_PATH": os.environ["COACH_NUCLIO_WRAPPER"],
-        "NUCLIO_PYTHON_PATH": str(functions.folder),
-        "PYTHONPATH": os.environ.get("COACH_NUCLIO_PYTHONPATH", ""),
-    }
-    command = [os.environ["COACH_NUCLIO_PROCESSOR"], "--config", "processor.yaml"]
-    with (folder / "output.log").open("wb") as output:
-        process = subprocess.Popen(
-            [*command, "--platform-config", "platform.yaml"],
-            cwd=folder,
-            env=environment,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-        )
-    try:
-        deadline = time.monotonic() + 60
-        while True:
-            with contextlib.suppress(httpx.HTTPError):
-                if httpx.get(f"http://{host}:8082/ready", trust_env=False).status_code == 200:
-                    break
-            assert process.poll() is None and time.monotonic() < deadline, (folder / "output.log").read_text()
-            time.sleep(0.1)
-        yield f"{host}:8080"
-    finally:
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(process.pid, 9)
-        process.wait()
+    with in_nuclio(folder, role.value, host, (8080, 8082)) as running:
+        running.wait_ready()
+        yield running.address
 
 
 def test_a_group_trains_stays_formed_and_grows_under_the_real_processor(tmp_path):

@@ -2,26 +2,25 @@
 
 Theory of operation
 -------------------
-A *wrapper* (the process that runs the Nuclio handler) has one zygote; the zygote has at most one child, which is one
-member of one parameter-server group. Three kinds of packets flow (training/wire.py):
+A *function* (the process that answers) has one zygote; the zygote has at most one child, which is one member of one
+parameter-server group. Three kinds of packets flow (training/ipc.py):
 
-    wrapper -> zygote   start (with one end of a socket pair for the child), deadline, kill
-    zygote  -> wrapper  ready, loading, forked, failed, ended
-    child  <-> wrapper  directly, over the pair: state, progress, done, failed; the next epoch
+    function -> zygote     start (with one end of a socket pair for the child), deadline, kill
+    zygote   -> function   ready, loading, forked, failed, ended
+    child   <-> function   directly, over the pair: state, progress, done, failed; the next epoch
 
 The zygote has no thread of its own and runs no framework operation, so forking it is safe (MXNet stops its engine's
 threads before a fork and starts them after it). It alone knows how a child ended, because it alone can wait for it. It
-kills the child at the deadline, so that happens with a stuck wrapper too. The child dies with the zygote (PDEATHSIG).
+kills the child at the deadline, so that happens with a stuck function too. The child dies with the zygote (PDEATHSIG).
 What the child has started ends with it: the zygote is a child subreaper, so all of it is below the zygote. What the
 model file starts when it is read is the zygote's, and ends with that, by the keeper (training/keeper.py).
-The zygote dies with the wrapper: it reads the end of file, and if it hangs in the user's code the kernel kills it when
-the wrapper's end of a pipe is closed.
+The zygote dies with the function: it reads the end of file, and if it hangs in the user's code the kernel kills it when
+the function's end of a pipe is closed.
 
 The user's model file runs in here. While it is being loaded an alarm is armed whose handler ends this process; the
-wrapper does the same from outside for code that hangs beneath Python. Either way the wrapper starts another zygote.
+function does the same from outside for code that hangs beneath Python. Either way the function starts another zygote.
 
-A *template* (`python -m training.zygote --listen /path.sock`) imports once for a whole machine and forks zygotes for
-wrappers that ask. It loads no model, and dies without effect on the zygotes it made.
+On one machine zygotes are forked from a template that has imported once for all (training/serving/template.py).
 """
 
 import argparse
@@ -29,14 +28,13 @@ import os
 import select
 import signal
 import socket
-import struct
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import ModuleType
+from typing import NoReturn
 
-from training import backend, group_member, ipc, keeper, linux
+from training import backend, group_member, ipc, linux
 from training.data.dataset import DataSet
 from training.errors import TrainingError
 from training.model import model_file
@@ -44,15 +42,12 @@ from training.model.cache import Cache
 from training.reporter import Loaded
 from training.request import StartRequest
 
-#: Process, user and group of the other end of a unix socket.
-_CREDENTIALS = struct.Struct("3i")
-
 
 class Zygote:
     """See the module's description."""
 
-    def __init__(self, wrapper: socket.socket, imports_seconds: float) -> None:
-        self._wrapper = wrapper
+    def __init__(self, function: socket.socket, imports_seconds: float) -> None:
+        self._function = function
         self._imports_seconds = imports_seconds
         self._threads = linux.threads()
         self._cache = Cache()
@@ -67,27 +62,27 @@ class Zygote:
         self._waker.setblocking(False)
 
     def run(self) -> None:
-        """Serve the wrapper until it is gone."""
+        """Serve the function until it is gone."""
         signal.signal(signal.SIGCHLD, lambda *_: None)  # a handler, so that the wake-up byte is written
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         linux.adopt_orphans()
         signal.set_wakeup_fd(self._waker.fileno(), warn_on_full_buffer=False)
         ipc.send(
-            self._wrapper, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds}
+            self._function, {"event": "ready", "pid": os.getpid(), "imports_seconds": self._imports_seconds}
         )
         while True:
             left = float("inf") if self._child is None else self._deadline - time.monotonic()
-            ready, _, _ = select.select([self._wrapper, self._wake], [], [], min(max(left, 0), 3600))
+            ready, _, _ = select.select([self._function, self._wake], [], [], min(max(left, 0), 3600))
             self._drain_wakeups()
             self._reap(os.WNOHANG)
             if self._child is not None:
                 linux.bury(os.getpid(), self._before | {self._child})
             if self._child is not None and time.monotonic() >= self._deadline:
                 self._end("deadline")
-            if self._wrapper in ready:
-                message, descriptors = ipc.receive(self._wrapper, descriptors=1)
+            if self._function in ready:
+                message, descriptors = ipc.receive(self._function, descriptors=1)
                 if message is None:
-                    self._end("wrapper gone")
+                    self._end("function gone")
                     return
                 self._obey(message, descriptors)
 
@@ -115,7 +110,7 @@ class Zygote:
         self._deadline = deadline
         if time.monotonic() >= deadline:
             failure = TrainingError("DeadlineExceeded", "the deadline passed before anything could start")
-            ipc.send(self._wrapper, {"event": "failed", "serial": serial, **failure.as_dict()})
+            ipc.send(self._function, {"event": "failed", "serial": serial, **failure.as_dict()})
             return
         began = time.perf_counter()
         try:
@@ -124,7 +119,7 @@ class Zygote:
             error = group_member.traced(raised, request)
             # With threads that the model file has started there are to be no forks any more.
             last = linux.threads() > self._threads
-            ipc.send(self._wrapper, {"event": "failed", "serial": serial, "last": last, **error.as_dict()})
+            ipc.send(self._function, {"event": "failed", "serial": serial, "last": last, **error.as_dict()})
             if last:
                 os._exit(1)
             return
@@ -140,7 +135,7 @@ class Zygote:
         if pid == 0:
             self._become_child(zygote, request, loaded, end)
         self._child = pid
-        ipc.send(self._wrapper, {"event": "forked", "serial": serial, "pid": pid})
+        ipc.send(self._function, {"event": "forked", "serial": serial, "pid": pid})
 
     def _become_child(self, zygote: int, request: StartRequest, loaded: Loaded, end: socket.socket) -> None:
         try:
@@ -148,7 +143,7 @@ class Zygote:
             linux.die_with_parent(zygote)
             signal.set_wakeup_fd(-1)
             signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-            for inherited in (self._wrapper, self._wake, self._waker):
+            for inherited in (self._function, self._wake, self._waker):
                 inherited.close()
             group_member.run(request, loaded, end)
         finally:
@@ -169,12 +164,12 @@ class Zygote:
                 "what": what,
                 "until": time.monotonic() + seconds,
             }
-            ipc.send(self._wrapper, {**loading, **failure.as_dict()})
+            ipc.send(self._function, {**loading, **failure.as_dict()})
 
             def give_up(*_: object) -> None:
                 # Not an exception: the code that hangs could catch it.
                 ipc.send(
-                    self._wrapper, {"event": "failed", "serial": serial, "last": True, **failure.as_dict()}
+                    self._function, {"event": "failed", "serial": serial, "last": True, **failure.as_dict()}
                 )
                 os._exit(1)
 
@@ -203,7 +198,7 @@ class Zygote:
         return model, dataset
 
     def _end(self, cause: str) -> None:
-        """Kill the child, if there is one, and report to the wrapper how it ended."""
+        """Kill the child, if there is one, and report to the function how it ended."""
         if self._child is not None:
             self._cause = cause
             linux.kill(self._child)
@@ -221,7 +216,7 @@ class Zygote:
         self._deadline = float("inf")
         kills = linux.cgroup_oom_kills()
         ipc.send(
-            self._wrapper,
+            self._function,
             {
                 "event": "ended",
                 "serial": self._serial,
@@ -237,89 +232,38 @@ class Zygote:
         )
 
 
-def _import_framework() -> float:
-    began = time.perf_counter()
-    backend.current().warm_up()
-    return time.perf_counter() - began
-
-
-def _be_template(path: str) -> None:
-    """Fork a zygote for every wrapper that connects to `path`.
-
-    A wrapper sends three descriptors: one end of a socket pair, one of a pipe (processes.die_with_pipe), its stderr.
-    Its zygote runs in the wrapper's network namespace, which need not be the template's.
-    """
-    seconds = _import_framework()
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # zygotes are not waited for
-    kept = int(os.environ.pop(keeper.KEPT_VARIABLE, -1))
-    if kept >= 0:
-        os.set_inheritable(kept, False)
-    socket_path = Path(path)
-    socket_path.unlink(missing_ok=True)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as listener:
-        listener.bind(path)
-        socket_path.chmod(0o600)
-        listener.listen(64)
-        while True:
-            connection, _ = listener.accept()
-            with connection:
-                connection.settimeout(5)
-                message, descriptors = ipc.receive(connection, descriptors=3)
-                if message is None or len(descriptors) != 3:
-                    continue
-                wrapper, liveness, stderr = descriptors
-                asking, _, _ = _CREDENTIALS.unpack(
-                    connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-                )
-                pid = os.fork()
-                if pid == 0:
-                    listener.close()
-                    connection.close()
-                    if kept >= 0:
-                        os.close(kept)
-                    os.setsid()
-                    linux.die_with_pipe(liveness)
-                    os.dup2(stderr, 2)
-                    os.dup2(stderr, 1)
-                    os.close(stderr)
-                    linux.join_network_of(asking)
-                    signal.signal(signal.SIGCHLD, signal.SIG_DFL)
-                    _serve(wrapper, seconds)
-                if kept >= 0:
-                    os.write(kept, f"{pid}\n".encode())  # it may outlast this template
-                for descriptor in descriptors:
-                    os.close(descriptor)
-                ipc.send(connection, {"event": "forked", "pid": pid})
-
-
-def _serve(descriptor: int, imports_seconds: float) -> None:
+def serve(descriptor: int, imports_seconds: float) -> NoReturn:
+    """Be the zygote of the function behind a socket, until that is gone."""
     status = 1
     try:
-        with socket.socket(fileno=descriptor) as wrapper:
-            Zygote(wrapper, imports_seconds).run()
+        with socket.socket(fileno=descriptor) as function:
+            Zygote(function, imports_seconds).run()
         status = 0
     finally:
         sys.stderr.flush()
         os._exit(status)
 
 
+def import_framework() -> float:
+    """Import what groups need; how many seconds that took."""
+    began = time.perf_counter()
+    backend.current().warm_up()
+    return time.perf_counter() - began
+
+
 def main() -> None:
-    """Be a zygote of the wrapper behind --fd, or a template that listens on --listen."""
-    parser = argparse.ArgumentParser(prog="python -m training.zygote", description=__doc__.split("\n", 1)[0])
-    how = parser.add_mutually_exclusive_group(required=True)
-    how.add_argument("--fd", type=int, help="the descriptor of the wrapper's socket")
-    how.add_argument("--listen", metavar="PATH", help="be a template on this unix socket")
-    parser.add_argument("--liveness", type=int, help="die when the other end of this pipe is closed")
-    parser.add_argument("--parent", type=int, help="die with this parent process")
+    """Be the zygote of the function behind --fd."""
+    parser = argparse.ArgumentParser(
+        prog="python -m training.serving.zygote", description=__doc__.split("\n", 1)[0]
+    )
+    parser.add_argument("--fd", type=int, required=True, help="the descriptor of the function's socket")
+    parser.add_argument(
+        "--liveness", type=int, required=True, help="die when the other end of this pipe is closed"
+    )
     options = parser.parse_args()
-    if options.parent is not None:
-        linux.die_with_parent(options.parent)
-    if options.listen:
-        _be_template(options.listen)
-    else:
-        os.setsid()
-        linux.die_with_pipe(options.liveness)
-        _serve(options.fd, _import_framework())
+    os.setsid()
+    linux.die_with_pipe(options.liveness)
+    serve(options.fd, import_framework())
 
 
 if __name__ == "__main__":
