@@ -226,7 +226,9 @@ class Reducer:
         elif job.phase is Phase.DEPLOYING:
             left = [pod for pod, held in job.pods.items() if not held.releasing]
             may_pass = REASON_INFO[event.reason].retry in (Retry.BOUNDED, Retry.LATER)
-            if may_pass and self._required_are_in(job, left):
+            if not left and REASON_INFO[event.reason].retry is Retry.FREE:
+                self._fill(job, event.at)
+            elif may_pass and self._required_are_in(job, left):
                 self._start_degraded(job, event.at, left, f"{event.reason.value}: {event.message}")
             else:
                 self._failed(job, event.at, event.reason, event.message)
@@ -283,6 +285,8 @@ class Reducer:
             if event.reason in CHECKPOINT_LOST and job.epochs:
                 self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
             self._failed(job, event.at, event.reason, event.message, ran=True)
+            if not job.pods:  # they were lost with it: none is to be released
+                self._capacity_changed()
 
     def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:
         assert job is not None
