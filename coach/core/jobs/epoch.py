@@ -53,6 +53,8 @@ class EpochReport:
     processes: tuple[str, ...] = ()
     #: Metrics other than loss and accuracy by name, of a program.
     metrics: dict[str, float] = field(default_factory=dict)
+    #: Where in its log a program's report is, as its platform counts: a handler that takes it over reads on from there.
+    mark: int = 0
 
     def value(self, metric: str) -> float | None:
         """The value of a metric; None where it was not measured."""

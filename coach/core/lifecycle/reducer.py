@@ -177,7 +177,13 @@ class Reducer:
     def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
         gone_by = event.at if event.gone_by is None else event.gone_by
         for job in self._cluster.live:
-            self._settle(job, event.at, Charge.FAILED, gone_by)
+            if job.running:  # its program goes on
+                self._extend_in_time(job)
+                continue
+            if job.pods:
+                self._settle(job, event.at, Charge.EPOCH)
+            else:
+                self._settle(job, event.at, Charge.FAILED, gone_by)
             if job.ending:
                 self._set_status(job, event.at, *job.ending)
             else:

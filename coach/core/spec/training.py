@@ -17,13 +17,13 @@ from coach.core.spec.program import Goal, usual_goal
 from coach.core.spec.types import (
     Argument,
     ArgumentName,
-    ConfigMapName,
     CrossFieldError,
     JobName,
     LabelKey,
     LabelValue,
     MetricName,
     Number,
+    ObjectName,
     OptimizerName,
     PythonName,
     ScheduleArgument,
@@ -111,7 +111,7 @@ class Model(SpecModel):
         examples=["LeNet"],
         json_schema_extra=no_default,
     )
-    config_map: ConfigMapName | None = Field(
+    config_map: ObjectName | None = Field(
         default=None,
         description="Only on a cluster: the ConfigMap that has the file; `file` is its key there. "
         "`coach --context NAME submit` makes one.",

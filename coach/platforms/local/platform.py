@@ -157,6 +157,12 @@ class LocalPlatform:
         if spec.spec.program is not None:
             if self._network:
                 raise PodError(Reason.POD_REFUSED, "programs run without --bandwidth only")
+            if spec.spec.image is not None:
+                raise PodError(
+                    Reason.POD_REFUSED,
+                    f"image: a program on this machine runs without one ({spec.spec.image} is for a cluster); "
+                    "leave `image` out, or: coach run --platform kubernetes",
+                )
             self._program_nodes[pod.id] = pod.node
             return Deployed("", pod.node)
         logs = self._logs(pod.id.job)

@@ -17,6 +17,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
 from coach.core.cluster import PodId
 from coach.core.jobs.epoch import EpochReport
@@ -96,7 +97,7 @@ class Run:
         self.grace = grace
         self._metric = metric
         self._stopped: Reason | None = None
-        self._workers: list[Worker] = []
+        self._workers: list[Any] = []
         self._values: dict[str, float] = {}
         self._heard = asyncio.Event()
         #: Seconds since the program's start: of its last report, and of the last that counted.
@@ -104,14 +105,18 @@ class Run:
         #: When the next report may count, on the event loop's clock.
         self._next = 0.0
 
-    async def start(self, orders: Sequence[Order]) -> None:
+    async def start(self, orders: Sequence[Any]) -> None:
         """Start all workers; the first one's reports count. Raises OSError."""
         try:
             for order in orders:
                 heard = self._note if order is orders[0] else _nothing
-                self._workers.append(await Worker.start(order, heard))
+                self._workers.append(await self.start_worker(order, heard))
         finally:  # those that have started can be ended
             self.over = asyncio.create_task(self._follow())
+
+    async def start_worker(self, order: Any, heard: Callable[[dict[str, float], float], None]) -> Any:
+        """Start one worker. Raises OSError."""
+        return await Worker.start(order, heard)
 
     def extend(self, now: float, due: float) -> None:
         """Let them run until `due`; both on the handler's clock."""

@@ -282,7 +282,7 @@ def _collect(order: Order, began: float, reader: int, said: int) -> None:
     for line in _lines(reader):
         log.write("info", line)
         last.append(line[:500])
-        if values := _values(patterns, line[:LONGEST_LINE]):
+        if values := values_in(patterns, line[:LONGEST_LINE]):
             _say({"values": values, "seconds": time.monotonic() - began})
     os.write(said, "\n".join(last).encode()[: 1 << 15])
     os._exit(0)
@@ -305,7 +305,8 @@ def _lines(reader: int) -> Iterator[str]:
         yield rest.decode(errors="replace")
 
 
-def _values(patterns: Mapping[str, re.Pattern[str]], line: str) -> dict[str, float]:
+def values_in(patterns: Mapping[str, re.Pattern[str]], line: str) -> dict[str, float]:
+    """The metrics in a line."""
     found: dict[str, float] = {}
     for name, pattern in patterns.items():
         if match := pattern.search(line):
