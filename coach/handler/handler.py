@@ -117,6 +117,7 @@ class Handler:
                 unavailable=cluster.unavailable,
                 taken=cluster.taken,
                 kept=self._kept,
+                programs_outlive=self._platform.programs_outlive,
             )
         )
         self._start(self._heartbeat())
@@ -187,6 +188,14 @@ class Handler:
                 raise self._failure
             if self._loop.done():
                 self._loop.result()
+
+    def leave_programs(self) -> Collection[str]:
+        """Let programs that can outlive this handler go on for the next one; the names of their jobs."""
+        going_on = []
+        for name, job in self.jobs.items():
+            if job.goes_on_in({pod: held.address for pod, held in job.pods.items()}) and not job.suspend:
+                going_on.append(name)
+        return self._platform.leave(going_on)
 
     # -- the loop ---------------------------------------------------------------------------------------
 

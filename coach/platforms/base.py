@@ -103,8 +103,10 @@ class PlatformEvents(Protocol):
 class Platform(Protocol):
     """Every coroutine may be cancelled; cancelling run_epoch stops its group."""
 
-    #: Seconds that functions may go on running after their handler died.
+    #: Seconds that functions may go on running after their handler died ...
     linger_seconds: float
+    #: ... and whether programs go on until the end of what is reserved for them.
+    programs_outlive: bool
     #: Whether the platform chooses the nodes of pods: then a pod to deploy names none, and waits until it fits.
     places_pods: bool
     #: URI of the folder for checkpoints where the functions do not see the handler's disk; None where they do.
@@ -116,7 +118,10 @@ class Platform(Protocol):
         """Get ready, with no pod of an earlier handler left but what `events.takes_over`; returns the cluster."""
 
     async def close(self) -> None:
-        """End everything that this platform started."""
+        """End everything that this platform started, but what it was to `leave`."""
+
+    def leave(self, jobs: Collection[str]) -> Collection[str]:
+        """Let the programs of these jobs go on after `close`, for the next handler; those that do."""
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Say which pods of a job start together, and prepare what they share.

@@ -22,7 +22,7 @@ class HandlerStarted:
     `nodes` are all nodes of the cluster; those named in `unavailable` cannot be used now (`NodesChanged`). `gone_by` is
     the time by which the last of those functions had surely ended, if the platform knows it: they are paid until then,
     and not until the restart. `taken` is what pods that are not Coach's hold. `kept` are pods of programs that go on,
-    and their running epochs with them.
+    and their running epochs with them. `programs_outlive`: the others ran as long as their reservations may have paid.
     """
 
     at: float
@@ -32,6 +32,7 @@ class HandlerStarted:
     unavailable: tuple[str, ...] = ()
     taken: tuple[Taken, ...] = ()
     kept: tuple[PodId, ...] = ()
+    programs_outlive: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -180,10 +180,9 @@ class Reducer:
             if job.running:  # its program goes on
                 self._extend_in_time(job)
                 continue
-            if job.pods:
-                self._settle(job, event.at, Charge.EPOCH)
-            else:
-                self._settle(job, event.at, Charge.FAILED, gone_by)
+            outlived = event.programs_outlive and job.spec.program is not None
+            charge = Charge.EPOCH if job.pods else Charge.FAILED
+            self._settle(job, event.at, charge, float("inf") if outlived else gone_by)
             if job.ending:
                 self._set_status(job, event.at, *job.ending)
             else:
@@ -611,7 +610,7 @@ class Reducer:
         order = job.running
         if job.spec.program is not None and order is not None and not order.budget_bound:
             due = order.at + order.deadline - job.spec.grace_period - forecast.EXTEND_SECONDS
-            self._set_timer(job, max(self._at, due), due)
+            self._set_timer(job, self._at, max(self._at, due))
 
     def _extend(self, job: Job, at: float) -> None:
         """Reserve the next slice of a program's time, as far as the money goes."""
@@ -628,6 +627,8 @@ class Reducer:
         retry = REASON_INFO[reason].retry
         if reason is Reason.PROGRAM_FAILED and job.spec.program is not None and job.spec.program.resumes:
             retry = Retry.BOUNDED
+        elif reason is Reason.DEADLINE_EXCEEDED and job.spec.program and not job.spec.program.resumes:
+            retry = Retry.NEVER  # it would begin from nothing
         if retry is Retry.FREE or job.cancel:
             self._runnable.add(job.name)
         elif retry is Retry.NEVER:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ from coach.platforms.kubernetes_api.client import (
 )
 from coach.platforms.kubernetes_api.proxy import PodProxy
 from coach.platforms.kubernetes_api.refusals import meaning, never_holds
-from coach.platforms.kubernetes_api.watch import Collection
+from coach.platforms.kubernetes_api.watch import Collection as Objects
 
 log = logging.getLogger(__name__)
 
@@ -77,6 +77,7 @@ class KubernetesPlatform:
     #: On the volume that all pods see.
     checkpoints: str | None = f"file://{manifests.VOLUME}/{manifests.CHECKPOINTS}"
     linger_seconds = manifests.IDLE_SECONDS + manifests.GRACE_SECONDS
+    programs_outlive = True
 
     def __init__(
         self,
@@ -97,6 +98,8 @@ class KubernetesPlatform:
         self._epochs: dict[str, GangClient] = {}
         #: Pods with programs that an earlier handler left, and that go on.
         self._kept: set[PodId] = set()
+        #: Jobs whose programs go on after this handler.
+        self._left: Collection[str] = ()
         self._tasks: set[asyncio.Task[None]] = set()
         #: Whether changes of pods that are not ours are being collected.
         self._collecting = False
@@ -125,11 +128,11 @@ class KubernetesPlatform:
             self._maps_path = f"{CORE}/namespaces/{self._api.namespace}/configmaps"
             await self._check()
             ours = f"{manifests.HANDLER}={self._settings.handler}"
-            self._pods = Collection(self._api, self._pods_path, ours)
+            self._pods = Objects(self._api, self._pods_path, ours)
             self._pods.listeners.append(self._pod_changed)
-            self._gangs = Collection(self._api, self._gangs_path, ours)
-            self._nodes = Collection(self._api, f"{CORE}/nodes")
-            self._followed: list[Collection] = [self._pods, self._gangs, self._nodes]
+            self._gangs = Objects(self._api, self._gangs_path, ours)
+            self._nodes = Objects(self._api, f"{CORE}/nodes")
+            self._followed: list[Objects] = [self._pods, self._gangs, self._nodes]
             self._others = await self._other_pods()
             self._followed.append(self._others)
             self._followed += self._more_to_follow(ours)
@@ -157,8 +160,8 @@ class KubernetesPlatform:
         return self._cluster
 
     async def close(self) -> None:
-        """Delete every pod of this handler, and its gangs."""
-        self._kept.clear()
+        """Delete every pod of this handler, and its gangs, but what was left for the next one."""
+        self._kept = {pod for pod in self._objects if pod.job in self._left}
         await self._programs.close()
         for task in self._tasks:
             task.cancel()
@@ -168,6 +171,11 @@ class KubernetesPlatform:
         await asyncio.gather(self._logs.close(), *(one.close() for one in self._followed))
         await self._http.aclose()
         await self._api.close()
+
+    def leave(self, jobs: Collection[str]) -> Collection[str]:
+        """Let the programs of these jobs go on; their leases end them if no handler comes."""
+        self._left = frozenset(jobs)
+        return self._left
 
     async def gang(self, size: GangSize, spec: TrainingJob) -> None:
         """Write the job's Gang, and what its pods share, before they are made."""
@@ -381,7 +389,7 @@ class KubernetesPlatform:
         self._collecting = False
         self._nodes_changed()
 
-    async def _other_pods(self) -> Collection:
+    async def _other_pods(self) -> Objects:
         """The pods that are not ours: of all namespaces, or, where these may not be read, of our own."""
         others = f"{manifests.HANDLER}!={self._settings.handler}"
         path = f"{CORE}/pods"
@@ -391,7 +399,7 @@ class KubernetesPlatform:
             if error.status != 403:
                 raise
             path = self._pods_path
-        return Collection(self._api, path, others, HOLDING, pods.footprint)
+        return Objects(self._api, path, others, HOLDING, pods.footprint)
 
     def _pod_at(self, address: str) -> str:
         """The name of the pod that has an IP address."""
@@ -427,7 +435,7 @@ class KubernetesPlatform:
 
     # -- how pods are made and ended ------------------------------------------------------------------------
 
-    def _more_to_follow(self, ours: str) -> Sequence[Collection]:
+    def _more_to_follow(self, ours: str) -> Sequence[Objects]:
         """Collections of what pods are made from, chosen by the selector `ours`."""
         return ()
 

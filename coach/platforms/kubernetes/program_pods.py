@@ -23,7 +23,7 @@ from coach.platforms.kubernetes_api import pods
 from coach.platforms.kubernetes_api.client import CORE, Api, Object, until_answered
 from coach.platforms.kubernetes_api.watch import Collection
 from coach.platforms.local.host.logs import FunctionLog
-from coach.platforms.local.programs import Run
+from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run
 from coach.platforms.local.supervisor import LAST_LINES, LAST_WORDS_SECONDS, Ended
 
 #: Bytes that wait for the process that looks for metrics, at most.
@@ -58,6 +58,10 @@ class PodRun(Run):
         self.patterns = program.patterns(spec.metric)
         #: The time in the log of the last report that counts.
         self.mark = order.mark
+        #: What was read of later reports: after a break of the connection all that came meanwhile is read at once.
+        self._later = deque[tuple[int, dict[str, float]]]()
+        #: Until when, in the log's time, what is read belongs to the report that comes next.
+        self._ends = 0
         self._began = 0
         self._until = float("inf")
         self._timer: asyncio.TimerHandle | None = None
@@ -73,13 +77,25 @@ class PodRun(Run):
 
     def said(self, time: int, values: dict[str, float]) -> None:
         """There are metrics in the first worker's log, in a line of this time."""
-        if self._metric in values:
-            self.mark = time
-        self._note(values, (time - self._began) / 1e9)
+        self._later.append((time, values))
+        self._read_on()
+
+    def _read_on(self) -> None:
+        """Take what belongs to the next report: one with the metric, and all within the shortest interval."""
+        while self._later and (self._later[0][0] < self._ends or not self._heard.is_set()):
+            time, values = self._later.popleft()
+            if self._metric in values:
+                self.mark = time
+            self._note(values, (time - self._began) / 1e9)
 
     async def report(self) -> EpochReport:
         """The next report that counts, and where it is in the log. Raises EpochError."""
-        return replace(await super().report(), mark=self.mark)
+        if self._later:
+            self._next = 0.0  # it was made long ago
+        self._read_on()
+        report = replace(await super().report(), mark=self.mark)
+        self._ends = self.mark + round(1e9 * max(SHORTEST_INTERVAL, SHORTEST_PART * self._last))
+        return report
 
     def extend(self, now: float, due: float) -> None:
         """Let them run until `due`, when they get SIGTERM."""

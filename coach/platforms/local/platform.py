@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -54,6 +54,7 @@ class LocalPlatform:
 
     #: Hosts read the end of our pipe and end at once.
     linger_seconds = 0.5
+    programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
     sees_checkpoints = True
@@ -117,6 +118,10 @@ class LocalPlatform:
         if self._network:
             await self._network.close()
         self._scratch.close()
+
+    def leave(self, jobs: Collection[str]) -> Collection[str]:
+        """Nothing here outlives its handler."""
+        return ()
 
     @property
     def runtimes(self) -> dict[Framework, Runtime]:

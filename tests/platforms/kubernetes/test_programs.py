@@ -331,7 +331,14 @@ def test_each_report_of_the_log_counts_once_though_connections_break(opened: Any
         node.logs[FIRST.name].append((node.logs[FIRST.name][-1][0], "loss 0.7"))  # at the same time
         node.break_off()
         assert (await waiting).loss == 0.7
-        waiting = asyncio.create_task(epoch(platform, order_of(job, pods, 4)))
+        node.logs[FIRST.name] += [
+            (f"2036-01-01T00:00:0{second}.5Z", f"loss 0.{9 - second}") for second in (3, 4, 5)
+        ]
+        node.break_off()
+        found = [await epoch(platform, order_of(job, pods, number)) for number in (4, 5, 6)]
+        assert [report.loss for report in found] == [0.6, 0.5, 0.4], "what came during the break, one by one"
+        assert [report.train_seconds for report in found[1:]] == [1.0, 1.0], "in the log's own time"
+        waiting = asyncio.create_task(epoch(platform, order_of(job, pods, 7)))
         node.break_off()
         node.prints(FIRST, "goodbye")
         await node.end(FIRST)
