@@ -69,7 +69,7 @@ class Leases:
         except ApiError as error:
             if error.status != 403:
                 raise
-            return ()  # whoever may not see leases has made none
+            return ()  # who may not see leases has made none
         for one in found:
             if "deletionTimestamp" not in one["metadata"]:
                 one |= {"apiVersion": "batch/v1", "kind": "Job"}  # a list's items do not say it
