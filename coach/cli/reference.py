@@ -22,7 +22,8 @@ def helps() -> Iterator[tuple[str, str]]:
     group: Any = typer.main.get_command(app)
     above = group.context_class(group, info_name="coach", terminal_width=WIDTH, max_content_width=WIDTH)
     yield "", group.get_help(above)
-    for name, command in group.commands.items():
+    for name in group.list_commands(above):
+        command = group.get_command(above, name)
         context = command.context_class(
             command, info_name=name, parent=above, terminal_width=WIDTH, max_content_width=WIDTH
         )

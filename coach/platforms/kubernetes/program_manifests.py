@@ -135,6 +135,12 @@ def refusal(job: TrainingJob, settings: Settings) -> str:
     spec, program = job.spec, _program(job)
     if spec.image is None:
         return NO_IMAGE
+    files = [one for one in program.sources() if one.kind not in ("pattern", "lines")]
+    if files:
+        return (
+            f"program.metrics.{files[0].metric}: {files[0].kind} is on one machine only; on a cluster metrics come "
+            "from what the program prints: a pattern such as 'val loss: ([0-9.]+)', or lines"
+        )
     if settings.volume_claim and settings.volume_claim in program.volumes.values():
         return (
             f"program.volumes: {settings.volume_claim} is Coach's own volume, with the journal of all jobs; "

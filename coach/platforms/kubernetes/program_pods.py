@@ -7,8 +7,8 @@ import contextlib
 import json
 import sys
 from collections import deque
-from collections.abc import Callable, Coroutine, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Coroutine
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +24,12 @@ from coach.platforms.kubernetes_api.client import CORE, Api, Object, until_answe
 from coach.platforms.kubernetes_api.watch import Collection
 from coach.platforms.local.host.logs import FunctionLog
 from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run
-from coach.platforms.local.supervisor import LAST_LINES, LAST_WORDS_SECONDS, Ended
+from coach.platforms.local.supervisor import LAST_WORDS_SECONDS, Ended
+from coach.platforms.program_metrics.base import ProgramReport, Wanted
+from coach.platforms.program_metrics.collector import LAST_CHARACTERS, LAST_LINES
 
+#: Called with a report and the time of its line.
+Said = Callable[[int, ProgramReport], None]
 #: Bytes that wait for the process that looks for metrics, at most.
 LONGEST_QUEUE = 1 << 20
 #: Kubernetes's words for a command that cannot be run.
@@ -52,14 +56,14 @@ class PodRun(Run):
     def __init__(self, order: EpochOrder) -> None:
         spec, program = order.spec.spec, order.spec.spec.program
         assert program is not None
-        super().__init__(spec.metric, order.action.group, spec.grace_period)
+        super().__init__(spec, order.action)
         self.job = order.action.job
         self.resumes = program.resumes
-        self.patterns = program.patterns(spec.metric)
+        self.wanted = Wanted(spec.metric, program.sources(), program.samples_per_epoch)
         #: The time in the log of the last report that counts.
         self.mark = order.mark
         #: What was read of later reports: after a break of the connection all that came meanwhile is read at once.
-        self._later = deque[tuple[int, dict[str, float]]]()
+        self._later = deque[tuple[int, ProgramReport]]()
         #: Until when, in the log's time, what is read belongs to the report that comes next.
         self._ends = 0
         self._began = 0
@@ -75,18 +79,18 @@ class PodRun(Run):
         worker.follow(self, metrics=not self._workers)
         return worker
 
-    def said(self, time: int, values: dict[str, float]) -> None:
-        """There are metrics in the first worker's log, in a line of this time."""
-        self._later.append((time, values))
+    def said(self, time: int, report: ProgramReport) -> None:
+        """A line of this time reports, in the first worker's log."""
+        self._later.append((time, report))
         self._read_on()
 
     def _read_on(self) -> None:
         """Take what belongs to the next report: one with the metric, and all within the shortest interval."""
         while self._later and (self._later[0][0] < self._ends or not self._heard.is_set()):
-            time, values = self._later.popleft()
-            if self._metric in values:
+            time, report = self._later.popleft()
+            if self._metric in report.values:
                 self.mark = time
-            self._note(values, (time - self._began) / 1e9)
+            self._note(report, (time - self._began) / 1e9)
 
     async def report(self) -> EpochReport:
         """The next report that counts, and where it is in the log. Raises EpochError."""
@@ -222,7 +226,7 @@ class WorkerPod:
     async def _print(self, metrics: bool) -> None:
         """Keep what it prints, and look for metrics in it."""
         log = FunctionLog(self._log, self.pod.name)
-        reader = await MetricReader.start(self._run.patterns, self._run.said) if metrics else None
+        reader = await MetricReader.start(self._run.wanted, self._run.said) if metrics else None
         try:
             async for time, line in lines(
                 self._cluster.api, self.pod.name, self._printed, after=self._run.mark
@@ -230,7 +234,7 @@ class WorkerPod:
                 for part in line.split("\r"):
                     if part.strip():
                         log.write("info", part)
-                        self._last_lines.append(part[:500])
+                        self._last_lines.append(part[:LAST_CHARACTERS])
                 if reader is not None:
                     await reader.read(time, line)
             if reader is not None:
@@ -242,19 +246,15 @@ class WorkerPod:
 
 
 class MetricReader:
-    """The process that looks for metrics in lines (`coach.platforms.kubernetes.metric_reader`)."""
+    """The process that looks for reports in lines (`coach.platforms.kubernetes.metric_reader`)."""
 
-    def __init__(
-        self, process: asyncio.subprocess.Process, said: Callable[[int, dict[str, float]], None]
-    ) -> None:
+    def __init__(self, process: asyncio.subprocess.Process, said: Said) -> None:
         self._process = process
         self._answers = asyncio.create_task(self._hear(said))
 
     @classmethod
-    async def start(
-        cls, patterns: Mapping[str, str], said: Callable[[int, dict[str, float]], None]
-    ) -> MetricReader:
-        """Start it. `said` is called with a line's time and metrics."""
+    async def start(cls, wanted: Wanted, said: Said) -> MetricReader:
+        """Start it. `said` is called with a line's time and what it reports."""
         process = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "coach.platforms.kubernetes.metric_reader"),
             stdin=asyncio.subprocess.PIPE,
@@ -264,7 +264,7 @@ class MetricReader:
             start_new_session=True,
         )
         reader = cls(process, said)
-        reader._write(json.dumps(dict(patterns)))
+        reader._write(json.dumps(asdict(wanted)))
         return reader
 
     async def read(self, time: int, line: str) -> None:
@@ -291,11 +291,11 @@ class MetricReader:
         assert self._process.stdin is not None
         self._process.stdin.write(line.encode(errors="replace") + b"\n")
 
-    async def _hear(self, said: Callable[[int, dict[str, float]], None]) -> None:
+    async def _hear(self, said: Said) -> None:
         assert self._process.stdout is not None
         async for answer in self._process.stdout:
             found = json.loads(answer)
-            said(found["time"], found["values"])
+            said(found["time"], ProgramReport(found["values"], found["epoch"]))
 
 
 def _seconds(terminated: Object | None) -> float:
