@@ -573,8 +573,13 @@ def test_what_a_handler_does_not_take_over_is_ended(opened: Any, server: ApiServ
             "coach-volume is Coach's own volume",
         ),
         ({"program": {"command": ["x"], "resumes": True}}, "", "name a claim in program.volumes"),
+        (
+            {"program": {"command": ["x"], "metrics": {"loss": "csv:metrics.csv"}}},
+            "",
+            "program.metrics.loss: csv is on one machine only",
+        ),
     ],
-    ids=["no image", "Coach's volume", "no volume"],
+    ids=["no image", "Coach's volume", "no volume", "a file in the pod"],
 )
 def test_what_cannot_run_on_this_cluster_is_refused_with_the_reason(
     opened: Any, server: ApiServer, changes: dict[str, Any], volume: str, words: str
