@@ -6,7 +6,7 @@
 
 Needs root, Debian's iproute2, util-linux and openssl, and what `make test-kubernetes` builds. Its files are in
 .cache/kubernetes: logs/, and nodes/ with the images that were imported. There is no kube-proxy: the `kubernetes`
-service has its address, pods and nodes have theirs, also from this machine. DNS knows pods of headless services (dns.py).
+service has its address, pods and nodes have theirs, also from this machine. DNS knows pods of headless services.
 """
 
 from __future__ import annotations
