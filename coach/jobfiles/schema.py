@@ -165,6 +165,8 @@ def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> S
         if isinstance(node.get("additionalProperties"), dict):
             schema["x-kubernetes-preserve-unknown-fields"] = True
     elif isinstance(node.get("additionalProperties"), dict):
+        if schema.get("x-kubernetes-preserve-unknown-fields"):  # any plain value
+            return schema
         schema["additionalProperties"] = structural(node["additionalProperties"])
         if "maxProperties" in node:
             schema["maxProperties"] = node["maxProperties"]

@@ -130,7 +130,8 @@ class Driver:
     def submit_at(
         self, at: float, name: str, document: dict[str, Any], dynamics: JobDynamics, **known: Any
     ) -> None:
-        """Submit a job file's content at `at`; `known` as in `JobSubmitted`."""
+        """Submit a job file's content at `at`; `known` as in `JobSubmitted`. What an epoch is, `dynamics` says."""
+        document = {**document, "spec": {key: it for key, it in document["spec"].items() if key != "epoch"}}
         self.dynamics[name] = dynamics
         self._submissions += 1
 

@@ -104,11 +104,13 @@ def _alike(one: TrainingJob, other: TrainingJob) -> bool:
     a, b = (
         (
             s.framework,
-            s.model and (s.model.file, s.model.net),
+            s.model and (s.model.file, s.model.net, s.model.args),
             s.program,
             s.data,
             s.batch_size,
             s.optimizer,
+            s.clip,
+            s.epoch,
             s.resources,
         )
         for s in (one.spec, other.spec)

@@ -26,6 +26,7 @@ PER_EPOCH = (
     "obsolete",
     "deadline",
     "evaluate",
+    "epoch_samples",
     "keep",
     "members",
     "wait_for_all",
@@ -48,12 +49,17 @@ class StartRequest:
     model: dict | None = None
     data: dict | None = None
     batch_size: int = 0
+    micro_batch: int | None = None
+    evaluation_batch: int = 256
+    clip: dict | None = None
+    readers: int = 0
     optimizer: dict | None = None
     seed: int = 0
     mode: str = "sync"
     position: int = 0
     samples: int | None = None
     fraction: float | None = None
+    epoch_samples: int | None = None
     seconds: float | None = None
     weights_in: str | None = None
     weights_out: str | None = None
@@ -189,6 +195,11 @@ def _files(value: Any) -> str | None:
     return None if good else "must be SHA-256 by relative path"
 
 
+def _arguments(value: Any) -> str | None:
+    good = isinstance(value, dict) and all(name.isidentifier() for name in value)
+    return None if good else "must be values by the names of parameters"
+
+
 def _optimizer(value: Any) -> str | None:
     if not isinstance(value, dict) or not isinstance(value.get("name"), str):
         return "must be an object with a name"
@@ -206,7 +217,13 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
     "host": _text,
     "deadline": _positive,
     "model": _or_null(
-        _object(uri=_text, sha256=_or_null(_hexadecimal), net=_or_null(_text), files=_or_null(_files))
+        _object(
+            uri=_text,
+            sha256=_or_null(_hexadecimal),
+            net=_or_null(_text),
+            files=_or_null(_files),
+            args=_or_null(_arguments),
+        )
     ),
     "data": _or_null(
         _object(
@@ -217,12 +234,17 @@ CHECKS: dict[str, Callable[[Any], str | None]] = {
         )
     ),
     "batch_size": _whole(0),
+    "micro_batch": _or_null(_whole(1)),
+    "evaluation_batch": _whole(1),
+    "clip": _or_null(_object(norm=_or_null(_positive), value=_or_null(_positive))),
+    "readers": _whole(0, 64),
     "optimizer": _or_null(_optimizer),
     "seed": _whole(0, 2**31 - 1),
     "mode": _one_of("sync", "async"),
     "position": _whole(0),
     "samples": _or_null(_whole(0)),
     "fraction": _or_null(_positive),
+    "epoch_samples": _or_null(_whole(1)),
     "seconds": _or_null(_positive),
     "weights_in": _or_null(_text),
     "weights_out": _or_null(_text),
@@ -287,8 +309,10 @@ def _agreement(request: StartRequest, role: str) -> list[str]:
         faults.append(
             f"batch_size is {request.batch_size}, less than one sample for each of {request.workers} workers"
         )
-    if request.seconds is not None and request.workers != 1:
-        faults.append("seconds is for one worker only: several would stop at different steps")
+    if request.seconds is not None and request.workers != 1 and not request.elastic:
+        faults.append(
+            "seconds is for one worker only, or an elastic group: others would stop at different steps"
+        )
     if request.position > 0 and request.weights_in is None:
         faults.append(f"position is {request.position}, so weights_in must name the checkpoint to go on from")
     return faults

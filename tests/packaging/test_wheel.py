@@ -143,7 +143,6 @@ def test_the_papers_policies_and_commands_are_a_second_package(installed: Instal
         sys.executable,
         "-m",
         "hatchling",
-        "-q",
         "build",
         "-t",
         "wheel",

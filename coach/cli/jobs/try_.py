@@ -66,11 +66,7 @@ def command(  # noqa: PLR0917 - they are options
             _show(one.spec, functions, trial)
         unmeasured = trial.good and _unmeasured(one.spec, trial)
         if unmeasured:
-            typer.echo(
-                f"\n{one.path}: spec.target.accuracy: none is measured, so it cannot be reached; set a loss as the "
-                'target, or define metrics(outputs, batch), which returns {"accuracy": the mean of the batch}',
-                err=True,
-            )
+            typer.echo(f"\n{one.path}: spec.target cannot be reached: {unmeasured}", err=True)
         codes.append(5 if trial.crash else 2 if unmeasured or not trial.good else 0)
     if output is Format.JSON:
         print_json(found)
@@ -105,9 +101,13 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
     return 2
 
 
-def _unmeasured(job: TrainingJob, trial: Trial) -> bool:
-    """Whether the target is an accuracy, and the evaluation has none."""
-    return job.spec.metric == "accuracy" and trial.evaluation["accuracy"] is None
+def _unmeasured(job: TrainingJob, trial: Trial) -> str:
+    """What is wrong where the evaluation has no value of the job's metric; empty where it has."""
+    from coach.platforms.gang_client import not_measured
+
+    metric, others = job.spec.metric, trial.evaluation["metrics"]
+    missing = ({"loss": 0.0, "accuracy": trial.evaluation["accuracy"]} | others).get(metric) is None
+    return not_measured(metric, others) if missing else ""
 
 
 def _show(job: TrainingJob, functions: Functions, trial: Trial) -> None:
@@ -135,7 +135,8 @@ def _show(job: TrainingJob, functions: Functions, trial: Trial) -> None:
         right = "no classes, so no accuracy" if accuracy is None else f"accuracy {accuracy:.4f}"
         line(
             "evaluation",
-            f"{trial.evaluation['samples']} samples: loss {trial.evaluation['loss']:.4f}, {right}",
+            f"{trial.evaluation['samples']} samples: loss {trial.evaluation['loss']:.4f}, {right}"
+            + "".join(f", {name} {value:.4g}" for name, value in trial.evaluation["metrics"].items()),
         )
     if trial.memory:
         requested = job.spec.resources.of(Role.WORKER).memory

@@ -20,9 +20,9 @@ class EpochKind(StrEnum):
 class EpochReport:
     """Report of the functions on an epoch that succeeded. Seconds are wall seconds.
 
-    `samples` were trained, of a data set of `data_size`. `loss` and `accuracy` are means over the test split at the
-    checkpoint `weights`: an epoch that was not evaluated has neither, a model that does not classify has no accuracy.
-    Training is from the first forward pass to the last update.
+    `samples` were trained, of a data set of `data_size`: in a job's `epochs`, of what its spec calls an epoch. `loss`
+    and `accuracy` are means over the test split at the checkpoint `weights`: an epoch that was not evaluated has
+    neither, a model that does not classify has no accuracy. Training is from the first forward pass to the last update.
     """
 
     samples: int
@@ -51,12 +51,24 @@ class EpochReport:
     data_sha256: str = ""
     #: Names of the processes that the job's code had started and that ran still. They end with the workers.
     processes: tuple[str, ...] = ()
-    #: Metrics other than loss and accuracy by name, of a program.
+    #: Metrics other than loss and accuracy by name, of a program or of a model file.
     metrics: dict[str, float] = field(default_factory=dict)
     #: After how many epochs a program reported, as it counts them; None where it does not say it.
     at_epoch: float | None = None
     #: Where in its log a program's report is, as its platform counts: a handler that takes it over reads on from there.
     mark: int = 0
+
+    #: Of the whole data set, where an epoch is a part of it.
+    pass_samples: int | None = None
+
+    @property
+    def measured(self) -> tuple[int, float]:
+        """Samples and seconds that measure the speed: without the warm-up, unless that is all there is."""
+        samples, seconds = self.samples, self.train_seconds
+        if samples > self.warm_up_samples and seconds > self.warm_up_seconds:
+            samples -= self.warm_up_samples
+            seconds -= self.warm_up_seconds
+        return samples, seconds
 
     def value(self, metric: str) -> float | None:
         """The value of a metric; None where it was not measured."""
@@ -109,18 +121,9 @@ class Epoch:
         return self.report.samples / self.report.data_size
 
     @property
-    def measured(self) -> tuple[int, float]:
-        """Samples and seconds that measure its speed: without the warm-up, unless that is all there is."""
-        samples, seconds = self.report.samples, self.report.train_seconds
-        if samples > self.report.warm_up_samples and seconds > self.report.warm_up_seconds:
-            samples -= self.report.warm_up_samples
-            seconds -= self.report.warm_up_seconds
-        return samples, seconds
-
-    @property
     def epochs_per_second(self) -> float:
         """Speed while training, in data sets a second (thesis section 4.2: epochs/s), without the warm-up."""
-        samples, seconds = self.measured
+        samples, seconds = self.report.measured
         return samples / self.report.data_size / max(seconds, 1e-6)
 
     @property

@@ -205,6 +205,13 @@ class Job:
         return self.epochs[-1].epochs_trained if self.epochs else 0.0
 
     @property
+    def epoch_samples(self) -> int | None:
+        """How many samples an epoch is, where it is not the whole data, and as far as that is known."""
+        if self.spec.epoch is None:
+            return None
+        return self.epochs[-1].report.data_size if self.epochs else self.spec.epoch.samples
+
+    @property
     def full_epochs(self) -> list[Epoch]:
         """The epochs that count for the stop rule."""
         return [epoch for epoch in self.epochs if epoch.kind is EpochKind.FULL]
@@ -271,7 +278,7 @@ class Job:
             SpeedPoint(
                 *e.allocation,
                 e.epochs_per_second,
-                weight_of(e.measured[1]),
+                weight_of(e.report.measured[1]),
                 e.computing_part,
                 mini=e.kind is EpochKind.PROBE,
             )

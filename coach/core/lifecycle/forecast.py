@@ -425,6 +425,15 @@ def terms(
     return EpochTerms(deadline, reservation, budget_bound, predicted)
 
 
+def first_seconds(job: Job, allocation: Allocation) -> float | None:
+    """After how many seconds a job's first epoch ends, where epochs are cut by time: later ones have its samples.
+
+    None for several workers of a fixed group, which would end at different steps: they train a whole pass.
+    """
+    alone = allocation.workers == 1 or job.spec.elastic
+    return job.spec.epoch.time if job.spec.epoch is not None and not job.epochs and alone else None
+
+
 def program_slice(job: Job) -> float:
     """Seconds that a program runs before its reservation is extended: short at first, then a tenth of its time."""
     return min(LONGEST_SLICE_SECONDS, max(SHORTEST_SLICE_SECONDS, job.run_seconds / 10))

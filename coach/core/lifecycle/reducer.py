@@ -556,6 +556,8 @@ class Reducer:
             kind, (fraction, seconds) = EpochKind.PROBE, size
             if allocation.workers > 1:
                 seconds = None
+        else:
+            seconds = forecast.first_seconds(job, allocation)
         terms = forecast.terms(job, allocation, fraction, seconds)
         if terms is None:
             payable = self._payable(job)
@@ -566,7 +568,7 @@ class Reducer:
                 self._emit(act.SetAllocation(at, job.name, payable, EpochKind.FULL, (step,)))
                 self._resize(job, at)
             return
-        if seconds is not None:
+        if seconds is not None and kind is EpochKind.PROBE:
             # A timed probe ends well before its deadline, so its measurement is kept.
             seconds = min(seconds, terms.deadline / 2)
         pods = tuple(sorted(job.pods))
@@ -599,6 +601,7 @@ class Reducer:
                 predicted_seconds=_as_tuple(terms.predicted),
                 stall_timeouts=None if job.spec.program else stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
+                epoch_samples=job.epoch_samples,
                 job_forecast=forecast.whole_job(job),
                 after_epoch=None if job.spec.program is None else last_epoch(job.epochs),
             )

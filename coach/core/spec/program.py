@@ -68,6 +68,9 @@ _MORE = {
 }
 #: Those of them that are never above 1.
 _AT_MOST_ONE = _MORE - {"bleu", "rouge", "psnr", "reward", "return", "score"}
+#: All words of a metric's name that show its goal.
+GOAL_WORDS = _LESS | _MORE
+
 
 #: How a metric's learning curve runs: it falls like a loss, rises to a best value that is known like an accuracy, or
 #: rises to one that is not known, like a reward.
