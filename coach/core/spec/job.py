@@ -366,9 +366,12 @@ class JobSpec(SpecModel):
             at = ("resources", "scheduler")
             yield CrossFieldError(at, "programs have no scheduler", "leave it out", because)
         yield from self._image_conflicts()
-        if self.workers.min != self.workers.max:
-            right = f"{self.workers.max} to {self.workers.max}: Coach does not restart programs yet"
-            yield CrossFieldError(("workers", "min"), "a number of workers that changes", right, because)
+        if self.workers.min != self.workers.max and not self.program.resumes:
+            problem = "a change of workers starts the program again"
+            right = (
+                f"{self.workers.max}; or resumes: true, of a program that goes on from its newest checkpoint"
+            )
+            yield CrossFieldError(("workers", "min"), problem, right, (("program", "resumes"),))
 
     def _image_conflicts(self) -> Iterator[CrossFieldError]:
         """A program with an image runs on a cluster, and sees the image's files and its volumes alone."""

@@ -135,6 +135,11 @@ def refusal(job: TrainingJob, settings: Settings) -> str:
     spec, program = job.spec, _program(job)
     if spec.image is None:
         return NO_IMAGE
+    if spec.limits.smallest != spec.limits.largest:
+        return (
+            f"workers: {spec.limits.smallest.workers} to {spec.limits.largest.workers}: on a cluster the number of a "
+            "program's workers is fixed; say min and max alike"
+        )
     files = [one for one in program.sources() if one.kind not in ("pattern", "lines")]
     if files:
         return (
@@ -171,6 +176,9 @@ def _environment(of: PodId, job: TrainingJob, workers: int, settings: Settings) 
     program, folder = _program(job), checkpoint_folder(job, settings)
     said = {
         "PYTHONUNBUFFERED": "1",
+        "OMP_NUM_THREADS": str(
+            max(1, int(job.spec.resources.worker.resources.cpu))
+        ),  # else those of the node
         **(_rendezvous(of, workers) if workers > 1 else {}),
         **program.env,
         "COACH_JOB": job.name,

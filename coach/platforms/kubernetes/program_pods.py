@@ -14,6 +14,7 @@ from typing import Any
 
 from coach.core.cluster import PodId
 from coach.core.errors import CoachError
+from coach.core.jobs.actions import StallTimeouts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.reasons import Reason
 from coach.platforms.base import EpochOrder
@@ -56,7 +57,7 @@ class PodRun(Run):
     def __init__(self, order: EpochOrder) -> None:
         spec, program = order.spec.spec, order.spec.spec.program
         assert program is not None
-        super().__init__(spec, order.action)
+        super().__init__(spec, order.action, 0.0)
         self.job = order.action.job
         self.resumes = program.resumes
         self.wanted = Wanted(spec.metric, program.sources(), program.samples_per_epoch)
@@ -92,12 +93,12 @@ class PodRun(Run):
                 self.mark = time
             self._note(report, (time - self._began) / 1e9)
 
-    async def report(self) -> EpochReport:
+    async def report(self, stall: StallTimeouts | None, *, by_reports: bool) -> EpochReport:
         """The next report that counts, and where it is in the log. Raises EpochError."""
         if self._later:
             self._next = 0.0  # it was made long ago
         self._read_on()
-        report = replace(await super().report(), mark=self.mark)
+        report = replace(await super().report(stall, by_reports=by_reports), mark=self.mark)
         self._ends = self.mark + round(1e9 * max(SHORTEST_INTERVAL, SHORTEST_PART * self._last))
         return report
 
@@ -125,7 +126,7 @@ class PodRun(Run):
     @property
     def stopped(self) -> bool:
         """Whether it was ended for a reason of the job's."""
-        return self._stopped is not None
+        return self._stopped is not None and self._stopped[0] is not Reason.STALLED
 
     def _stopped_because(self, ends: Any) -> tuple[Reason, str]:
         reason, words = super()._stopped_because(ends)

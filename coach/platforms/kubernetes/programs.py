@@ -92,7 +92,12 @@ class Programs:
         self._extend(run, order.due)
         self._epochs[action.token] = run
         try:
-            return await run.report()
+            program = order.spec.spec.program
+            assert program is not None
+            # How much the processes of a pod compute is not known: a hang is the absence of reports.
+            by_reports = program.stall_timeout is not None
+            stall = action.stall_timeouts if by_reports else None
+            return await run.report(stall, by_reports=by_reports)
         except EpochError as error:
             self._runs.pop(action.job, None)
             if not run.stopped and error.reason is not Reason.PROGRAM_ENDED:
@@ -127,6 +132,7 @@ class Programs:
     async def release(self, job: str) -> None:
         """End a job's program in its grace period."""
         if (run := self._runs.pop(job, None)) is not None:
+            await run.saved()
             await run.end(run.grace)
 
     async def close(self) -> None:

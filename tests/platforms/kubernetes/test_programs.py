@@ -268,6 +268,7 @@ def test_a_pod_has_the_users_image_and_command_and_nothing_of_coach(opened: Any,
         said = {one["name"]: one.get("value", one.get("valueFrom")) for one in container["env"]}
         assert said == {
             "PYTHONUNBUFFERED": "1",
+            "OMP_NUM_THREADS": "1",
             "A": "$$(B)",
             "COACH_JOB": "job",
             "COACH_CHECKPOINTS": "/data/kept/job",
@@ -574,12 +575,17 @@ def test_what_a_handler_does_not_take_over_is_ended(opened: Any, server: ApiServ
         ),
         ({"program": {"command": ["x"], "resumes": True}}, "", "name a claim in program.volumes"),
         (
+            {"program": {"command": ["x"], "resumes": True}, "workers": {"min": 1, "max": 2}},
+            "coach-volume",
+            "on a cluster the number of a program's workers is fixed",
+        ),
+        (
             {"program": {"command": ["x"], "metrics": {"loss": "csv:metrics.csv"}}},
             "",
             "program.metrics.loss: csv is on one machine only",
         ),
     ],
-    ids=["no image", "Coach's volume", "no volume", "a file in the pod"],
+    ids=["no image", "Coach's volume", "no volume", "workers that change", "a file in the pod"],
 )
 def test_what_cannot_run_on_this_cluster_is_refused_with_the_reason(
     opened: Any, server: ApiServer, changes: dict[str, Any], volume: str, words: str
