@@ -178,7 +178,12 @@ class Reducer:
     def _handler_started(self, _job: Job | None, event: ev.HandlerStarted, _: Any) -> None:
         gone_by = event.at if event.gone_by is None else event.gone_by
         for job in self._cluster.live:
-            self._settle(job, event.at, Charge.FAILED, gone_by)
+            if job.running:  # its program goes on
+                self._extend_in_time(job)
+                continue
+            outlived = event.programs_outlive and job.spec.program is not None
+            charge = Charge.EPOCH if job.pods else Charge.FAILED
+            self._settle(job, event.at, charge, float("inf") if outlived else gone_by)
             if job.ending:
                 self._set_status(job, event.at, *job.ending)
             else:
@@ -624,7 +629,7 @@ class Reducer:
         order = job.running
         if job.spec.program is not None and order is not None and not order.budget_bound:
             due = order.at + order.deadline - job.spec.grace_period - forecast.EXTEND_SECONDS
-            self._set_timer(job, max(self._at, due), due)
+            self._set_timer(job, self._at, max(self._at, due))
 
     def _extend(self, job: Job, at: float) -> None:
         """Reserve the next slice of a program's time, as far as the money goes."""

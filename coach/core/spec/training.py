@@ -17,7 +17,6 @@ from coach.core.spec.program import Goal, usual_goal
 from coach.core.spec.types import (
     Argument,
     ArgumentName,
-    ConfigMapName,
     CrossFieldError,
     Duration,
     JobName,
@@ -26,6 +25,7 @@ from coach.core.spec.types import (
     MetricName,
     ModelArgument,
     Number,
+    ObjectName,
     OptimizerName,
     ParameterName,
     PythonName,
@@ -121,7 +121,7 @@ class Model(SpecModel):
         examples=[{"width": 64, "dropout": 0.1}],
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
-    config_map: ConfigMapName | None = Field(
+    config_map: ObjectName | None = Field(
         default=None,
         description="Only on a cluster: the ConfigMap that has the file; `file` is its key there. "
         "`coach --context NAME submit` makes one.",
