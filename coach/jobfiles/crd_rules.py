@@ -64,9 +64,7 @@ _EITHER = "amount and currency, or unlimited: true alone"
 _NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
 
 #: What `usual_goal` finds in the name of a metric.
-_SHOWS_ITS_GOAL = (
-    f"self.metric.lowerAscii().findAll('[a-z0-9]+').exists(w, w in {json.dumps(sorted(GOAL_WORDS))})"
-)
+_SHOWS_ITS_GOAL = f"self.metric.matches('(?i)(^|[^a-z0-9])({'|'.join(sorted(GOAL_WORDS))})([^a-z0-9]|$)')"
 
 #: By the path of the field in `spec`.
 _RULES: dict[tuple[str, ...], list[Rule]] = {

@@ -201,7 +201,10 @@ Identifier = Annotated[Text, StringConstraints(pattern=_IDENTIFIER_PATTERN)]
 JobName = Annotated[Text, StringConstraints(min_length=1, max_length=40, pattern=_NAME_PATTERN)]
 ConfigMapName = Annotated[Text, StringConstraints(pattern=_CONFIG_MAP_PATTERN)]
 Image = Annotated[Text, StringConstraints(pattern=_IMAGE_PATTERN)]
-MetricName = Annotated[Text, StringConstraints(pattern=METRIC_PATTERN)]
+#: The pattern bounds its length too; an API server's rules about it need that as a number.
+MetricName = Annotated[
+    Text, StringConstraints(pattern=METRIC_PATTERN), Field(json_schema_extra={"maxLength": 64})
+]
 VariableName = Annotated[Text, StringConstraints(pattern=VARIABLE_PATTERN)]
 Price = Annotated[Number, Field(ge=0, le=1e6)]
 _INT_OR_STRING: dict[str, Any] = {"anyOf": [{"type": "integer"}, {"type": "string"}]}
