@@ -15,7 +15,7 @@ def test_a_pod_whose_worker_reads_ahead_has_shared_memory_for_it(readers: int) -
     job, settings = TrainingJob.from_json(given), Settings("image")
     mounted = {each["mountPath"]: each["name"] for each in manifests.mounts(job, settings)}
     volumes = {each["name"]: each for each in manifests.volumes(job, settings)}
-    assert ("/dev/shm" in mounted) == (readers > 0)  # noqa: S108 - the pod's own
-    assert mounted.keys() >= {"/tmp"} and set(mounted.values()) == volumes.keys()  # noqa: S108
+    assert ("/dev/shm" in mounted) == (readers > 0)
+    assert mounted.keys() >= {"/tmp"} and set(mounted.values()) == volumes.keys()
     if readers:
-        assert volumes[mounted["/dev/shm"]]["emptyDir"] == {"medium": "Memory"}  # noqa: S108
+        assert volumes[mounted["/dev/shm"]]["emptyDir"] == {"medium": "Memory"}
