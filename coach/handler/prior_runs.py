@@ -10,7 +10,7 @@ from typing import Any
 from coach.core.cluster import Allocation, Node
 from coach.core.estimation.convergence import CurvePoint
 from coach.core.estimation.observations import KnownSpeed
-from coach.core.jobs.epoch import Epoch, EpochKind
+from coach.core.jobs.epoch import Epoch, EpochKind, measuring
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.state_directory import StoredJob
@@ -25,7 +25,7 @@ def known_points(
     """
     epochs: dict[Allocation, list[Epoch]] = {}
     for stored in alike(past, spec, nodes):
-        for epoch in stored.job.epochs:
+        for epoch in measuring(stored.job.epochs):
             epochs.setdefault(epoch.allocation, []).append(epoch)
     return tuple(
         KnownSpeed(

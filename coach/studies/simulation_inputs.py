@@ -105,7 +105,7 @@ def _alike(one: TrainingJob, other: TrainingJob) -> bool:
         (
             s.framework,
             s.model and (s.model.file, s.model.net, s.model.args),
-            s.program,
+            s.program and (s.program.command, s.program.directory, s.program.env),
             s.data,
             s.batch_size,
             s.optimizer,

@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import NoReturn
 
 from training import ipc, linux
+from training.connections.liveness import Hub, Member
 from training.data.dataset import DataSet
 from training.errors import TrainingError
-from training.liveness import Hub, Member
 
 #: How a child that reported its own failure ends.
 FAILED_STATUS = 3

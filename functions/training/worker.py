@@ -16,11 +16,11 @@ import numpy as np
 
 from training import backend, checkpoint, ipc, linux, measures, storage
 from training.backend import Group, Learner
+from training.connections.liveness import Hub, Member
 from training.data.dataset import DataSet, Stream, share
 from training.data.formats import BUILT_IN
 from training.data.reading import Part, Reader, parts
 from training.errors import TrainingError
-from training.liveness import Hub, Member
 from training.measures import Evaluation, Measured
 from training.model import model_file
 from training.reporter import Loaded, Reporter

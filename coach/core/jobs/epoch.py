@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -34,12 +35,15 @@ class EpochReport:
     evaluate_seconds: float
     form_seconds: float = 0.0
     load_seconds: float = 0.0
+    #: Of a program's first interval: from SIGTERM to the end of the processes that it had with other workers.
+    stop_seconds: float = 0.0
     checkpoint_seconds: float = 0.0
     train_started_at: float = 0.0
     train_ended_at: float = 0.0
     cpu_seconds: float = 0.0
     memory_gib: float = 0.0
-    #: The part of `samples` and of `train_seconds` in the first step of a new group. They do not measure speed.
+    #: The part of `samples` and of `train_seconds` in the first step of a new group. They do not measure speed. Of a
+    #: program's first interval, which has its start in it, that is all.
     warm_up_samples: int = 0
     warm_up_seconds: float = 0.0
     #: CPU seconds of the first worker's busiest thread while training, without the warm-up.
@@ -119,6 +123,11 @@ class Epoch:
         return self.report.samples / self.report.data_size
 
     @property
+    def starts(self) -> bool:
+        """Whether it is a program's first interval, so that its start is in its training time."""
+        return self.report.warm_up_samples >= self.report.samples
+
+    @property
     def epochs_per_second(self) -> float:
         """Speed while training, in data sets a second (thesis section 4.2: epochs/s), without the warm-up."""
         samples, seconds = self.report.measured
@@ -140,3 +149,10 @@ class Epoch:
     def other_seconds(self) -> float:
         """Seconds outside training at that speed: start, warm-up, evaluation, checkpoint."""
         return max(0.0, self.seconds - self.fraction / self.epochs_per_second)
+
+
+def measuring(epochs: Iterable[Epoch]) -> list[Epoch]:
+    """The epochs that measure speed: a first interval, with a program's start in it, only where there is no other."""
+    epochs = list(epochs)
+    measured = {epoch.allocation for epoch in epochs if not epoch.starts}
+    return [epoch for epoch in epochs if not epoch.starts or epoch.allocation not in measured]

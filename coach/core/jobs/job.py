@@ -18,7 +18,7 @@ from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
 from coach.core.jobs.decision import DecisionStep
-from coach.core.jobs.epoch import Epoch, EpochKind
+from coach.core.jobs.epoch import Epoch, EpochKind, measuring
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.overheads import Times
 from coach.core.jobs.reasons import Reason, State
@@ -234,12 +234,28 @@ class Job:
     def times(self) -> Times:
         """Times of its epochs outside training."""
         if self._times is None:
-            self._times = Times.of(self.epochs, shared=self.spec.mode is not Mode.ASYNC)
+            if self.spec.program is None:
+                self._times = Times.of(self.epochs, shared=self.spec.mode is not Mode.ASYNC)
+            else:
+                self._times = Times.of_program(self.epochs)
         return self._times
 
     def epochs_changed(self) -> None:
         """Drop the cached values that were computed from the epochs."""
         self._times = self._full_epoch_count = None
+
+    @property
+    def stays(self) -> bool:
+        """Whether its program goes on with the workers that it has, because to start it again has a price.
+
+        One that cannot resume would begin from nothing. Any other reports twice with new workers before they change
+        again: its first interval has its start in it, so the second is the first that measures their speed.
+        """
+        program = self.spec.program
+        if program is None or not self.group or any(held.releasing for held in self.pods.values()):
+            return False
+        last = self.epochs[-1] if self.epochs else None
+        return not program.resumes or last is None or last.group != self.group or last.starts
 
     @property
     def consecutive_hits(self) -> int:
@@ -269,7 +285,7 @@ class Job:
                 e.computing_part,
                 mini=e.kind is EpochKind.PROBE,
             )
-            for e in self.epochs
+            for e in measuring(self.epochs)
             if not e.report.workers_lost
         ]
         return known + own

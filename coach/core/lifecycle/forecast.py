@@ -95,8 +95,11 @@ def total_epochs(job: Job) -> float:
 def epochs_within_bounds(job: Job) -> float:
     """Full epochs that a job without a target may still train, with the allocation that allows most of them.
 
-    Its money, its time limit and `maxEpochs` bound them. At least 1.
+    Its money, its time limit and `maxEpochs` bound them. At least 1. A program may have no bound: then as many again as
+    it has trained, and at first PRIOR_EPOCHS.
     """
+    if _endless(job):
+        return max(1.0, PRIOR_EPOCHS - job.epochs_trained, job.epochs_trained)
     if job.speed is None:
         limit = float("inf") if job.spec.max_epochs is None else job.spec.max_epochs - job.full_epoch_count
         return max(1.0, min(limit, PRIOR_EPOCHS - job.epochs_trained))
@@ -112,6 +115,17 @@ def epochs_within_bounds(job: Job) -> float:
     if spec.time_limit is not None:
         epochs = np.minimum(epochs, max(0.0, spec.time_limit - job.run_seconds) / np.maximum(seconds, 1e-9))
     return max(1.0, float(epochs.max()))
+
+
+def _endless(job: Job) -> bool:
+    """Whether nothing but the program itself ends the job."""
+    spec = job.spec
+    return (
+        spec.target is None
+        and job.ledger.budget is None
+        and spec.time_limit is None
+        and spec.max_epochs is None
+    )
 
 
 def bound_by_money(job: Job) -> bool:
@@ -178,7 +192,9 @@ def predicted_seconds(
 
 
 def rest(job: Job) -> Rest | None:
-    """What the job still takes, the running epoch included; None without a curve, or if it never reaches the target.
+    """What the job still takes, the running epoch included.
+
+    None without a curve, if it never reaches the target, or if nothing but its program ends it.
 
     A job without a target is done when it has trained all the epochs that its bounds allow; it may end earlier, and it
     spends no more than is left.
@@ -186,6 +202,8 @@ def rest(job: Job) -> Rest | None:
     Remaining epochs times predicted seconds and cost of an epoch. The two are assumed to be independent: their relative
     spreads add in quadrature.
     """
+    if _endless(job):
+        return None
     known = job.spec.target is None or (job.last_x() is not None and bool(job.full_epochs))
     if not known and (job.known_epochs is None or fit_says_unreachable(job)):
         return None

@@ -363,9 +363,12 @@ class JobSpec(SpecModel):
         if self.resources.scheduler is not None:
             at = ("resources", "scheduler")
             yield CrossFieldError(at, "programs have no scheduler", "leave it out", because)
-        if self.workers.min != self.workers.max:
-            right = f"{self.workers.max} to {self.workers.max}: Coach does not restart programs yet"
-            yield CrossFieldError(("workers", "min"), "a number of workers that changes", right, because)
+        if self.workers.min != self.workers.max and not self.program.resumes:
+            problem = "a change of workers starts the program again"
+            right = (
+                f"{self.workers.max}; or resumes: true, of a program that goes on from its newest checkpoint"
+            )
+            yield CrossFieldError(("workers", "min"), problem, right, (("program", "resumes"),))
 
     def _target_conflicts(self) -> list[CrossFieldError]:
         if self.target is not None:
