@@ -435,6 +435,11 @@ class JobSpec(SpecModel):
         return "accuracy" if self.objective is JobObjective.BEST_ACCURACY else "loss"
 
     @property
+    def has_own_metric(self) -> bool:
+        """Whether its metric is a program's, or another one of a model file than loss and accuracy."""
+        return self.program is not None or self.metric not in ("loss", "accuracy")
+
+    @property
     def goal(self) -> Goal:
         """Whether a smaller or a larger value of the metric is better."""
         if self.target is not None:
