@@ -84,9 +84,7 @@ _LEAST, _MOST = _limit("workers", "min", 1), _limit("workers", "max", 4)
 _OWN = "a program has its own - leave `%s` out"
 
 #: What `usual_goal` finds in the name of a metric.
-_SHOWS_ITS_GOAL = (
-    f"self.metric.lowerAscii().findAll('[a-z0-9]+').exists(w, w in {json.dumps(sorted(GOAL_WORDS))})"
-)
+_SHOWS_ITS_GOAL = f"self.metric.matches('(?i)(^|[^a-z0-9])({'|'.join(sorted(GOAL_WORDS))})([^a-z0-9]|$)')"
 
 #: By the path of the field in `spec`.
 _RULES: dict[tuple[str, ...], list[Rule]] = {

@@ -235,7 +235,6 @@ BETWEEN_FIELDS: list[tuple[Document, str]] = [
     ({"target": {"loss": 1, "accuracy": 0.5}}, "spec.target.accuracy"),
     ({"target": {"metric": "f1"}}, "spec.target.value"),
     ({"target": {"metric": "elo", "value": 3}}, "spec.target.goal"),
-    ({"target": {"metric": "f1", "value": 3, "loss": 1}}, "spec.target.metric"),
     ({"target": {"loss": 1, "value": 3}}, "spec.target.value"),
     ({"target": {"accuracy": 1, "goal": "maximize"}}, "spec.target.goal"),
     ({"data": {"format": "digits8x8", "readers": 2}}, "spec.data.readers"),

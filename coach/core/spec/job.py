@@ -17,6 +17,7 @@ from pydantic.alias_generators import to_camel
 from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
 from coach.core.spec.metric_source import EPOCH
+from coach.core.spec.optimizer import Clip, Optimizer, Schedule
 from coach.core.spec.program import Curve, Goal, Program, at_most_one, usual_goal
 from coach.core.spec.resources import (
     Budget,
@@ -32,7 +33,6 @@ from coach.core.spec.resources import (
 )
 from coach.core.spec.training import (
     Checkpoint,
-    Clip,
     Data,
     DataFormat,
     EpochSize,
@@ -44,8 +44,6 @@ from coach.core.spec.training import (
     MiniEpoch,
     Mode,
     Model,
-    Optimizer,
-    Schedule,
     Target,
 )
 from coach.core.spec.types import (
@@ -456,6 +454,11 @@ class JobSpec(SpecModel):
         if self.program is not None and (named := [name for name in self.program.metrics if name != EPOCH]):
             return named[0]
         return "accuracy" if self.objective is JobObjective.BEST_ACCURACY else "loss"
+
+    @property
+    def has_own_metric(self) -> bool:
+        """Whether its metric is a program's, or another one of a model file than loss and accuracy."""
+        return self.program is not None or self.metric not in ("loss", "accuracy")
 
     @property
     def goal(self) -> Goal:
