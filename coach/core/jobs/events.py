@@ -213,6 +213,23 @@ class PriorityChanged:
     priority: int
 
 
+@dataclass(frozen=True, slots=True)
+class AccountSet:
+    """A user set the budget over the jobs of `account`: `amount` nano-units of `currency` in each `period`.
+
+    `period` and `zone`: see `coach.core.periods.Period`. `parent`: the account that pays too; empty for none.
+    """
+
+    at: float
+    account: str
+    amount: int
+    currency: str
+    period: str
+    zone: str = "UTC"
+    parent: str = ""
+    job: str = ""
+
+
 Event = (
     HandlerStarted
     | NodesChanged
@@ -231,4 +248,5 @@ Event = (
     | ResumeRequested
     | ModelAccepted
     | PriorityChanged
+    | AccountSet
 )

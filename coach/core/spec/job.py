@@ -128,8 +128,8 @@ class JobSpec(SpecModel):
         "`maxEpochs` allows: one of these must be there.",
     )
     budget: Budget = Field(
-        description="The most that the job may spend: an amount, or `unlimited: true`.",
-        examples=[{"amount": 5.00, "currency": "USD"}, {"unlimited": True}],
+        description="The most that the job may spend: an amount, what an account has, or `unlimited: true`.",
+        examples=[{"amount": 5.00, "currency": "USD"}, {"account": "team-a"}, {"unlimited": True}],
     )
     suspend: StrictBool = Field(
         default=False,

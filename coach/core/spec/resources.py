@@ -74,13 +74,19 @@ class Budget(SpecModel):
     unlimited: OnlyTrue | None = Field(
         default=None, description="True, in place of an amount: nothing limits what the job spends."
     )
+    account: Identifier | None = Field(
+        default=None,
+        description="The budget over jobs that pays, as `coach budget set` made it; with an amount or in place of it. "
+        "An epoch starts when both cover it; where the account does not, the job waits.",
+        examples=["team-a"],
+    )
     chance_of_running_out: Number | None = Field(
         default=None,
         gt=0.0,
         le=0.5,
-        description="With an amount, of a job with a target: the probability that is accepted, for being faster, "
-        "that the money ends before the target is reached; without it 0.05. The smaller it is, the more money is "
-        "kept for epochs that may remain.",
+        description="With an amount or account, of a job with a target: the probability that is accepted, for being "
+        "faster, that the money ends before the target is reached; without it 0.05. The smaller it is, the more money "
+        "is kept for epochs that may remain.",
         examples=[0.05],
     )
 
@@ -91,16 +97,17 @@ class Budget(SpecModel):
 
     @model_validator(mode="after")
     def _is_an_amount_or_unlimited(self) -> Budget:
-        either = "amount and currency, or unlimited: true alone"
+        either = "amount and currency, an account, or unlimited: true alone"
         given = [key for key in ("amount", "currency") if getattr(self, key) is not None]
-        if self.unlimited and given:
-            raise conflicts(CrossFieldError((), f"both unlimited and {given[0]}", either))
+        bound = [*given, *(["account"] if self.account is not None else [])]
+        if self.unlimited and bound:
+            raise conflicts(CrossFieldError((), f"both unlimited and {bound[0]}", either))
         if self.unlimited and self.chance_of_running_out is not None:
             problem = "has no meaning for an unlimited budget"
             raise conflicts(CrossFieldError(("chanceOfRunningOut",), problem, either, (("unlimited",),)))
-        if not self.unlimited and not given:
+        if not self.unlimited and not bound:
             raise conflicts(CrossFieldError((), "no amount", either))
-        if not self.unlimited and len(given) == 1:
+        if len(given) == 1:
             missing = "currency" if given == ["amount"] else "amount"
             raise conflicts(CrossFieldError((missing,), "required", either, ((given[0],),)))
         return self
