@@ -17,6 +17,7 @@ import typer
 from coach import collector
 from coach.cli import remote
 from coach.cli.jobs import (
+    budget,
     cancel,
     events,
     logs,
@@ -62,6 +63,7 @@ COMMANDS = (
 )
 for command in COMMANDS:
     app.command(name=command.__name__.rpartition(".")[2].rstrip("_"))(command.command)
+app.add_typer(budget.app, name="budget")
 
 
 def _version(wanted: bool) -> None:

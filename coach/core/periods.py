@@ -5,6 +5,7 @@ Instants are seconds since 1970. A calendar period is half open: it has its firs
 
 from __future__ import annotations
 
+import contextlib
 import math
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, tzinfo
@@ -35,8 +36,10 @@ class Period:
 
     def __post_init__(self) -> None:
         _zone(self.zone)
-        if self.kind not in (EVER, MONTH, WEEK) and not self.window:
-            raise ValueError(f"no period {self.kind!r}; month, week, or a rolling window such as 30d")
+        with contextlib.suppress(ValueError):
+            if self.kind in (EVER, MONTH, WEEK) or self.window:
+                return
+        raise ValueError(f"no period {self.kind!r}; month, week, or a rolling window such as 30d")
 
     @property
     def window(self) -> float | None:

@@ -31,6 +31,7 @@ class JobRow:
     spent: float
     reserved: float
     budget: float | None
+    account: str | None  #: the budget over jobs that pays
     currency: str
     eta: float | None  #: seconds until it is done
     eta_low: float | None

@@ -18,14 +18,17 @@ import uvicorn
 
 from coach.core.cluster import Node
 from coach.core.errors import UserError
+from coach.core.jobs.events import AccountSet
 from coach.core.jobs.job import Job
 from coach.core.money import Money
 from coach.core.spec.job import TrainingJob
+from coach.handler import accounts
 from coach.handler.handler import Handler
 from coach.handler.offline import NullPlatform
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.plugins import policy
+from coach.report.accounts import AccountRow, account_rows
 from coach.report.row_types import JobRow, JobView
 from coach.service.app import make_app
 from coach.service.bind import Http, listen
@@ -134,6 +137,15 @@ class ReadOnlyService(Service):
         raise _refused()
 
     async def cancel(self, name: str) -> JobRow:
+        """Raises ReadOnlyError."""
+        raise _refused()
+
+    def accounts(self) -> list[AccountRow]:
+        """The budgets over jobs."""
+        known, jobs = accounts.read(self.home)
+        return account_rows(known, jobs, self.handler.now())
+
+    async def set_account(self, wanted: AccountSet) -> AccountRow:
         """Raises ReadOnlyError."""
         raise _refused()
 

@@ -115,7 +115,9 @@ def budget(text):
     ],
 )
 def test_a_budget_is_an_amount_or_unlimited(text, message):
-    assert mistakes(budget(text)) == [f"{message} - amount and currency, an account, or unlimited: true alone"]
+    assert mistakes(budget(text)) == [
+        f"{message} - amount and currency, an account, or unlimited: true alone"
+    ]
 
 
 def test_what_is_read_for_one_release_or_on_a_cluster_only_is_a_warning(folder):

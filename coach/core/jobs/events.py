@@ -6,7 +6,7 @@ Every event has `at`, seconds since 1970 on the handler's clock (which never goe
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coach.core.cluster import Node, PodId, Taken
@@ -228,6 +228,10 @@ class AccountSet:
     zone: str = "UTC"
     parent: str = ""
     job: str = ""
+
+    def at_time(self, at: float) -> AccountSet:
+        """The same at another time."""
+        return replace(self, at=at)
 
 
 Event = (
