@@ -33,7 +33,7 @@ from coach.cli.jobs import (
     why,
 )
 from coach.cli.program import split
-from coach.cli.results import compare, export, model, plot, prune
+from coach.cli.results import compare, export, model, plot, prices, prune
 from coach.cli.service import deploy, doctor, serve, ui
 from coach.cli.studies import convert, estimators, experiment, simulate, train
 from coach.core.errors import CoachError
@@ -57,7 +57,7 @@ COMMANDS = (
     *(run, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs, ui),
     *(simulate, experiment, train),
-    *(plan, validate, try_, convert, deploy),
+    *(plan, prices, validate, try_, convert, deploy),
     *(model, compare, prune, export, plot, estimators),
     doctor,
 )

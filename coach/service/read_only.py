@@ -28,8 +28,8 @@ from coach.handler.offline import NullPlatform
 from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.plugins import policy
-from coach.report.accounts import AccountRow, account_rows
-from coach.report.row_types import JobRow, JobView
+from coach.report.accounting import account_rows
+from coach.report.row_types import AccountRow, JobRow, JobView
 from coach.service.app import make_app
 from coach.service.bind import Http, listen
 from coach.service.requests import NO_KEY, KeyedRequest

@@ -27,9 +27,8 @@ from coach.core.money import to_money
 from coach.handler.accounts import terms as account_terms
 from coach.handler.endpoint import API
 from coach.jobfiles.diagnostics import show
-from coach.report.accounts import AccountRow
 from coach.report.formatting import iso
-from coach.report.row_types import JobRow
+from coach.report.row_types import AccountRow, JobRow
 from coach.report.status import epoch_rows, forecast_rows
 from coach.service import schemas
 from coach.service.errors import may_answer

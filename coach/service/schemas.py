@@ -6,8 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coach.report.accounts import AccountRow
-from coach.report.row_types import EpochRow, ForecastRow, JobRow, JobView, LedgerRow, Plan
+from coach.report.row_types import AccountRow, EpochRow, ForecastRow, JobRow, JobView, LedgerRow, Plan
 
 #: Maximum bytes of a request's body: a job file of the largest size, as JSON.
 MAX_BODY = 2 << 20

@@ -30,8 +30,8 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import Chosen, StateDirectory, StoredJob, choose, unknown_job
 from coach.jobfiles.load import LoadedJob, load_contents
 from coach.jobfiles.optimizers import nothing_known
-from coach.report.accounts import AccountRow, account_rows
-from coach.report.row_types import JobRow, JobView, Plan
+from coach.report.accounting import account_rows
+from coach.report.row_types import AccountRow, JobRow, JobView, Plan
 from coach.report.rows import Rows
 from coach.service.requests import NO_KEY, KeyedRequest
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from coach.handler.state.state_directory import StateDirectory
-from coach.report.accounts import AccountRow, SpendingRow
+from coach.report.row_types import AccountRow, SpendingRow
 from tests.cli.conftest import keep
 from tests.cli.test_commands import run, typed
 from tests.core.lifecycle.faulty_cluster import World

@@ -343,7 +343,7 @@ def test_a_gpu_that_the_prices_do_not_count_is_said(folder):
     [warning] = loaded.warnings
     assert str(warning).endswith(
         "job.yaml:10:50 spec.resources.worker.gpu: a GPU that costs nothing (1) - "
-        "prices with a gpuSecond; with these the budget counts no GPU"
+        "prices with a GPU, such as those of: coach prices --gpu H100; with these the budget counts no GPU"
     )
 
 

@@ -120,7 +120,8 @@ def report(
     """
     from coach.handler import accounts
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.accounts import SPENDING_COLUMNS, spending_rows
+    from coach.report.accounting import spending_rows
+    from coach.report.row_types import SPENDING_COLUMNS
 
     home = StateDirectory.default()
     known, jobs = accounts.read(home)
@@ -145,7 +146,7 @@ def report(
 def _rows() -> list[Any]:
     from coach.handler import accounts
     from coach.handler.state.state_directory import StateDirectory
-    from coach.report.accounts import account_rows
+    from coach.report.accounting import account_rows
 
     known, jobs = accounts.read(StateDirectory.default())
     return account_rows(known, jobs, time.time())
@@ -160,7 +161,7 @@ def _known(known: Any, account: str) -> None:
 
 
 def _show(rows: list[Any], output: Format) -> None:
-    from coach.report.accounts import ACCOUNT_COLUMNS
+    from coach.report.row_types import ACCOUNT_COLUMNS
 
     if output is Format.JSON:
         print_json([fields(row) for row in rows])

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Discriminator, Field, Tag, model_validator
 
 from coach.core.cluster import NOTHING, Allocation, Resources, Role
-from coach.core.money import PRICE_BOOKS, PriceBook
+from coach.core.money import PRICE_BOOKS, Instance, PriceBook
 from coach.core.spec import quantities
 from coach.core.spec.types import (
     Cpu,
@@ -21,6 +21,7 @@ from coach.core.spec.types import (
     OnlyTrue,
     Price,
     SpecModel,
+    StrictBool,
     StrictInt,
     conflicts,
 )
@@ -118,6 +119,30 @@ class Budget(SpecModel):
         return CHANCE_OF_RUNNING_OUT if self.chance_of_running_out is None else self.chance_of_running_out
 
 
+class InstancePrices(SpecModel):
+    """A machine that is rented as one. A gang pays the largest of its shares of cores, memory and GPUs."""
+
+    hour: Price = Field(description="Price of one machine for one hour.", examples=[2.95])
+    cpu: Cpu = Field(description="Its cores.", examples=["16"])
+    memory: Memory = Field(description="Its memory.", examples=["200Gi"])
+    gpu: StrictInt = Field(default=0, ge=0, le=64, description="Its GPUs.")
+    whole: StrictBool = Field(
+        default=False, description="Whether whole machines are paid, as many as the gang takes."
+    )
+
+    @property
+    def instance(self) -> Instance:
+        """The same as the core's type."""
+        cpu, memory = quantities.cores(self.cpu), quantities.gib(self.memory)
+        return Instance(self.hour, cpu, memory, float(self.gpu), self.whole)
+
+    @model_validator(mode="after")
+    def _has_something(self) -> InstancePrices:
+        if not self.instance.cpu or not self.instance.memory:
+            raise conflicts(CrossFieldError((), "a machine without cores or memory", "more than 0 of both"))
+        return self
+
+
 class InlinePrices(SpecModel):
     """A user's own price book, in currency units."""
 
@@ -129,6 +154,9 @@ class InlinePrices(SpecModel):
     gib_second: Price = Field(description="Price of one GiB of memory for one second.", examples=[0.000001])
     gpu_second: Price = Field(default=0.0, description="Price of one GPU for one second.")
     invocation: Price = Field(description="Price of one call of a function.", examples=[0.0])
+    instance: InstancePrices | None = Field(
+        default=None, description="A machine that the job's functions rent, in addition to the prices above."
+    )
 
     @model_validator(mode="after")
     def _is_not_a_shipped_name(self) -> InlinePrices:
@@ -139,7 +167,13 @@ class InlinePrices(SpecModel):
     def book(self) -> PriceBook:
         """The same prices as the core's type."""
         return PriceBook(
-            self.name, self.currency, self.vcpu_second, self.gib_second, self.invocation, self.gpu_second
+            self.name,
+            self.currency,
+            self.vcpu_second,
+            self.gib_second,
+            self.invocation,
+            self.gpu_second,
+            None if self.instance is None else self.instance.instance,
         )
 
 

@@ -18,8 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 from coach.core.errors import CoachError, PermanentError, TemporaryError, UserError
 from coach.handler.endpoint import API
 from coach.jobfiles.diagnostics import JobFileError, Problem
-from coach.report.accounts import AccountRow
-from coach.report.row_types import JobRow
+from coach.report.row_types import AccountRow, JobRow
 from coach.service import schemas
 
 T = TypeVar("T")
