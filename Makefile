@@ -52,10 +52,10 @@ setup-pytorch: .venv/.ready
 	@python$(PYTHON_VERSION) -m venv .cache/uv 2>/dev/null || { echo "setup: python$(PYTHON_VERSION) has no venv (Debian, Ubuntu: apt install python$(PYTHON_VERSION)-venv)" >&2; exit 1; }
 	@.cache/uv/bin/python -m pip install --quiet --disable-pip-version-check uv
 
-.venv/.ready: requirements/dev.txt pyproject.toml | $(UV)
+.venv/.ready: requirements/dev.txt pyproject.toml research/pyproject.toml | $(UV)
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON_VERSION) .venv
 	@$(UV) pip sync --quiet --python .venv/bin/python --require-hashes requirements/dev.txt
-	@$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable .
+	@$(UV) pip install --quiet --python .venv/bin/python --no-deps --no-build-isolation --editable . --editable research
 	@touch $@
 
 .venv-functions/.ready: requirements/functions.txt | $(UV)
@@ -204,6 +204,7 @@ fuzz: setup
 
 wheel: setup
 	@.venv/bin/python -m hatchling build -t wheel -d dist
+	@cd research && ../.venv/bin/python -m hatchling build -t wheel -d ../dist
 
 check: lint types contracts check-go
 
@@ -212,7 +213,7 @@ lint: setup
 	@.venv/bin/ruff format --quiet --check .
 
 types: setup
-	@.venv/bin/mypy --no-error-summary coach
+	@.venv/bin/mypy --no-error-summary coach research/coach_research
 
 contracts: setup
 	@PYTHONPATH=functions .venv/bin/lint-imports --no-cache

@@ -1,10 +1,9 @@
-"""What the benchmarks share: run jobs on this machine in a folder of their own, piece by piece; tables and figures."""
+"""What the benchmarks share: run jobs on this machine in a folder of their own, piece by piece; tables."""
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import contextlib
 import csv
 import os
 import platform
@@ -13,7 +12,7 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -155,7 +154,7 @@ def piecewise(description: str | None, repeats: int = 3) -> argparse.ArgumentPar
     parser.add_argument("--repeats", type=int, default=repeats)
     words = "RUNS runs (one); exit code 3 when none is left"
     parser.add_argument("--next", type=int, nargs="?", const=1, metavar="RUNS", help=words)
-    parser.add_argument("--tables", action="store_true", help="only write the tables and the figure anew")
+    parser.add_argument("--tables", action="store_true", help="only write the tables anew")
     return parser
 
 
@@ -168,7 +167,7 @@ def measure(
 ) -> None:
     """Do the runs in `wanted` (keys of `rows`, in their order) that are not there yet, as `options` say.
 
-    `run(*key)` gives a row, which is kept at once; `write` writes tables and figures of what is there so far.
+    `run(*key)` gives a row, which is kept at once; `write` writes tables of what is there so far.
     """
     if options.tables:
         write()
@@ -181,22 +180,6 @@ def measure(
         rows.add(row)
         print(row, file=sys.stderr, flush=True)
         write()
-
-
-@contextlib.contextmanager
-def figure(path: Path, lines: int, columns: int, size: tuple[float, float]) -> Iterator[Any]:
-    """Axes [lines, columns] to draw on; the figure is in `path` afterwards."""
-    import matplotlib as mpl
-
-    mpl.use("Agg")
-    from matplotlib import pyplot
-
-    drawn, axes = pyplot.subplots(lines, columns, figsize=size, squeeze=False)
-    yield axes
-    drawn.tight_layout()
-    path.parent.mkdir(parents=True, exist_ok=True)
-    drawn.savefig(path, dpi=120)
-    pyplot.close(drawn)
 
 
 def medians(

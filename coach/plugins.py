@@ -6,17 +6,18 @@ A package adds its own policies with an entry point in the group `coach.policies
     newest-first = "mypackage.policies:NewestFirst"
 
 The value is a dataclass of one of the two kinds in `coach.core.policies`: `AllocationPolicy` or `SchedulingPolicy`. Its
-fields with a default are the policy's parameters: `newest-first:patience=300`.
+fields with a default are the policy's parameters: `newest-first:patience=300`. A policy that reads the text after the
+colon in a way of its own has a class method `from_text(text)`, which returns None for a wrong one, and a `syntax`. The
+papers' policies are such a package: `research/coach_research/policies`.
 """
 
 from __future__ import annotations
 
+import contextlib
 import re
 from collections.abc import Callable
 from dataclasses import fields, is_dataclass
-from importlib import resources
 from importlib.metadata import entry_points
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -27,31 +28,17 @@ from coach.core.policies.api.allocation import Objective
 from coach.core.policies.api.parameters import GIVEN, form, parsed
 from coach.core.policies.api.policy import Policy
 from coach.core.policies.coach import CoachPolicy
-from coach.core.policies.dl2.network import Network
-from coach.core.policies.dl2.policy import Dl2Policy
 from coach.core.policies.drf import DrfPolicy
 from coach.core.policies.fifo import FifoPolicy
-from coach.core.policies.fitgpp import FitGpp
-from coach.core.policies.kinds.allocation_policy import AllocationPolicy
-from coach.core.policies.kod2 import KOD2
-from coach.core.policies.lrtp import Lrtp
 from coach.core.policies.optimus import OptimusPolicy
-from coach.core.policies.random_preemption import RandomPreemption
-from coach.core.policies.specon import RoundRobin, SpeCon
 from coach.core.policies.srtf import SrtfPolicy
 from coach.core.policies.static import StaticPolicy
-from coach.core.policies.tetris import TetrisPolicy
-from coach.core.policies.tf_operator import TFOperator
-from coach.core.policies.thesis import ThesisPolicy
 
 #: Group of the entry points that add policies.
 GROUP = "coach.policies"
 
 #: Where users read how to write one.
 GUIDE = "docs/how-to/write-a-policy.md"
-
-#: The weights of the policy dl2 unless others are named.
-WEIGHTS = "figure-9"
 
 #: Seed of the random generator that `policy` uses without one from its caller.
 SEED = 0
@@ -80,6 +67,9 @@ def _entry(name: str, kind: type[Any]) -> PolicyEntry:
     """The entry of a policy that is a dataclass."""
 
     def make(argument: str, rng: np.random.Generator) -> Policy | None:
+        if hasattr(kind, "from_text"):
+            own: Policy | None = kind.from_text(argument)
+            return own
         keywords = parsed(kind, argument)
         if keywords is None:
             return None
@@ -88,40 +78,17 @@ def _entry(name: str, kind: type[Any]) -> PolicyEntry:
         made: Policy = kind(**keywords)
         return made
 
-    return PolicyEntry(form(name, kind), make)
-
-
-def _dl2(argument: str, _: np.random.Generator) -> Policy | None:
-    keywords = parsed(Dl2Policy, f"weights={argument}" if argument and "=" not in argument else argument)
-    if keywords is None:
-        return None
-    name = keywords.get("weights", "") or WEIGHTS
-    try:
-        file = (
-            Path(name)
-            if name.endswith(".npz")
-            else resources.files("coach.core.policies") / f"dl2/{name}.npz"
-        )
-        return Dl2Policy(Network.from_bytes(file.read_bytes()), **keywords)
-    except FileNotFoundError as error:
-        right = f"a file that ends in .npz, as `coach train dl2` writes, or what comes with Coach, such as {WEIGHTS}"
-        raise UserError(f"dl2:{name}: no such weights; {right}") from error
-    except (OSError, ValueError) as error:
-        raise UserError(f"the weights {name} of the policy dl2 cannot be read: {error}") from error
+    return PolicyEntry(getattr(kind, "syntax", "") or form(name, kind), make)
 
 
 #: Policies by name.
 POLICIES: dict[str, PolicyEntry] = {
     "coach": PolicyEntry(f"coach or coach:<{'|'.join(Objective)}>", _coach),
     "static": PolicyEntry("static:<workers>x<servers>, such as static:2x1, or static:<workers>", _static),
-    "dl2": PolicyEntry("dl2, dl2:<file.npz> of `coach train dl2`", _dl2),
 } | {
     kind.registered: _entry(kind.registered, kind)
-    for kind in (
-        FifoPolicy, SrtfPolicy, DrfPolicy, TetrisPolicy, OptimusPolicy, FitGpp, Lrtp, RandomPreemption, RoundRobin,
-        SpeCon, KOD2, TFOperator, ThesisPolicy,
-    )
-}  # fmt: skip
+    for kind in (FifoPolicy, SrtfPolicy, DrfPolicy, OptimusPolicy)
+}
 
 
 def policy(spec: str, rng: np.random.Generator | None = None) -> Policy:
@@ -149,20 +116,30 @@ def _from_package(name: str) -> PolicyEntry | None:
                 f"the policy {name!r} of an installed package cannot be imported ({error}); what policies need is in "
                 f"coach.core.policies: {GUIDE}"
             ) from error
-        if isinstance(loaded, type) and hasattr(loaded, "allocate") and not issubclass(loaded, Policy):
-            # Written before there was a base class.
-            loaded = type(loaded.__name__, (loaded, AllocationPolicy), {})
         if not (isinstance(loaded, type) and issubclass(loaded, Policy) and is_dataclass(loaded)):
-            renamed = "; `react` is now `schedule` of a SchedulingPolicy" if hasattr(loaded, "react") else ""
             raise UserError(
                 f"the policy {name!r} of an installed package is {loaded!r}; it must be a dataclass and an "
-                f"AllocationPolicy or a SchedulingPolicy of coach.core.policies{renamed}: {GUIDE}"
+                f"AllocationPolicy or a SchedulingPolicy of coach.core.policies: {GUIDE}"
             )
         return _entry(name, loaded)
     return None
 
 
+def names() -> list[str]:
+    """The policies that there are: Coach's own in the order of its page, then those of installed packages."""
+    return [*POLICIES, *sorted({point.name for point in entry_points(group=GROUP)} - POLICIES.keys())]
+
+
 def _known() -> str:
-    built_in = [entry.syntax for entry in POLICIES.values()]
-    from_packages = sorted({point.name for point in entry_points(group=GROUP)} - POLICIES.keys())
-    return "; ".join([*built_in, *from_packages])
+    known = [_syntax(name) for name in names()]
+    if len(known) == len(POLICIES):
+        known.append("the papers' policies after pip install 'coach-trainer[research]'")
+    return "; ".join(known)
+
+
+def _syntax(name: str) -> str:
+    """How a policy is written; its name alone where its package cannot be imported."""
+    with contextlib.suppress(UserError):
+        entry = POLICIES.get(name) or _from_package(name)
+        return entry.syntax if entry else name
+    return name

@@ -24,6 +24,7 @@ import sys
 import tarfile
 import tempfile
 import time
+import tomllib
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -291,12 +292,27 @@ def code(name: str, folders: Mapping[str, Path], more: Mapping[str, Content]) ->
 
 
 COACH = {f"opt/coach/{SITE}/coach": ROOT / "coach", "opt/coach/functions": ROOT / "functions"}
+RESEARCH = {f"opt/coach/{SITE}/coach_research": ROOT / "research/coach_research"}
 DIST_INFO = f"opt/coach/{SITE}/coach_trainer-{VERSION}.dist-info"
 
 
+def _papers() -> dict[str, Content]:
+    """What a package manager writes for the second package: by its entry points its policies are found."""
+    project = tomllib.loads((ROOT / "research/pyproject.toml").read_text(encoding="utf-8"))["project"]
+    groups = [
+        f"[{group}]\n" + "".join(f"{name} = {value}\n" for name, value in points.items())
+        for group, points in project["entry-points"].items()
+    ]
+    folder = f"opt/coach/{SITE}/coach_research-{VERSION}.dist-info"
+    return {
+        f"{folder}/METADATA": f"Metadata-Version: 2.1\nName: coach-research\nVersion: {VERSION}\n".encode(),
+        f"{folder}/entry_points.txt": "".join(groups).encode(),
+    }
+
+
 def handler() -> None:
-    """Coach itself, without MXNet."""
-    more: dict[str, Content] = {
+    """Coach itself and the papers' policies, without MXNet."""
+    more = _papers() | {
         "opt/coach/bin/coach": b"#!/opt/coach/bin/python\n"
         b"import sys\nfrom coach.cli.main import main\n\nsys.exit(main())\n",
         f"{DIST_INFO}/METADATA": f"Metadata-Version: 2.1\nName: coach-trainer\nVersion: {VERSION}\n".encode(),
@@ -304,7 +320,7 @@ def handler() -> None:
     layers = [
         base(),
         packages("handler-packages", ROOT / "requirements/coach.txt", ROOT / ".venv", "opt/coach"),
-        code("handler-code", COACH, more),
+        code("handler-code", COACH | RESEARCH, more),
         Layer("handler-home", ["65532"], lambda: [("var/lib/coach", 0o1777)]),
     ]
     environment = ["COACH_HOME=/var/lib/coach", "COACH_FUNCTIONS=/opt/coach/functions"]

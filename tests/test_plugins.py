@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from coach.core.errors import UserError
-from coach.core.policies import AllocationPolicy, Policy
+from coach.core.policies import Policy
 from coach.core.policies.api.parameters import form, parsed, spelled
-from coach.core.policies.tetris import TetrisPolicy
-from coach.plugins import POLICIES, policy
-from tests.core.policies.policy_examples import Job, cluster, decided
+from coach.plugins import names, policy
+from coach_research.policies.tetris import TetrisPolicy
 
 
 @pytest.mark.parametrize("spec", ["tetris:weight=2", "drf:cadence=1200", "optimus:cadence=0.5"])
@@ -35,7 +34,7 @@ def test_what_is_no_parameter_or_no_value_is_refused(argument: str) -> None:
         policy(f"tetris:{argument}")
 
 
-@pytest.mark.parametrize("name", sorted(POLICIES))
+@pytest.mark.parametrize("name", sorted(names()))
 def test_every_name_makes_a_policy_that_answers_both_drivers_and_has_that_name(name: str) -> None:
     spec = {"static": "static:2x1", "coach": "coach:cheapest"}.get(name, name)
     assert isinstance(policy(spec), Policy)
@@ -51,39 +50,6 @@ def _install(folder: Path, entry: str, code: str) -> None:
     (metadata / "entry_points.txt").write_text(f"[coach.policies]\n{entry}\n")
 
 
-def test_a_policy_of_a_package_from_before_the_base_classes_still_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.syspath_prepend(tmp_path)
-    _install(
-        tmp_path,
-        "newest-first = queues:NewestFirst",
-        """
-        from dataclasses import dataclass
-        from coach.core.policies import Reason
-        from coach.core.policies.sharing.progressive_filling import Filling, one_by_one
-
-        @dataclass
-        class NewestFirst:
-            patience: int = 3
-            cadence: float | None = None
-            name = "newest-first"
-
-            def allocate(self, jobs, cluster):
-                filling = Filling(jobs, cluster)
-                line = sorted(filling.shares, key=lambda share: -share.job.created)
-                filling.fill(lambda filling: one_by_one(line, filling))
-                return filling.decision(Reason.QUEUE, lambda share: self.patience, "s")
-        """,
-    )
-    jobs = [Job("a"), Job("b", created=1.0)]
-    assert decided(policy("newest-first"), jobs, cluster(8)) == {"a": "-", "b": "4x4"}
-    assert policy("newest-first:patience=9").patience == 9  # type: ignore[attr-defined]
-    assert isinstance(policy("newest-first"), AllocationPolicy)
-    with pytest.raises(UserError, match="newest-first"):
-        policy("oldest-first")
-
-
 @pytest.mark.parametrize(
     ("code", "words"),
     [
@@ -91,10 +57,9 @@ def test_a_policy_of_a_package_from_before_the_base_classes_still_runs(
             "DECIDE = 3",
             r"is 3; it must be a dataclass and an AllocationPolicy or a SchedulingPolicy of coach",
         ),
-        ("class DECIDE: allocate = None", "it must be a dataclass"),
         (
-            "class DECIDE:\n    def react(self, event, view): ...",
-            "`react` is now `schedule` of a SchedulingPolicy",
+            "class DECIDE:\n    def allocate(self, jobs, cluster): ...",
+            "it must be a dataclass and an AllocationPolicy",
         ),
         (
             "from coach.core.policies.api.base import Reason",

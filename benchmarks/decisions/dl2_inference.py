@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 
-from coach.core.policies.dl2.network import Inference
-from coach.core.policies.dl2.policy import Dl2Policy
 from coach.plugins import policy
-from coach.research.dl2.published import FlatForward, flat
-from coach.research.experiments.dl2_baselines import each_slot, measured
-from coach.research.scenario import load
+from coach_research.dl2.published import FlatForward, flat
+from coach_research.experiments.dl2_baselines import each_slot, measured
+from coach_research.policies.dl2.network import Inference
+from coach_research.policies.dl2.policy import Dl2Policy
+from coach_research.scenario import load
 
 RESULT = Path(__file__).resolve().parents[2] / "results" / "dl2-inference.md"
 JOBS, REPEATS = 40, 5000

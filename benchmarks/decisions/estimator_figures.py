@@ -14,9 +14,9 @@ from coach.core.estimation.convergence import CurvePoint, fit_convergence
 from coach.core.estimation.curve_families import SHAPES
 from coach.core.estimation.mixture import fit_mixture
 from coach.core.estimation.speed import SpeedPoint, fit_speed
-from coach.research import estimator_evaluation
-from coach.research.estimator_evaluation import CurveTask, Speeds
-from coach.research.published_estimators import fit_optimus_speed, fit_thesis_quadratic
+from coach_research.estimators import evaluation as estimator_evaluation
+from coach_research.estimators.evaluation import CurveTask, Speeds
+from coach_research.estimators.published import fit_optimus_speed, fit_thesis_quadratic
 
 matplotlib.use("Agg")
 from matplotlib import pyplot as plt

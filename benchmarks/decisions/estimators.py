@@ -35,11 +35,11 @@ from coach.core.estimation.cost import epoch_seconds
 from coach.core.estimation.forms import PARAMETER_SERVER
 from coach.core.estimation.interval import Interval
 from coach.core.estimation.speed import SpeedPoint, fit_speed, next_probe
-from coach.report.estimators import ORIGIN, estimator_table
-from coach.report.measurements import Run, read_measurements, run_tasks
-from coach.research import estimator_evaluation
-from coach.research.estimator_evaluation import CurveTask, Speeds
-from coach.research.published_estimators import fit_thesis_quadratic
+from coach_research.estimators import evaluation as estimator_evaluation
+from coach_research.estimators.evaluation import CurveTask, Speeds
+from coach_research.estimators.measurements import Run, read_measurements, run_tasks
+from coach_research.estimators.published import fit_thesis_quadratic
+from coach_research.estimators.table import ORIGIN, estimator_table
 
 ROOT = Path(__file__).parents[2]
 RESULTS = ROOT / "results" / "estimators"

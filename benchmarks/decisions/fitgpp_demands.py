@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 
-from coach.research.experiments.fitgpp import NODE, replicate
-from coach.research.scenario import Scenario, load
+from coach_research.experiments.fitgpp import NODE, replicate
+from coach_research.scenario import Scenario, load
 
 DRAWS, KEPT, LAST = 500, 24, 5
 ALONE = ("LRTP alone", "RAND alone")

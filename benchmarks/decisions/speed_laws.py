@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from coach.research.estimator_evaluation import Speeds
+from coach_research.estimators.evaluation import Speeds
 
 Law = Callable[[float, float], float]  #: epochs/s with w workers and s servers, in any unit
 KINDS = ("parameter server", "ring", "server-bound", "stragglers", "saturating")

@@ -25,8 +25,8 @@ import numpy as np
 from benchmarks.decisions.estimator_figures import last_epoch
 from benchmarks.decisions.estimators import CURVES, RESULTS, RUNS
 from coach.core.estimation import convergence, mixture
-from coach.report.measurements import read_measurements
-from coach.research.estimator_evaluation import MOMENTS, CurveTask, judge_curve, tasks_within
+from coach_research.estimators.evaluation import MOMENTS, CurveTask, judge_curve, tasks_within
+from coach_research.estimators.measurements import read_measurements
 
 SEED, CURVES_EACH, EPOCHS = 34, 12, 80
 #: Memories, and the probability outside of the interval on either side.

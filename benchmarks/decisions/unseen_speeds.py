@@ -4,7 +4,7 @@
 
 One protocol: the smallest configuration first, at most 8 points of the method's own choice, one measurement each, then
 all other cells predicted. The thesis's surface and Optimus's are fitted to Coach's points. Tables of fewer than 10
-cells are left out. *averaged* is the candidate of `averaged_surface`.
+cells are left out.
 
 - error: median over the cells not measured of |predicted / measured - 1|; over all tables its mean, median and the mean
   of the worst tenth. lost: speed lost by the cell predicted fastest. inside: share of cells in the 80 % interval.
@@ -24,12 +24,12 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.decisions import averaged_surface, speed_laws
+from benchmarks.decisions import speed_laws
 from coach.core.estimation import numerics
 from coach.core.estimation.forms import FloatArray
 from coach.core.estimation.speed import SpeedPoint, fit_speed
-from coach.report.measurements import read_measurements
-from coach.research.estimator_evaluation import PROBES, Configuration, Speeds, chosen_points, judge_speed
+from coach_research.estimators.evaluation import Configuration, Speeds, chosen_points, judge_speed
+from coach_research.estimators.measurements import read_measurements
 
 ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "results" / "estimators"
@@ -64,58 +64,38 @@ def _coach(speeds: Speeds) -> tuple[dict[Configuration, float], Callable[[], Pre
     return measured, predicted
 
 
-def _averaged(speeds: Speeds) -> tuple[dict[Configuration, float], Callable[[], Predicted]]:
-    measured: dict[Configuration, float] = {}
-    while len(measured) < min(PROBES, len(speeds) - 1):
-        probe = averaged_surface.next_probe(measured, list(speeds))
-        if probe is None:
-            break
-        measured[probe] = speeds[probe]
-
-    def predicted() -> Predicted:
-        surface, places = averaged_surface.fit(measured), np.array(list(speeds), dtype=np.float64).T
-        low, high = surface.quantiles(*places, averaged_surface.TAILS, averaged_surface.NOISE**2)
-        return surface.log_mean(*places), low, high
-
-    return measured, predicted
-
-
 def judged(tables: list[speed_laws.Table]) -> Iterator[dict[str, Any]]:
     """A row a method over all `tables`, and one a kind of law or model for those with intervals."""
-    found: dict[str, list[dict[str, float]]] = {
-        name: [] for name in ("thesis", "optimus", "coach", "averaged")
-    }
+    found: dict[str, list[dict[str, float]]] = {name: [] for name in ("thesis", "optimus", "coach")}
     for table in tables:
         speeds = table.speeds
         if len(speeds) < MIN_CELLS:
             continue
         truth, fastest = np.log(list(speeds.values())), max(speeds.values())
-        for method, choose in (("coach", _coach), ("averaged", _averaged)):
-            measured, predicted = choose(speeds)
-            best, wasted = 0.0, 0
-            for speed in measured.values():
-                wasted += speed < best
-                best = max(best, speed)
-            began = time.perf_counter()
-            mean, low, high = predicted()
-            ms = 1000 * (time.perf_counter() - began)
-            rest = np.array([at not in measured for at in speeds])
-            outside = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
-            row = {
-                "error": float(np.median(np.abs(np.exp(mean - truth) - 1.0)[rest])),
-                "lost": 1.0 - float(np.exp(truth[int(np.argmax(mean))] - truth.max())),
-                "inside": float((outside == 0.0)[rest].mean()),
-                "score": float((high - low + 10.0 * outside)[rest].mean()),
-                "wasted": float(wasted),
-                "epochs": sum(fastest / speed for speed in measured.values()),
-                "ms": ms,
-            }
-            found[method].append(row)
-            found.setdefault(f"{method}: {table.kind}", []).append(row)
-            if method == "coach":
-                for other in ("thesis", "optimus"):
-                    verdict = judge_speed(speeds, measured, other)
-                    found[other].append({"error": verdict.error, "lost": verdict.lost})
+        measured, predicted = _coach(speeds)
+        best, wasted = 0.0, 0
+        for speed in measured.values():
+            wasted += speed < best
+            best = max(best, speed)
+        began = time.perf_counter()
+        mean, low, high = predicted()
+        ms = 1000 * (time.perf_counter() - began)
+        rest = np.array([at not in measured for at in speeds])
+        outside = np.maximum(low - truth, 0.0) + np.maximum(truth - high, 0.0)
+        row = {
+            "error": float(np.median(np.abs(np.exp(mean - truth) - 1.0)[rest])),
+            "lost": 1.0 - float(np.exp(truth[int(np.argmax(mean))] - truth.max())),
+            "inside": float((outside == 0.0)[rest].mean()),
+            "score": float((high - low + 10.0 * outside)[rest].mean()),
+            "wasted": float(wasted),
+            "epochs": sum(fastest / speed for speed in measured.values()),
+            "ms": ms,
+        }
+        found["coach"].append(row)
+        found.setdefault(f"coach: {table.kind}", []).append(row)
+        for other in ("thesis", "optimus"):
+            verdict = judge_speed(speeds, measured, other)
+            found[other].append({"error": verdict.error, "lost": verdict.lost})
     for method, rows in found.items():
         errors, lost = (sorted(row[name] for row in rows) for name in ("error", "lost"))
         tenth = max(1, len(rows) // 10)

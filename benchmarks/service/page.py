@@ -29,9 +29,9 @@ from benchmarks.harness import RESULTS, ROOT, write_csv, write_table
 from coach import Client
 from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
+from coach.service.operations import Service
 from coach.service.page.routes import STATIC
-from coach.service.server import Serving, serve
-from coach.service.service import Service
+from coach.service.serve import Serving, serve
 from tests.handler.fake_platform import CLUSTER, FakePlatform
 from tests.service.conftest import job_text
 

@@ -65,25 +65,20 @@ def _speeds(job: Job) -> list[float]:
     return [epoch.epochs_per_second for epoch in job.epochs[1:]]
 
 
-def surfaces(
-    rows: harness.Rows, job: str
-) -> tuple[dict[tuple[int, int], float], dict[tuple[int, int], float]]:
-    """(measured, fitted) speeds in epochs/s by (workers, servers), as far as they are there."""
-    measured = {
+def _measured(rows: harness.Rows, job: str) -> dict[tuple[int, int], float]:
+    """Speeds in epochs/s by (workers, servers), as far as they are there."""
+    return {
         (int(at[0]), int(at[2])): rows.median("epochs_per_second", job=job, at=at)
         for at in dict.fromkeys(row["at"] for row in rows.of(job=job))
         if at != COACH
     }
-    coach = rows.of(job=job, at=COACH)
-    fitted = dict(zip(GRID, map(float, coach[0]["fitted"].split()), strict=True)) if coach else {}
-    return measured, fitted
 
 
 def write(rows: harness.Rows) -> None:
-    """Write the table and the figure of what there is so far."""
+    """Write the table of what there is so far."""
     table = []
     for job, bound in JOBS.items():
-        measured, _ = surfaces(rows, job)
+        measured = _measured(rows, job)
         coach = rows.of(job=job, at=COACH)
         if not measured or not coach:
             continue
@@ -113,47 +108,10 @@ def write(rows: harness.Rows) -> None:
             table,
             "Speeds in epochs/s while training. `?` is a mini-epoch. The nodes share this machine's cores.",
         )
-    _figure(rows)
 
 
 def _row(measured: dict[tuple[int, int], float], points: list[tuple[int, int]]) -> str:
     return ", ".join(f"{measured[point]:.3g}" if point in measured else "-" for point in points)
-
-
-def _figure(rows: harness.Rows) -> None:
-    with harness.figure(FOLDER / "surfaces.png", len(JOBS), 2, (8, 7)) as axes:
-        for line, (job, bound) in zip(axes, JOBS.items(), strict=True):
-            names = "measured", "fitted, and Coach's path"
-            for axis, surface, what in zip(line, surfaces(rows, job), names, strict=True):
-                axis.set_title(f"{job} ({bound})\nepochs/s, {what}", fontsize=9)
-                _surface(axis, surface)
-            coach = rows.of(job=job, at=COACH)
-            if coach:
-                _path(line[1], coach[0]["path"].split())
-
-
-def _surface(axis: Any, surface: dict[tuple[int, int], float]) -> None:
-    if not surface:
-        return
-    numbers = range(1, MOST + 1)
-    cells = [[surface.get((w, s), float("nan")) for w in numbers] for s in numbers]
-    axis.imshow(cells, origin="lower", cmap="viridis", extent=(0.5, MOST + 0.5, 0.5, MOST + 0.5))
-    for (w, s), speed in surface.items():
-        low, high = min(surface.values()), max(surface.values())
-        colour = "black" if speed > (low + high) / 2 else "white"
-        axis.text(w, s - 0.3, f"{speed:.3g}", ha="center", color=colour, fontsize=9)
-    axis.set_xticks(numbers)
-    axis.set_yticks(numbers)
-    axis.set_xlabel("workers")
-    axis.set_ylabel("servers")
-
-
-def _path(axis: Any, steps: list[str]) -> None:
-    """Red arrows from allocation to allocation, a star at the last."""
-    points = [(int(at[0]), int(at[2])) for at, _ in itertools.groupby(step.rstrip("?") for step in steps)]
-    for before, after in itertools.pairwise(points):
-        axis.annotate("", after, before, arrowprops={"arrowstyle": "->", "color": "red", "alpha": 0.7})
-    axis.plot(*points[-1], "r*", markersize=14)
 
 
 def main() -> None:

@@ -93,7 +93,7 @@ def run(rows: harness.Rows, job: str, network: str, policy: str, repeat: int) ->
 
 
 def write(rows: harness.Rows) -> None:
-    """Write the tables and the figure of what there is so far."""
+    """Write the tables of what there is so far."""
     table, summary = [], []
     for job in JOBS:
         for network in NETWORKS:
@@ -130,7 +130,6 @@ def write(rows: harness.Rows) -> None:
             "Goals: at most 1.10x the best static choice; less than the median one; at most 10 % probing; with a "
             "budget of 1.2x the cheapest static choice's cost: the target reached, nothing overspent.",
         )
-    _figure(rows)
 
 
 def _fixed(medians: dict[str, Any], case: list[dict[str, Any]]) -> dict[str, Any]:
@@ -175,31 +174,6 @@ def _within(tight: Sequence[dict[str, Any]], fixed: dict[str, dict[str, Any]]) -
 def _spent(row: dict[str, Any]) -> str:
     cost, budget = float(row["cost"]), float(row["budget"])
     return f"{cost / budget:.0%}" + (" OVERSPENT" if cost > budget else "")
-
-
-def _figure(rows: harness.Rows) -> None:
-    measured = [network for network in NETWORKS if rows.of(network=network)]
-    size = (11, 2.5 * len(measured))
-    with harness.figure(FOLDER / "static.png", len(measured), len(JOBS), size) as axes:
-        for line, network in zip(axes, measured, strict=True):
-            for axis, job in zip(line, JOBS, strict=True):
-                case = rows.of(job=job, network=network)
-                axis.set_visible(bool(case))
-                _bars(axis, case)
-                axis.set_title(f"{job}, {network}", fontsize=10)
-
-
-def _bars(axis: Any, case: list[dict[str, Any]]) -> None:
-    """A bar for each policy: the median; a dot for each run."""
-    names = list(dict.fromkeys(row["policy"] for row in case))
-    for place, name in enumerate(names):
-        seconds = [float(row["completion_seconds"]) for row in case if row["policy"] == name]
-        colour = "tab:gray" if name.startswith("static") else "tab:blue" if name == COACH else "tab:cyan"
-        axis.barh(place, statistics.median(seconds), color=colour)
-        axis.plot(seconds, [place] * len(seconds), "k.", markersize=4)
-    axis.set_yticks(range(len(names)), [name.removeprefix("static:") for name in names])
-    axis.invert_yaxis()
-    axis.set_xlabel("seconds to the target")
 
 
 def main() -> None:

@@ -83,7 +83,7 @@ def _path(job: Job) -> str:
 
 
 def write(rows: harness.Rows) -> None:
-    """Write the table and the figure of what there is so far."""
+    """Write the table of what there is so far."""
     values = ("mean_completion_seconds", "makespan_seconds", *JOBS)
     table = harness.medians(rows.rows, "policy", values, statistics.fmean)
     fixed = [row["mean_completion_seconds"] for row in table if row["policy"] in STATICS]
@@ -101,22 +101,6 @@ def write(rows: harness.Rows) -> None:
         "one fits at a time: under 2x1 and 2x2 the jobs run one after the other too. "
         "Goal for Coach: a mean shorter than both.",
     )
-    _figure(table)
-
-
-def _figure(table: list[dict[str, Any]]) -> None:
-    with harness.figure(FOLDER / "three-jobs.png", 1, 1, (8, 3.5)) as axes:
-        axis = axes[0, 0]
-        for place, row in enumerate(table):
-            colour = "tab:blue" if row["policy"].startswith("coach") else "tab:gray"
-            axis.barh(place, row["mean_completion_seconds"], color=colour)
-            for job, mark in zip(JOBS, "osD", strict=True):
-                label = job if place == 0 else None
-                axis.plot(row[job], place, mark, color="black", markersize=5, label=label)
-        axis.set_yticks(range(len(table)), [row["policy"] for row in table])
-        axis.invert_yaxis()
-        axis.set_xlabel("seconds to the target: mean (bar), each job (marks)")
-        axis.legend(fontsize=8, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=len(JOBS), frameon=False)
 
 
 def main() -> None:

@@ -13,9 +13,10 @@ from importlib import metadata
 from typing import Any
 
 import typer
+import typer.core
 
 from coach import collector
-from coach.cli import remote
+from coach.cli import remote, simulate
 from coach.cli.jobs import (
     budget,
     cancel,
@@ -35,16 +36,42 @@ from coach.cli.jobs import (
 from coach.cli.program import split
 from coach.cli.results import compare, export, model, plot, prices, prune
 from coach.cli.service import deploy, doctor, serve, ui
-from coach.cli.studies import convert, estimators, experiment, simulate, train
 from coach.core.errors import CoachError
 from coach.jobfiles.diagnostics import JobFileError
 
 INTERRUPTED = 130
+#: Group of the entry points that add commands.
+GROUP = "coach.commands"
 #: The error of wrong usage (click's ClickException): typer has its own click from 0.27 on, without a public name.
 Misused: Any = typer.BadParameter.__mro__[2]
 
+
+class Commands(typer.core.TyperGroup):
+    """Coach's own commands, and those that installed packages bring: entry points of the group `coach.commands`.
+
+    The value of an entry point is a function with typer's parameters. Installed packages are searched only for a name
+    that is not Coach's own, and for the help.
+    """
+
+    def get_command(self, ctx: Any, cmd_name: str) -> Any:
+        """See `click.Group`."""
+        found = super().get_command(ctx, cmd_name)
+        if found is None:
+            for point in metadata.entry_points(group=GROUP, name=cmd_name):
+                alone = typer.Typer(add_completion=False, rich_markup_mode=None)
+                alone.command(name=cmd_name)(point.load())
+                self.add_command(found := typer.main.get_command(alone))
+        return found
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        """See `click.Group`."""
+        own = super().list_commands(ctx)
+        return [*own, *sorted({point.name for point in metadata.entry_points(group=GROUP)} - {*own})]
+
+
 app = typer.Typer(
     name="coach",
+    cls=Commands,
     add_completion=False,
     rich_markup_mode=None,
     pretty_exceptions_enable=False,
@@ -56,9 +83,9 @@ app = typer.Typer(
 COMMANDS = (
     *(run, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs, ui),
-    *(simulate, experiment, train),
-    *(plan, prices, validate, try_, convert, deploy),
-    *(model, compare, prune, export, plot, estimators),
+    simulate,
+    *(plan, prices, validate, try_, deploy),
+    *(model, compare, prune, export, plot),
     doctor,
 )
 for command in COMMANDS:

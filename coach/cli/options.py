@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from coach.handler.state.state_directory import StateDirectory
     from coach.platforms.base import Platform
     from coach.platforms.local.environment import Functions
-    from coach.service.service import Service
+    from coach.service.operations import Service
 
 
 #: The scheduler's profile that places pods on a cluster; "": the one that the chart's values say.

@@ -26,7 +26,8 @@ def helps() -> Iterator[tuple[str, str]]:
 
 
 def _below(group: Any, above: Any, names: str = "") -> Iterator[tuple[str, str]]:
-    for name, command in group.commands.items():
+    for name in group.list_commands(above):
+        command = group.get_command(above, name)
         context = command.context_class(
             command, info_name=name, parent=above, terminal_width=WIDTH, max_content_width=WIDTH
         )

@@ -27,7 +27,7 @@ from coach.platforms.kubernetes import model_files
 from coach.platforms.kubernetes.manifests import DATA, OWNER_NAME, OWNER_UID, VOLUME
 from coach.platforms.kubernetes_api.client import COACH, CORE, Api, ApiError, Object
 from coach.platforms.kubernetes_api.watch import Collection
-from coach.service.service import Service
+from coach.service.operations import Service
 
 log = logging.getLogger(__name__)
 

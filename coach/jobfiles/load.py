@@ -18,7 +18,6 @@ from typing import Any
 
 from coach.core.cluster import Resources
 from coach.core.spec.job import DataFormat, Framework, TrainingJob
-from coach.core.spec.resources import OLD_UNLIMITED
 from coach.core.spec.training import MAX_FILES, file_and_net
 from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles import siblings
@@ -212,17 +211,13 @@ def _framework(
 
 def _warnings(found: _Found) -> Iterator[Problem]:
     """What is right today, but not what its author may take it for."""
-    budget, suspend = ("spec", "budget"), ("spec", "suspend")
-    if found.wrote(budget, OLD_UNLIMITED):
-        right = "budget: {unlimited: true}; the next release reads nothing else"
-        yield found.problem(budget, "an old word", show(OLD_UNLIMITED), right)
     if found.guessed is Framework.PYTORCH:
         right = "say it in the job file; the model file imports PyTorch"
         line, column = place(found.document, ("spec", "model", "file"))
         yield Problem(str(found.path), line, column, "spec.framework", "guessed", show("pytorch"), right)
     if found.job.spec.suspend:
         right = "nothing on this machine: only a cluster obeys it"
-        yield found.problem(suspend, "suspended", "true", right)
+        yield found.problem(("spec", "suspend"), "suspended", "true", right)
     gpus = found.job.spec.resources.worker.gpu
     if gpus and found.job.spec.price_book.rate(Resources(0.0, 0.0, 1.0)) == 0.0:
         right = "prices with a GPU, such as those of: coach prices --gpu H100; with these the budget counts no GPU"

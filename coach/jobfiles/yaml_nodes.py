@@ -21,8 +21,8 @@ from yaml.events import (
     DocumentStartEvent,
     Event,
     MappingStartEvent,
-    NodeEvent,
     ScalarEvent,
+    StreamEndEvent,
 )
 from yaml.reader import Reader
 
@@ -33,6 +33,9 @@ DEEPEST = 32
 MAX_NODES = 20_000  #: in a file, after aliases are put in
 
 Value = str | int | float | bool | None
+Path = tuple[str | None, ...]  #: None: an item of a list, or a key
+#: Characters of a line that a message shows.
+_LINE = 70
 
 _INT = re.compile(r"[-+]?(0|[1-9][0-9]*)")
 _FLOAT = re.compile(r"[-+]?(\.[0-9]+|(0|[1-9][0-9]*)(\.[0-9]*)?)([eE][-+]?[0-9]+)?")
@@ -51,8 +54,6 @@ _TYPES: dict[str, tuple[type, ...]] = {
     "float": (float, int),
     "bool": (bool,),
     "null": (NoneType,),
-    "map": (dict,),
-    "seq": (list,),
 }
 
 
@@ -103,34 +104,19 @@ class _Stop(Exception):
         self.mistake = (line, column, "", problem, seen, right)
 
 
-@dataclass(slots=True)
-class _Open:
-    """A collection whose end has not come yet."""
-
-    node: YamlNode
-    anchor: str | None
-    key: Key | None = None
-    lines: dict[str, int] = field(default_factory=dict)  #: where each key was said first
-
-
 def read(data: bytes, path: str) -> tuple[list[YamlNode], list[Problem]]:
     """The documents of a file, and its mistakes as YAML. Empty documents are left out."""
     problems: list[Problem] = []
     documents: list[YamlNode] = []
     try:
-        text = _decode(data)
-        loader = yaml.SafeLoader(text)
-        composer = _Composer(path, problems)
+        loader = yaml.SafeLoader(_decode(data))
         try:
-            for event in _events(loader):
-                document = composer.take(event)
-                if document is not None and document.kind is not NoneType:
-                    documents.append(document)
+            documents.extend(_Composer(loader, path, problems).documents())
         finally:
             loader.dispose()
     except _Stop as stop:
         problems.append(Problem(path, *stop.mistake))
-    return documents, problems
+    return [document for document in documents if document.kind is not NoneType], problems
 
 
 def _decode(data: bytes) -> str:
@@ -154,15 +140,29 @@ def _place(text: str, index: int) -> tuple[int, int]:
     return line + 1, index - (text.rfind("\n", 0, index) + 1) + 1
 
 
-def _events(loader: yaml.SafeLoader) -> Iterator[Event]:
-    """The parser's events; whatever it raises becomes one mistake, at the place it had come to."""
-    while True:
+class _Composer:
+    """Nodes out of the parser's events; keeps count of what the bounds are about."""
+
+    def __init__(self, loader: yaml.SafeLoader, path: str, problems: list[Problem]) -> None:
+        self.loader = loader
+        self.path = path
+        self.problems = problems
+        self.anchors: dict[str, YamlNode | None] = {}  #: None: its value has begun and not ended
+        self.count = 0
+
+    def documents(self) -> Iterator[YamlNode]:
+        """The documents in order."""
+        while not isinstance(event := self.next(), StreamEndEvent):
+            if isinstance(event, DocumentStartEvent):
+                self.anchors = {}
+                yield self.compose(self.next(), ())
+
+    def next(self) -> Event:
+        """The parser's next event; whatever it raises becomes one mistake, at the place it had come to."""
         try:
-            if not loader.check_event():
-                return
-            event: Event = loader.get_event()  # type: ignore[no-untyped-call]
+            return self.loader.get_event()  # type: ignore[no-untyped-call, no-any-return]
         except yaml.MarkedYAMLError as error:
-            mark = error.problem_mark or error.context_mark or loader.get_mark()
+            mark = error.problem_mark or error.context_mark or self.loader.get_mark()
             problem = plain(error.problem or "not readable", 200)
             snippet = mark.get_snippet(0, _LINE) if mark.buffer is not None else None
             seen = f'"{plain(snippet.splitlines()[0].strip())}"' if snippet else "here"
@@ -171,69 +171,64 @@ def _events(loader: yaml.SafeLoader) -> Iterator[Event]:
             raise _Stop(mark.line + 1, mark.column + 1, f"not YAML: {problem}", seen, right) from None
         except (yaml.YAMLError, ValueError, OverflowError, IndexError, TypeError) as error:
             # The scanner lets a few of Python's own errors through, such as chr() on "\Uffffffff".
-            mark = loader.get_mark()
+            mark = self.loader.get_mark()
             seen = plain(f"{error}", 200)
             raise _Stop(mark.line + 1, mark.column + 1, "not YAML", seen, "correct YAML") from None
-        yield event
 
-
-_LINE = 70
-
-
-def _start(event: Event) -> tuple[int, int]:
-    """Line and column of an event, from 1."""
-    mark = event.start_mark
-    return (mark.line + 1, mark.column + 1) if mark else (1, 1)
-
-
-class _Composer:
-    """Nodes out of events, without recursion; keeps count of what the bounds are about."""
-
-    def __init__(self, path: str, problems: list[Problem]) -> None:
-        self.path = path
-        self.problems = problems
-        self.open: list[_Open] = []
-        self.anchors: dict[str, YamlNode | None] = {}
-        self.count = 0
-
-    def take(self, event: Event) -> YamlNode | None:
-        """The next event's document, where the event ends one."""
-        if isinstance(event, DocumentStartEvent):
-            self.anchors = {}
-        elif isinstance(event, CollectionStartEvent):
-            node = self.node(event, dict if isinstance(event, MappingStartEvent) else list)
-            if len(self.open) >= DEEPEST:
-                raise _Stop(
-                    node.line, node.column, "too deep", f"level {DEEPEST + 1}", f"at most {DEEPEST} levels"
-                )
-            self.open.append(_Open(node, event.anchor))
+    def compose(self, event: Event, at: Path) -> YamlNode:
+        """The node that begins with this event; `at`: its path."""
+        mark = event.start_mark
+        place = (mark.line + 1, mark.column + 1) if mark else (1, 1)
+        if isinstance(event, AliasEvent):
+            return self.alias(event, place, len(at))
+        self.bound(1, place)
+        node = YamlNode(*place)
+        assert isinstance(event, ScalarEvent | CollectionStartEvent)
+        if isinstance(event, ScalarEvent):
+            self.scalar(node, event, at)
+        else:
+            if len(at) >= DEEPEST:
+                raise _Stop(*place, "too deep", f"level {DEEPEST + 1}", f"at most {DEEPEST} levels")
             if event.anchor:
                 self.anchors[event.anchor] = None
-        elif isinstance(event, CollectionEndEvent):
-            closed = self.open.pop()
-            node = closed.node
-            node.size = 1 + sum(item.size for _, item in node.items)
-            node.height = 1 + max((item.height for _, item in node.items), default=0)
-            return self.put(node, closed.anchor)
-        elif isinstance(event, ScalarEvent):
-            return self.put(self.scalar(event), event.anchor, event)
-        elif isinstance(event, AliasEvent):
-            return self.put(self.alias(event), None)
-        return None
-
-    def node(self, event: NodeEvent, kind: type) -> YamlNode:
-        self.bound(1, event)
-        node = YamlNode(*_start(event), kind=kind)
-        tag = getattr(event, "tag", None)
-        if kind is not NoneType and tag not in (None, "!", _TAG + ("map" if kind is dict else "seq")):
-            self.report(node, "a tag", plain(tag or ""), "no tag")
+            self.collection(node, event, at)
+        if event.anchor:
+            self.anchors[event.anchor] = node
         return node
 
-    def scalar(self, event: ScalarEvent) -> YamlNode:
-        node = self.node(event, NoneType)
+    def collection(self, node: YamlNode, start: CollectionStartEvent, at: Path) -> None:
+        """Everything up to its end."""
+        node.kind, tag = (dict, "map") if isinstance(start, MappingStartEvent) else (list, "seq")
+        if start.tag not in (None, "!", _TAG + tag):
+            self.report(node, at, "a tag", plain(start.tag or ""), "no tag")
+        first: dict[str, int] = {}  # the lines of its keys
+        while not isinstance(event := self.next(), CollectionEndEvent):
+            item = self.compose(event, (*at, None))
+            key = Key("", item.line, item.column)
+            if node.kind is dict:
+                key = self.key(event, item, at, first)
+                item = self.compose(self.next(), (*at, key.text))
+            node.items.append((key, item))
+            node.size += item.size
+            node.height = max(node.height, item.height + 1)
+
+    def key(self, event: Event, node: YamlNode, at: Path, first: dict[str, int]) -> Key:
+        """What a node is as a key; `first`: the lines of the keys before it in the mapping."""
+        if node.kind in (dict, list):
+            self.report(node, at, "a key that is no text", show(node.plain()), "a word as the key")
+            return Key("", node.line, node.column)
+        text = event.value if isinstance(event, ScalarEvent) else str(node.value)
+        key = Key(text.encode("utf-8", "replace").decode(), node.line, node.column)
+        if key.text in first:
+            problem = f"the key {plain(key.text)} is here a second time"
+            self.report(node, at, problem, f"said before in line {first[key.text]}", "once")
+        first.setdefault(key.text, node.line)
+        return key
+
+    def scalar(self, node: YamlNode, event: ScalarEvent, at: Path) -> None:
         text: str = event.value
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            self.report(node, "half a character", f'"{plain(text)}"', "text of whole characters")
+            self.report(node, at, "half a character", f'"{plain(text)}"', "text of whole characters")
             text = text.encode("utf-8", "replace").decode()
         quoted = event.style is not None or event.tag in ("!", _TAG + "str")
         node.value = text if quoted else resolve(text)
@@ -241,65 +236,29 @@ class _Composer:
         if event.tag not in (None, "!"):
             wanted = _TYPES.get(event.tag.removeprefix(_TAG), ()) if event.tag.startswith(_TAG) else ()
             if not isinstance(node.value, wanted) or (node.kind is bool and bool not in wanted):
-                self.report(
-                    node, f"the tag {plain(event.tag)}", show(node.value), "a plain value without a tag"
-                )
-        return node
+                right = "a plain value without a tag"
+                self.report(node, at, f"the tag {plain(event.tag)}", show(node.value), right)
 
-    def alias(self, event: AliasEvent) -> YamlNode:
+    def alias(self, event: AliasEvent, place: tuple[int, int], depth: int) -> YamlNode:
         name = f"*{plain(event.anchor or '')}"
         if event.anchor not in self.anchors:
-            raise _Stop(*_start(event), "an alias of nothing", name, "an anchor before it")
+            raise _Stop(*place, "an alias of nothing", name, "an anchor before it")
         node = self.anchors[event.anchor]
         if node is None:
-            raise _Stop(
-                *_start(event), "an alias inside of the value it refers to", name, "a value of its own"
-            )
-        self.bound(node.size, event)
-        if len(self.open) + node.height > DEEPEST + 1:
-            raise _Stop(*_start(event), "too deep with its alias", name, f"at most {DEEPEST} levels")
+            raise _Stop(*place, "an alias inside of the value it refers to", name, "a value of its own")
+        self.bound(node.size, place)
+        if depth + node.height > DEEPEST + 1:
+            raise _Stop(*place, "too deep with its alias", name, f"at most {DEEPEST} levels")
         return node
 
-    def put(self, node: YamlNode, anchor: str | None, scalar: ScalarEvent | None = None) -> YamlNode | None:
-        """A finished node goes into the collection it belongs to; without one it is a document."""
-        if anchor:
-            self.anchors[anchor] = node
-        if not self.open:
-            return node
-        parent = self.open[-1]
-        if parent.node.kind is list:
-            parent.node.items.append((Key("", node.line, node.column), node))
-        elif parent.key is None:
-            parent.key = self.key(parent, node, scalar)
-        else:
-            parent.node.items.append((parent.key, node))
-            parent.key = None
-        return None
-
-    def key(self, parent: _Open, node: YamlNode, scalar: ScalarEvent | None) -> Key:
-        if node.kind in (dict, list):
-            self.report(node, "a key that is no text", show(node.plain()), "a word as the key")
-            return Key("", node.line, node.column)
-        text = scalar.value if scalar is not None else str(node.value)
-        key = Key(text.encode("utf-8", "replace").decode(), node.line, node.column)
-        if key.text in parent.lines:
-            problem = f"the key {plain(key.text)} is here a second time"
-            self.report(node, problem, f"said before in line {parent.lines[key.text]}", "once")
-        parent.lines.setdefault(key.text, node.line)
-        return key
-
-    def bound(self, count: int, event: NodeEvent) -> None:
+    def bound(self, count: int, place: tuple[int, int]) -> None:
         self.count += count
         if self.count > MAX_NODES:
-            raise _Stop(
-                *_start(event),
-                "too many values",
-                f"{self.count}",
-                f"at most {MAX_NODES} with all aliases put in",
-            )
+            right = f"at most {MAX_NODES} with all aliases put in"
+            raise _Stop(*place, "too many values", f"{self.count}", right)
 
-    def report(self, node: YamlNode, problem: str, seen: str, right: str) -> None:
-        field = dotted(inner.key.text for inner in self.open if inner.key)
+    def report(self, node: YamlNode, at: Path, problem: str, seen: str, right: str) -> None:
+        field = dotted(key for key in at if key is not None)
         self.problems.append(Problem(self.path, node.line, node.column, field, problem, seen, right))
 
 

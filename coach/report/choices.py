@@ -14,7 +14,7 @@ from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.lifecycle import forecast
-from coach.core.lifecycle.job_view import JobPolicyView
+from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.policies.api.allocation import Objective
 from coach.core.policies.api.allocation import Reason as StepReason
 from coach.core.policies.sharing.hill_climbing import ROUNDING, late, within_epoch_budget
@@ -114,7 +114,7 @@ def considered(job: Job, chosen: Allocation, steps: Sequence[DecisionStep] = ())
     changes = [(step.before, step) for step in steps if step.kind is StepKind.TAKEN and step.before]
     taken_back = {at: StepReason(step.reason) for at, step in changes if step.reason in _NO_ROOM}
     restarts = {at for at, step in changes if step.reason == StepReason.RESTART}
-    view = JobPolicyView(job)
+    view = ReducerJobView(job)
     others = [at for at in dict.fromkeys([*forecast.allocations(job), *taken_back]) if at != chosen]
     return first + [
         _judged(view, at, chosen, _short_of(job, at, taken_back), at in restarts) for at in others
@@ -136,7 +136,7 @@ def _short_of(job: Job, at: Allocation, taken_back: dict[Allocation, StepReason]
 
 
 def _judged(
-    view: JobPolicyView, at: Allocation, chosen: Allocation, short_of: StepReason | None, restart: bool
+    view: ReducerJobView, at: Allocation, chosen: Allocation, short_of: StepReason | None, restart: bool
 ) -> Choice:
     """`restart`: it was not chosen because of what a change would cost."""
     cost, before = view.epoch_cost(at), view.epoch_cost(chosen)

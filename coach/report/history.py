@@ -11,7 +11,7 @@ from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.accounts import NOTICES
-from coach.core.jobs.decision import DecisionStep, StepKind
+from coach.core.jobs.decision import DecisionStep
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
@@ -207,8 +207,6 @@ def _currency(job: Job) -> str:
 def _probe_words(why: tuple[DecisionStep, ...]) -> str:
     if not why:
         return "measures its speed"
-    if why[0].kind is StepKind.TEXT:
-        return why[0].reason.partition(": ")[2] or why[0].reason
     return why[0].detail
 
 

@@ -45,7 +45,7 @@ class JobRow:
 
 
 @dataclass(frozen=True, slots=True)
-class JobView(JobRow):
+class JobDetails(JobRow):
     """A job's row with what a page shows of it. Times are ISO 8601 with an offset, money is in currency units."""
 
     reason_text: str

@@ -11,7 +11,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, Reason
 from coach.core.money import to_amount
 from coach.report.formatting import iso
-from coach.report.row_types import JobRow, JobView
+from coach.report.row_types import JobDetails, JobRow
 from coach.report.status import job_row
 
 #: Values of a job's metric in its view.
@@ -32,7 +32,7 @@ class Rows:
 
     def __init__(self) -> None:
         self._made: dict[str, _Made] = {}
-        self._views: dict[str, tuple[object, JobView]] = {}
+        self._views: dict[str, tuple[object, JobDetails]] = {}
 
     def row(self, job: Job, now: float, *, orphan: bool = False) -> JobRow:
         """The row at `now`; between events only the ETA changes. `orphan`: see `job_row`."""
@@ -47,14 +47,14 @@ class Rows:
 
     def view(
         self, job: Job, now: float, *, progress: float | None = None, seq: int = 0, orphan: bool = False
-    ) -> JobView:
+    ) -> JobDetails:
         """The same, with what a page shows in addition."""
         row = self.row(job, now, orphan=orphan)
         made = self._made[job.name]
         seen = made, row.eta, progress, seq
         if job.name not in self._views or self._views[job.name][0] != seen:
             known = {name: getattr(row, name) for name in _FIELDS}
-            self._views[job.name] = seen, JobView(**known, **made.more, progress=progress, seq=seq)
+            self._views[job.name] = seen, JobDetails(**known, **made.more, progress=progress, seq=seq)
         return self._views[job.name][1]
 
     def _of(self, job: Job, now: float, orphan: bool) -> _Made:

@@ -15,7 +15,7 @@ from coach.core.errors import CoachError, UserError
 from coach.handler.resume_rules import NotNowError
 from coach.jobfiles.diagnostics import JobFileError, dotted, plain, show
 from coach.service import schemas
-from coach.service.service import NoSuchJobError, ReadOnlyError, StoppingError
+from coach.service.operations import NoSuchJobError, ReadOnlyError, StoppingError
 
 log = logging.getLogger("coach.http")
 

@@ -20,7 +20,7 @@ from coach.report.status import shown_allocation
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from coach.service.service import Service
+    from coach.service.operations import Service
 
 #: Bounds of an answer's time, in seconds.
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 5.0, 60.0)

@@ -12,8 +12,8 @@ from coach.handler.handler import Handler
 from coach.handler.offline import NullPlatform
 from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
-from coach.service.app import make_app
-from coach.service.service import Service
+from coach.service.http_app import make_app
+from coach.service.operations import Service
 
 PAGE = Path("docs/reference/openapi.json")
 

@@ -29,11 +29,11 @@ from coach.handler.state.journal import Journal
 from coach.handler.state.state_directory import StateDirectory, StoredJob
 from coach.plugins import policy
 from coach.report.accounting import account_rows
-from coach.report.row_types import AccountRow, JobRow, JobView
-from coach.service.app import make_app
+from coach.report.row_types import AccountRow, JobDetails, JobRow
 from coach.service.bind import Http, listen
+from coach.service.http_app import make_app
+from coach.service.operations import ReadOnlyError, Service, SubmittedJob
 from coach.service.requests import NO_KEY, KeyedRequest
-from coach.service.service import ReadOnlyError, Service, SubmittedJob
 
 #: Seconds between two looks at the journals.
 LOOK = 0.5
@@ -107,7 +107,7 @@ class ReadOnlyService(Service):
         """The row of a job."""
         return self._rows.row(self.job(name), self.handler.now(), orphan=self._past[name].orphan)
 
-    def view(self, name: str) -> JobView:
+    def view(self, name: str) -> JobDetails:
         """The row of a job with what a page shows in addition."""
         orphan, seq = self.past(name).orphan, self.changed_at.get(name, 0)
         return self._rows.view(self.job(name), self.handler.now(), seq=seq, orphan=orphan)

@@ -1,4 +1,4 @@
-"""The routes of the API: of the process, of the service, of jobs; and redirects from the paths without a version."""
+"""The routes of the API: of the process, of the service, and of jobs."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import asyncio
 import contextlib
 import json
 import math
-import re
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -16,7 +15,7 @@ from weakref import WeakValueDictionary
 
 from fastapi import APIRouter, Depends, Header, Query, Request, Response
 from fastapi import Path as InPath
-from fastapi.responses import PlainTextResponse, RedirectResponse
+from fastapi.responses import PlainTextResponse
 from pydantic import BaseModel, TypeAdapter
 
 from coach.core.errors import UserError
@@ -35,13 +34,11 @@ from coach.service.errors import may_answer
 from coach.service.function_logs import log_files, read
 from coach.service.job_history import Stories
 from coach.service.metrics import Metrics
+from coach.service.operations import NoSuchJobError, Service
 from coach.service.requests import KeyedRequest, find
-from coach.service.service import NoSuchJobError, Service
 
 #: Rows of the journal in one answer, at most.
 MAX_RECORDS = 1000
-#: Since when the routes without a version are deprecated (RFC 9745: seconds since 1970).
-DEPRECATED = "@1795478400"
 
 Name = Annotated[str, InPath(pattern=schemas.NAME, max_length=40, description="The job's name.")]
 After = Annotated[int, Query(ge=0, le=2**53, description="Only what is later than this `seq`.")]
@@ -129,7 +126,6 @@ Known = Annotated[Job, Depends(_job)]
 process = APIRouter(tags=["service"])
 service_wide = APIRouter(prefix=API)
 jobs = APIRouter(prefix=f"{API}/jobs", tags=["jobs"])
-moved = APIRouter(include_in_schema=False)
 
 
 # -- the process: paths without a version, as probes and Prometheus expect them --------------------------------
@@ -340,19 +336,3 @@ async def resume(context: InContext, name: Name, resumption: schemas.Resumption,
         )
 
     return await context.once(key, resumption, do, name)
-
-
-# -- paths of version 0.1, for one release ---------------------------------------------------------------------
-
-
-@moved.api_route("/jobs", methods=["GET", "POST"])
-@moved.api_route("/jobs/{rest:path}", methods=["GET", "POST"])
-@moved.get("/cluster")
-@moved.get("/records")
-async def redirect(request: Request) -> Response:
-    """Redirect to the present path. The method and the body stay the same."""
-    path = re.sub("/interrupt$", "/suspend", API + request.url.path)
-    answer = RedirectResponse(request.url.replace(scheme="", netloc="", path=path), 308)
-    answer.headers["Deprecation"] = DEPRECATED
-    answer.headers["Link"] = f'<{answer.headers["Location"]}>; rel="successor-version"'
-    return answer

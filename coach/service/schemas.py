@@ -6,7 +6,7 @@ from typing import Annotated, Any
 
 from pydantic import BaseModel, ConfigDict, Field
 
-from coach.report.row_types import AccountRow, EpochRow, ForecastRow, JobRow, JobView, LedgerRow, Plan
+from coach.report.row_types import AccountRow, EpochRow, ForecastRow, JobDetails, JobRow, LedgerRow, Plan
 
 #: Maximum bytes of a request's body: a job file of the largest size, as JSON.
 MAX_BODY = 2 << 20
@@ -247,7 +247,7 @@ class JobList(BaseModel):
     stream: str
     total: int
     next: str | None
-    jobs: list[JobView]
+    jobs: list[JobDetails]
 
 
 class TakenJob(BaseModel):
@@ -277,7 +277,7 @@ class JobDetail(BaseModel):
     """
 
     seq: int
-    job: JobView
+    job: JobDetails
     remaining: Range | None
     why: list[str]
     epochs: list[EpochRow]

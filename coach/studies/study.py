@@ -27,7 +27,6 @@ from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import Plan, totals
 from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.static import StaticPolicy
-from coach.core.policies.tf_operator import TFOperator
 from coach.core.spec.job import PolicyName, TrainingJob
 from coach.handler.policies import allowed
 from coach.simulation.dynamics.job_dynamics import JobDynamics
@@ -104,7 +103,7 @@ def placements(policy: str, asked: Sequence[str], fidelity: Fidelity = Fidelity.
             )
         return [OWN] if isinstance(plugins.policy(policy), SchedulingPolicy) else ["gang"]
     made = plugins.policy(policy)
-    if isinstance(made, TFOperator):
+    if made.places_waiting_pods:
         raise UserError(
             f"--policy {policy} places pods of jobs that do not run yet, which live jobs do not have; nothing was "
             "simulated: use --fidelity trace, or compare static allocations with --placement default"

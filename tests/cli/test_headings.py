@@ -12,12 +12,12 @@ from coach.cli.display.output import Format, console
 from coach.cli.display.status_lines import job_lines
 from coach.cli.jobs.plan import _show as show_plan
 from coach.cli.main import invoke
-from coach.cli.studies.experiment import _show
-from coach.cli.studies.simulate import _compare
+from coach.cli.simulate import _compare
 from coach.handler.state.state_directory import StateDirectory
 from coach.report.plan import Plan, PlanRow
 from coach.report.status import job_row
-from coach.research.comparison import Comparison
+from coach_research.commands.experiment import _show
+from coach_research.comparison import Comparison
 from tests.cli.conftest import keep
 from tests.report.recorded_jobs import faulty_job, half_way, two_jobs
 

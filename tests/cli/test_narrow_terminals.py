@@ -17,12 +17,12 @@ from coach.cli.display.output import Format, console
 from coach.cli.display.status_lines import Running, screen
 from coach.cli.jobs.plan import _show_budgets
 from coach.cli.main import invoke
-from coach.cli.studies.experiment import _show
 from coach.handler.state.state_directory import StateDirectory
 from coach.report.budget_plan import BudgetPlan, BudgetRow
 from coach.report.history import Line
 from coach.report.status import job_row
-from coach.research.comparison import Comparison
+from coach_research.commands.experiment import _show
+from coach_research.comparison import Comparison
 from tests.cli.conftest import ROOT, keep
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec
 from tests.report.recorded_jobs import BUDGET, faulty_job, half_way

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from coach.core.policies.dl2.policy import Dl2Policy
 from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
+from coach_research.policies.dl2.policy import Dl2Policy
 from tests.cli.conftest import ROOT
 from tests.cli.test_run import COACH, as_json, assert_nothing_left, coach, started, write_job
 

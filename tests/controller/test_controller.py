@@ -16,7 +16,7 @@ from coach.cli import remote
 from coach.controller.controller import Controller
 from coach.handler.state.state_directory import StateDirectory
 from coach.platforms.kubernetes_api.client import Api
-from coach.service.service import Service
+from coach.service.operations import Service
 from tests.core.lifecycle.faulty_cluster import SPEC
 from tests.docs.pages import ROOT
 from tests.handler.fake_platform import FakePlatform

@@ -28,6 +28,7 @@ from itertools import dropwhile
 from pathlib import Path
 from typing import Any
 
+import click
 import jsonschema
 import pytest
 import typer
@@ -36,7 +37,7 @@ import yaml
 from coach.cli.main import app, invoke
 from coach.cli.program import split
 from coach.jobfiles.load import load_jobs
-from coach.research.scenario import Scenario
+from coach_research.scenario import Scenario
 from tests.docs.pages import PAGES, ROOT, blocks
 from tests.required import missing
 
@@ -103,7 +104,9 @@ def parse(words: list[str]) -> None:
     if words[0] == "coach":
         if len(words) > 1 and not words[1].startswith("-"):
             own, program = split(words[1:])
-            GROUP.commands[own[0]].make_context(own[0], expanded(own[1:]), obj=program)
+            command = GROUP.get_command(click.Context(GROUP), own[0])
+            assert command is not None, f"no command {own[0]}"
+            command.make_context(own[0], expanded(own[1:]), obj=program)
         else:
             GROUP.make_context("coach", words[1:])
     elif words[0] == "make":

@@ -49,6 +49,15 @@ def test_every_page_that_a_file_mentions_exists():
     assert not missing
 
 
+def test_every_figure_of_the_results_is_on_a_page():
+    shown = {
+        (page.parent / link).resolve()
+        for page in MARKDOWN
+        for link in re.findall(r"\]\(([^)\s]+\.(?:svg|png))\)", page.read_text(encoding="utf-8"))
+    }
+    assert not set(tracked("results/*.svg", "results/*.png")) - shown
+
+
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_every_path_in_a_page_exists(page):
     paths = re.findall(rf"`((?:{FOLDERS})/[\w./-]+)`", page.read_text(encoding="utf-8"))
@@ -57,7 +66,9 @@ def test_every_path_in_a_page_exists(page):
     assert not {name for name in names if not (ROOT / name).exists() and not (inside / name).exists()}
 
 
-def test_the_index_lists_every_page_of_docs():
-    index = (ROOT / "docs/README.md").read_text(encoding="utf-8")
-    pages = [path.relative_to(ROOT / "docs") for path in tracked("docs/*") if path.name != "README.md"]
-    assert [str(page) for page in pages if f"({page})" not in index] == []
+@pytest.mark.parametrize("folder", ["docs", "docs/decisions"])
+def test_the_index_of_a_folder_lists_every_page(folder):
+    index = (ROOT / folder / "README.md").read_text(encoding="utf-8")
+    pages = [path.relative_to(ROOT / folder) for path in tracked(f"{folder}/*") if path.name != "README.md"]
+    listed = [page for page in pages if page.parts[0] != "decisions"]
+    assert [str(page) for page in listed if f"({page})" not in index] == []

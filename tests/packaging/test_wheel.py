@@ -86,9 +86,9 @@ def _uv() -> Path:
     return Path(found)
 
 
-def _run(*command: str | Path) -> str:
+def _run(*command: str | Path, folder: Path = ROOT) -> str:
     done = subprocess.run(
-        list(map(str, command)), cwd=ROOT, capture_output=True, text=True, timeout=LONG, check=False
+        list(map(str, command)), cwd=folder, capture_output=True, text=True, timeout=LONG, check=False
     )
     assert done.returncode == 0, f"{command}: {done.stdout}{done.stderr}"
     return done.stdout
@@ -132,6 +132,34 @@ def test_the_wheel_carries_every_function_and_what_they_need(wheel: Path) -> Non
 
 def test_what_the_wheel_says_it_needs_is_all_that_is_locked_for_it(installed: Installed) -> None:
     _run(installed.uv, "pip", "check", "--python", installed.python)
+
+
+def test_the_papers_policies_and_commands_are_a_second_package(installed: Installed, tmp_path: Path) -> None:
+    simulate = ("simulate", "job.yaml", "--policy", "tetris", "--nodes", "1")
+    refused = installed.coach(*simulate)
+    assert refused.returncode == 2 and "pip install 'coach-trainer[research]'" in refused.stderr
+    assert "experiment" not in installed.coach("--help").stdout
+    _run(
+        sys.executable,
+        "-m",
+        "hatchling",
+        "-q",
+        "build",
+        "-t",
+        "wheel",
+        "-d",
+        tmp_path,
+        folder=ROOT / "research",
+    )
+    (second,) = tmp_path.glob("*.whl")
+    _run(installed.uv, "pip", "install", "--quiet", "--python", installed.python, "--no-deps", second)
+    try:
+        done = installed.coach(*simulate)
+        assert done.returncode == 0 and "tetris" in done.stdout, done.stderr
+        assert "thesis-load" in installed.coach("experiment").stdout
+        assert "dl2" in installed.coach("simulate", "job.yaml", "--policy", "dl2", "--nodes", "1").stdout
+    finally:
+        _run(installed.uv, "pip", "uninstall", "--quiet", "--python", installed.python, "coach-research")
 
 
 def test_before_the_first_use_doctor_says_what_will_come(installed: Installed) -> None:

@@ -1,7 +1,6 @@
 """Figures show what they promise, and the same job gives the same file."""
 
 import re
-import sqlite3
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,11 +8,8 @@ import matplotlib as mpl
 import pytest
 from matplotlib.figure import Figure
 
-from coach.core.jobs import actions as act
-from coach.core.jobs.decision import StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.lifecycle.forecast import spending_plan
-from coach.handler.state.journal import Journal
 from coach.report import formatting
 from coach.report.choices import Verdict, last_decision
 from coach.report.comparison import Comparison, Progress
@@ -21,7 +17,6 @@ from coach.report.figures import comparison
 from coach.report.figures.job import REFUSED, Story, figures, plot
 from coach.report.figures.jobs import plot_together, together
 from coach.report.figures.style import STYLE, rendered
-from coach.report.history import history
 from tests.core.lifecycle.faulty_cluster import World, nodes, spec
 from tests.report.recorded_jobs import faulty_job, half_way, one_job, pytorch_job, steady_job, two_jobs
 
@@ -131,25 +126,6 @@ def test_the_surface_marks_what_was_probed_predicted_chosen_and_refused(faulty: 
     assert (star.get_xdata()[0], star.get_ydata()[0]) == decision.chosen
     costs = {formatting.amount(one.cost) for one in decision.choices() if one.verdict is Verdict.TOO_DEAR}
     assert costs <= {text.get_text() for text in surface.axes[0].texts}
-
-
-def test_a_journal_whose_steps_are_lines_is_read_and_drawn(tmp_path: Path) -> None:
-    with sqlite3.connect(tmp_path / "journal.db") as connection:
-        connection.executescript((DATA / "journals" / "version-1.sql").read_text())
-    connection.close()
-    journal = Journal.read(tmp_path / "journal.db")
-    records = [record for _, record in journal.records()]
-    jobs = journal.jobs()
-    journal.close()
-    steps = [step for record in records if isinstance(record, act.SetAllocation) for step in record.why]
-    assert steps and {step.kind for step in steps} == {StepKind.TEXT}
-    assert any("probe " in line.text for line in history(records))
-    with mpl.rc_context(STYLE):
-        surface = figures(Story.of(jobs["b"], records, records[-1].at))["b-speed"]
-    decision = last_decision(records, "b")
-    assert decision is not None and decision.steps[0].text("b").startswith("job b ")
-    [star] = [line for line in surface.axes[0].lines if line.get_marker() == "*" and len(line.get_xdata())]
-    assert (star.get_xdata()[0], star.get_ydata()[0]) == decision.chosen
 
 
 def test_the_surface_marks_what_gains_nothing_and_what_has_no_room() -> None:

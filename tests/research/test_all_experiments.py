@@ -16,8 +16,8 @@ from pathlib import Path
 
 import pytest
 
-from coach.research import scenario
-from coach.research.experiment import COLUMNS
+from coach_research import scenario
+from coach_research.experiment import COLUMNS
 
 SOME = ("coach-budget", "dl2-figure-9", "kod2-in-order")
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from coach.research import scenario
-from coach.research.comparison import Comparison, counts, direction, ends, order
+from coach_research import scenario
+from coach_research.comparison import Comparison, counts, direction, ends, order
 
 ROW = Comparison(
     "one", "m", "", 10.0, 11.0, 0.5, 10.0, 12.0, 5, 0.1, 0.05, 0.15, "R", True, "", "", "judged", "table 1"

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from coach.core.errors import UserError
-from coach.report.estimators import EstimatorRow, estimator_table
-from coach.report.measurements import read_measurements
-from coach.research import estimator_evaluation
+from coach_research.estimators import evaluation as estimator_evaluation
+from coach_research.estimators.measurements import read_measurements
+from coach_research.estimators.table import EstimatorRow, estimator_table
 
 pytestmark = pytest.mark.standard
 

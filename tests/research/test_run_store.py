@@ -8,8 +8,8 @@ from types import ModuleType
 
 import pytest
 
-from coach.research import experiments, run_store, scenario
-from coach.research.experiment import Outcome, look_up, run_scenario, write_summary
+from coach_research import experiments, run_store, scenario
+from coach_research.experiment import Outcome, look_up, run_scenario, write_summary
 
 
 class Toy(ModuleType):

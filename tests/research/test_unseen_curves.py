@@ -5,7 +5,7 @@ import pytest
 
 from benchmarks.decisions import unseen_curves
 from coach.core.estimation import convergence, mixture
-from coach.research.estimator_evaluation import tasks_within
+from coach_research.estimators.evaluation import tasks_within
 
 pytestmark = pytest.mark.standard
 

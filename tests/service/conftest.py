@@ -17,8 +17,8 @@ from coach.handler.endpoint import API
 from coach.handler.handler import Handler
 from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
-from coach.service.app import make_app
-from coach.service.service import Service
+from coach.service.http_app import make_app
+from coach.service.operations import Service
 from tests.core.lifecycle.faulty_cluster import spec
 from tests.handler.fake_platform import CLUSTER, FakePlatform
 

@@ -12,7 +12,7 @@ from coach.core.errors import CoachError
 from coach.handler.state.state_directory import StateDirectory
 from coach.plugins import policy
 from coach.service.logging import LogFormat, begin_logging
-from coach.service.server import Serving, serve
+from coach.service.serve import Serving, serve
 from tests.handler.fake_platform import CLUSTER, FakePlatform
 
 

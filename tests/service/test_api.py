@@ -6,7 +6,6 @@ import asyncio
 import hashlib
 import json
 import logging
-import re
 import secrets
 from pathlib import Path
 from typing import Any
@@ -265,14 +264,13 @@ def test_all_jobs_of_a_submission_start_or_none(home: StateDirectory) -> None:
     serve(home, body)
 
 
-def test_a_file_with_an_old_word_is_taken_with_a_warning(home: StateDirectory) -> None:
+def test_a_file_with_a_warning_is_taken_with_it(home: StateDirectory) -> None:
     async def body(api: Api) -> None:
-        (new, old) = (
-            (await api.submit("a"))["jobs"] + (await api.submit("b", budget="none"))["jobs"]  # of release 0.1
-        )
-        assert new["warnings"] == []
-        (warning,) = old["warnings"]
-        assert 'spec.budget: an old word ("none") - budget: {unlimited: true}' in warning
+        (plain,) = (await api.submit("a"))["jobs"]
+        (suspended,) = (await api.submit("b", suspend=True))["jobs"]
+        assert plain["warnings"] == []
+        (warning,) = suspended["warnings"]
+        assert "spec.suspend: suspended (true) - nothing on this machine" in warning
         assert warning.startswith(f"{api.folder}/job.yaml:")
 
     serve(home, body)
@@ -551,43 +549,6 @@ def test_the_logs_of_functions_are_read_piece_by_piece(home: StateDirectory) -> 
         assert await api.get("/jobs/a/logs/a-worker-0", after=38) == {"text": "{}\n", "next": 3}
         await api.get("/jobs/a/logs/secret", 404)
         await api.get("/jobs/a/logs/..%2Fsecret", 404)
-
-    serve(home, body)
-
-
-# -- paths without a version ------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "path", ["/jobs", "/jobs/a/events?after=3&wait=0", "/cluster", "/records?job=a&job=b"]
-)
-def test_paths_without_a_version_redirect_to_those_with_one(home: StateDirectory, path: str) -> None:
-    async def body(api: Api) -> None:
-        answer = await api.http.get(f"{URL}{path}")
-        assert (answer.status_code, answer.headers["location"]) == (308, f"/api/v1{path}")
-        assert answer.headers["link"] == f'</api/v1{path}>; rel="successor-version"'
-        assert re.fullmatch(r"@\d+", answer.headers["deprecation"])
-
-    serve(home, body)
-
-
-def test_a_job_that_is_posted_to_the_path_without_a_version_is_taken_on_by_who_follows(
-    home: StateDirectory,
-) -> None:
-    async def body(api: Api) -> None:
-        file = {"path": f"{api.folder}/job.yaml", "text": job_text("a")}
-        answer = await api.http.post(f"{URL}/jobs", json={"files": [file]}, follow_redirects=True)
-        assert (answer.status_code, answer.json()["jobs"][0]["job"]["name"]) == (201, "a")
-        assert answer.url == f"{URL}/api/v1/jobs"
-
-    serve(home, body)
-
-
-def test_a_redirect_has_no_line_break_in_its_headers(home: StateDirectory) -> None:
-    async def body(api: Api) -> None:
-        answer = await api.http.get(f"{URL}/jobs/a%0d%0aX-Evil:1")
-        assert "x-evil" not in answer.headers
-        assert "\n" not in answer.headers.get("link", "")
 
     serve(home, body)
 

@@ -16,7 +16,7 @@ from coach.handler.state.state_directory import StateDirectory
 from coach.jobfiles.diagnostics import JobFileError
 from tests.service.conftest import job_text
 from tests.service.test_api import ENDLESS
-from tests.service.test_server import served
+from tests.service.test_serve import served
 
 pytestmark = pytest.mark.processes
 

@@ -13,7 +13,7 @@ from coach.core.errors import UserError
 from coach.handler.state.state_directory import StateDirectory
 from tests.service.conftest import Api, job_text, serve
 from tests.service.test_api import ENDLESS
-from tests.service.test_server import served
+from tests.service.test_serve import served
 
 pytestmark = pytest.mark.processes
 

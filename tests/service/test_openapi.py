@@ -29,7 +29,7 @@ from coach.service import openapi
 from tests.cli.conftest import ROOT
 from tests.service.conftest import job_text
 from tests.service.test_api import ENDLESS
-from tests.service.test_server import served
+from tests.service.test_serve import served
 
 pytestmark = pytest.mark.processes
 

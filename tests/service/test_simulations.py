@@ -15,7 +15,7 @@ from coach.service.schemas import SimulatedNodes
 from coach.service.views import simulations
 from tests.service.conftest import Api, job_text, serve
 from tests.service.test_api import ENDLESS
-from tests.service.test_server import served
+from tests.service.test_serve import served
 
 pytestmark = pytest.mark.processes
 

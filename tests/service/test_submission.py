@@ -18,7 +18,7 @@ from coach.service.client import PartlySubmittedError, submit_all
 from coach.service.client.submission import parts
 from coach.service.schemas import MAX_BODY, MAX_FILES
 from tests.service.conftest import job_text
-from tests.service.test_server import served
+from tests.service.test_serve import served
 
 #: More than any node has: such a job fails at once, and starts no process.
 HUGE = {"cpu": 500, "memory": "1Gi"}

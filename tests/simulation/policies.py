@@ -9,6 +9,7 @@ import numpy as np
 from coach.core.policies.api.scheduling import (
     Action,
     Arrived,
+    EngineView,
     EpochEnded,
     Event,
     Migrate,
@@ -20,7 +21,6 @@ from coach.core.policies.api.scheduling import (
     ScheduleTimer,
     Start,
     TimerFired,
-    View,
     first,
     fitting,
 )
@@ -31,7 +31,7 @@ class Fifo:
 
     wants: frozenset[type] = frozenset()
 
-    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
         while job := first(view.waiting):
             nodes = fitting(view.free, job.worker)
             if not len(nodes):
@@ -44,7 +44,7 @@ class AtOnce:
 
     wants: frozenset[type] = frozenset()
 
-    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
         if isinstance(event, Arrived | PreemptionCompleted):
             node = min(range(len(view.free)), key=lambda n: len(list(view.on_node(n))))
             yield Start(event.job, ((node, 1, 0),))
@@ -59,7 +59,7 @@ class Anything:
         self._dice = np.random.default_rng(seed)
         self._awake = False
 
-    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
         dice = self._dice
         for job in list(view.jobs.values()):
             if job.id not in view.jobs or dice.random() < 0.5:

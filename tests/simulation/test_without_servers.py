@@ -15,7 +15,7 @@ from coach.core.jobs import events as ev
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.reasons import Reason, State
 from coach.core.money import to_money
-from coach.plugins import POLICIES, policy
+from coach.plugins import names, policy
 from coach.simulation.dynamics.from_journal import learn, runs_of
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 from coach.simulation.dynamics.measured_speeds import shipped
@@ -41,7 +41,7 @@ def dynamics(work: float = 10.0, exchange: float = 1.0, servers: float = 0.0) ->
 
 
 @given(
-    name=st.sampled_from([*sorted(set(POLICIES) - {"static"}), "static:2x2", "static:2", "coach:cheapest"]),
+    name=st.sampled_from([*sorted(set(names()) - {"static"}), "static:2x2", "static:2", "coach:cheapest"]),
     jobs=st.lists(st.tuples(st.booleans(), st.integers(1, 4), st.integers(0, 30)), min_size=1, max_size=3),
     work=st.floats(1.0, 60.0),
     exchange=st.floats(0.0, 20.0),

@@ -2,7 +2,7 @@
 import type { components } from "./api-types";
 
 export type Schema = components["schemas"];
-export type Job = Schema["JobView"];
+export type Job = Schema["JobDetails"];
 export type Detail = Schema["JobDetail"];
 export type Why = Schema["Why"];
 export type Figures = Schema["Figures"];

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from coach.cli.display.line_output import Lines
-from coach.cli.display.live import LiveView
+from coach.cli.display.live import LiveDisplay
 from coach.cli.display.output import Format, console, fields, print_csv, print_json
 from coach.cli.display.summary import ending
 from coach.handler.interactive_run import Foreground, RunObserver
@@ -27,7 +27,7 @@ class Showing:
 
         Returns the exit code.
         """
-        display = LiveView(self.screen) if self._live else None
+        display = LiveDisplay(self.screen) if self._live else None
         session: Foreground = make(display or Lines(self.screen, lambda: session.jobs))
         if display:
             display.attach(session)

@@ -34,7 +34,7 @@ HINTS = (
 )
 
 
-class LiveView:
+class LiveDisplay:
     """An observer of a session (see coach.handler.interactive_run.RunObserver)."""
 
     def __init__(self, console: Console) -> None:

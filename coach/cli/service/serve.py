@@ -80,7 +80,7 @@ def command(  # noqa: PLR0917 - they are options
     from coach.handler.state.state_directory import StateDirectory
     from coach.plugins import policy as parsed_policy
     from coach.service.logging import begin_logging
-    from coach.service.server import Serving, serve
+    from coach.service.serve import Serving, serve
 
     allocator = parsed_policy(policy or "coach")
     if isinstance(allocator, StaticPolicy):

@@ -75,6 +75,7 @@ class RunEpoch:
     `group` names the parameter-server group: the same name as last time means the same members, still formed.
     The functions stop themselves after `deadline` seconds; `reservation` pays until then. With `stall_timeouts`, a
     gang without progress is stopped sooner. Without `evaluate` only the speed is measured: the report has no loss.
+    `after_epoch` is what a program said at its last report, see `last_epoch`.
     """
 
     at: float
@@ -98,6 +99,7 @@ class RunEpoch:
     stall_timeouts: StallTimeouts | None = None
     evaluate: bool = True
     job_forecast: JobForecast | None = None
+    after_epoch: float | None = None
 
 
 @dataclass(frozen=True, slots=True)

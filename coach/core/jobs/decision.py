@@ -21,7 +21,6 @@ class StepKind(StrEnum):
     ALONE = "alone"  #: the policy gave nothing, but no other job holds pods: `after`
     DEGRADED = "degraded"  #: not all pods of `before` started, because of `reason`: `after`
     UNCOVERED = "uncovered"  #: the budget does not cover `before` any more: `after`
-    TEXT = "text"  #: a line (`reason`) of a journal that was written before steps were data
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,8 +66,6 @@ class DecisionStep:
                 return f"{self.reason}; {self.after} instead of {self.before}"
             case StepKind.UNCOVERED:
                 return f"{self.before} is not covered by the budget any more: {self.after} instead"
-            case StepKind.TEXT:
-                return self.reason
 
     @property
     def detail(self) -> str:

@@ -53,6 +53,8 @@ class EpochReport:
     processes: tuple[str, ...] = ()
     #: Metrics other than loss and accuracy by name, of a program.
     metrics: dict[str, float] = field(default_factory=dict)
+    #: After how many epochs a program reported, as it counts them; None where it does not say it.
+    at_epoch: float | None = None
 
     def value(self, metric: str) -> float | None:
         """The value of a metric; None where it was not measured."""

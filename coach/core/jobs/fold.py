@@ -12,6 +12,7 @@ from typing import Any
 from coach.core.cluster import NOTHING, Role
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs import transitions
 from coach.core.jobs.epoch import Epoch, EpochKind
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
@@ -24,8 +25,13 @@ RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAIN
 
 
 def apply(job: Job, record: Any) -> None:
-    """Change `job` by one event or action. Late answers (whose token is not open) change nothing."""
+    """Change `job` by one event or action. Late answers (whose token is not open) change nothing.
+
+    Raises IllegalTransitionError where the record could not come in the job's phase.
+    """
+    before = job.phase
     _APPLY[type(record)](job, record)
+    transitions.check(job, before, record)
 
 
 def submitted(event: ev.JobSubmitted) -> Job:

@@ -17,7 +17,7 @@ from coach.core.cluster import Allocation, Node, Placement, Pod, PodId, Resource
 from coach.core.gang import Gang, GangPlan, Occupancy, Pending, PodRequest, Snapshot, plan_gang, plan_on
 from coach.core.gang.packing import place_each
 from coach.core.jobs.job import Job, Phase
-from coach.core.lifecycle.job_view import JobPolicyView
+from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView
 from coach.core.policies.api.policy import Policy
 
@@ -35,7 +35,7 @@ class ClusterState:
         occupancy: Occupancy,
         *,
         now: float,
-        view: Callable[[Job], JobPolicyView],
+        view: Callable[[Job], ReducerJobView],
         placement: Placement = Placement.GANG,
     ) -> None:
         #: The jobs that have not ended, in queue order.

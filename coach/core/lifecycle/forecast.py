@@ -382,12 +382,15 @@ def terms(
     The deadline is when the epoch counts as hanging or when the money is used up, whichever is first. The functions
     stop themselves then, so the epoch cannot cost more than its reservation.
 
-    A program's epoch ends with its next report, which may come at any time. Its deadline is a slice of time that is
-    extended while money is left; `since` is how many seconds of it have passed.
+    A program's epoch ends with its next report, which may come at any time; it is expected after as much of a pass as
+    the last one. Its deadline is a slice of time that is extended while money is left; `since` is how many seconds of
+    it have passed.
     """
     book = job.spec.price_book
     held = job.spec.resources.total(allocation)
     formed = _stays_formed(job, allocation)
+    if job.spec.program is not None and job.epochs:
+        fraction = min(fraction, job.epochs[-1].fraction)
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
     needed = _min_seconds(job, allocation, predicted, formed)
     if job.spec.program is not None:

@@ -20,7 +20,7 @@ from coach.core.spec.job import JobObjective
 from coach.core.spec.training import JobClass
 
 
-class JobPolicyView:
+class ReducerJobView:
     """Read-only. Results are cached: a new view is made when anything in its job changes.
 
     The reducer, too, reads what follows from the job alone here (`stop_decision`, `to_measure`, `probe_size`).

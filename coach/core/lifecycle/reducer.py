@@ -27,6 +27,7 @@ from coach.core.jobs.accounts import Account, Accounts
 from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
+from coach.core.jobs.program_axis import last_epoch
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
 from coach.core.jobs.stale_events import is_late
 from coach.core.lifecycle import forecast, probing, stopping_rules
@@ -40,7 +41,7 @@ from coach.core.lifecycle.cluster_state import (
     plan_alone,
     queue_key,
 )
-from coach.core.lifecycle.job_view import JobPolicyView
+from coach.core.lifecycle.job_view import ReducerJobView
 from coach.core.lifecycle.node_inventory import NodeInventory
 from coach.core.lifecycle.stall_timeout import stall_timeouts
 from coach.core.money import Charge, to_amount
@@ -85,7 +86,7 @@ class Reducer:
         #: What follows from the state as it is; None where it has changed since.
         self._cluster_state: ClusterState | None = None
         #: Jobs as policies see them; removed when the job changes.
-        self._views: dict[str, JobPolicyView] = {}
+        self._views: dict[str, ReducerJobView] = {}
         #: Jobs whose next step is to be decided, because something they wait for has changed.
         self._runnable: set[str] = set()
         self._emitted: list[act.Action] = []
@@ -170,10 +171,10 @@ class Reducer:
             )
         return self._cluster_state
 
-    def _view(self, job: Job) -> JobPolicyView:
+    def _view(self, job: Job) -> ReducerJobView:
         self._look_at_accounts(job)
         if job.name not in self._views:
-            self._views[job.name] = JobPolicyView(job)
+            self._views[job.name] = ReducerJobView(job)
         return self._views[job.name]
 
     def _look_at_accounts(self, job: Job) -> None:
@@ -637,6 +638,7 @@ class Reducer:
                 stall_timeouts=None if job.spec.program else stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
                 job_forecast=forecast.whole_job(job),
+                after_epoch=None if job.spec.program is None else last_epoch(job.epochs),
             )
         )
         self._extend_in_time(job)

@@ -13,6 +13,7 @@ from coach.core.policies.api.allocation import AllocationDecision, ClusterView, 
 from coach.core.policies.api.scheduling import (
     Action,
     Arrived,
+    EngineView,
     Event,
     Finished,
     FloatArray,
@@ -21,7 +22,6 @@ from coach.core.policies.api.scheduling import (
     PreemptionCompleted,
     Resize,
     Start,
-    View,
 )
 from coach.core.policies.kinds.scheduling_policy import SchedulingPolicy
 from coach.core.policies.placement.best_fit import best_fit, single, still_fits, weights
@@ -62,7 +62,7 @@ class FifoPolicy(SchedulingPolicy):
         place = {id(share): n for n, share in enumerate(line, 1)}
         return filling.decision(Reason.QUEUE, lambda share: place[id(share)], "in line")
 
-    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
         """See `Policy`."""
         if self._weight is None:
             self._weight = weights(view.capacity)

@@ -15,6 +15,7 @@ from pydantic import Field, model_validator
 
 from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
+from coach.core.spec.metric_source import EPOCH
 from coach.core.spec.program import Curve, Goal, Program, at_most_one, usual_goal
 from coach.core.spec.resources import (
     Budget,
@@ -408,8 +409,8 @@ class JobSpec(SpecModel):
         """The measure of its target, or of the best model: `loss`, `accuracy`, or any other of a program."""
         if self.target is not None:
             return self.target.name
-        if self.program is not None and self.program.metrics:
-            return next(iter(self.program.metrics))
+        if self.program is not None and (named := [name for name in self.program.metrics if name != EPOCH]):
+            return named[0]
         return "accuracy" if self.objective is JobObjective.BEST_ACCURACY else "loss"
 
     @property

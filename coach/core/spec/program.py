@@ -1,4 +1,4 @@
-"""The part of a job file on a program: any command, in place of a model file, and the metrics that it prints."""
+"""The part of a job file on a program: any command, in place of a model file, and the metrics that it reports."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
+from coach.core.spec.metric_source import MetricSource
 from coach.core.spec.types import (
     WORD_PATTERN,
     MetricName,
     Sha256,
     SpecModel,
     StrictBool,
+    StrictInt,
     Text,
     Uri,
     VariableName,
@@ -61,9 +63,6 @@ _MORE = {
 }
 #: Those of them that are never above 1.
 _AT_MOST_ONE = _MORE - {"bleu", "rouge", "psnr", "reward", "return", "score"}
-#: A number as programs print it.
-NUMBER = r"[-+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?|[-+]?(?:nan|NaN|NAN|inf|Infinity)"
-
 
 #: How a metric's learning curve runs: it falls like a loss, rises to a best value that is known like an accuracy, or
 #: rises to one that is not known, like a reward.
@@ -94,27 +93,22 @@ def _words(metric: str) -> set[str]:
     return set(re.split(r"[^a-z0-9]+", metric.lower()))
 
 
-def usual_pattern(metric: str) -> str:
-    """A regular expression for a metric as programs print it: `eval_loss: 0.31`, `eval loss 0.31`, `"eval_loss": 3`."""
-    name = r"[ _-]".join(re.escape(part) for part in re.split("[_-]", metric))
-    return rf"(?<![\w.@/-]){name}['\"]?(?:\s*[:=]\s*|\s+)['\"]?({NUMBER})"
-
-
-def _expression(text: str) -> str:
+def _source(text: str) -> str:
+    if MetricSource.read("", text).kind != "pattern":
+        return text
+    right = (
+        r"such as 'val loss: ([0-9.]+)', or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines or status"
+    )
     try:
         found = re.compile(text)
     except (re.error, RecursionError, OverflowError) as error:
-        raise mistake(f"not a regular expression: {error}", r"such as 'val loss: ([0-9.]+)'") from None
+        raise mistake(f"not a regular expression: {error}", right) from None
     if found.groups != 1:
-        raise mistake(
-            f"a pattern with {found.groups} groups", r"one group, around the number: 'val loss: ([0-9.]+)'"
-        )
+        raise mistake(f"a pattern with {found.groups} groups", f"one group, around the number, {right}")
     return text
 
 
-Pattern = Annotated[
-    Text, StringConstraints(min_length=1, max_length=LONGEST_PATTERN), AfterValidator(_expression)
-]
+Metric = Annotated[Text, StringConstraints(min_length=1, max_length=LONGEST_PATTERN), AfterValidator(_source)]
 Word = Annotated[
     Text,
     StringConstraints(max_length=LONGEST_WORD, pattern=WORD_PATTERN),
@@ -140,14 +134,22 @@ class Program(SpecModel):
         description="Environment variables that the command gets in addition to those that Coach itself has.",
         examples=[{"OMP_NUM_THREADS": "1"}],
     )
-    metrics: dict[MetricName, Pattern] = Field(
+    metrics: dict[MetricName, Metric] = Field(
         default={},
         max_length=32,
-        description="Regular expressions with one group each, around the number, by which metrics are found in the "
-        "lines that the command prints. A metric without one is found as `name: 0.31`, `name=0.31` or `name 0.31`.",
-        examples=[{"eval_loss": "val loss: ([0-9.]+)"}],
+        description="Where each metric comes from: a regular expression for the lines that the command prints, with "
+        "one group, around the number; or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines (JSON) or status, "
+        "each with `#NAME` where the metric has another name there. One that is not here is found in lines and status; "
+        "in lines also as `name: 0.31`, `name=0.31` or `name 0.31`. `epoch` is the learning curve's axis.",
+        examples=[{"eval_loss": "val loss: ([0-9.]+)", "f1": "csv:logs/metrics.csv#val/f1"}],
     )
-
+    samples_per_epoch: StrictInt | None = Field(
+        default=None,
+        ge=1,
+        le=10**15,
+        description="Samples in one pass over the data, where the program reports `samples` in place of an epoch.",
+        examples=[60000],
+    )
     resumes: StrictBool = Field(
         default=False,
         description="Whether the program, started again, goes on from its own newest checkpoint. Then a failure or a "
@@ -160,9 +162,6 @@ class Program(SpecModel):
         "machine, so that a run records its program.",
     )
 
-    def patterns(self, metric: str | None) -> dict[str, str]:
-        """The regular expressions of all its metrics; `metric` is among them."""
-        found = dict(self.metrics)
-        if metric is not None:
-            found.setdefault(metric, usual_pattern(metric))
-        return found
+    def sources(self) -> tuple[MetricSource, ...]:
+        """Where its metrics come from, as far as the job file says it."""
+        return tuple(MetricSource.read(metric, text) for metric, text in self.metrics.items())

@@ -53,8 +53,6 @@ class JobObjective(StrEnum):
 
 #: A budget's `chanceOfRunningOut` where it says none.
 CHANCE_OF_RUNNING_OUT = 0.05
-#: The word for no limit, before `unlimited: true`; read in job files for one release.
-OLD_UNLIMITED = "none"
 
 
 class Budget(SpecModel):
@@ -90,11 +88,6 @@ class Budget(SpecModel):
         "is kept for epochs that may remain.",
         examples=[0.05],
     )
-
-    @model_validator(mode="before")
-    @classmethod
-    def _reads_the_old_word(cls, value: Any) -> Any:
-        return {"unlimited": True} if value == OLD_UNLIMITED else value
 
     @model_validator(mode="after")
     def _is_an_amount_or_unlimited(self) -> Budget:

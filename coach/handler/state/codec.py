@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from functools import cache
-from typing import Annotated, Any, get_args
+from typing import Any, get_args
 
-from pydantic import BeforeValidator, TypeAdapter
+from pydantic import TypeAdapter
 
 from coach.core.jobs.actions import Action, SetAllocation
-from coach.core.jobs.decision import StepKind
 from coach.core.jobs.events import Event
 
 Record = Event | Action
@@ -17,20 +16,8 @@ TYPES: dict[str, type] = {kind.__name__: kind for kind in (*get_args(Event), *ge
 EVENTS = frozenset(kind.__name__ for kind in get_args(Event))
 
 
-def _with_steps(fields: Any) -> Any:
-    """The fields of a SetAllocation whose steps may be plain lines, as in journals before steps were data."""
-    if not isinstance(fields, dict) or not isinstance(fields.get("why"), list):
-        return fields
-    why = [
-        {"kind": StepKind.TEXT, "reason": step} if isinstance(step, str) else step for step in fields["why"]
-    ]
-    return fields | {"why": why}
-
-
 @cache
 def _adapter(name: str) -> TypeAdapter[Any]:
-    if name == SetAllocation.__name__:
-        return TypeAdapter(Annotated[SetAllocation, BeforeValidator(_with_steps)])
     return TypeAdapter(TYPES[name])
 
 

@@ -34,10 +34,8 @@ from coach.handler.state.journal_file import (
     REQUESTED,
     acquire_fence,
     check_version,
-    last_of_version_1,
     lock_file,
 )
-from coach.handler.state.schema_1 import upgraded, with_budget
 from coach.handler.state.snapshots import dump, load, shape
 
 log = logging.getLogger(__name__)
@@ -77,13 +75,12 @@ class Journal:
         self._token = token
         #: By job: bytes of records later than its snapshot, and bytes of the snapshot.
         self._unknown: dict[str, tuple[int, int]] = {}
-        self._last_of_version_1 = last_of_version_1(connection)
 
     @classmethod
     def write(cls, path: Path) -> Journal:
         """Open for writing, creating it where needed.
 
-        Raises JournalBusyError if another handler has it, PermanentError if it is of a later version or not a
+        Raises JournalBusyError if another handler has it, PermanentError if it is of another version or not a
         journal.
         """
         make_folder(path.parent)
@@ -206,8 +203,7 @@ class Journal:
         """(seq, type, body as JSON) of the first `most` records later than `after` that are of `jobs` or of no job."""
         marks = ", ".join("?" * (len(jobs) + 1))
         query = f"SELECT seq, type, body FROM records WHERE job IN ({marks}) AND seq > ? ORDER BY seq LIMIT ?"  # noqa: S608
-        for seq, name, body in self._connection.execute(query, ("", *jobs, after, most)):
-            yield seq, *self._in_current_words(seq, name, body)
+        yield from self._connection.execute(query, ("", *jobs, after, most))
 
     def records_of(self, job: str, after: int = 0) -> Iterator[tuple[int, Record]]:
         """(seq, record) of one job and of its handlers. Raises PermanentError at one that cannot be read."""
@@ -216,15 +212,10 @@ class Journal:
 
     def _decoded(self, seq: int, name: str, body: str) -> Record:
         try:
-            return decode(*self._in_current_words(seq, name, body))
+            return decode(name, body)
         except (KeyError, ValueError) as error:
             what = f"cannot be read, it may be of another version of Coach: record {seq}, {name}"
             raise PermanentError(f"{self.path}: {what}") from error
-
-    def _in_current_words(self, seq: int, name: str, body: str) -> tuple[str, str]:
-        if seq <= self._last_of_version_1:
-            name, body = upgraded(name, body)
-        return name, with_budget(name, body)
 
     def last_seq(self) -> int:
         """Number of the last record; 0 for an empty journal."""

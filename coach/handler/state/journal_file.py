@@ -10,7 +10,6 @@ from typing import IO
 
 from coach.core.errors import PermanentError, UserError
 
-#: Version 2 has other names for some records: `coach.handler.state.schema_1` reads those of version 1.
 SCHEMA_VERSION = 2
 
 _SCHEMA = """
@@ -23,7 +22,6 @@ CREATE TABLE IF NOT EXISTS records (
     body TEXT NOT NULL
 ) STRICT;
 CREATE INDEX IF NOT EXISTS records_of_job ON records (job, seq);
-DROP INDEX IF EXISTS records_of_handlers;
 CREATE INDEX IF NOT EXISTS handler_records ON records (seq) WHERE {handling};
 CREATE INDEX IF NOT EXISTS requests ON records ({request}) WHERE {requested};
 CREATE TABLE IF NOT EXISTS snapshots (
@@ -38,11 +36,7 @@ CREATE TABLE IF NOT EXISTS snapshots (
 """
 
 #: Records that say which handler had which job when; few, so they have an index of their own.
-#: The last two are names of version 1.
-HANDLING = (
-    "type IN ('HandlerStarted', 'JobSubmitted', 'ResumeRequested', 'SuspendRequested', "
-    "'ResumeAsked', 'InterruptAsked')"
-)
+HANDLING = "type IN ('HandlerStarted', 'JobSubmitted', 'ResumeRequested', 'SuspendRequested')"
 
 #: The identity of the request for which a record was written, and the records that have one.
 REQUEST = "CASE WHEN json_valid(body) THEN json_extract(body, '$.request') END"
@@ -77,11 +71,6 @@ def acquire_fence(path: Path, connection: sqlite3.Connection) -> int:
             "INSERT OR IGNORE INTO meta VALUES ('version', ?), ('fence', 0), ('identity', abs(random() % (1 << 48)))",
             (SCHEMA_VERSION,),
         )
-        connection.execute(
-            "INSERT INTO meta SELECT 'last_of_version_1', (SELECT max(seq) FROM records) FROM meta "
-            "WHERE key = 'version' AND value = 1 AND EXISTS (SELECT 1 FROM records)"
-        )
-        connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (SCHEMA_VERSION,))
         connection.execute("UPDATE meta SET value = value + 1 WHERE key = 'fence'")
         token: int = connection.execute("SELECT value FROM meta WHERE key = 'fence'").fetchone()[0]
         connection.execute("COMMIT")
@@ -91,20 +80,14 @@ def acquire_fence(path: Path, connection: sqlite3.Connection) -> int:
 
 
 def check_version(path: Path, connection: sqlite3.Connection) -> None:
-    """Raises PermanentError for a file that is no journal, or of a later Coach."""
+    """Raises PermanentError for a file that is no journal, or of another version."""
     try:
         row = connection.execute("SELECT value FROM meta WHERE key = 'version'").fetchone()
     except sqlite3.Error as error:
         raise PermanentError(f"{path}: not a journal of Coach: {error}") from error
-    if row and row[0] > SCHEMA_VERSION:
+    if row and row[0] != SCHEMA_VERSION:
+        other = "a later" if row[0] > SCHEMA_VERSION else "an earlier"
         raise PermanentError(
-            f"{path}: written by a later Coach (journal version {row[0]}, this one knows {SCHEMA_VERSION})"
+            f"{path}: written by {other} Coach (journal version {row[0]}, this one reads {SCHEMA_VERSION}); "
+            "read it with that one, or set COACH_HOME to another folder"
         )
-
-
-def last_of_version_1(connection: sqlite3.Connection) -> int:
-    """Number of the last record of version 1; 0 if there is none."""
-    meta = dict(connection.execute("SELECT key, value FROM meta"))
-    if meta.get("version") == 1:
-        return int(connection.execute("SELECT max(seq) FROM records").fetchone()[0] or 0)
-    return int(meta.get("last_of_version_1", 0))

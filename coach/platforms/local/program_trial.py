@@ -13,9 +13,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from coach.core.spec.job import TrainingJob
-from coach.core.spec.program import NUMBER
+from coach.core.spec.metric_source import NUMBER
 from coach.platforms.local.programs import Worker
 from coach.platforms.local.supervisor import Ended, Order
+from coach.platforms.program_metrics.base import ProgramReport, Wanted
 
 #: Seconds that the program then gets to end.
 GRACE = 3.0
@@ -57,11 +58,11 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
     assert program is not None
     found, at, heard = dict[str, float](), [0.0], asyncio.Event()
 
-    def note(values: dict[str, float], when: float) -> None:
+    def note(report: ProgramReport, when: float) -> None:
         if not heard.is_set():
-            found.update(values)
+            found.update(report.values)
             at[0] = when
-            if spec.metric in values:
+            if spec.metric in report.values:
                 heard.set()
 
     with tempfile.TemporaryDirectory(prefix="coach-try-") as folder:
@@ -72,7 +73,7 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
             directory=(program.directory or ".").removeprefix("file://"),
             env={"PYTHONUNBUFFERED": "1", **os.environ, **program.env},
             log=str(log),
-            patterns=program.patterns(spec.metric),
+            wanted=Wanted(spec.metric, program.sources(), program.samples_per_epoch),
             seconds=seconds + GRACE,
             grace=GRACE,
             memory=spec.resources.worker.resources.memory,

@@ -19,10 +19,14 @@ from dataclasses import asdict
 from pathlib import Path
 
 from coach.core.cluster import PodId
+from coach.core.jobs.actions import RunEpoch
 from coach.core.jobs.epoch import EpochReport
+from coach.core.jobs.program_axis import ProgramAxis
 from coach.core.jobs.reasons import Reason
+from coach.core.spec.job import JobSpec
 from coach.platforms.base import EpochError, EpochOrder
 from coach.platforms.local.supervisor import Ended, Order
+from coach.platforms.program_metrics.base import ProgramReport, Wanted
 
 #: Seconds between two reports that count, at least; those in between are replaced by the last of them ...
 SHORTEST_INTERVAL = 0.5
@@ -30,24 +34,28 @@ SHORTEST_INTERVAL = 0.5
 SHORTEST_PART = 1 / 3600
 #: Seconds that the other workers get to end when one has failed.
 PEERS_GRACE = 3.0
+#: Parts of a pass over the data that are counted.
+PARTS = 1_000_000
 #: Bytes of one answer of a supervisor.
 LONGEST_ANSWER = 1 << 20
 #: Seconds before the end of what is paid by which all processes are gone.
 MARGIN = 0.05
 
 
+#: Called with a report, and the seconds since the program's start.
+Heard = Callable[[ProgramReport, float], None]
+
+
 class Worker:
     """One worker's process, from `start` until `ended`."""
 
-    def __init__(
-        self, supervisor: asyncio.subprocess.Process, heard: Callable[[dict[str, float], float], None]
-    ):
+    def __init__(self, supervisor: asyncio.subprocess.Process, heard: Heard):
         self._supervisor = supervisor
         self.ended = asyncio.create_task(self._follow(heard))
 
     @classmethod
-    async def start(cls, order: Order, heard: Callable[[dict[str, float], float], None]) -> Worker:
-        """Start it. `heard` is called with each line's metrics, and the seconds since the start. Raises OSError."""
+    async def start(cls, order: Order, heard: Heard) -> Worker:
+        """Start it. `heard` is called with each report, and the seconds since the start. Raises OSError."""
         supervisor = await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "coach.platforms.local.supervisor"),
             stdin=asyncio.subprocess.PIPE,
@@ -73,14 +81,14 @@ class Worker:
         if not self._supervisor.stdin.is_closing():
             self._supervisor.stdin.write(json.dumps(what).encode() + b"\n")
 
-    async def _follow(self, heard: Callable[[dict[str, float], float], None]) -> Ended:
+    async def _follow(self, heard: Heard) -> Ended:
         assert self._supervisor.stdout is not None
         try:
             async for line in self._supervisor.stdout:
                 said = json.loads(line)
                 if "code" in said:
                     return Ended(**said)
-                heard(said["values"], said["seconds"])
+                heard(ProgramReport(said["values"], said["epoch"]), said["seconds"])
         finally:
             with contextlib.suppress(ProcessLookupError):
                 self._supervisor.kill()
@@ -91,10 +99,13 @@ class Worker:
 class Run:
     """The workers of a job from their start to their end."""
 
-    def __init__(self, metric: str, group: str, grace: float) -> None:
-        self.group = group
-        self.grace = grace
-        self._metric = metric
+    def __init__(self, spec: JobSpec, action: RunEpoch) -> None:
+        self.group = action.group
+        self.grace = spec.grace_period
+        self._metric = spec.metric
+        self._target = spec.target
+        self._axis = ProgramAxis(action.after_epoch, action.position > 0)
+        self._epoch: float | None = None
         self._stopped: Reason | None = None
         self._workers: list[Worker] = []
         self._values: dict[str, float] = {}
@@ -142,11 +153,15 @@ class Run:
         reason, message = self._stopped_because(self.over.result())
         raise EpochError(reason, message, 0)
 
-    def _note(self, values: dict[str, float], seconds: float) -> None:
-        self._values |= values
-        if self._metric in values:
-            self._last = seconds
+    def _note(self, report: ProgramReport, seconds: float) -> None:
+        value = report.values.get(self._metric)
+        if value is not None:
+            reached = self._target is not None and self._target.reached(value)
+            if not self._axis.counts(report.epoch, value, reached):
+                return
+            self._last, self._epoch = seconds, report.epoch
             self._heard.set()
+        self._values |= report.values
 
     def _taken(self) -> EpochReport:
         values, seconds = dict(self._values), self._last - self._counted
@@ -156,7 +171,9 @@ class Run:
             name: value for name, value in values.items() if name == self._metric or math.isfinite(value)
         }
         loss, accuracy = finite.pop("loss", None), finite.pop("accuracy", None)
-        return EpochReport(1, 1, loss, accuracy, "", max(seconds, 1e-6), 0.0, metrics=finite)
+        parts = max(1, round(PARTS * self._axis.take(self._epoch, values[self._metric])))
+        time = max(seconds, 1e-6)
+        return EpochReport(parts, PARTS, loss, accuracy, "", time, 0.0, metrics=finite, at_epoch=self._epoch)
 
     async def _follow(self) -> list[Ended]:
         """Wait for all of them. Where one fails the others, which may wait for it for ever, are ended."""
@@ -213,7 +230,7 @@ def _words(end: Ended, time: str) -> str:
     return f"{how} {time}{last}"
 
 
-def _nothing(_values: dict[str, float], _seconds: float) -> None:
+def _nothing(_report: ProgramReport, _seconds: float) -> None:
     """Reports of other workers than the first say the same."""
 
 
@@ -235,9 +252,7 @@ class Programs:
         if run is None or run.group != action.group:
             if run is not None:
                 await run.end(0.0)
-            run = self._runs[action.job] = Run(
-                order.spec.spec.metric, action.group, order.spec.spec.grace_period
-            )
+            run = self._runs[action.job] = Run(order.spec.spec, action)
             port = _free_port()
             await run.start([self._order(order, pod, port, cpus(pod)) for pod in sorted(action.pods)])
         run.extend(self._now(), order.due)
@@ -282,7 +297,7 @@ class Programs:
             directory=(program.directory or ".").removeprefix("file://"),
             env={"PYTHONUNBUFFERED": "1", **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
-            patterns=program.patterns(spec.metric),
+            wanted=Wanted(spec.metric, program.sources(), program.samples_per_epoch),
             seconds=max(0.0, order.due - self._now()),
             grace=spec.grace_period,
             memory=spec.resources.worker.resources.memory,

@@ -1,14 +1,13 @@
 """The process that one program runs under: `python -m coach.platforms.local.supervisor`, orders on its standard input.
 
-It starts the program in a session of its own, keeps its deadline, its memory and its log, and finds metrics in what it
-prints. Whatever the program has started ends with it, in whichever session or process group it is: the kernel gives
+It starts the program in a session of its own, keeps its deadline, its memory and its log, and collects the metrics that
+it reports. Whatever the program has started ends with it, in whichever session or process group it is: the kernel gives
 orphans to the supervisor (PR_SET_CHILD_SUBREAPER), which kills its descendants until none is left. It does so, too,
 when its standard input ends, that is when the handler has died, however it died.
 
 Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets the deadline anew, s seconds from now, and
 `{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds. Answers are lines of JSON on standard
-output: `{"values": {...}, "seconds": s}` for a line with metrics, printed s seconds after the start, and at last an
-`Ended`.
+output: `{"values": {...}, "epoch": e, "seconds": s}` for a report, s seconds after the start, and at last an `Ended`.
 """
 
 from __future__ import annotations
@@ -17,36 +16,35 @@ import contextlib
 import ctypes
 import json
 import os
-import re
 import selectors
 import signal
 import subprocess
 import time
-from collections import deque
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from coach.platforms.local.host.logs import FunctionLog
+from coach.platforms.program_metrics.base import ProgramReport, Wanted
+from coach.platforms.program_metrics.collector import Collector, collect
+from coach.platforms.program_metrics.status import Flags, Offer
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 #: Seconds between two looks at the program's memory.
 LOOK_SECONDS = 1.0
-#: Characters of a line in which metrics are looked for; the rest of it is left out.
-LONGEST_LINE = 4096
 #: Seconds in which what the program printed last is read after its end.
 LAST_WORDS_SECONDS = 5.0
-#: Lines that an error shows of what the program printed last.
-LAST_LINES = 5
+#: A program that asks whether it is to end gets SIGTERM so many seconds before it is killed, or half its grace period.
+LAST_WARNING_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
     """What to run. `seconds` until SIGKILL, `grace` seconds before which comes SIGTERM. `memory` is GiB for all of it.
 
-    `patterns` are regular expressions by the names of the metrics, each with one group; the first is the one that is
-    waited for. `log` is a file.
+    `log` is a file.
     """
 
     name: str
@@ -54,7 +52,7 @@ class Order:
     directory: str
     env: Mapping[str, str]
     log: str
-    patterns: Mapping[str, str]
+    wanted: Wanted
     seconds: float
     grace: float
     memory: float
@@ -110,28 +108,40 @@ class _Supervisor:
         self._killed = False
         self._most_memory = 0.0
         self._input = b""
+        self._flags = Flags()
+        self._terminate = float("inf")  #: when a program that asks gets SIGTERM
 
     def run(self) -> Ended:
+        order, offer = self._order, Offer(Path(self._order.log).with_suffix(".token"))
+        log = FunctionLog(Path(order.log), order.name)
+        collector = Collector(order.wanted, Path(order.directory), partial(log.write, "info"), self._heard)
         reader, writer = os.pipe()
         words, said = os.pipe()
+        over, self._over = os.pipe()
         self._collector = os.fork()
         if self._collector == 0:
             os.close(writer)
-            _collect(self._order, self._began, reader, said)
-        os.close(reader)
-        os.close(said)
+            os.close(self._over)
+            collect(collector, (reader, over, said), offer, self._flags)
+        for here in (reader, said, over):
+            os.close(here)
+        offer.listening.close()
         try:
-            program = self._start(writer)
+            program = self._start(writer, offer.env)
         except OSError as error:
             os.close(writer)
+            os.close(self._over)
             os.waitpid(self._collector, 0)
+            offer.close()
             what = error.strerror or str(error)
             return Ended(127, "cannot start", f"{error.filename}: {what}", 0.0, 0.0, 0.0)
         os.close(writer)
         code = self._watch(program)
         seconds = time.monotonic() - self._began
         left = self._end_descendants()
+        os.close(self._over)
         last = self._last_words(words)
+        offer.close()
         if left:
             words_of = f"it left processes behind, which were ended: {', '.join(left)[:1000]}"
             FunctionLog(Path(self._order.log), self._order.name).write("warning", words_of)
@@ -146,7 +156,11 @@ class _Supervisor:
             left,
         )
 
-    def _start(self, output: int) -> subprocess.Popen[bytes]:
+    def _heard(self, report: ProgramReport) -> None:
+        seconds = time.monotonic() - self._began
+        _say({"values": report.values, "epoch": report.epoch, "seconds": seconds})
+
+    def _start(self, output: int, env: Mapping[str, str]) -> subprocess.Popen[bytes]:
         order = self._order
 
         def prepare() -> None:
@@ -157,7 +171,7 @@ class _Supervisor:
         return subprocess.Popen(
             order.command,
             cwd=order.directory,
-            env=order.env,
+            env={**order.env, **env},
             stdin=subprocess.DEVNULL,
             stdout=output,
             stderr=output,
@@ -189,7 +203,7 @@ class _Supervisor:
         """When the deadline asks for something next."""
         if self._killed:
             return float("inf")
-        return self._due if self._cause else self._due - self._order.grace
+        return min(self._due, self._terminate) if self._cause else self._due - self._order.grace
 
     def _keep_deadline(self, program: subprocess.Popen[bytes], now: float) -> None:
         if not self._killed and now >= self._due:
@@ -197,6 +211,18 @@ class _Supervisor:
             self._kill()
         elif not self._cause and now >= self._due - self._order.grace:
             self._cause = "deadline"
+            self._ask_to_end(program)
+        elif now >= self._terminate:
+            self._terminate = float("inf")
+            program.terminate()
+
+    def _ask_to_end(self, program: subprocess.Popen[bytes]) -> None:
+        """SIGTERM; a program that asks is answered first, and gets it later."""
+        self._flags.set_stop()
+        if self._flags.asks:
+            left = self._due - time.monotonic()
+            self._terminate = self._due - min(LAST_WARNING_SECONDS, left / 2)
+        else:
             program.terminate()
 
     def _obey(self, program: subprocess.Popen[bytes]) -> None:
@@ -214,7 +240,7 @@ class _Supervisor:
                 self._due = min(self._due, time.monotonic() + line["end"])
                 if not self._cause:
                     self._cause = "asked"
-                    program.terminate()
+                    self._ask_to_end(program)
             elif not self._cause:
                 self._due = time.monotonic() + line["seconds"]
 
@@ -274,46 +300,6 @@ def _memory(pid: int) -> int:
     return 0
 
 
-def _collect(order: Order, began: float, reader: int, said: int) -> None:
-    """Log what the program prints and say which metrics are in it; in a process of its own, that a pattern may keep."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)
-    log, last = FunctionLog(Path(order.log), order.name), deque[str](maxlen=LAST_LINES)
-    patterns = {name: re.compile(pattern) for name, pattern in order.patterns.items()}
-    for line in _lines(reader):
-        log.write("info", line)
-        last.append(line[:500])
-        if values := _values(patterns, line[:LONGEST_LINE]):
-            _say({"values": values, "seconds": time.monotonic() - began})
-    os.write(said, "\n".join(last).encode()[: 1 << 15])
-    os._exit(0)
-
-
-def _lines(reader: int) -> Iterator[str]:
-    """The lines printed; a progress bar's, too, which end with a carriage return. Of long ones the beginning."""
-    rest, cut = b"", False
-    while read := os.read(reader, 1 << 16):
-        *lines, rest = re.split(rb"[\r\n]+", rest + read)
-        for line in lines:
-            if line.strip() and not cut:
-                yield line.decode(errors="replace")
-            cut = False
-        if len(rest) > 4 * LONGEST_LINE:
-            if not cut:
-                yield rest.decode(errors="replace")
-            rest, cut = b"", True
-    if rest.strip() and not cut:
-        yield rest.decode(errors="replace")
-
-
-def _values(patterns: Mapping[str, re.Pattern[str]], line: str) -> dict[str, float]:
-    found: dict[str, float] = {}
-    for name, pattern in patterns.items():
-        if match := pattern.search(line):
-            with contextlib.suppress(ValueError, TypeError):
-                found[name] = float(match[1])
-    return found
-
-
 def _say(what: Mapping[str, Any]) -> None:
     """One line to the handler; with one that is gone there is nothing to say."""
     with contextlib.suppress(OSError):
@@ -333,7 +319,8 @@ def _first_line() -> str:
 def main() -> None:
     """Run one program."""
     ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
-    ended = _Supervisor(Order(**json.loads(_first_line()))).run()
+    order = json.loads(_first_line())
+    ended = _Supervisor(Order(**order | {"wanted": Wanted.read(order["wanted"])})).run()
     _say(asdict(ended))
 
 

@@ -9,9 +9,9 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from coach.report.row_types import JobView
+from coach.report.row_types import JobDetails
 
-_ROWS: TypeAdapter[list[JobView]] = TypeAdapter(list[JobView])
+_ROWS: TypeAdapter[list[JobDetails]] = TypeAdapter(list[JobDetails])
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,7 +32,7 @@ class Change:
     that was asked for. `reset`: the service has another journal than before: what is known of its jobs is void.
     """
 
-    jobs: list[JobView] = field(default_factory=list)
+    jobs: list[JobDetails] = field(default_factory=list)
     progress: dict[str, float] = field(default_factory=dict)
     log: LogLines | None = None
     reset: bool = False

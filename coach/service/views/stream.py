@@ -16,14 +16,14 @@ from pathlib import Path
 
 from pydantic import TypeAdapter
 
-from coach.report.row_types import JobView
+from coach.report.row_types import JobDetails
 from coach.service.function_logs import read
-from coach.service.service import Service
+from coach.service.operations import Service
 
 #: Seconds between two events of one stream, at least; and until a comment is sent where nothing happens.
 TICK = 0.25
 QUIET = 15.0
-_ROWS: TypeAdapter[list[JobView]] = TypeAdapter(list[JobView])
+_ROWS: TypeAdapter[list[JobDetails]] = TypeAdapter(list[JobDetails])
 
 
 @dataclass(slots=True)

@@ -60,7 +60,7 @@ EPSILON = 1e-9
 
 
 class Engine:
-    """One run. It is also the `View` that the policy reads."""
+    """One run. It is also the `EngineView` that the policy reads."""
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Engine:
     # -- the view ----------------------------------------------------------------------------------------------
 
     def on_node(self, node: NodeId) -> Iterable[SimJob]:
-        """See `View.on_node`."""
+        """See `EngineView.on_node`."""
         return self._on[node].values()
 
     def noise(self, job: SimJob) -> float:

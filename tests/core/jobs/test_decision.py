@@ -44,7 +44,6 @@ ONE, TWO = Allocation(1, 1), Allocation(2, 1)
             DecisionStep(StepKind.UNCOVERED, TWO, ONE),
             "2x1 is not covered by the budget any more: 1x1 instead",
         ),
-        (DecisionStep(StepKind.TEXT, reason="job a 1x1 -> 2x1: speed"), "job a 1x1 -> 2x1: speed"),
     ],
 )
 def test_each_kind_of_step_has_a_text(step: DecisionStep, text: str) -> None:

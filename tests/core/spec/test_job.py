@@ -84,10 +84,6 @@ def test_the_accepted_chance_of_running_out_is_five_per_cent_unless_it_is_said()
     assert job(budget={**money, "chanceOfRunningOut": 0.2}).spec.budget.chance == 0.2
 
 
-def test_the_old_word_for_unlimited_is_read_and_not_written():
-    assert job(budget="none").to_json()["spec"]["budget"] == {"unlimited": True}
-
-
 def test_prices_may_be_ones_own():
     prices = {"name": "ours", "currency": "EUR", "vcpuSecond": 1e-5, "gibSecond": 1e-6, "invocation": 0}
     book = job(prices=prices, budget={"amount": 1, "currency": "EUR"}).spec.price_book

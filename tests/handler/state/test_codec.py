@@ -12,10 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
-from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.handler.state.codec import EVENTS, TYPES, decode, encode
 
 FINITE = st.floats(allow_nan=False, allow_infinity=False)
@@ -69,22 +67,6 @@ def test_every_record_comes_back_as_it_was_written(record: Any) -> None:
 def test_every_event_and_every_action_can_be_written() -> None:
     assert set(get_args(ev.Event)) == {TYPES[name] for name in EVENTS}
     assert set(TYPES.values()) == {*get_args(ev.Event), *get_args(act.Action)}
-
-
-def test_speeds_that_an_earlier_version_wrote_without_a_part_of_computing_are_read() -> None:
-    body = '{"at": 1.0, "job": "j", "spec": {}, "checkpoints": "", "known_points": [[2, 1, 0.5]]}'
-    record = decode("JobSubmitted", body)
-    assert isinstance(record, ev.JobSubmitted)
-    assert record.known_points == (KnownSpeed(2, 1, 0.5, computing_part=0.0),)
-
-
-def test_steps_that_an_earlier_version_wrote_as_lines_are_read_as_text() -> None:
-    line = "job j 1x1 -> 2x1: speed, 0.004 epochs/s"
-    body = json.dumps({"at": 1.0, "job": "j", "allocation": [2, 1], "kind": "full", "why": [line]})
-    record = decode("SetAllocation", body)
-    assert isinstance(record, act.SetAllocation)
-    assert record.why == (DecisionStep(StepKind.TEXT, reason=line),) and record.why[0].text("j") == line
-    assert decode("SetAllocation", encode(record)) == record
 
 
 def test_a_type_of_a_later_version_is_refused() -> None:

@@ -200,16 +200,16 @@ def test_what_is_no_journal_is_refused_and_left_alone(path: Path) -> None:
     assert path.read_bytes().startswith(b"dear diary")
 
 
-def test_a_journal_of_a_later_version_is_refused(path: Path) -> None:
+@pytest.mark.parametrize(("version", "which"), [(99, "a later"), (1, "an earlier")])
+def test_a_journal_of_another_version_is_refused(path: Path, version: int, which: str) -> None:
     Journal.write(path).close()
     connection = sqlite3.connect(path)
-    connection.execute("UPDATE meta SET value = 99 WHERE key = 'version'")
+    connection.execute("UPDATE meta SET value = ? WHERE key = 'version'", (version,))
     connection.commit()
     connection.close()
-    with pytest.raises(PermanentError, match="later Coach"):
-        Journal.read(path)
-    with pytest.raises(PermanentError, match="later Coach"):
-        Journal.write(path)
+    for way in (Journal.read, Journal.write):
+        with pytest.raises(PermanentError, match=f"{which} Coach .*version {version}, .* COACH_HOME"):
+            way(path)
 
 
 def test_a_record_that_cannot_be_read_is_named(path: Path) -> None:

@@ -394,9 +394,7 @@ def test_a_program_that_fails_at_once_again_and_again_is_given_up(tmp_path: Path
     trained, records = train(tmp_path, resuming(tmp_path, "if n == 1: raise SystemExit(3)").model_copy())
     assert trained.reason is Reason.TARGET_REACHED
     (tmp_path / "journal.db").unlink()
-    again = job(
-        tmp_path, "raise SystemExit(3)", program=resuming(tmp_path).spec.program.model_dump(mode="json")
-    )
+    again = job(tmp_path, "raise SystemExit(3)", program=resuming(tmp_path).to_json()["spec"]["program"])
     trained, records = train(tmp_path, again)
     assert trained.reason is Reason.PROGRAM_FAILED and trained.attempts == 3
     assert "3 attempts in a row failed" in trained.message

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coach.research.dl2.environment import Environment
-from coach.research.dl2.slots import Case
-from coach.research.experiments.dl2_baselines import each_slot, measured
-from coach.research.scenario import load
+from coach_research.dl2.environment import Environment
+from coach_research.dl2.slots import Case
+from coach_research.experiments.dl2_baselines import each_slot, measured
+from coach_research.scenario import load
 
 GIVEN = {**load("dl2-baselines").parameters, "jobs": 12}
 

@@ -9,14 +9,14 @@ import numpy as np
 import pytest
 
 from coach.core.errors import UserError
-from coach.core.policies.dl2.network import Inference, Network, fresh
 from coach.plugins import policy
-from coach.research.dl2 import training
-from coach.research.dl2.gradients import Forward
-from coach.research.dl2.learner import VALIDATION, Learner, Recipe, play
-from coach.research.dl2.slots import Case
-from coach.research.experiments import dl2_baselines
-from coach.research.scenario import load
+from coach_research.dl2 import training
+from coach_research.dl2.gradients import Forward
+from coach_research.dl2.learner import VALIDATION, Learner, Recipe, play
+from coach_research.dl2.slots import Case
+from coach_research.experiments import dl2_baselines
+from coach_research.policies.dl2.network import Inference, Network, fresh
+from coach_research.scenario import load
 
 pytestmark = pytest.mark.standard
 

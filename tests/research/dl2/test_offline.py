@@ -5,9 +5,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coach.research.dl2.slots import Case
-from coach.research.dl2.workload import ANALYTIC, MODELS, SLOT, analytic_epochs_per_second
-from coach.research.scenario import load
+from coach_research.dl2.slots import Case
+from coach_research.dl2.workload import ANALYTIC, MODELS, SLOT, analytic_epochs_per_second
+from coach_research.scenario import load
 
 
 def test_a_step_is_the_computation_and_two_transfers_over_shared_links() -> None:

@@ -8,11 +8,9 @@ from typing import Any
 import numpy as np
 import pytest
 
-from coach.core.policies.dl2.flat import COLUMNS, FlatInference
-from coach.core.policies.dl2.network import STEPS
-from coach.research.dl2 import published
-from coach.research.dl2.learner import VALIDATION, play
-from coach.research.dl2.published import (
+from coach_research.dl2 import published
+from coach_research.dl2.learner import VALIDATION, play
+from coach_research.dl2.published import (
     REPLAY,
     FlatForward,
     PublishedSlots,
@@ -21,9 +19,11 @@ from coach.research.dl2.published import (
     flat,
     learn,
 )
-from coach.research.dl2.slots import Case
-from coach.research.experiments.dl2_baselines import each_slot, measured
-from coach.research.scenario import load
+from coach_research.dl2.slots import Case
+from coach_research.experiments.dl2_baselines import each_slot, measured
+from coach_research.policies.dl2.flat import COLUMNS, FlatInference
+from coach_research.policies.dl2.network import STEPS
+from coach_research.scenario import load
 
 pytestmark = pytest.mark.standard
 

@@ -7,9 +7,9 @@ from collections.abc import Callable
 import numpy as np
 import pytest
 
-from coach.research.dl2.released import RULES, Slot, run
-from coach.research.dl2.slots import Case
-from coach.research.scenario import load
+from coach_research.dl2.released import RULES, Slot, run
+from coach_research.dl2.slots import Case
+from coach_research.scenario import load
 
 GPU, CPU = (4, 4), (4, 0)
 

@@ -10,14 +10,14 @@ import numpy as np
 import pytest
 
 from coach.core.policies import AllocationDecision, AllocationPolicy, ClusterView, JobView
-from coach.core.policies.dl2.network import STEPS, Inference, Network, fresh
 from coach.plugins import policy
-from coach.research.dl2.learner import masked
-from coach.research.dl2.slots import Case, Slots
-from coach.research.dl2.workload import NODE, SLOT, workload
-from coach.research.scenario import load
 from coach.simulation.engine.cluster import Cluster
 from coach.simulation.engine.event_engine import Engine
+from coach_research.dl2.learner import masked
+from coach_research.dl2.slots import Case, Slots
+from coach_research.dl2.workload import NODE, SLOT, workload
+from coach_research.policies.dl2.network import STEPS, Inference, Network, fresh
+from coach_research.scenario import load
 
 pytestmark = pytest.mark.standard
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coach.research.dl2.learner import Learner, Recipe
-from coach.research.dl2.slots import Case, Slots
-from coach.research.dl2.teacher import TEACHERS, actions, decisions
-from coach.research.experiments.dl2_baselines import each_slot, measured
-from coach.research.scenario import load
+from coach_research.dl2.learner import Learner, Recipe
+from coach_research.dl2.slots import Case, Slots
+from coach_research.dl2.teacher import TEACHERS, actions, decisions
+from coach_research.experiments.dl2_baselines import each_slot, measured
+from coach_research.scenario import load
 
 pytestmark = pytest.mark.standard
 

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from coach.research import scenario
-from coach.research.experiments import kod2
+from coach_research import scenario
+from coach_research.experiments import kod2
 
 pytestmark = pytest.mark.standard
 

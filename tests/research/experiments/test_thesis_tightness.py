@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from coach.research.experiments import thesis_tightness
-from coach.research.scenario import load
+from coach_research.experiments import thesis_tightness
+from coach_research.scenario import load
 
 pytestmark = pytest.mark.standard
 

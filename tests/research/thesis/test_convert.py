@@ -9,8 +9,8 @@ from coach.core.cluster import Allocation
 from coach.core.spec.job import DataFormat, PolicyName
 from coach.jobfiles.diagnostics import JobFileError
 from coach.jobfiles.load import load_jobs, read_jobs
-from coach.research.thesis import job_files
-from coach.research.thesis.convert import convert, convert_to_yaml
+from coach_research.thesis import job_files
+from coach_research.thesis.convert import convert, convert_to_yaml
 
 ROOT = Path(__file__).parents[3]
 FILES = ROOT / "tests/data/thesis/jobs"
@@ -171,7 +171,7 @@ def test_the_committed_configurations_are_what_the_command_writes(monkeypatch):
     written = job_files.configurations()
     assert len(written) == 24
     committed = {path.name: path.read_text(encoding="utf-8") for path in Path("jobs/thesis").glob("*.yaml")}
-    assert committed == written, "run: python -m coach.research.thesis.job_files"
+    assert committed == written, "run: python -m coach_research.thesis.job_files"
 
 
 def test_the_24_configurations_are_table_1_and_can_run_in_one_go():

@@ -16,6 +16,7 @@ from coach.core.policies.api.policy import Policy
 from coach.core.policies.api.scheduling import (
     Action,
     Arrived,
+    EngineView,
     Event,
     Finished,
     Migrate,
@@ -25,7 +26,6 @@ from coach.core.policies.api.scheduling import (
     ScheduleTimer,
     Start,
     TimerFired,
-    View,
     demand,
 )
 from coach.simulation.engine.cluster import Cluster
@@ -51,7 +51,7 @@ class Script:
         self.actions = actions
         self.seen: list[tuple[float, Event]] = []
 
-    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
         self.seen.append((view.now, event))
         if len(self.seen) == 1:
             for at in self.actions:
@@ -180,14 +180,14 @@ class Watch:
     def __init__(self, policy: Policy) -> None:
         self.policy, self.wants = policy, policy.wants
 
-    def schedule(self, event: Event, view: View) -> Iterator[Action]:
+    def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
         self.check(view)
         for action in self.policy.schedule(event, view):
             yield action
             self.check(view)
 
     @staticmethod
-    def check(view: View) -> None:
+    def check(view: EngineView) -> None:
         assert (view.free >= -1e-6).all()
         held = np.zeros_like(view.free)
         for job in view.jobs.values():
@@ -268,7 +268,7 @@ def test_what_policies_do_changes_nothing_of_the_workload_and_its_noise() -> Non
     class Look(Fifo):
         seen: list[float]
 
-        def schedule(self, event: Event, view: View) -> Iterator[Action]:
+        def schedule(self, event: Event, view: EngineView) -> Iterator[Action]:
             if isinstance(event, TimerFired):
                 self.seen = [job.loss() for job in view.running.values()]
             yield from super().schedule(event, view)

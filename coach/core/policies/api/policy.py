@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 from coach.core.cluster import Allocation
 from coach.core.policies.api.allocation import AllocationDecision, ClusterView, JobView
 from coach.core.policies.api.parameters import spelled
-from coach.core.policies.api.scheduling import Action, Event, View
+from coach.core.policies.api.scheduling import Action, EngineView, Event
 
 
 class Policy(ABC):
@@ -27,6 +27,8 @@ class Policy(ABC):
     registered: ClassVar[str] = ""
     #: In the reducer it also chooses the nodes (`places`).
     chooses_nodes: ClassVar[bool] = False
+    #: It places single pods of jobs that do not run yet, which only the event engine has.
+    places_waiting_pods: ClassVar[bool] = False
     #: Where all jobs fit at their maximum at once, each gets what it would get alone: drivers then ask about the moving
     #: jobs only.
     separable: ClassVar[bool] = False
@@ -59,7 +61,7 @@ class Policy(ABC):
         return spelled(self.registered, self)
 
     @abstractmethod
-    def schedule(self, event: Event, view: View) -> Iterable[Action]:
+    def schedule(self, event: Event, view: EngineView) -> Iterable[Action]:
         """The actions that follow from `event`; the rules are in `coach.core.policies.api.scheduling`."""
 
     @abstractmethod

@@ -268,7 +268,7 @@ class JobState(Protocol):
         """The loss as measured now (its noise included); NaN for jobs that have no curve."""
 
 
-class View(Protocol):
+class EngineView(Protocol):
     """The cluster and its jobs at this moment: live, read only, never copied."""
 
     #: Seconds.

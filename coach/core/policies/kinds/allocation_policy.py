@@ -22,6 +22,7 @@ from coach.core.policies.api.scheduling import (
     TRIAL,
     Action,
     Arrived,
+    EngineView,
     EpochEnded,
     Event,
     Finished,
@@ -36,7 +37,6 @@ from coach.core.policies.api.scheduling import (
     ScheduleTimer,
     Start,
     TimerFired,
-    View,
 )
 from coach.core.policies.placement.incremental import give, grow, shrink, take
 
@@ -56,7 +56,7 @@ class AllocationPolicy(Policy):
         """With a cadence no job is asked about at its epochs."""
         return frozenset() if self.cadence else frozenset({EpochEnded})
 
-    def schedule(self, event: Event, view: View) -> Iterable[Action]:
+    def schedule(self, event: Event, view: EngineView) -> Iterable[Action]:
         """See `Policy`: `allocate`, with pods on few nodes (`NodePlacement`)."""
         placement: NodePlacement | None = self.__dict__.get("_placement")
         if placement is None or placement.view is not view:
@@ -64,7 +64,7 @@ class AllocationPolicy(Policy):
         return placement.schedule(event)
 
 
-class JobStateView:
+class EngineJobView:
     """A `JobState` as allocation policies see it (`allocation.JobView`). Budget and deadline are the driver's."""
 
     fixed = None
@@ -143,13 +143,13 @@ class NodePlacement:
     """With a cadence all jobs are decided at each of its ticks; without one, each at its epochs."""
 
     policy: AllocationPolicy
-    view: View
+    view: EngineView
     #: Demand of each live job's maximum, and its largest pod: what `_ample` sums up.
     _most: dict[JobId, tuple[FloatArray, FloatArray]] = field(default_factory=dict, init=False)
     _sum: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
     _largest: FloatArray = field(default_factory=lambda: np.zeros(3), init=False)
     #: Each live job's view since its last epoch.
-    _views: dict[JobId, JobStateView] = field(default_factory=dict, init=False)
+    _views: dict[JobId, EngineJobView] = field(default_factory=dict, init=False)
     #: Tasks decided on alone since all jobs fit (`_ample`): nothing of theirs changes while all fit.
     _alone: set[JobId] = field(default_factory=set, init=False)
     #: Live jobs whose allocation may change while they run; not those of one size without epochs.
@@ -200,7 +200,7 @@ class NodePlacement:
             return
         views = []
         for job in jobs:
-            placed = self._views.get(job.id) or self._views.setdefault(job.id, JobStateView(job))
+            placed = self._views.get(job.id) or self._views.setdefault(job.id, EngineJobView(job))
             placed.look(not free and job.phase is Phase.RUNNING and job.id != at_boundary and job.has_epochs)
             views.append(placed)
         wanted = self.policy.allocate(views, self._cluster()).allocations

@@ -112,7 +112,7 @@ class PlannedJob:
 
 @dataclass(slots=True)
 class PlannedCluster:
-    """The `View` of a policy that decides for live jobs."""
+    """The `EngineView` of a policy that decides for live jobs."""
 
     now: float = 0.0
     names: tuple[str, ...] = ()
@@ -129,7 +129,7 @@ class PlannedCluster:
             take(self.free, job, job.plan)
 
     def on_node(self, node: NodeId, /) -> Iterable[PlannedJob]:
-        """See `View.on_node`."""
+        """See `EngineView.on_node`."""
         return [job for job in self.jobs.values() if any(part[0] == node for part in job.plan)]
 
     def put(self, job: PlannedJob, phase: Phase, plan: Plan) -> None:

@@ -44,6 +44,7 @@ from coach.core.policies.api.scheduling import (
     TOLERANCE,
     Action,
     Arrived,
+    EngineView,
     EpochEnded,
     Event,
     Finished,
@@ -63,7 +64,6 @@ from coach.core.policies.api.scheduling import (
     ScheduleTimer,
     Start,
     TimerFired,
-    View,
     demand,
     totals,
 )
@@ -78,7 +78,7 @@ class SchedulingPolicy(Policy):
     chooses_nodes: ClassVar[bool] = True
 
     @abstractmethod
-    def schedule(self, event: Event, view: View) -> Iterable[Action]:
+    def schedule(self, event: Event, view: EngineView) -> Iterable[Action]:
         """See `Policy`."""
 
     def allocate(self, jobs: Sequence[JobView], cluster: ClusterView) -> AllocationDecision:

@@ -1,0 +1,92 @@
+"""The life cycle of a job as a table: which record may come in which phase, and which phases may follow.
+
+An action that is not here is a mistake of Coach's, or of a journal that was changed by hand. An event may come at any
+time: outside of the phases where it counts it is late (`stale_events`) and leaves the phase as it is.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from coach.core.errors import PermanentError
+from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job, Phase
+
+IDLE, DEPLOYING, RUNNING, FITTING = Phase.IDLE, Phase.DEPLOYING, Phase.RUNNING, Phase.FITTING
+PAUSED, ENDING, ENDED = Phase.PAUSED, Phase.ENDING, Phase.ENDED
+
+Next = dict[Phase, tuple[Phase, ...]]
+
+
+def _same(*phases: Phase) -> Next:
+    """Legal in these phases, which it does not change."""
+    return {phase: (phase,) for phase in phases}
+
+
+#: By record and phase: the phases that may follow.
+TRANSITIONS: dict[type, Next] = {
+    # What happens to a job.
+    ev.HandlerStarted: {**dict.fromkeys((IDLE, DEPLOYING, RUNNING, FITTING, PAUSED), (IDLE,)), **_same(ENDING, ENDED)},
+    ev.NodesChanged: _same(*Phase),
+    ev.PolicySlow: _same(*Phase),
+    ev.PodReady: _same(DEPLOYING, PAUSED),
+    ev.PodPending: _same(DEPLOYING, PAUSED),
+    ev.PodLost: _same(IDLE, DEPLOYING, RUNNING, FITTING, PAUSED),
+    ev.PodsReleased: _same(IDLE, DEPLOYING, PAUSED, ENDING),
+    ev.EpochFinished: {RUNNING: (IDLE,)},
+    ev.EpochFailed: {RUNNING: (IDLE,)},
+    ev.ModelsFitted: {FITTING: (IDLE,)},
+    ev.TimerFired: {PAUSED: (IDLE,), **_same(IDLE, DEPLOYING, RUNNING)},
+    # What users ask for.
+    ev.CancelRequested: _same(*Phase),
+    ev.SuspendRequested: _same(*Phase),
+    ev.ResumeRequested: {
+        **_same(IDLE, DEPLOYING, RUNNING, FITTING),
+        PAUSED: (IDLE, PAUSED),
+        **dict.fromkeys((ENDING, ENDED), (IDLE,)),
+    },
+    ev.PriorityChanged: _same(*Phase),
+    ev.ModelAccepted: _same(*Phase),
+    ev.AccountSet: _same(*Phase),
+    # What is decided.
+    act.SetAllocation: {IDLE: (DEPLOYING,), DEPLOYING: (DEPLOYING,)},
+    act.DeployPods: _same(DEPLOYING),
+    act.ReleasePods: _same(IDLE, DEPLOYING, PAUSED, ENDING),
+    act.RunEpoch: {DEPLOYING: (RUNNING,)},
+    act.ExtendEpoch: _same(RUNNING),
+    act.StopEpoch: _same(RUNNING),
+    act.Settle: _same(IDLE, DEPLOYING, RUNNING, FITTING, PAUSED, ENDING),
+    act.FitModels: {IDLE: (FITTING,)},
+    act.RollBack: _same(IDLE, DEPLOYING),
+    act.SetTimer: _same(IDLE, DEPLOYING, RUNNING, PAUSED),
+    act.SavePolicyState: _same(IDLE, DEPLOYING, RUNNING, FITTING, PAUSED, ENDING),
+    act.SetStatus: {
+        IDLE: (IDLE, PAUSED),
+        DEPLOYING: (DEPLOYING, IDLE, PAUSED),
+        PAUSED: (PAUSED,),
+        ENDING: (ENDED,),
+        **_same(RUNNING),
+    },
+    act.NoticeAccount: _same(*Phase),
+    act.Finish: dict.fromkeys((IDLE, DEPLOYING, PAUSED), (ENDING,)),
+}  # fmt: skip
+
+EVENTS = frozenset(kind for kind in TRANSITIONS if kind.__module__ == ev.__name__)
+
+
+class IllegalTransitionError(PermanentError):
+    """A record that the life cycle of a job does not have."""
+
+
+def check(job: Job, before: Phase, record: Any) -> None:
+    """Raise IllegalTransitionError where `record`, which has just been applied to `job`, could not come."""
+    kind = type(record)
+    if job.phase in TRANSITIONS[kind].get(before, ()) or (kind in EVENTS and job.phase is before):
+        return
+    legal = ", ".join(TRANSITIONS[kind])
+    raise IllegalTransitionError(
+        f"job {job.name}: {kind.__name__} led from phase {before} to {job.phase}, which its life cycle does not have "
+        f"(it is legal when {legal}); it is {job.state.value}, {job.reason.value}: {job.message or '-'}; epochs "
+        f"{len(job.epochs)}, attempts {job.attempts}, pods {len(job.pods)}; its story: coach events {job.name}"
+    )

@@ -1,0 +1,133 @@
+"""The process that hears what a program says: its lines, which it logs too, its files and its requests.
+
+It is a process of its own, because a pattern may take for ever, and ends when the supervisor has seen the program end.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import selectors
+import signal
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NoReturn
+
+from coach.core.spec.metric_source import MetricSource
+from coach.platforms.program_metrics.base import ProgramReport, Wanted
+from coach.platforms.program_metrics.files import USUAL_NAMES, Followed
+from coach.platforms.program_metrics.reader import LONGEST_LINE, Reader
+from coach.platforms.program_metrics.status import Flags, Offer, StatusServer
+
+#: Seconds between two looks at files, at least; and so many times what a look takes.
+LOOK_SECONDS, LOOK_FACTOR = 0.25, 20.0
+#: Lines that an error shows of what the program printed last; characters of each.
+LAST_LINES, LAST_CHARACTERS = 5, 500
+
+
+class Collector:
+    """Hears one program. `log` is called with each line, `report` with what it reports, by one thread at a time."""
+
+    def __init__(
+        self,
+        wanted: Wanted,
+        directory: Path,
+        log: Callable[[str], None],
+        report: Callable[[ProgramReport], None],
+    ) -> None:
+        self._reader = Reader(wanted)
+        self._files = [Followed(one, directory) for one in _files_of(wanted)]
+        self._log = log
+        self._report = report
+        self._lock = threading.Lock()
+        self._look = 0.0
+        self.last = deque[str](maxlen=LAST_LINES)
+
+    def run(self, printed: int, over: int) -> None:
+        """Follow the program: what it prints, until `over` ends, and then to its end."""
+        lines = Lines()
+        with selectors.DefaultSelector() as selector:
+            selector.register(printed, selectors.EVENT_READ)
+            selector.register(over, selectors.EVENT_READ)
+            while True:
+                wait = self._look_at_files() if self._files else None
+                ready = {key.fd for key, _ in selector.select(wait)}
+                if over in ready:
+                    break
+                if printed in ready:
+                    data = os.read(printed, 1 << 16)
+                    self._take_lines(lines.more(data))
+                    if not data:
+                        selector.unregister(printed)
+        while data := os.read(printed, 1 << 16):
+            self._take_lines(lines.more(data))
+        self._take_lines(lines.more(b""))
+        self._look = 0.0
+        self._look_at_files()
+
+    def take(self, kind: str, record: Mapping[Any, Any], where: str = "") -> None:
+        """A record that came from such a source."""
+        with self._lock:
+            if (found := self._reader.record(kind, record, where)) is not None:
+                self._report(found)
+
+    def _take_lines(self, lines: Iterator[str]) -> None:
+        for line in lines:
+            self._log(line)
+            self.last.append(line[:LAST_CHARACTERS])
+            with self._lock:
+                if (found := self._reader.line(line)) is not None:
+                    self._report(found)
+
+    def _look_at_files(self) -> float:
+        """Look, when it is time; the seconds until the next look."""
+        began = time.monotonic()
+        if began >= self._look:
+            for files in self._files:
+                for record in files.records():
+                    self.take(files.source.kind, record, files.source.where)
+            took = time.monotonic() - began
+            self._look = time.monotonic() + max(LOOK_SECONDS, LOOK_FACTOR * took)
+        return max(0.0, self._look - time.monotonic())
+
+
+def _files_of(wanted: Wanted) -> list[MetricSource]:
+    """One source of each file."""
+    named = {(one.kind, one.where): one for one in wanted.sources if one.kind in USUAL_NAMES}
+    return list(named.values())
+
+
+class Lines:
+    """Lines of what comes in pieces; a progress bar's, too, which end with a carriage return. Long ones are cut."""
+
+    def __init__(self) -> None:
+        self._rest, self._cut = b"", False
+
+    def more(self, data: bytes) -> Iterator[str]:
+        """The lines that end with this piece; b"" is the end of all."""
+        *lines, self._rest = re.split(rb"[\r\n]+", self._rest + data) if data else (self._rest, b"")
+        for line in lines:
+            if line.strip() and not self._cut:
+                yield line.decode(errors="replace")
+            self._cut = False
+        if len(self._rest) > 4 * LONGEST_LINE:
+            if not self._cut:
+                yield self._rest.decode(errors="replace")
+            self._rest, self._cut = b"", True
+
+
+def collect(collector: Collector, pipes: tuple[int, int, int], offer: Offer, flags: Flags) -> NoReturn:
+    """Run a collector in this process, and end it.
+
+    `pipes`: what the program prints; the end of which says that the program has ended; for its last lines.
+    """
+    printed, over, said = pipes
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    server = StatusServer(offer.listening, offer.token, flags, collector.take)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    collector.run(printed, over)
+    os.write(said, "\n".join(collector.last).encode()[: 1 << 15])
+    os._exit(0)

@@ -1,0 +1,219 @@
+"""Files in which a program writes its metrics, followed while they grow.
+
+What was in a file before the program started is of an earlier run. A file may be written anew, by Lightning whenever a
+new column appears: then what was known of it does not come again. What is no regular file is left alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import csv
+import glob
+import itertools
+import json
+import os
+import stat
+import struct
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from coach.core.spec.metric_source import MetricSource
+from coach.platforms.program_metrics.base import numbers
+from coach.platforms.program_metrics.tensorboard import LONGEST_RECORD, records, scalars
+
+Record = Mapping[Any, Any]
+
+#: Names of files in a folder that is named in place of a file.
+USUAL_NAMES = {
+    "csv": "metrics.csv",
+    "trainer-state": "trainer_state.json",
+    "tensorboard": "events.out.tfevents.*",
+}
+#: Files of one source that are followed: the newest. Names that are looked at to find them.
+MAX_FILES, MAX_NAMES = 16, 10_000
+#: Bytes of a file that are read at one look; of a line; of a file that is read as a whole.
+CHUNK, LONGEST_LINE, LARGEST_FILE = 2 * LONGEST_RECORD, 1 << 16, 32 << 20
+#: Looks at a file that was there before the program; what is then left of it is passed over.
+LOOKS_BEFORE = 16
+#: Records that are remembered, to know them where they are written again.
+MAX_KNOWN = 100_000
+
+
+class Followed:
+    """The files of one source. `directory` is where the program runs, which has not started yet."""
+
+    def __init__(self, source: MetricSource, directory: Path) -> None:
+        self.source = source
+        self._directory = directory
+        self._known: dict[int, None] = {}
+        self._files: dict[str, _File] = {}
+        for name in self._names():
+            self._file(name).pass_over()
+
+    def records(self) -> Iterator[Record]:
+        """What was written since the last look."""
+        for name in self._names():
+            yield from self._file(name).look()
+
+    def _file(self, name: str) -> _File:
+        if name not in self._files:
+            self._files[name] = _KINDS[self.source.kind](self._directory / name, self._known)
+        return self._files[name]
+
+    def _names(self) -> list[str]:
+        """The newest files, the oldest of them first."""
+        root, usual = self._directory, USUAL_NAMES[self.source.kind]
+        found: dict[str, float] = {}
+        for name in itertools.islice(_paths(self.source.where, root), MAX_NAMES):
+            inside = f"{glob.escape(name)}/**/{usual}"
+            names = _paths(inside, root) if (root / name).is_dir() else (name,)
+            for each in itertools.islice(names, MAX_NAMES - len(found)):
+                with contextlib.suppress(OSError):
+                    found[each] = (root / each).stat().st_mtime
+        return sorted(found, key=lambda name: found[name])[-MAX_FILES:]
+
+
+def _paths(pattern: str, root: Path) -> Iterator[str]:
+    # Path.glob knows no absolute patterns.
+    return glob.iglob(pattern, root_dir=root, recursive=True)  # noqa: PTH207
+
+
+class _File:
+    """One file, read from where the last look ended."""
+
+    def __init__(self, path: Path, known: dict[int, None]) -> None:
+        self._path = path
+        self._known = known
+        self._which = (0, 0)  #: device and inode
+        self._offset = 0
+
+    def look(self) -> Iterator[Record]:
+        """The records since the last look."""
+        with contextlib.suppress(OSError), self._opened() as file:
+            status = os.fstat(file.fileno())
+            if not stat.S_ISREG(status.st_mode):
+                return
+            if (status.st_dev, status.st_ino) != self._which or status.st_size < self._offset:
+                self._which = status.st_dev, status.st_ino
+                self._begin_anew()
+            yield from self._read(file, status)
+
+    def pass_over(self) -> None:
+        """Take what is in it for known."""
+        for _ in range(LOOKS_BEFORE):
+            before = self._offset
+            for _ in self.look():
+                pass
+            if self._offset == before:
+                return
+        with contextlib.suppress(OSError):
+            self._offset = self._path.stat().st_size
+
+    def _opened(self) -> Any:
+        # A pipe without a writer would block.
+        return os.fdopen(os.open(self._path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC), "rb", buffering=0)
+
+    def _begin_anew(self) -> None:
+        self._offset = 0
+
+    def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
+        raise NotImplementedError
+
+    def _is_new(self, record: Record) -> bool:
+        """Whether a record was not there before; it is remembered."""
+        key = hash(frozenset(numbers(record).items()))
+        new = key not in self._known
+        self._known[key] = None
+        if len(self._known) > MAX_KNOWN:
+            del self._known[next(iter(self._known))]
+        return new
+
+
+class _Csv(_File):
+    """Lightning's `metrics.csv`, Keras's CSVLogger: names in the first line; fields may be empty."""
+
+    def __init__(self, path: Path, known: dict[int, None]) -> None:
+        super().__init__(path, known)
+        self._header = b""
+        self._cut = False  #: the rest of a line that is too long is left out
+        self._again = False  #: the file was written anew: what is known of it may come again
+
+    def _begin_anew(self) -> None:
+        self._again = self._offset > 0
+        self._offset, self._header, self._cut = 0, b"", False
+
+    def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
+        if self._header and os.pread(file.fileno(), len(self._header), 0) != self._header:
+            self._begin_anew()
+        data = os.pread(file.fileno(), CHUNK, self._offset)
+        whole = data.rfind(b"\n") + 1
+        if not whole and len(data) > LONGEST_LINE:
+            self._offset, self._cut = self._offset + len(data), True
+            return
+        self._offset += whole
+        for line in data[:whole].splitlines():
+            if not self._cut and len(line) <= LONGEST_LINE and line.strip():
+                if not self._header:
+                    self._header = line
+                    continue
+                record = self._row(line)
+                if self._is_new(record) or not self._again:
+                    self._again = False
+                    yield record
+            self._cut = False
+
+    def _row(self, line: bytes) -> Record:
+        header = self._header.decode(errors="replace").lstrip("\ufeff")
+        delimiter = max(",;\t", key=header.count)
+        with contextlib.suppress(csv.Error):
+            names, fields = csv.reader([header, line.decode(errors="replace")], delimiter=delimiter)
+            return {name.strip(): field.strip() for name, field in zip(names, fields, strict=False) if field}
+        return {}
+
+
+class _TrainerState(_File):
+    """`trainer_state.json` of transformers, in each checkpoint: all that was logged so far."""
+
+    def __init__(self, path: Path, known: dict[int, None]) -> None:
+        super().__init__(path, known)
+        self._last = (0, 0)
+
+    def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
+        if self._last == (status.st_size, status.st_mtime_ns) or status.st_size > LARGEST_FILE:
+            return
+        self._last = status.st_size, status.st_mtime_ns
+        try:
+            history = json.loads(file.read(LARGEST_FILE))["log_history"]
+        except (ValueError, RecursionError, KeyError, TypeError):
+            return  # not yet whole
+        for entry in history if isinstance(history, list) else ():
+            if isinstance(entry, dict) and self._is_new(entry):
+                yield entry
+
+
+class _Events(_File):
+    """TensorBoard's event files. The scalars of a step that follow each other are one record."""
+
+    def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
+        data = os.pread(file.fileno(), CHUNK, self._offset)
+        at, used, found = 0, 0, dict[str, float]()
+        for event, end in records(data):
+            if self._offset + end > status.st_size:
+                break
+            used = end
+            try:
+                step, values = scalars(event)
+            except (ValueError, struct.error):
+                continue
+            if values and step != at and found:
+                yield found
+                found = {}
+            if values:
+                at, found = step, found | values
+        self._offset += used
+        if found:
+            yield found
+
+
+_KINDS: dict[str, type[_File]] = {"csv": _Csv, "trainer-state": _TrainerState, "tensorboard": _Events}

@@ -1,0 +1,211 @@
+"""What a program sends: Kubeflow's TrainJob status (KEP-2779), or the requests of `coach_program.py`.
+
+Trainers with Kubeflow's protocol POST `{"trainerStatus": {"metrics": [{"name": ..., "value": ...}, ...]}}`, with the
+bearer token in the file that KUBEFLOW_TRAINER_SERVER_TOKEN names. transformers' Trainer does so by itself.
+`coach_program.py` sends `{"values": {...}}`, an epoch among them, and `{"asks": true}`, and gets
+`{"stop": ..., "checkpoint": ...}`.
+"""
+
+from __future__ import annotations
+
+import hmac
+import json
+import mmap
+import os
+import secrets
+import socket
+import threading
+import time
+from collections.abc import Callable, Mapping
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import certifi
+
+#: Bytes of a request.
+LONGEST_REQUEST = 64 << 10
+#: Requests that are taken: as many at once, and so many a second on the average.
+BURST, PER_SECOND = 20, 10.0
+#: Connections at once; seconds that one may last.
+MAX_CONNECTIONS, CONNECTION_SECONDS = 8, 5.0
+#: Seconds between two checkpoints that a program is asked for.
+CHECKPOINT_SECONDS = 300.0
+#: Bytes of a token.
+TOKEN_BYTES = 32
+
+
+class Flags:
+    """What the processes around a program say to each other about its end."""
+
+    def __init__(self) -> None:
+        self._shared = mmap.mmap(-1, 2)
+
+    @property
+    def stop(self) -> bool:
+        """Whether the program is to end."""
+        return self._shared[0] != 0
+
+    def set_stop(self) -> None:
+        """The program is to end."""
+        self._shared[0] = 1
+
+    @property
+    def asks(self) -> bool:
+        """Whether the program asks if it is to end: then it need not be interrupted."""
+        return self._shared[1] != 0
+
+    def set_asks(self) -> None:
+        """The program has asked."""
+        self._shared[1] = 1
+
+
+def metrics_of(request: Mapping[str, Any]) -> dict[str, object] | None:
+    """The metrics in a TrainJob's status; None where it is none."""
+    trainer = request.get("trainerStatus")
+    metrics = trainer.get("metrics") or [] if isinstance(trainer, dict) else None
+    if not isinstance(metrics, list):
+        return None
+    return {
+        str(metric["name"]): metric["value"]
+        for metric in metrics
+        if isinstance(metric, dict) and {"name", "value"} <= metric.keys()
+    }
+
+
+class StatusServer(ThreadingHTTPServer):
+    """Takes the requests of one program, on this machine's loopback address alone, with its own token.
+
+    `take` is called with `status` or `report` and a record, by several threads.
+    """
+
+    daemon_threads = True
+
+    def __init__(
+        self,
+        listening: socket.socket,
+        token: str,
+        flags: Flags,
+        take: Callable[[str, Mapping[str, Any]], None],
+    ) -> None:
+        super().__init__(listening.getsockname(), _Request, bind_and_activate=False)
+        self.socket.close()
+        self.socket = listening
+        self.flags = flags
+        self.take = take
+        self._token = f"Bearer {token}".encode()
+        self._room = threading.Semaphore(MAX_CONNECTIONS)
+        self._lock = threading.Lock()
+        self._tokens, self._at = float(BURST), time.monotonic()
+        self._checkpoint = time.monotonic() + CHECKPOINT_SECONDS
+        self._last = False
+
+    def own(self, authorization: str) -> bool:
+        """Whether a request has the program's token."""
+        return hmac.compare_digest(authorization.encode(errors="replace"), self._token)
+
+    def in_time(self) -> bool:
+        """Whether no more requests come than are taken."""
+        with self._lock:
+            now = time.monotonic()
+            self._tokens = min(float(BURST), self._tokens + PER_SECOND * (now - self._at)) - 1.0
+            self._at = now
+            if self._tokens < 0.0:
+                self._tokens += 1.0
+                return False
+            return True
+
+    def asked(self) -> dict[str, bool]:
+        """What is asked of the program: to end, and once in a while, and before its end, to write a checkpoint."""
+        with self._lock:
+            now = time.monotonic()
+            checkpoint = now >= self._checkpoint or (self.flags.stop and not self._last)
+            if checkpoint:
+                self._checkpoint, self._last = now + CHECKPOINT_SECONDS, self.flags.stop
+            return {"stop": self.flags.stop, "checkpoint": checkpoint}
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        """In a thread of its own; a connection too many is closed."""
+        if self._room.acquire(blocking=False):
+            super().process_request(request, client_address)
+        else:
+            self.shutdown_request(request)
+
+    def process_request_thread(self, request: Any, client_address: Any) -> None:
+        """One connection, which is cut off when it lasts too long."""
+        end = threading.Timer(CONNECTION_SECONDS, request.shutdown, (socket.SHUT_RDWR,))
+        end.daemon = True
+        end.start()
+        try:
+            super().process_request_thread(request, client_address)
+        finally:
+            end.cancel()
+            self._room.release()
+
+    def handle_error(self, request: Any, client_address: Any) -> None:
+        """A connection that broke off is no concern of anybody else."""
+
+
+class _Request(BaseHTTPRequestHandler):
+    server: StatusServer
+    timeout = CONNECTION_SECONDS
+
+    def do_POST(self) -> None:
+        if not self.server.own(self.headers.get("Authorization", "")):
+            return self._answer(401, {"error": "not the token of this program"})
+        length = self.headers.get("Content-Length", "")
+        if not length.isdecimal() or len(length) > 9 or int(length) > LONGEST_REQUEST:
+            return self._answer(413, {"error": f"a request has at most {LONGEST_REQUEST} bytes"})
+        if not self.server.in_time():
+            return self._answer(429, {"error": f"at most {PER_SECOND:g} requests a second"})
+        try:
+            request = json.loads(self.rfile.read(int(length)))
+            if not isinstance(request, dict):
+                raise ValueError
+        except (ValueError, RecursionError):
+            return self._answer(400, {"error": "not a JSON object"})
+        metrics = metrics_of(request)
+        if metrics is not None:
+            self.server.take("status", metrics)
+            return self._answer(200, {})
+        if isinstance(request.get("values"), dict):
+            self.server.take("report", request["values"])
+        if request.get("asks"):
+            self.server.flags.set_asks()
+        return self._answer(200, self.server.asked())
+
+    def _answer(self, code: int, what: Mapping[str, object]) -> None:
+        body = json.dumps(what).encode()
+        self.send_response(code)
+        self.send_header("Content-Type", "application/json")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def log_message(self, format: str, *args: object) -> None:
+        """Requests are not logged."""
+
+
+class Offer:
+    """The address and the token of a program's status server, which listens from now on; `close` takes both back."""
+
+    def __init__(self, token_file: Path) -> None:
+        self.listening = socket.create_server(("127.0.0.1", 0), backlog=MAX_CONNECTIONS)
+        self.token = secrets.token_urlsafe(TOKEN_BYTES)
+        self._file = token_file
+        self._port = self.listening.getsockname()[1]
+        with os.fdopen(os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
+            file.write(self.token)
+
+    @property
+    def env(self) -> dict[str, str]:
+        """What Kubeflow says to a trainer."""
+        return {
+            "KUBEFLOW_TRAINER_SERVER_URL": f"http://127.0.0.1:{self._port}/status",
+            "KUBEFLOW_TRAINER_SERVER_TOKEN": str(self._file),
+            "KUBEFLOW_TRAINER_SERVER_CA_CERT": certifi.where(),
+        }
+
+    def close(self) -> None:
+        """No other process takes its requests from now on."""
+        self._file.unlink(missing_ok=True)

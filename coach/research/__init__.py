@@ -1,1 +1,0 @@
-"""The papers' experiments, the evaluation of estimators, and the thesis's job files."""

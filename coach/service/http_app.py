@@ -1,0 +1,71 @@
+"""The HTTP API over a service: FastAPI checks and documents it, `coach.service.operations` does the work."""
+
+from __future__ import annotations
+
+from importlib import metadata
+from typing import Any
+
+from fastapi import Depends, FastAPI, Security
+from fastapi.middleware.gzip import GZipMiddleware
+from fastapi.security import HTTPBearer
+
+from coach.service.errors import answer_errors
+from coach.service.job_history import Stories
+from coach.service.metrics import Metrics
+from coach.service.middleware import Guard, refuse_unknown_queries, remember_route
+from coach.service.operations import Service
+from coach.service.page.login import Logins
+from coach.service.page.routes import LOGIN, login, page
+from coach.service.routes import Context, jobs, process, service_wide
+from coach.service.schemas import LONGEST_WAIT
+from coach.service.views.routes import views
+from coach.service.views.stream import Feed
+
+
+def make_app(
+    service: Service,
+    token: str,
+    *,
+    longest_wait: float = LONGEST_WAIT,
+    port: int = 0,
+    hosts: frozenset[str] = frozenset(),
+) -> FastAPI:
+    """The API of a service, and its page; callers need `token`.
+
+    `longest_wait` bounds how long a request may wait (seconds). `port` names the cookie; `hosts`: names of the service
+    in addition to its addresses, for browsers.
+    """
+    metrics = Metrics(service)
+    app = FastAPI(
+        title="Coach",
+        version=metadata.version("coach-trainer"),
+        description="Train to a target within a budget. Everything but /health, /openapi.json and /api/v1/login "
+        "needs the token.",
+        docs_url=None,
+        redoc_url=None,
+        generate_unique_id_function=lambda route: route.name,
+        dependencies=[
+            Security(HTTPBearer(auto_error=False, description="The token of the service.")),
+            Depends(remember_route),
+            Depends(refuse_unknown_queries),
+        ],
+    )
+    app.state.context = Context(service, metrics, Stories(service.home), longest_wait)
+    app.state.feed = Feed(service)
+    app.state.logins = logins = Logins(token, port)
+    # A stream of events is not compressed: it would be held back.
+    app.add_middleware(GZipMiddleware, minimum_size=2000, compresslevel=4)
+    app.add_middleware(Guard, token=token, note=metrics.answered, logins=logins, hosts=hosts)
+    for router in (process, service_wide, views, jobs, login, page):
+        app.include_router(router)
+    answer_errors(app)
+    _correct(app.openapi()["paths"])
+    return app
+
+
+def _correct(paths: dict[str, Any]) -> None:
+    """Correct what FastAPI's document takes from the application, or from a route's own response type."""
+    for path, method in (("/health", "get"), (LOGIN, "post")):
+        paths[path][method].pop("security")  # they need no token
+    unknown = paths["/metrics"]["get"]["responses"]["401"]["content"]
+    unknown["application/json"] = unknown.pop("text/plain")  # errors are JSON everywhere

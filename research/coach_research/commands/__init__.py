@@ -1,0 +1,1 @@
+"""Commands that studies need: `coach experiment`, `train`, `estimators`, `convert`."""

@@ -1,0 +1,1 @@
+"""How good predictions are: Coach's models beside the papers', on measured jobs and curves."""

@@ -1,0 +1,1 @@
+"""The papers' policies, live and simulated; pyproject.toml has their names."""

@@ -1,0 +1,1 @@
+"""Journals of every release, replayed by today's code."""

@@ -1,0 +1,175 @@
+"""Files that programs write, followed while they grow, and whatever else may be in their place."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import struct
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from coach.core.spec.metric_source import MetricSource
+from coach.platforms.program_metrics.files import CHUNK, MAX_FILES, Followed
+
+RECORDED = Path(__file__).parent / "recorded"
+
+
+def followed(folder: Path, text: str) -> Followed:
+    return Followed(MetricSource.read("loss", text), folder)
+
+
+def new(files: Followed) -> list[dict[Any, Any]]:
+    return [dict(record) for record in files.records()]
+
+
+def add(path: Path, text: str) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(text)
+
+
+def test_a_csv_file_is_followed_row_by_row(tmp_path: Path) -> None:
+    files = followed(tmp_path, "csv:logs/metrics.csv")
+    assert new(files) == []
+    add(tmp_path / "logs/metrics.csv", "epoch,step,train_loss,val_loss\n0,9,0.5,\n0,9,,0.4\n1,19,0.")
+    assert new(files) == [
+        {"epoch": "0", "step": "9", "train_loss": "0.5"},
+        {"epoch": "0", "step": "9", "val_loss": "0.4"},
+    ]
+    assert new(files) == []
+    add(tmp_path / "logs/metrics.csv", "3,\n")
+    assert new(files) == [{"epoch": "1", "step": "19", "train_loss": "0.3"}]
+
+
+def test_rows_that_were_there_before_the_program_are_of_an_earlier_run(tmp_path: Path) -> None:
+    add(tmp_path / "a.csv", "epoch;loss\n0;0.5\n")
+    files = followed(tmp_path, "csv:a.csv")
+    add(tmp_path / "a.csv", "1;0.4\n")
+    assert new(files) == [{"epoch": "1", "loss": "0.4"}]
+
+
+def test_a_file_that_is_written_anew_says_nothing_twice(tmp_path: Path) -> None:
+    """Lightning does so when a column is added; it may be seen half written."""
+    files = followed(tmp_path, "csv:a.csv")
+    add(tmp_path / "a.csv", "epoch,loss\n0,0.5\n1,0.4\n")
+    assert len(new(files)) == 2
+    (tmp_path / "a.csv").write_text("")
+    assert new(files) == []
+    (tmp_path / "a.csv").write_text("epoch,loss,f1\n0,0.5,\n")
+    assert new(files) == []
+    add(tmp_path / "a.csv", "1,0.4,\n2,0.3,0.9\n3,0.3,0.9\n")
+    assert new(files) == [
+        {"epoch": "2", "loss": "0.3", "f1": "0.9"},
+        {"epoch": "3", "loss": "0.3", "f1": "0.9"},
+    ]
+    other = tmp_path / "other"
+    other.write_text("epoch,loss\n1,0.4\n9,0.1\n")
+    other.replace(tmp_path / "a.csv")
+    assert new(files) == [{"epoch": "9", "loss": "0.1"}]
+
+
+def test_a_folder_and_wild_cards_name_the_files_of_each_run(tmp_path: Path) -> None:
+    add(tmp_path / "logs/version_0/metrics.csv", "loss\n9\n")
+    by_name, by_folder = followed(tmp_path, "csv:logs/version_*/metrics.csv"), followed(tmp_path, "csv:logs")
+    absolute = followed(Path("/"), f"csv:{tmp_path}/logs")
+    add(tmp_path / "logs/version_1/metrics.csv", "loss\n1\n")
+    for files in (by_name, by_folder, absolute):
+        assert new(files) == [{"loss": "1"}]
+
+
+def test_a_line_without_end_and_many_files_cost_little(tmp_path: Path) -> None:
+    files = followed(tmp_path, "csv:*.csv")
+    add(tmp_path / "a.csv", "loss\n1\n" + "x" * (2 * CHUNK + 5) + "\n2\n")
+    found = []
+    for _ in range(5):
+        found += new(files)
+    assert found == [{"loss": "1"}, {"loss": "2"}]
+    for number in range(3 * MAX_FILES):
+        add(tmp_path / f"{number}.csv", "loss\n1\n")
+    assert len(new(files)) <= MAX_FILES
+
+
+def test_what_is_no_file_is_left_alone(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "zero.csv").symlink_to("/dev/zero")
+    (tmp_path / "loop.csv").symlink_to("loop.csv")
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "again").symlink_to(".")
+    add(tmp_path / "bytes.csv", "loss\n")
+    (tmp_path / "bytes.csv").write_bytes(b"loss\n\xff\x00\n1,2,3\n\n4\n")
+    files = followed(tmp_path, "csv:**/*.csv")
+    assert new(files) == []
+    add(tmp_path / "bytes.csv", "5\n")
+    assert {"loss": "5"} in new(files)
+
+
+def test_a_file_that_becomes_a_link_is_read_from_its_beginning(tmp_path: Path) -> None:
+    files = followed(tmp_path, "csv:a.csv")
+    add(tmp_path / "a.csv", "loss\n3\n")
+    assert new(files) == [{"loss": "3"}]
+    add(tmp_path / "elsewhere", "loss\n2\n")
+    (tmp_path / "a.csv").unlink()
+    (tmp_path / "a.csv").symlink_to("elsewhere")
+    assert new(files) == [{"loss": "2"}]
+
+
+def state(path: Path, *losses: float) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    history = [{"epoch": n + 1.0, "eval_loss": loss, "step": n} for n, loss in enumerate(losses)]
+    path.write_text(json.dumps({"best_metric": None, "log_history": history}))
+
+
+def test_each_checkpoint_repeats_the_history_and_only_what_is_new_comes(tmp_path: Path) -> None:
+    state(tmp_path / "out/checkpoint-1/trainer_state.json", 0.9)
+    files = followed(tmp_path, "trainer-state:out")
+    assert new(files) == []
+    state(tmp_path / "out/checkpoint-2/trainer_state.json", 0.9, 0.8)
+    assert new(files) == [{"epoch": 2.0, "eval_loss": 0.8, "step": 1}]
+    (tmp_path / "out/checkpoint-2/trainer_state.json").write_text('{"log_history": [{"eval_loss": 0.')
+    assert new(files) == []
+    state(tmp_path / "out/checkpoint-2/trainer_state.json", 0.9, 0.8, 0.7)
+    assert new(files) == [{"epoch": 3.0, "eval_loss": 0.7, "step": 2}]
+    for text in ("[]", '{"log_history": 3}', '{"log_history": [1, null]}', "[" * 100_000):
+        (tmp_path / "out/checkpoint-2/trainer_state.json").write_text(text)
+        assert new(files) == []
+
+
+@pytest.mark.parametrize(
+    ("recorded", "name"),
+    [("events.out.tfevents.tensorboardX", "Loss/val"), ("events.out.tfevents.keras", "epoch_loss")],
+)
+def test_event_files_as_tensorboardx_and_keras_write_them(tmp_path: Path, recorded: str, name: str) -> None:
+    files = followed(tmp_path, "tensorboard:runs")
+    (tmp_path / "runs/a").mkdir(parents=True)
+    found: list[dict[Any, Any]] = []
+    with (tmp_path / "runs/a" / recorded).open("wb", buffering=0) as file:
+        for byte in (RECORDED / recorded).read_bytes():  # however it is cut
+            file.write(bytes([byte]))
+            found += new(files)
+    values = [record[name] for record in found if name in record]
+    assert values == pytest.approx([1, 1 / 2, 1 / 3])
+    shutil.copy(RECORDED / recorded, tmp_path / "runs/events.out.tfevents.whole")
+    assert [record[name] for record in new(files)] == values, "the scalars of a step are one record"
+
+
+def record(data: bytes) -> bytes:
+    return struct.pack("<QI", len(data), 0) + data + b"\0\0\0\0"
+
+
+def test_hostile_event_files_say_nothing_and_end(tmp_path: Path) -> None:
+    files = followed(tmp_path, "tensorboard:.")
+    known = (RECORDED / "events.out.tfevents.keras").read_bytes()
+    image = record(b"\x2a" + b"x" * (3 << 20))
+    (tmp_path / "events.out.tfevents.1").write_bytes(
+        image + record(b"\xff" * 99) + record(b"\x2a\xff") + known
+    )
+    found = []
+    for _ in range(4):
+        found += new(files)
+    assert [list(one) for one in found] == [["epoch_loss"]] * 3, "what is too long or no event is passed over"
+    (tmp_path / "events.out.tfevents.2").write_bytes(struct.pack("<QI", 2**63, 0) + b"x" * 100)
+    (tmp_path / "events.out.tfevents.3").write_bytes(os.urandom(1000))
+    assert new(files) == []
