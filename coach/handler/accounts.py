@@ -73,7 +73,8 @@ def set_account(home: StateDirectory, wanted: AccountSet) -> None:
             journal = home.open_journal(home.journal(1))
         except JournalBusyError as error:
             raise UserError(
-                "a `coach run` has the accounts now; set them when it has ended, or run jobs by a service: coach serve"
+                "another handler has the accounts now: a service that starts, so try again; or a `coach run`, so set "
+                "them when it has ended, or run jobs by a service: coach serve"
             ) from error
         with contextlib.closing(journal):
             refuse(journal.accounts(journal.jobs()), wanted)

@@ -129,7 +129,7 @@ def test_an_account_keeps_its_currency_and_is_not_set_while_another_handler_has_
         set_account(home, setting("team-a", "5EUR"))
     journal = home.open_journal(home.journal(1))
     try:
-        with pytest.raises(UserError, match="a `coach run` has the accounts now"):
+        with pytest.raises(UserError, match="another handler has the accounts now"):
             set_account(home, setting("team-a", "6USD/week"))
     finally:
         journal.close()

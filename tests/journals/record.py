@@ -21,6 +21,7 @@ import yaml
 
 from coach import __version__
 from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
@@ -215,6 +216,9 @@ def accounts(handler: Handler) -> None:
     handler.submit(job("second", **paid, prices=prices | {"instance": machine}))
     handler.until("a wait", lambda jobs, _: jobs["second"].reason == "AccountSpent")
     handler.kill()
+    handler.until(
+        "a start", lambda _, records: sum(isinstance(one, ev.HandlerStarted) for one in records) == 2
+    )
     handler.coach("budget", "set", "team-a", "0.009USD/30d", "--in", "research")
     handler.ended("first", "second")
 
