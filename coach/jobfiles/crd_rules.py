@@ -59,7 +59,7 @@ def _only_static(role: str) -> Rule:
 
 
 _NO_SERVERS = "PyTorch jobs train by all-reduce, without parameter servers - leave `servers` out"
-_EITHER = "amount and currency, or unlimited: true alone"
+_EITHER = "amount and currency, an account, or unlimited: true alone"
 _NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
 
 #: By the path of the field in `spec`.
@@ -194,7 +194,24 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             "cannot change - the one of before; or another job",
             ".chanceOfRunningOut",
         ),
-        _rule("has(self.unlimited) || has(self.amount) || has(self.currency)", f"no amount - {_EITHER}"),
+        _rule(
+            "!has(self.unlimited) || has(self.amount) || has(self.currency) || !has(self.account)",
+            f"both unlimited and account - {_EITHER}",
+        ),
+        _rule(
+            "has(self.account) == has(oldSelf.account) && (!has(self.account) || self.account == oldSelf.account)",
+            "cannot change - the one of before; or another job",
+            ".account",
+        ),
+        _rule(
+            "!has(self.account) || has(self.amount) == has(oldSelf.amount)",
+            "cannot be added, or taken away - as it was before; or another job",
+            ".amount",
+        ),
+        _rule(
+            "has(self.unlimited) || has(self.amount) || has(self.currency) || has(self.account)",
+            f"no amount - {_EITHER}",
+        ),
         _rule(
             "has(self.amount) || !has(self.currency) || has(self.unlimited)",
             f"required - {_EITHER}",
