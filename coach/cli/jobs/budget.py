@@ -14,7 +14,8 @@ app = typer.Typer(
     rich_markup_mode=None,
     help="Budgets over jobs: what a team may spend in a month.\n\n"
     "A job names its account in its file, `budget: {account: team-a}`. Money is reserved before it is spent, over all "
-    "jobs of the account and of those that it is in; a job that it does not cover waits.",
+    "jobs of the account and of those that it is in; a job that it does not cover waits.\n\n"
+    "Example: coach budget set team-a 50USD/month",
 )
 Name = Annotated[str, typer.Argument(metavar="ACCOUNT", help="The account's name.")]
 
@@ -69,7 +70,7 @@ def set_(
 
 @app.command("list")
 def list_(output: Output = Format.TABLE) -> None:
-    """List all accounts: what each has spent, reserved and left in its present period.
+    """List all accounts: spent, reserved and left.
 
     Example: coach budget list -o json
     """
@@ -111,7 +112,7 @@ def report(
     ] = "",
     output: Output = Format.TABLE,
 ) -> None:
-    """Report who spent what: each job in each period of its account.
+    """Report who spent what, period by period.
 
     \b
     Examples:

@@ -31,11 +31,11 @@ def command(  # noqa: PLR0917 - they are options
     everything: Annotated[bool, typer.Option("--all", help="All rows, and every region.")] = False,
     output: Output = Format.TABLE,
 ) -> None:
-    """List, search and compare prices of machines, the cheapest GPU or core first.
+    """List, search and compare prices of machines.
 
-    From SkyPilot's catalogues in ~/.sky/catalogs, or the folder COACH_CATALOGS, where there are some, else from the
-    small one that Coach ships. A job is billed by an offer that its file names:
-    prices: nebius/gpu-h100-sxm_1gpu-16vcpu-200gb, with @REGION, :spot or :whole after it.
+    The cheapest GPU or core comes first. They are from SkyPilot's catalogues in ~/.sky/catalogs, or in the folder
+    COACH_CATALOGS, where there are some, else from the small one that Coach ships. A job is billed by an offer that
+    its file names: prices: nebius/gpu-h100-sxm_1gpu-16vcpu-200gb, with @REGION, :spot or :whole after it.
 
     \b
     Examples:
