@@ -338,6 +338,13 @@ def gpu() -> str:
     )  # fmt: skip
 
 
+@block("python -m benchmarks.programs.overhead`, `make chaos PROGRAM=1", "2026-11-27", TWO_CORES, "programs/overhead.md", "programs/interruptions.md", "programs/chaos.md")
+def programs() -> str:
+    """A program's time with Coach and without, what interruptions cost it, and kills at any instant."""
+    files = ("programs/overhead.md", "programs/interruptions.md", "programs/chaos.md")
+    return "\n\n".join(columns(rows, *rows[0]) for rows in map(table, files))
+
+
 @block("python -m benchmarks.training.fidelity", "2026-11-22", TWO_CORES, "simulation/fidelity.md")
 def simulation() -> str:
     """Predicted against real completion times."""

@@ -23,6 +23,7 @@ from coach.cli.jobs import (
     events,
     logs,
     plan,
+    program_module,
     ps,
     resume,
     run,
@@ -84,12 +85,12 @@ COMMANDS = (
     *(run, serve, submit, suspend, resume, cancel),
     *(ps, show, why, events, logs, ui),
     simulate,
-    *(plan, prices, validate, try_, deploy),
+    *(plan, prices, validate, try_, program_module, deploy),
     *(model, compare, prune, export, plot),
     doctor,
 )
 for command in COMMANDS:
-    app.command(name=command.__name__.rpartition(".")[2].rstrip("_"))(command.command)
+    app.command(name=command.__name__.rpartition(".")[2].rstrip("_").replace("_", "-"))(command.command)
 app.add_typer(budget.app, name="budget")
 
 

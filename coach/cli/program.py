@@ -43,16 +43,23 @@ InARow = Annotated[int, typer.Option(help="Of a program: how many reports in a r
 Metric = Annotated[
     str,
     typer.Option(
-        metavar="PATTERN",
-        help="Of a program: a regular expression for the target's metric in what it prints, with one group: "
-        "'val loss: ([0-9.]+)'. Without it, `name: 0.31`, `name=0.31` and `name 0.31` are found.",
+        metavar="PATTERN|SOURCE",
+        help="Of a program: where the target's metric is: a regular expression for what it prints, with one group, "
+        "such as 'val loss: ([0-9.]+)'; or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines or status, with "
+        "#NAME where it has another name there. Without it, `name: 0.31`, `name=0.31`, `name 0.31`, lines of JSON and "
+        "what the program sends are found.",
     ),
 ]
 Name = Annotated[
     str, typer.Option(metavar="NAME", help="Of a program: the job's name; without it, the script's.")
 ]
 Workers = Annotated[
-    int | None, typer.Option(min=1, help="Of a program: its number of processes, started as torchrun does.")
+    str,
+    typer.Option(
+        metavar="N or N-M",
+        help="Of a program: its number of processes, started as torchrun does; 1-4: Coach chooses, and changes it by "
+        "starting the program again (--resumes).",
+    ),
 ]
 Cpu = Annotated[
     str,
@@ -72,6 +79,14 @@ Resumes = Annotated[
         help="Of a program: started again, it goes on from its newest checkpoint, in the folder COACH_CHECKPOINTS.",
     ),
 ]
+Batch = Annotated[
+    str,
+    typer.Option(
+        metavar="per-worker|per-job",
+        help="Of a program with --workers N-M: whether each worker takes a batch of its own (the default), or all "
+        "divide one.",
+    ),
+]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", help="Of a program: print the job file that the command means; start nothing."),
@@ -88,6 +103,8 @@ _FIELDS = {
     "--metric": "spec.program.metrics",
     "--name": "metadata.name",
     "--workers": "spec.workers",
+    "--resumes": "spec.program.resumes",
+    "--batch": "spec.program.batch",
     "--cpu": "spec.resources.worker.cpu",
     "--memory": "spec.resources.worker.memory",
     "--gpus": "spec.resources.worker.gpu",
@@ -194,7 +211,7 @@ def document_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str,
     from coach.core.errors import UserError
     from coach.platforms.local.cluster import machine
 
-    workers = options.get("--workers") or 1
+    fewest, workers = workers_of(options.get("--workers") or "1")
     here = machine()
     cpu = options.get("--cpu") or f"{max(1, int(here.cpu / workers))}"
     memory = options.get("--memory") or f"{max(64, int(here.memory * MEMORY_PART * 1024 / workers))}Mi"
@@ -216,7 +233,9 @@ def document_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str,
     if options.get("--resumes"):
         program["resumes"] = True
     spec["budget"] = _budget(options["--budget"])
-    spec["workers"] = {"min": workers, "max": workers}
+    if options.get("--batch"):
+        program["batch"] = options["--batch"]
+    spec["workers"] = {"min": fewest, "max": workers}
     spec["resources"] = {"worker": {"cpu": cpu, "memory": memory, "gpu": options.get("--gpus") or 0}}
     if options.get("--time-limit"):
         spec["timeLimit"] = options["--time-limit"]
@@ -226,6 +245,17 @@ def document_of(command: Sequence[str], options: Mapping[str, Any]) -> dict[str,
         "metadata": {"name": options.get("--name") or name_of(command)},
         "spec": spec,
     }
+
+
+def workers_of(text: str) -> tuple[int, int]:
+    """The smallest and the largest number of `4` or `1-4`. Raises UserError."""
+    from coach.core.errors import UserError
+
+    found = re.fullmatch(r"\s*([0-9]{1,4})\s*(?:-\s*([0-9]{1,4})\s*)?", text)
+    fewest, most = (int(found[1]), int(found[2] or found[1])) if found else (0, 0)
+    if not 1 <= fewest <= most:
+        raise UserError(f"--workers {text}: a number from 1 on, such as 4, or a smallest and a largest: 1-4")
+    return fewest, most
 
 
 def name_of(command: Sequence[str]) -> str:

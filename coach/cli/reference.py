@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import typer
 
 from coach.cli.main import app
+from coach.jobfiles.reference import between, write
 
 PAGE = Path("docs/reference/cli.md")
 BEGIN = "<!-- written by: python -m coach.cli.reference -->"
@@ -50,14 +50,9 @@ def _trimmed(text: str) -> str:
 
 
 def page(text: str) -> str:
-    """`text` of the page with the commands' help between its marks replaced. Raises ValueError without marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks the line {END if begin else BEGIN}")
-    return f"{before}{BEGIN}\n\n{section()}\n{END}{after}"
+    """`text` of the page with the commands' help written anew. Raises ValueError without marks."""
+    return between(text, BEGIN, END, section())
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
-    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    write(PAGE, page)

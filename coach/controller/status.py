@@ -191,7 +191,7 @@ def _progress(job: Job, row: JobRow) -> TrainerStatus | None:
         return None
     metrics = [
         Metric(name=name, value=f"{value:g}")
-        for name, value in (("loss", row.loss), ("accuracy", row.accuracy))
+        for name, value in (("loss", row.loss), ("accuracy", row.accuracy), *last.report.metrics.items())
         if value is not None
     ]
     return TrainerStatus(

@@ -10,7 +10,7 @@ from typing import Any
 from coach.core.cluster import Allocation, Node
 from coach.core.estimation.convergence import CurvePoint
 from coach.core.estimation.observations import KnownSpeed
-from coach.core.jobs.epoch import Epoch, EpochKind
+from coach.core.jobs.epoch import Epoch, EpochKind, measuring
 from coach.core.jobs.job import Job
 from coach.core.spec.job import TrainingJob
 from coach.handler.state.state_directory import StoredJob
@@ -25,7 +25,7 @@ def known_points(
     """
     epochs: dict[Allocation, list[Epoch]] = {}
     for stored in alike(past, spec, nodes):
-        for epoch in stored.job.epochs:
+        for epoch in measuring(stored.job.epochs):
             epochs.setdefault(epoch.allocation, []).append(epoch)
     return tuple(
         KnownSpeed(
@@ -105,18 +105,20 @@ def known_curve(past: Iterable[StoredJob], spec: TrainingJob) -> tuple[CurvePoin
 
 def _work(spec: TrainingJob) -> tuple[Any, ...]:
     fields = spec.spec
-    return _model(spec), fields.data, fields.batch_size, fields.mode, fields.resources
+    ways = fields.batch_size, fields.micro_batch, fields.mode, fields.resources
+    return _model(spec), fields.data, _epoch(spec), *ways
 
 
 def _learning(spec: TrainingJob) -> tuple[Any, ...]:
     fields = spec.spec
-    return (
-        _model(spec),
-        fields.data,
-        fields.batch_size,
-        fields.mode,
-        fields.optimizer,
-    )
+    data = fields.data and fields.data.model_copy(update={"readers": 0})
+    return _model(spec), data, _epoch(spec), fields.batch_size, fields.mode, fields.optimizer, fields.clip
+
+
+def _epoch(spec: TrainingJob) -> object:
+    """What an epoch is: where each job measures it anew, it equals no other's."""
+    epoch = spec.spec.epoch
+    return object() if epoch is not None and epoch.time is not None else epoch
 
 
 def _model(spec: TrainingJob) -> tuple[Any, ...]:
@@ -125,6 +127,6 @@ def _model(spec: TrainingJob) -> tuple[Any, ...]:
     return (
         spec.spec.framework,
         spec.spec.sha256,
-        model and (sorted((model.files or {}).items()), model.net),
+        model and (sorted((model.files or {}).items()), model.net, model.args),
         program and (program.command, program.env),
     )

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any
 
+from coach.core.spec.program import GOAL_WORDS
 from coach.core.spec.types import SCHEMES, URI_PATTERN
 
 Rule = dict[str, Any]
@@ -61,6 +62,11 @@ def _only_static(role: str) -> Rule:
 _NO_SERVERS = "PyTorch jobs train by all-reduce, without parameter servers - leave `servers` out"
 _EITHER = "amount and currency, an account, or unlimited: true alone"
 _NOT_EMPTY = _rule("self.min <= self.max", "more than max, which is %d - at most max", ".min", "self.max")
+
+#: What `usual_goal` finds in the name of a metric.
+_SHOWS_ITS_GOAL = (
+    f"self.metric.lowerAscii().findAll('[a-z0-9]+').exists(w, w in {json.dumps(sorted(GOAL_WORDS))})"
+)
 
 #: By the path of the field in `spec`.
 _RULES: dict[tuple[str, ...], list[Rule]] = {
@@ -123,6 +129,20 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
             )
             for field, off in (("deterministic", "!self.deterministic"), ("autocast", "!has(self.autocast)"))
         ),
+        _with_servers(
+            _rule(
+                "self.data.readers == 0",
+                "has no meaning for an MXNet job - leave it out: the arrays of an MXNet job are in memory",
+                ".data.readers",
+            )
+        ),
+        _with_servers(
+            _rule(
+                "self.mode != 'async' || !has(self.clip)",
+                "not in asynchronous mode - leave `clip` out: servers apply each worker's gradients by themselves",
+                ".clip",
+            )
+        ),
         _without_servers(_rule("!has(self.servers) || self.servers.max == 0", _NO_SERVERS, ".servers")),
         _without_servers(
             _rule("!has(self.policy.servers) || self.policy.servers == 0", _NO_SERVERS, ".policy.servers")
@@ -166,13 +186,46 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
     ],
     ("target",): [
         _rule(
-            "has(self.loss) || has(self.accuracy)",
+            "has(self.loss) || has(self.accuracy) || has(self.metric)",
             "no measure - one of loss, accuracy and metric",
         ),
+        *(
+            _rule(
+                f"!has(self.{first}) || !has(self.{second})",
+                f"a second measure after {first} - only one of loss, accuracy and metric",
+                f".{second}",
+            )
+            for first, second in (("loss", "accuracy"), ("loss", "metric"), ("accuracy", "metric"))
+        ),
+        *(
+            _rule(
+                f"!has(self.{key}) || has(self.metric) || !has(self.{of})",
+                f"has no meaning for {of} - a metric by name; or {of} alone",
+                f".{key}",
+            )
+            for key in ("value", "goal")
+            for of in ("loss", "accuracy")
+        ),
+        _rule("!has(self.metric) || has(self.value)", "required - the value to reach", ".value"),
         _rule(
-            "!has(self.loss) || !has(self.accuracy)",
-            "a second measure after loss - only one of loss, accuracy and metric",
-            ".accuracy",
+            f"!has(self.metric) || has(self.goal) || {_SHOWS_ITS_GOAL}",
+            "required for a metric whose name does not show it - minimize or maximize",
+            ".goal",
+        ),
+    ],
+    ("clip",): [_rule("has(self.norm) || has(self.value)", "clips nothing - a norm, or a value")],
+    ("epoch",): [
+        _rule(
+            "has(self.samples) || has(self.fraction) || has(self.time)",
+            "no measure - one of samples, fraction and time",
+        ),
+        *(
+            _rule(
+                f"!has(self.{first}) || !has(self.{second})",
+                f"a second measure after {first} - one of samples, fraction and time",
+                f".{second}",
+            )
+            for first, second in (("samples", "fraction"), ("samples", "time"), ("fraction", "time"))
         ),
     ],
     ("budget",): [
@@ -257,6 +310,8 @@ _RULES: dict[tuple[str, ...], list[Rule]] = {
 }
 
 _YEAR = 365 * 86400
+#: Durations that are not 0.
+_ABOVE_0 = (("timeLimit",), ("startTimeout",), ("epoch", "time"))
 
 
 def _seconds() -> str:
@@ -301,8 +356,8 @@ def for_field(path: tuple[str, ...], node: Schema) -> list[Rule]:
             )
         )
     if node.get("format") == "duration":
-        above = "> 0" if path in (("timeLimit",), ("startTimeout",)) else ">= 0"
-        at_least = "above 0" if path in (("timeLimit",), ("startTimeout",)) else "0 or more"
+        above = "> 0" if path in _ABOVE_0 else ">= 0"
+        at_least = "above 0" if path in _ABOVE_0 else "0 or more"
         found.append(
             _rule(
                 f"type(self) == int ? self {above} && self <= {_YEAR} : "

@@ -23,7 +23,7 @@ from coach.core.spec.types import LONGEST_URI
 from coach.jobfiles import siblings
 from coach.jobfiles.data_format import mismatch
 from coach.jobfiles.diagnostics import JobFileError, Problem, dotted, show
-from coach.jobfiles.framework import MAX_PARSED_BYTES, guess
+from coach.jobfiles.framework import MAX_PARSED_BYTES, defined, guess
 from coach.jobfiles.optimizers import Knows, nothing_known
 from coach.jobfiles.validate import check, find, place
 from coach.jobfiles.yaml_nodes import MAX_BYTES, YamlNode, read
@@ -311,6 +311,10 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
         left = "sha256" not in holder or stat.S_ISDIR(status.st_mode) or status.st_size > MAX_HASHED_BYTES
         if problems or (left and not is_model):
             return problems
+        if is_model:
+            problems = _whole_program(found, path, path.read_bytes(), holder.get("net", "net"))
+            if problems:
+                return problems
         with path.open("rb") as file:
             digest = _sha256(file)
     except FileNotFoundError:
@@ -323,6 +327,18 @@ def _checked(found: _Found, at: tuple[str, ...], path: Path, holder: dict[str, A
         right = f"{digest}, which {path.name} has now; or the file that was meant"
         return [found.problem((*at[:-1], "sha256"), "not this file's hash", show(holder["sha256"]), right)]
     return []
+
+
+def _whole_program(found: _Found, path: Path, source: bytes, net: str) -> list[Problem]:
+    """What shows that a model file, which is not run here, is a program, with nothing that makes a network."""
+    inside = defined(source)
+    if inside is None or net in inside.names or not inside.is_program:
+        return []
+    networks = " or ".join(f"{path.name}:{name}" for name in inside.networks)
+    right = f"file: {networks}" if networks else f"a function {net}() that makes the network"
+    right += f"; a program with a loop of its own runs as it is: coach run -- python {shlex.quote(path.name)}"
+    problem = f"a program that defines no function or class {net}"
+    return [found.problem(("spec", "model", "file"), problem, _shown(path), right)]
 
 
 def program_digest(directory: Path, command: Sequence[str]) -> str | None:

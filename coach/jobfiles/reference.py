@@ -6,7 +6,7 @@ python -m coach.jobfiles.reference [FILE]      writes it anew between its two ma
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,15 +54,25 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
+def between(text: str, begin: str, end: str, content: str) -> str:
+    """`text` of a page with `content` between its two marks. Raises ValueError without marks."""
+    before, found, rest = text.partition(begin)
+    _, closed, after = rest.partition(end)
+    if not found or not closed:
+        raise ValueError(f"the page lacks the line {end if found else begin}")
+    return f"{before}{begin}\n\n{content}\n{end}{after}"
+
+
 def page(text: str) -> str:
-    """`text` of the page with the table written anew between its marks. Raises ValueError without marks."""
-    before, begin, rest = text.partition(BEGIN)
-    _, end, after = rest.partition(END)
-    if not begin or not end:
-        raise ValueError(f"the page lacks the line {END if begin else BEGIN}")
-    return f"{before}{BEGIN}\n\n{table()}\n{END}{after}"
+    """`text` of the page with the table written anew. Raises ValueError without marks."""
+    return between(text, BEGIN, END, table())
+
+
+def write(default: Path, page: Callable[[str], str]) -> None:
+    """Write the page of the command line, or the default one, anew."""
+    path = Path(sys.argv[1]) if len(sys.argv) > 1 else default
+    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
 
 
 if __name__ == "__main__":
-    path = Path(sys.argv[1]) if len(sys.argv) > 1 else PAGE
-    path.write_text(page(path.read_text(encoding="utf-8")), encoding="utf-8")
+    write(PAGE, page)

@@ -115,7 +115,7 @@ def lookup(path: tuple[str, ...]) -> Schema | None:
 
 
 #: Fields of `spec` that a cluster does not have: programs run on one machine so far.
-NOT_ON_CLUSTERS = {("program",), ("target", "metric"), ("target", "value"), ("target", "goal")}
+NOT_ON_CLUSTERS = {("program",)}
 
 
 def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> Schema:
@@ -157,6 +157,8 @@ def structural(node: Schema, at: tuple[str, ...] = (), rules: bool = False) -> S
         if isinstance(node.get("additionalProperties"), dict):
             schema["x-kubernetes-preserve-unknown-fields"] = True
     elif isinstance(node.get("additionalProperties"), dict):
+        if schema.get("x-kubernetes-preserve-unknown-fields"):  # any plain value
+            return schema
         schema["additionalProperties"] = structural(node["additionalProperties"])
         if "maxProperties" in node:
             schema["maxProperties"] = node["maxProperties"]

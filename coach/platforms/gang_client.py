@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -190,13 +190,10 @@ class GangClient:
             late = len(workers) - report.get("workers", len(workers))
             report["processes"] = [name for each in reports for name in each.get("processes") or ()]
             report["workers_lost"] = max(len(self._lost), late)
-            wanted = self._order.spec.spec.metric == "accuracy" and self._order.action.evaluate
-            if report.get("accuracy") is None and wanted:
-                message = (
-                    "an accuracy is wanted, but the model's outputs are no classes; set a loss as the target"
-                )
-                raise MemberError(self._workers[0], Reason.MODEL_INVALID, message)
-            return _report(report, self._order)
+            found = _report(report, self._order)
+            if self._order.action.evaluate and found.value(metric := self._order.spec.spec.metric) is None:
+                raise MemberError(self._workers[0], Reason.MODEL_INVALID, not_measured(metric, found.metrics))
+            return found
         finally:
             for watcher in watchers:
                 watcher.cancel()
@@ -262,7 +259,8 @@ class GangClient:
         if member.pod.role is Role.WORKER:
             body |= training_fields(spec) | {
                 "position": action.position,
-                "fraction": action.fraction,
+                "fraction": action.fraction * _part_of_data(order),
+                "epoch_samples": action.epoch_samples,
                 "seconds": action.seconds,
                 "evaluate": action.evaluate,
                 "weights_in": action.weights_in,
@@ -350,13 +348,15 @@ def training_fields(spec: JobSpec) -> dict[str, Any]:
     if spec.optimizer is not None:
         optimizer = {"name": spec.optimizer.name} | spec.optimizer.arguments
         if (schedule := spec.optimizer.schedule) is not None:
-            optimizer["schedule"] = {"name": schedule.name} | schedule.arguments
+            named = {"name": schedule.name, "interval": schedule.interval}
+            optimizer["schedule"] = named | schedule.arguments
     return {
         "model": {
             "uri": model.file,
             "sha256": model.sha256,
             "net": model.net,
             "files": dict(model.files or {}),
+            "args": model.args,
         },
         "data": {
             "uri": data.uri or "sklearn:digits",
@@ -365,6 +365,9 @@ def training_fields(spec: JobSpec) -> dict[str, Any]:
             "size": data.size,
         },
         "batch_size": spec.batch_size,
+        "micro_batch": spec.micro_batch,
+        **({} if spec.evaluation_batch is None else {"evaluation_batch": spec.evaluation_batch}),
+        "clip": None if spec.clip is None else {"norm": spec.clip.norm, "value": spec.clip.value},
         "optimizer": optimizer,
         "seed": spec.seed,
         **(_pytorch_fields(spec) if spec.framework is Framework.PYTORCH else {}),
@@ -373,7 +376,30 @@ def training_fields(spec: JobSpec) -> dict[str, Any]:
 
 def _pytorch_fields(spec: JobSpec) -> dict[str, Any]:
     gpu = spec.resources.worker.gpu > 0
-    return {"deterministic": spec.deterministic, "autocast": spec.autocast, "gpu": gpu}
+    readers = 0 if spec.data is None else spec.data.readers
+    return {"deterministic": spec.deterministic, "autocast": spec.autocast, "gpu": gpu, "readers": readers}
+
+
+def not_measured(metric: str, others: Collection[str]) -> str:
+    """What is wrong where the model file has no such metric, and what would be right."""
+    if metric == "accuracy":
+        return (
+            "an accuracy is wanted, but the model's outputs are no classes; set a loss as the target, or define "
+            'metrics(outputs, batch), which returns {"accuracy": the mean of the batch}'
+        )
+    there = ", ".join(["loss", *others])
+    return (
+        f"the metric {metric} is wanted, and the model file has {there}; define metrics(outputs, batch), which returns "
+        f'{{"{metric}": the mean of the batch}}, or final_metrics(means)'
+    )
+
+
+def _part_of_data(order: EpochOrder) -> float:
+    """Of the data, while an epoch is a fraction of it, and how many samples it has is not known."""
+    epoch = order.spec.spec.epoch
+    if epoch is None or epoch.fraction is None or order.action.epoch_samples is not None:
+        return 1.0
+    return epoch.fraction
 
 
 def _group_before(group: str) -> str:
@@ -422,5 +448,6 @@ def _report(report: dict[str, Any], order: EpochOrder) -> EpochReport:
         workers_lost=int(report.get("workers_lost") or 0),
         software=str(report.get("software") or "")[:100],
         data_sha256=str(report.get("data_sha256") or "")[:64],
+        metrics={str(name): float(value) for name, value in (report.get("metrics") or {}).items()},
         processes=tuple(str(name)[:16] for name in report["processes"][:MAX_PROCESSES]),
     )

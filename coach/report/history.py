@@ -11,11 +11,11 @@ from coach.core.cluster import Allocation
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs.accounts import NOTICES
-from coach.core.jobs.decision import DecisionStep
+from coach.core.jobs.decision import DecisionStep, StepKind
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
-from coach.core.lifecycle import forecast
+from coach.core.lifecycle import forecast, program_changes
 from coach.core.money import Charge, to_amount
 from coach.report import formatting
 from coach.report.accounting import replay
@@ -102,7 +102,12 @@ class EventFormatter:
             return f"next: {record.allocation}{self._cost(job, record.allocation)}"
         gain = _epoch_speed(job, record.allocation) / _epoch_speed(job, before) - 1
         pace = f"{formatting.percent(abs(gain))} {'faster' if gain >= 0 else 'slower'}"
-        return f"next: {record.allocation} instead of {before}, {pace}{self._cost(job, record.allocation)}"
+        said = f"next: {record.allocation} instead of {before}, {pace}{self._cost(job, record.allocation)}"
+        if job.spec.program is None:
+            return said
+        if record.why and record.why[0].kind is StepKind.PROBE:
+            said = f"measures {record.allocation}: {_probe_words(record.why)}"
+        return f"{said}; {program_changes.batch_words(job, before, record.allocation)}"
 
     @staticmethod
     def _cost(job: Job, allocation: Allocation) -> str:
@@ -121,6 +126,10 @@ class EventFormatter:
         return f"{what} {record.number} starts with {record.allocation}{again}: {limit}, {hold}", False
 
     def _finished(self, job: Job, record: ev.EpochFinished) -> str | None:
+        if (stopped := record.report.stop_seconds) > 0.0:
+            whole = stopped + record.report.train_seconds
+            parts = f"{formatting.duration(stopped)} of it until the old processes had ended"
+            return f"changed workers: {formatting.duration(whole)} from SIGTERM to the first report, {parts}"
         names = Counter(record.report.processes)
         if not names:
             return None

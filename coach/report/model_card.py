@@ -54,7 +54,9 @@ def model_card(job: Job, epoch: Epoch, file: Path) -> dict[str, Any]:
         else spec.optimizer.model_dump(mode="json", by_alias=True, exclude_none=True),
         "seed": spec.seed,
         "epoch": epoch.number,
-        "passesOverTheData": epoch.epochs_trained,
+        "passesOverTheData": sum(
+            one.report.samples / (one.report.pass_samples or one.report.data_size) for one in until
+        ),
         "loss": epoch.report.loss,
         "accuracy": epoch.report.accuracy,
         "cost": to_amount(sum(one.cost for one in until)),

@@ -71,7 +71,7 @@ def plan(spec: TrainingJob, past: Mapping[str, StoredJob], nodes: tuple[Node, ..
         epochs_high=epochs.high,
         epochs_known=epochs_trained is not None or (spec.spec.target is None and job.speed is not None),
         probes=tuple(map(str, _probes(job, nodes))),
-        known=(*_known(points), *earlier_words(spec, past)),
+        known=(*_known(points), *_changes(past.values(), spec, nodes), *earlier_words(spec, past)),
         unknown=tuple(_unknown(spec, points, epochs_trained)),
         refusal=_refusal(job, nodes),
         rows=rows,
@@ -164,6 +164,8 @@ def _times(one: Interval, other: Interval) -> Interval:
 
 def _fixed_seconds(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Interval:
     """Seconds of an epoch outside training, as earlier jobs like this one had them: median and range."""
+    if spec.spec.program is not None:
+        return Interval(0.0, 0.0, 0.0)  # it trains on between two reports
     found = [epoch.other_seconds for one in alike(past, spec, nodes) for epoch in one.job.epochs]
     if not found:
         return PRIOR_FIXED_SECONDS
@@ -171,8 +173,8 @@ def _fixed_seconds(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[No
 
 
 def _probes(job: Job, nodes: tuple[Node, ...]) -> list[Allocation]:
-    if job.spec.policy.allocation is not None:
-        return []
+    if job.spec.policy.allocation is not None or job.spec.program is not None:
+        return []  # a program's first intervals are its probes
     left = probing.probes_left(job, lambda at: not isinstance(plan_alone(job, at, nodes), Pending))
     return [probe.at for probe in left]
 
@@ -189,6 +191,14 @@ def _epochs(job: Job) -> Interval:
 def _known(points: tuple[KnownSpeed, ...]) -> Iterable[str]:
     if points:
         yield f"speed: earlier jobs like it measured {formatting.count(len(points), 'allocation')} on these nodes"
+
+
+def _changes(past: Iterable[StoredJob], spec: TrainingJob, nodes: tuple[Node, ...]) -> Iterable[str]:
+    """What starts and changes took of earlier programs like this one."""
+    if spec.spec.program is not None:
+        times = [one.job.times.restart for one in alike(past, spec, nodes) if one.job.times.fresh is not None]
+        if times:
+            yield f"a start with other workers: {formatting.duration(statistics.median(times))}, until it reports again"
 
 
 def earlier_words(spec: TrainingJob, past: Mapping[str, StoredJob]) -> list[str]:
@@ -210,8 +220,8 @@ def earlier_words(spec: TrainingJob, past: Mapping[str, StoredJob]) -> list[str]
         words.append(f"epochs: {text} {_took(last.job, last.reached)}")
     if others:
         job, metric = others[-1].job, spec.spec.metric
-        values = [value for e in job.full_epochs if (value := getattr(e.report, metric)) is not None]
-        best = formatting.score((min if metric == "loss" else max)(values, default=None))
+        best_epoch = job.best
+        best = formatting.score(None if best_epoch is None else best_epoch.report.value(metric))
         many = f"; {formatting.count(len(others) - 1, 'more job')} like it" if len(others) > 1 else ""
         end = "" if spec.spec.target is None else ", without this target"
         words.append(
@@ -233,15 +243,19 @@ def _took(job: Job, last: Epoch | None) -> str:
 def _unknown(
     spec: TrainingJob, points: tuple[KnownSpeed, ...], epochs_trained: float | None
 ) -> Iterable[str]:
+    what = "model" if spec.spec.program is None else "program"
     if not spec.spec.sha256:
-        yield "the model's file cannot be read here, so nothing says which earlier jobs are like this one"
-    if not points:
+        yield f"the {what}'s file cannot be read here, so nothing says which earlier jobs are like this one"
+    if not points and spec.spec.program is not None:
+        yield "speed: no earlier job with this program and these resources ran on these nodes"
+    elif not points:
         yield "speed: no earlier job with this model, data, batch size and resources ran on these nodes"
     if spec.spec.target is None:
         yield "how good the model gets; it trains as many epochs as its bounds allow"
     elif epochs_trained is None:
         guess = f"{forecast.PRIOR_EPOCHS:.0f} epochs is a guess"
-        yield f"epochs: no earlier job with this model and data reached this target; {guess}"
+        which = "this model and data" if spec.spec.program is None else "this program"
+        yield f"epochs: no earlier job with {which} reached this target; {guess}"
 
 
 def _refusal(job: Job, nodes: tuple[Node, ...]) -> str:

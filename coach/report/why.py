@@ -8,7 +8,7 @@ from coach.core.cluster import NOTHING, Allocation, Node, Resources
 from coach.core.jobs.epoch import EpochKind
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import REASON_INFO, RESUMABLE, Reason, State
-from coach.core.lifecycle import forecast
+from coach.core.lifecycle import forecast, program_changes
 from coach.core.lifecycle.cluster_state import queue_key
 from coach.core.money import to_amount
 from coach.report import formatting
@@ -46,6 +46,7 @@ def why(
         lines.append(f"Decided for {_what(job)}:")
         lines += [f"  {step.text(job.name)}" for step in job.reasons]
     lines += _alternatives(job)
+    lines += _changes(job)
     lines += _known(job, now)
     lines.append(_money(job))
     return lines
@@ -156,6 +157,20 @@ def _alternatives(job: Job) -> Iterator[str]:
         f"{'; considered instead,' if lines else ''}"
     )
     yield from lines
+
+
+def _changes(job: Job) -> Iterator[str]:
+    """Of a program whose workers may change: what a change costs, and what the last ones did to its batch."""
+    if job.spec.program is None or job.minimum == job.maximum or not job.epochs:
+        return
+    if job.times.fresh is not None:
+        yield (
+            f"A change of its workers starts it again, and takes {formatting.duration(job.times.restart)} "
+            "from SIGTERM to the first report, as measured"
+        )
+    first, now = job.epochs[0].allocation, job.epochs[-1].allocation
+    if first != now:
+        yield f"With {now}: {program_changes.batch_words(job, first, now)}"
 
 
 def _steps(one: Allocation, other: Allocation) -> int:

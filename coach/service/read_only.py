@@ -11,17 +11,14 @@ import secrets
 import signal
 import socket
 import time
-from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import uvicorn
 
 from coach.core.cluster import Node
 from coach.core.errors import UserError
-from coach.core.jobs.events import AccountSet
 from coach.core.jobs.job import Job
-from coach.core.money import Money
-from coach.core.spec.job import TrainingJob
 from coach.handler import accounts
 from coach.handler.handler import Handler
 from coach.handler.offline import NullPlatform
@@ -32,8 +29,7 @@ from coach.report.accounting import account_rows
 from coach.report.row_types import AccountRow, JobDetails, JobRow
 from coach.service.bind import Http, listen
 from coach.service.http_app import make_app
-from coach.service.operations import ReadOnlyError, Service, SubmittedJob
-from coach.service.requests import NO_KEY, KeyedRequest
+from coach.service.operations import ReadOnlyError, Service
 
 #: Seconds between two looks at the journals.
 LOOK = 0.5
@@ -114,44 +110,16 @@ class ReadOnlyService(Service):
 
     # -- what it does not do -------------------------------------------------------------------------------
 
-    async def take(self, specs: Sequence[TrainingJob], request: KeyedRequest = NO_KEY) -> list[SubmittedJob]:
+    async def _refuse(self, *_: Any, **__: Any) -> Any:
         """Raises ReadOnlyError."""
-        raise _refused()
+        raise ReadOnlyError("this page only shows jobs; to submit and steer them: coach serve")
 
-    async def submit(
-        self, files: Sequence[tuple[Path, bytes]], policy: str = "", request: KeyedRequest = NO_KEY
-    ) -> list[SubmittedJob]:
-        """Raises ReadOnlyError."""
-        raise _refused()
-
-    async def resume(
-        self,
-        name: str,
-        added: Money = 0,
-        budget: Money | None = None,
-        request: KeyedRequest = NO_KEY,
-        *,
-        accept_model: bool = False,
-    ) -> JobRow:
-        """Raises ReadOnlyError."""
-        raise _refused()
-
-    async def cancel(self, name: str) -> JobRow:
-        """Raises ReadOnlyError."""
-        raise _refused()
+    take = submit = resume = cancel = suspend = set_account = _refuse
 
     def accounts(self) -> list[AccountRow]:
         """The budgets over jobs."""
         known, jobs = accounts.read(self.home)
         return account_rows(known, jobs, self.handler.now())
-
-    async def set_account(self, wanted: AccountSet) -> AccountRow:
-        """Raises ReadOnlyError."""
-        raise _refused()
-
-    async def suspend(self, names: Iterable[str], *, now: bool, by_user: bool = True) -> None:
-        """Raises ReadOnlyError."""
-        raise _refused()
 
 
 def _nodes(home: StateDirectory, newest: StoredJob) -> tuple[Node, ...]:
@@ -167,10 +135,6 @@ def _grown(before: StoredJob, now: StoredJob) -> bool:
         return job.state, job.reason, job.message, len(job.epochs), ledger, token, len(job.pods)
 
     return before.held != now.held or seen(before.job) != seen(now.job)
-
-
-def _refused() -> ReadOnlyError:
-    return ReadOnlyError("this page only shows jobs; to submit and steer them: coach serve")
 
 
 # -- serving it ------------------------------------------------------------------------------------------------

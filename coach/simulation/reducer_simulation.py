@@ -9,6 +9,9 @@ cluster (`tests/core/lifecycle/faulty_cluster.py`) overrides them to add faults,
 With `default` placement the reducer's pods come without nodes and wait for one in a queue
 (`coach/core/gang/kube_scheduler.py`). They hold their requests from their placement on, not from their creation.
 
+A program (`spec.program`) goes on between two of its epochs, each of which is the interval between two reports. With
+other workers it is started again: `release_seconds` are its end after SIGTERM, `new_group_seconds` its start.
+
 With `machine_cores` all virtual nodes are one machine with that many cores (as on the `local` platform). When the
 running epochs use more, all of them slow down by the same factor.
 """
@@ -117,6 +120,9 @@ class Driver:
         self.dynamics: dict[str, JobDynamics] = {}
         self.standing: dict[str, dict[PodId, Standing]] = {}
         self.running: dict[str, Running] = {}
+        #: Of programs: when the last report came, and the seconds that the last end for a change took.
+        self._reported: dict[str, float] = {}
+        self._stopped: dict[str, float] = {}
         self._held: dict[str, Resources] = {}
         self._changes: Counter[str] = Counter()
         self._heap: list[tuple[float, int, Later]] = []
@@ -130,7 +136,8 @@ class Driver:
     def submit_at(
         self, at: float, name: str, document: dict[str, Any], dynamics: JobDynamics, **known: Any
     ) -> None:
-        """Submit a job file's content at `at`; `known` as in `JobSubmitted`."""
+        """Submit a job file's content at `at`; `known` as in `JobSubmitted`. What an epoch is, `dynamics` says."""
+        document = {**document, "spec": {key: it for key, it in document["spec"].items() if key != "epoch"}}
         self.dynamics[name] = dynamics
         self._submissions += 1
 
@@ -204,6 +211,8 @@ class Driver:
                 self._release(action)
             case act.RunEpoch():
                 self._run_epoch(action)
+            case act.ExtendEpoch():
+                self._extend(action)
             case act.StopEpoch():
                 self._stop(action)
             case act.FitModels():
@@ -227,6 +236,8 @@ class Driver:
         """Remove an ended job from the reducer, so that a long run stays fast."""
         self.reducer.forget(job.name)
         self.standing.pop(job.name, None)
+        self._reported.pop(job.name, None)
+        self._stopped.pop(job.name, None)
         changes, held = self._changes.pop(job.name, 0), self._held.pop(job.name, NOTHING)
         self.ended[job.name] = Ended.of(job, self.now, max(0, changes - 1), held)
 
@@ -314,6 +325,9 @@ class Driver:
                     self._scheduler.leave(pods[pod].pod)
                     self._place_soon()
 
+        if action.job in self._reported:
+            self._stopped[action.job] = self.dynamics[action.job].release_seconds
+
         def answer() -> ev.Event:
             for pod in action.pods:
                 self._remove(pod)
@@ -383,6 +397,11 @@ class Driver:
         overhead = dynamics.same_group_seconds if same else dynamics.new_group_seconds
         evaluate = dynamics.evaluating(*order.allocation)
         whole = overhead + train + (evaluate if order.evaluate else 0.0)
+        if job.spec.program is not None:
+            # It has trained on since its last report.
+            begun = self._reported.get(order.job, self.now) if same else self.now
+            whole = max(whole - (self.now - begun), 1e-6)
+            train, evaluate = self.now + whole - begun, 0.0
         x = (order.position + samples) / dynamics.data_size
         noise = dynamics.loss_noise * drawn.loss
         epoch = Running(
@@ -393,15 +412,33 @@ class Driver:
             self.now,
             # The speed is that of the job alone on the machine: too few cores have slowed it already.
             min(dynamics.cores(*order.allocation), self._machine),
-            loss=max(1e-9, dynamics.loss(x) + noise),
+            loss=dynamics.loss(x) + noise
+            if job.spec.curve == "score"
+            else max(1e-9, dynamics.loss(x) + noise),
             accuracy=None if dynamics.accuracy is None else min(1.0, max(0.0, dynamics.accuracy(x) - noise)),
             samples=samples,
             evaluate=evaluate,
         )
         self.running[order.job] = epoch
-        self.at(order.at + order.deadline, lambda: self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline"))
+        self._keep_deadline(order)
         self._mishap(epoch, drawn)
         self._share_out(epoch)
+
+    def _keep_deadline(self, order: act.RunEpoch) -> None:
+        """Fail an epoch at its deadline, unless that was extended."""
+
+        def due() -> ev.Event | None:
+            epoch = self.running.get(order.job)
+            extended = epoch is None or epoch.order.deadline > order.deadline
+            return None if extended else self._fail(order, Reason.DEADLINE_EXCEEDED, "deadline")
+
+        self.at(order.at + order.deadline, due)
+
+    def _extend(self, action: act.ExtendEpoch) -> None:
+        epoch = self.running.get(action.job)
+        if epoch is not None and epoch.order.token == action.token:
+            epoch.order = replace(epoch.order, deadline=action.deadline)
+            self._keep_deadline(epoch.order)
 
     def _network_seconds(self, _order: act.RunEpoch, _samples: int) -> float:
         """What the network adds to an epoch, by where its pods are; nothing: the speeds have it."""
@@ -445,6 +482,8 @@ class Driver:
         slower = (self.now - order.at) / epoch.whole
         evaluate = epoch.evaluate if order.evaluate else 0.0
         fraction = epoch.samples / dynamics.data_size
+        if (job := self.reducer.jobs[order.job]).spec.program is not None:
+            return self._report_of_program(epoch, job, slower)
         return EpochReport(
             samples=epoch.samples,
             data_size=dynamics.data_size,
@@ -458,6 +497,25 @@ class Driver:
             thread_seconds=dynamics.computing(*order.allocation) * fraction,
         )
 
+    def _report_of_program(self, epoch: Running, job: Job, slower: float) -> EpochReport:
+        last, seconds = job.epochs[-1] if job.epochs else None, epoch.train * slower
+        first = last is None or last.group != epoch.order.group
+        values = {job.metric: epoch.loss if epoch.accuracy is None else epoch.accuracy}
+        self._reported[job.name] = self.now
+        return EpochReport(
+            epoch.samples,
+            self.dynamics[job.name].data_size,
+            values.pop("loss", None),
+            values.pop("accuracy", None),
+            "",
+            seconds,
+            0.0,
+            metrics=values,
+            warm_up_samples=epoch.samples if first else 0,
+            warm_up_seconds=seconds if first else 0.0,
+            stop_seconds=self._stopped.pop(job.name, 0.0) if first else 0.0,
+        )
+
     def _stop(self, action: act.StopEpoch) -> None:
         epoch = self.running.get(action.job)
         if epoch is not None and epoch.order.token == action.token:
@@ -467,7 +525,7 @@ class Driver:
 
     def _fail(self, order: act.RunEpoch, reason: Reason, message: str) -> ev.Event | None:
         epoch = self.running.get(order.job)
-        if epoch is None or epoch.order is not order:
+        if epoch is None or epoch.order.token != order.token:
             return None
         del self.running[order.job]
         self._share_out()
@@ -475,7 +533,7 @@ class Driver:
 
     def _lose(self, order: act.RunEpoch, pod: PodId) -> ev.Event | None:
         epoch = self.running.get(order.job)
-        if epoch is None or epoch.order is not order:
+        if epoch is None or epoch.order.token != order.token:
             return None
         self._remove(pod)
         return ev.PodLost(self.now, order.job, pod, Reason.FUNCTION_LOST, "drawn by the simulation")

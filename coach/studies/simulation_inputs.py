@@ -104,11 +104,13 @@ def _alike(one: TrainingJob, other: TrainingJob) -> bool:
     a, b = (
         (
             s.framework,
-            s.model and (s.model.file, s.model.net),
-            s.program,
+            s.model and (s.model.file, s.model.net, s.model.args),
+            s.program and (s.program.command, s.program.directory, s.program.env),
             s.data,
             s.batch_size,
             s.optimizer,
+            s.clip,
+            s.epoch,
             s.resources,
         )
         for s in (one.spec, other.spec)

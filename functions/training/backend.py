@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, BinaryIO, Protocol
 
-from training.data.dataset import Samples
-from training.measures import Measured
+from training.data.dataset import DataSet, Samples
+from training.data.reading import Reader
+from training.measures import Evaluation, Measured, Metrics
 from training.request import StartRequest
 
 #: The environment variable that names the framework of a function.
@@ -22,14 +23,14 @@ FRAMEWORKS = ("mxnet", "pytorch")
 class Learner(Protocol):
     """One worker's copy of the model: its weights, its gradients, its optimizer."""
 
-    def step(self, batch: Any, count: int, seed: int) -> None:
-        """Forward and backward on `count` samples, this worker's share of one batch.
+    def step(self, batches: Iterable[tuple[Any, int]], seed: int) -> None:
+        """Forward and backward on this worker's share of one batch: micro-batches with their numbers of samples.
 
-        Random layers depend on `seed` alone. May return before the step is computed.
+        Their gradients add up. Random layers depend on `seed` alone. May return before the step is computed.
         """
 
     def update(self, batch_size: int) -> None:
-        """Let the optimizer apply the gradients, divided by `batch_size`, to the weights."""
+        """Let the optimizer apply the gradients, divided by `batch_size` and clipped, to the weights."""
 
     def wait(self) -> None:
         """Wait for all earlier calls: steps, their exchange with the group, updates."""
@@ -39,6 +40,11 @@ class Learner(Protocol):
 
     def evaluate(self, batches: Iterable[tuple[Any, int]]) -> Measured:
         """The sums over batches with their numbers of samples. Raises TrainingError ModelInvalid for what cannot be."""
+
+    metrics: Metrics  #: of the model file
+
+    def summary(self, measured: Measured, samples: int) -> Evaluation:
+        """What the sums over a split of so many samples give. Raises TrainingError."""
 
     notes: list[str]  #: what `coach try` says of the loss
 
@@ -73,7 +79,7 @@ class Group(Protocol):
     can_add: bool  #: whether total() works
 
     def total(self, values: list[float]) -> list[float]:
-        """The sum of these, four at most, over all workers; the same on each."""
+        """The sum of these over all workers; the same on each. As many as a split's measures at most, or four."""
 
     def leave(self) -> None:
         """Leave in good order, so that servers and scheduler end as well."""
@@ -114,6 +120,9 @@ class Framework(Protocol):
 
         Raises TrainingError ModelInvalid where the model cannot be trained, or reports what cannot be.
         """
+
+    def make_reader(self, dataset: DataSet, processes: int, uri: str) -> Reader:
+        """What reads batches of a data set; with `processes`, ahead of time in so many."""
 
     def catalogue(self) -> dict:
         """Its optimizers and schedules: see training.model.catalogue."""

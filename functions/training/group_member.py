@@ -12,10 +12,10 @@ import traceback
 from typing import NoReturn
 
 from training import backend, linux
+from training.connections.liveness import Hub, Member
 from training.elastic import hub
 from training.elastic.worker import ElasticWorker
 from training.errors import TrainingError
-from training.liveness import Hub, Member
 from training.model import model_file
 from training.reporter import Loaded, Reporter
 from training.request import StartRequest

@@ -9,9 +9,9 @@ from types import ModuleType
 from typing import NoReturn
 
 from training import ipc, linux
+from training.connections.liveness import Hub, Member
 from training.data.dataset import DataSet
 from training.errors import TrainingError
-from training.liveness import Hub, Member
 
 #: How a child that reported its own failure ends.
 FAILED_STATUS = 3
@@ -26,10 +26,10 @@ class Loaded:
     seconds: float
     before: frozenset[int] = frozenset()  #: processes that the model file had started when it was read
 
-    def started(self) -> list[str]:
+    def started(self, without: frozenset[int] = frozenset()) -> list[str]:
         """Names of the processes that this one, which the zygote has forked, has started, and that run still."""
         own = os.getpid()
-        found = linux.descendants(os.getppid(), self.before | {own}) | linux.descendants(own)
+        found = linux.descendants(os.getppid(), self.before | {own}) | linux.descendants(own, without)
         return sorted(found.values())
 
 

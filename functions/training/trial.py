@@ -19,14 +19,18 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from training import backend, linux, measures
+import numpy as np
+
+from training import backend, linux
+from training.data.dataset import Stream
+from training.data.reading import parts
 from training.errors import TrainingError
 from training.group_member import as_training_error
 from training.model import model_file
 from training.model.cache import Cache
 from training.reporter import Loaded
 from training.request import StartRequest
-from training.worker import EVALUATION_BATCH, make_learner, own_data, step_seed
+from training.worker import make_learner, own_data, step_seed
 
 STEPS = 2
 
@@ -46,7 +50,7 @@ def load(request: StartRequest) -> Loaded:
 
     def give_up(*_: object) -> None:
         seconds = f"{request.model_seconds:.3g}"
-        failure = TrainingError("ModelTimeout", f"loading the model took over {seconds} s")
+        failure = TrainingError("ModelTimeout", model_file.took_too_long(request.model["uri"], seconds))
         say(error=failure.as_dict() | {"traceback": ""})
         os._exit(1)
 
@@ -65,17 +69,24 @@ def train(request: StartRequest, loaded: Loaded) -> None:
     linux.keep_freed_memory()
     backend.current().limit_threads(request.threads)
     dataset = loaded.dataset or own_data(request, loaded.model)
-    size = min(request.batch_size, len(dataset.train))
-    batch = dataset.train.rows(slice(0, size))
+    reader = backend.current().make_reader(dataset, request.readers, request.model["uri"])
+    stream, size = Stream(len(dataset.train), request.seed), min(request.batch_size, len(dataset.train))
+    wanted = [
+        parts("train", stream.rows(position, size), stream.seeds(position, size), request.micro_batch)
+        for position in range(0, STEPS * size, size)
+    ]
+    batch = reader.one(wanted[0][0])
     say(data={"train": len(dataset.train), "test": len(dataset.test), "batch": shapes(batch)})
     say(phase="making the network and computing its first outputs")
     learner = make_learner(request, loaded.model, dataset)
     say(notes=learner.notes)
     steps: list[dict] = []
-    for number in range(STEPS):
+    read = reader.read(part for step in wanted for part in step)
+    for number, step in enumerate(wanted):
         say(phase=f"step {number + 1}")
         began = time.perf_counter()
-        learner.step(batch, size, step_seed(request, number * request.batch_size, 0))
+        batches = ((next(read), part.count) for part in step)
+        learner.step(batches, step_seed(request, number * request.batch_size, 0))
         learner.update(size)
         learner.wait()
         loss, counted = learner.take_loss()
@@ -84,12 +95,14 @@ def train(request: StartRequest, loaded: Loaded) -> None:
             raise TrainingError("LossNotFinite", f"the training loss of step {number + 1} is {loss}")
     say(steps=steps, samples=size)
     say(phase="the evaluation")
-    size = min(EVALUATION_BATCH, len(dataset.test))
+    size = min(request.evaluation_batch, len(dataset.test))
     began = time.perf_counter()
-    measured = learner.evaluate([(dataset.test.rows(slice(0, size)), size)])
-    loss, accuracy = measures.checked_loss(measured, size), measures.accuracy(measured)
+    rows = np.arange(size)
+    (part,) = parts("test", rows, rows, None)
+    measured = learner.evaluate([(batch, size) for batch in reader.read([part])])
+    found = learner.summary(measured, size)
     seconds = time.perf_counter() - began
-    say(evaluation={"samples": size, "seconds": seconds, "loss": loss, "accuracy": accuracy})
+    say(evaluation={"samples": size, "seconds": seconds, **found._asdict()})
     say(memory=linux.max_rss_gib())
 
 

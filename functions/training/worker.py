@@ -16,19 +16,18 @@ import numpy as np
 
 from training import backend, checkpoint, ipc, linux, measures, storage
 from training.backend import Group, Learner
+from training.connections.liveness import Hub, Member
 from training.data.dataset import DataSet, Stream, share
 from training.data.formats import BUILT_IN
+from training.data.reading import Part, Reader, parts
 from training.errors import TrainingError
-from training.liveness import Hub, Member
-from training.measures import Measured
+from training.measures import Evaluation, Measured
 from training.model import model_file
 from training.reporter import Loaded, Reporter
 from training.request import StartRequest
 
 #: Seconds between two progress messages. Reading the loss waits for the steps so far, so it is not done every step.
 PROGRESS_SECONDS = 0.5
-#: Samples evaluated at once.
-EVALUATION_BATCH = 256
 #: Processes that a report names.
 MAX_PROCESSES = 1000
 
@@ -102,6 +101,7 @@ class Worker:
         self._learner: Learner | None = None
         self._dataset: DataSet | None = None
         self._stream: Stream | None = None
+        self._reader: Reader | None = None
         self._forming: Background | None = None
         self._progress: dict = {}
         self._at: tuple[str | None, int] | None = (
@@ -154,11 +154,11 @@ class Worker:
         # Storing is mostly waiting, and evaluation does not change the weights: they run at the same time.
         storing = self._store(position) if request.rank == 0 else None
         copy_seconds = time.perf_counter() - began
-        loss = accuracy = None
+        evaluation = None
         began = time.perf_counter()
         if request.evaluate:
             self._reporter.state("evaluating")
-            loss, accuracy = self._evaluate()
+            evaluation = self._evaluate()
         evaluate_seconds = time.perf_counter() - began
 
         began = time.perf_counter()
@@ -170,8 +170,7 @@ class Worker:
             "samples": trained.samples,
             "position": position,
             "data_size": len(self._dataset.train),
-            "loss": loss,
-            "accuracy": accuracy,
+            **evaluated(evaluation),
             "train_loss": trained.mean_loss,
             "form_seconds": form_seconds,
             "load_seconds": load_seconds,
@@ -186,8 +185,12 @@ class Worker:
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
             "weights_uri": request.weights_out if request.rank == 0 else None,
-            "processes": self._loaded.started()[:MAX_PROCESSES],
+            "processes": self._processes(),
         }
+
+    def _processes(self) -> list[str]:
+        """Names of the processes that the model file's code has started, and that run still."""
+        return self._loaded.started(self._reader.processes)[:MAX_PROCESSES]
 
     def _origin(self) -> dict[str, str]:
         """What a new process trains with, and on what."""
@@ -234,6 +237,8 @@ class Worker:
         if self._dataset is None:
             self._dataset = self._loaded.dataset or own_data(self._request, self._loaded.model)
             self._stream = Stream(len(self._dataset.train), self._request.seed)
+            uri = self._request.model["uri"]
+            self._reader = backend.current().make_reader(self._dataset, self._request.readers, uri)
         self._learner = make_learner(self._request, self._loaded.model, self._dataset)
 
     def _load(self) -> None:
@@ -254,16 +259,15 @@ class Worker:
         """Train the samples of the request; `first`: with a new learner."""
         request, learner, batch = self._request, self._learner, self._request.batch_size
         total = self._total(first=first)
-        mine = share(batch, request.rank, request.workers)
         trained, losses, counted = 0, 0.0, 0
         self._progress = {"samples": 0, "total": total}
         started_at, began = time.time(), time.perf_counter()
         reported = warm = began
         threads = linux.threads_cpu_seconds()
         while trained < total:
-            rows = self._stream.rows(request.position + trained, batch)[mine]
-            samples = self._dataset.train.rows(rows)
-            learner.step(samples, len(rows), step_seed(request, request.position + trained, request.rank))
+            wanted = self._share(request.position + trained, request.rank, request.workers)
+            batches = zip(self._reader.read(wanted), (each.count for each in wanted), strict=True)
+            learner.step(batches, step_seed(request, request.position + trained, request.rank))
             self._group.step(learner, batch)
             trained += batch
             is_first = first and trained == batch
@@ -293,8 +297,17 @@ class Worker:
             mean = self._group.total([losses / trained])[0] if self._group.can_add else losses / counted
         return Trained(trained, mean, started_at, started_at + warm - began, ended_at, max(worked))
 
+    def _share(self, position: int, rank: int, members: int) -> list[Part]:
+        """What a worker computes of the batch at `position`, in micro-batches."""
+        request = self._request
+        mine = share(request.batch_size, rank, members)
+        rows = self._stream.rows(position, request.batch_size)[mine]
+        seeds = self._stream.seeds(position, request.batch_size)[mine]
+        return parts("train", rows, seeds, request.micro_batch)
+
     def _total(self, *, first: bool) -> int:
-        """How many samples to train, in whole batches: a number, or a fraction of a data set, whose size is known here.
+        """How many samples to train, in whole batches: a number, or a fraction of an epoch, which is the data set or
+        so many samples.
 
         A fraction is at least two steps of a new learner (`first`), if the data has them: the first step says nothing
         about its speed.
@@ -302,30 +315,35 @@ class Worker:
         batch, fraction = self._request.batch_size, self._request.fraction
         if fraction is None:
             return math.ceil(self._request.samples / batch) * batch
-        size = len(self._dataset.train)
+        size = self._request.epoch_samples or len(self._dataset.train)
         steps = math.ceil(max(1, round(fraction * size)) / batch)
         return batch * max(steps, min(2 if first else 1, math.ceil(size / batch)))
 
-    def _evaluate(self) -> tuple[float, float | None]:
-        """Mean loss and accuracy over the test split. Every worker measures its share where the group can add."""
-        request, split = self._request, self._dataset.test
+    def _evaluate(self) -> Evaluation:
+        """What the test split gives. Every worker measures its share where the group can add."""
+        request, size = self._request, len(self._dataset.test)
         can_add = request.workers > 1 and self._group.can_add
-        part = share(len(split), request.rank, request.workers) if can_add else slice(0, len(split))
-        starts = range(part.start, part.stop, EVALUATION_BATCH)
-        measured = self._learner.evaluate(self._with_progress(starts, part.stop))
+        mine = share(size, request.rank, request.workers) if can_add else slice(0, size)
+        measured = self._learner.evaluate(self._test_batches(mine))
         if can_add:
-            measured = Measured(*self._group.total(list(measured)))
-        return measures.checked_loss(measured, len(split)), measures.accuracy(measured)
+            measured = Measured.of(self._group.total(measured.sums()), self._learner.metrics.names)
+        return self._learner.summary(measured, size)
 
-    def _with_progress(self, starts: range, stop: int) -> Iterator[tuple[Any, int]]:
+    def _test_batches(self, mine: slice) -> Iterator[tuple[Any, int]]:
         """The batches to evaluate, and how many samples each has; reports progress in between."""
-        split, reported = self._dataset.test, time.perf_counter()
-        for start in starts:
+        rows, reported, evaluated = np.arange(mine.start, mine.stop), time.perf_counter(), 0
+        wanted = parts("test", rows, rows, self._request.evaluation_batch)
+        for part, batch in zip(wanted, self._reader.read(wanted), strict=True):
             if time.perf_counter() - reported >= PROGRESS_SECONDS:
                 reported = time.perf_counter()
-                self._reporter.progress(**self._progress, evaluated=start - starts.start)
-            end = min(start + EVALUATION_BATCH, stop)
-            yield split.rows(slice(start, end)), end - start
+                self._reporter.progress(**self._progress, evaluated=evaluated)
+            yield batch, part.count
+            evaluated += part.count
+
+
+def evaluated(evaluation: Evaluation | None) -> dict:
+    """The part of a report on an evaluation, also where there was none."""
+    return Evaluation(None, None, {})._asdict() if evaluation is None else evaluation._asdict()
 
 
 def own_data(request: StartRequest, model: ModuleType) -> DataSet:

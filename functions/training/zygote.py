@@ -39,6 +39,7 @@ from types import ModuleType
 from training import backend, group_member, ipc, keeper, linux
 from training.data.dataset import DataSet
 from training.errors import TrainingError
+from training.model import model_file
 from training.model.cache import Cache
 from training.reporter import Loaded
 from training.request import StartRequest
@@ -157,10 +158,11 @@ class Zygote:
         def bounded(what: str, limit: float, load: Callable, *arguments: object) -> object:
             left = max(self._deadline - time.monotonic(), 0.001)
             seconds = min(limit, left)
-            failure = TrainingError(
-                "ModelTimeout" if limit < left else "DeadlineExceeded",
-                f"loading the {what} took over {seconds:.3g} s",
-            )
+            if limit < left:
+                words = model_file.took_too_long(request.model["uri"], f"{seconds:.3g}")
+                failure = TrainingError("ModelTimeout", words)
+            else:
+                failure = TrainingError("DeadlineExceeded", f"loading the {what} took over {seconds:.3g} s")
             loading = {
                 "event": "loading",
                 "serial": serial,

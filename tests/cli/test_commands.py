@@ -351,10 +351,10 @@ def test_plot_draws_jobs_and_leaves_out_those_without_an_epoch(
 def test_a_warning_is_told_on_stderr_and_the_file_is_good(
     capsys: pytest.CaptureFixture[str], job_file: Path
 ) -> None:
-    job_file.write_text(job_file.read_text().replace("{unlimited: true}", "none"))
+    job_file.write_text(job_file.read_text().replace("spec:", "spec:\n  suspend: true", 1))
     code, out, error = run(capsys, "validate", str(job_file))
     assert (code, out.count("\n"), error.count("\n")) == (0, 1, 1)
-    assert error.startswith(f"warning: {job_file}:") and "budget: {unlimited: true}" in error
+    assert error.startswith(f"warning: {job_file}:") and "only a cluster obeys it" in error
 
 
 def test_validate_says_what_a_good_file_asks_for(capsys: pytest.CaptureFixture[str], job_file: Path) -> None:

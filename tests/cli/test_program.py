@@ -125,7 +125,7 @@ def test_a_dry_run_prints_a_job_file_that_reads_again_as_the_same_job(
         command,
         None,
         given(
-            **{"budget": "0.5USD", "target": "F1=0.8", "metric": 'f1 "([0-9.]+)"', "workers": 2, "gpus": 1},
+            **{"budget": "0.5USD", "target": "F1=0.8", "metric": 'f1 "([0-9.]+)"', "workers": "2", "gpus": 1},
             **{"cpu": "2", "memory": "3Gi", "time_limit": "2h", "epochs_in_a_row": 2, "name": "my-job"},
         ),
     )
@@ -186,6 +186,22 @@ def test_a_mistake_names_its_option(
     assert message in said(capsys, *words)
 
 
+def test_workers_that_change_are_a_smallest_and_a_largest_number_of_a_program_that_resumes(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    words = ["run", "--budget", "5USD", "--dry-run", "--workers", "1-3", "--batch", "per-job"]
+    refused = said(capsys, *words, "--", "true")
+    assert "--workers: a change of workers starts the program again (1) - 3; or resumes: true" in refused
+    assert invoke([*words, "--resumes", "--", "true"]) == 0
+    [job] = read_jobs(capsys.readouterr().out)
+    assert (job.spec.limits.smallest.workers, job.spec.limits.largest.workers) == (1, 3)
+    assert job.spec.program is not None and job.spec.program.batch == "per-job"
+    for wrong in ("0", "3-1", "two", "1-"):
+        assert f"--workers {wrong}: a number from 1 on" in said(
+            capsys, "run", "--budget", "5USD", "--workers", wrong, "--", "true"
+        )
+
+
 def test_job_files_have_a_model_or_a_program(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     (tmp_path / "job.yaml").write_text("""\
 apiVersion: coach.dev/v1alpha1
@@ -216,8 +232,15 @@ spec:
     ("script", "code", "words"),
     [
         ("print('eval loss: 0.5')\nimport time\ntime.sleep(60)", 0, "found eval_loss 0.5 after"),
+        ("print('epoch 3')\nprint('eval loss: 0.5')\ninput()", 0, "found eval_loss 0.5 in epoch 3 after"),
+        (
+            "import os\nos.makedirs('logs/version_7')\n"
+            "open('logs/version_7/metrics.csv', 'w').write('epoch,train/loss,eval/loss\\n0,,0.5\\n')",
+            2,
+            "to take one of them: --metric 'csv:logs/version_*/metrics.csv#eval/loss'",
+        ),
         ("print('val loss = 0.5')", 2, "to take one of them: --metric 'val loss = ([-+.eE0-9]+)'"),
-        ("import sys\nsys.exit('no data')", 2, "it printed no eval_loss before it ended with exit code 1"),
+        ("import sys\nsys.exit('no data')", 2, "it reported no eval_loss before it ended with exit code 1"),
     ],
 )
 def test_a_program_is_tried_until_its_first_report(

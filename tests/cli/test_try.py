@@ -101,7 +101,97 @@ def test_a_target_that_is_not_measured_is_said(tmp_path: Path) -> None:
     file.write_text(file.read_text().replace("target: {loss: 0.5}", "target: {accuracy: 0.5}"))
     done = coach("try", str(file))
     assert done.returncode == 2
-    assert "spec.target.accuracy: none is measured" in done.stderr and "define metrics(" in done.stderr
+    assert "spec.target cannot be reached: an accuracy is wanted" in done.stderr
+    assert "define metrics(outputs, batch)" in done.stderr
+
+
+OPTIONED = """
+import argparse
+import os
+
+import torch
+from torch import nn
+
+parser = argparse.ArgumentParser()
+parser.add_argument("--hidden", type=int, default=8)
+given = parser.parse_args()
+
+class Points(torch.utils.data.Dataset):
+    def __len__(self):
+        return 320
+
+    def __getitem__(self, number):
+        return torch.rand(6) + os.getpid() * 0, number % 2
+
+class Small(nn.Module):
+    def forward(self, x):
+        assert len(x) <= (10 if self.training else 30), len(x)
+        return x
+
+def data(split):
+    return Points()
+
+def net(width):
+    return nn.Sequential(Small(), nn.Linear(6, width), nn.ReLU(), nn.Linear(width, 2))
+
+loss = nn.CrossEntropyLoss()
+
+metrics = {"confidence": lambda outputs, batch: outputs.softmax(1).max(1).values.mean()}
+"""
+OPTIONS = """
+apiVersion: coach.dev/v1alpha1
+kind: TrainingJob
+metadata: {name: optioned}
+spec:
+  framework: pytorch
+  model: {file: model.py, args: {width: 5}}
+  data: {format: custom, readers: 2}
+  target: {metric: confidence, value: 0.9, goal: maximize}
+  budget: {unlimited: true}
+  batchSize: 64
+  microBatch: 10
+  evaluationBatch: 30
+  clip: {norm: 1.0}
+  epoch: {time: 5m}
+  optimizer: {name: SGD, lr: 0.1, schedule: {name: StepLR, step_size: 1, interval: epoch}}
+"""
+
+
+@pytest.mark.pytorch
+def test_what_a_job_file_says_of_the_steps_is_tried_too(tmp_path: Path) -> None:
+    (tmp_path / "model.py").write_text(OPTIONED)
+    (tmp_path / "job.yaml").write_text(OPTIONS)
+    done = coach("try", str(tmp_path / "job.yaml"))
+    assert done.returncode == 0, done.stderr
+    assert "evaluation  30 samples: loss " in done.stdout and ", confidence 0." in done.stdout, done.stdout
+    assert "float32 (10, 6), int64 (10,)" in done.stdout
+    for before, after, said in (
+        ("width: 5", "widht: 5", "has a parameter widht, as spec.model.args says"),
+        (
+            "metric: confidence",
+            "metric: f1",
+            "the metric f1 is wanted, and the model file has loss, confidence",
+        ),
+        ("evaluationBatch: 30", "evaluationBatch: 40", "AssertionError: 40"),
+        ("microBatch: 10", "microBatch: 20", "AssertionError: 20"),
+    ):
+        (tmp_path / "job.yaml").write_text(OPTIONS.replace(before, after))
+        done = coach("try", str(tmp_path / "job.yaml"))
+        assert done.returncode == 2 and said in done.stderr, (done.stdout, done.stderr)
+
+
+@pytest.mark.parametrize("example", ["digits", "language_model", "table"])
+def test_a_whole_program_as_a_model_file_is_said_to_be_one(tmp_path: Path, example: str) -> None:
+    """It is not run for that."""
+    program = (ROOT / "examples/pytorch" / example / "before.py").read_text()
+    (tmp_path / "train.py").write_text(program + "\nopen('ran', 'w')\n")
+    file = job(tmp_path, "train.py")
+    for command in ("try", "validate"):
+        done = coach(command, str(file))
+        assert done.returncode == 2, done.stdout
+        assert "spec.model.file: a program that defines no function or class net" in done.stderr
+        assert "runs as it is: coach run -- python train.py" in done.stderr
+    assert not (tmp_path / "ran").exists() and not (ROOT / "ran").exists()
 
 
 @pytest.mark.pytorch

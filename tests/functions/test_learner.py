@@ -46,7 +46,7 @@ told = {
         for name, parameter in plain()._collect_params_with_prefix().items()
     ],
 }
-learner.step((x, y), 8, 5)
+learner.step([((x, y), 8)], 5)
 learner.update(8)
 after = learner.arrays()
 told["moved"] = sum(not np.array_equal(first[name], after[name]) for name in first)
@@ -55,7 +55,7 @@ restored.restore(after, learner.settings())
 def total(often):
     learner, sums = MxnetLearner(request, model, ((x[:1], y[:1]), 1)), []
     for seed in range(40):
-        learner.step((x, y), 8, seed)
+        learner.step([((x, y), 8)], seed)
         learner.update(8)
         if often or seed == 39:
             sums.append(learner.take_loss()[0])

@@ -5,7 +5,7 @@ import threading
 from collections.abc import Callable
 
 import pytest
-from training import liveness
+from training.connections import liveness
 from training.request import StartRequest
 
 from tests.functions.hosting import eventually

@@ -87,6 +87,25 @@ def test_a_pytorch_job_is_taken_as_in_a_file_and_has_no_servers(admin: Client) -
     assert refusal(admin, again) == ""
 
 
+def test_options_of_a_model_file_are_taken_as_in_a_file(admin: Client) -> None:
+    document = good(
+        framework="pytorch",
+        model={"file": "model.py", "args": {"width": 64, "names": ["a b", "c"], "deep": True}},
+        data={"format": "custom", "readers": 4},
+        target={"metric": "f1", "value": 0.9},
+        microBatch=8,
+        evaluationBatch=32,
+        clip={"norm": 1.0, "value": 0.5},
+        epoch={"time": "5m"},
+        optimizer={"lr": 0.1, "schedule": {"name": "StepLR", "step_size": 1, "interval": "epoch"}},
+    )
+    answer = admin.http.post(JOBS, json=document, params={"dryRun": "All", "fieldValidation": "Strict"})
+    assert answer.status_code == 201, answer.text
+    [ours] = read_jobs(json.dumps(document))
+    assert TrainingJob.from_json({**document, "spec": answer.json()["spec"]}) == ours
+    assert ours.spec.model.args == {"width": 64, "names": ("a b", "c"), "deep": True}
+
+
 #: What the rules of a CRD cannot see: an optimizer's further arguments, what they are for MXNet, and whether an own
 #: price book has the budget's currency. The controller refuses them, in the words of `coach validate`.
 UNSEEN = re.compile(
@@ -150,6 +169,17 @@ BETWEEN_FIELDS: list[tuple[Document, str]] = [
     ({"target": None, "objective": "soonest", "maxEpochs": 9}, "spec.objective"),
     ({"target": None, "budget": {"unlimited": True}}, "spec.target"),
     ({"target": {"loss": 1, "accuracy": 0.5}}, "spec.target.accuracy"),
+    ({"target": {"metric": "f1"}}, "spec.target.value"),
+    ({"target": {"metric": "elo", "value": 3}}, "spec.target.goal"),
+    ({"target": {"metric": "f1", "value": 3, "loss": 1}}, "spec.target.metric"),
+    ({"target": {"loss": 1, "value": 3}}, "spec.target.value"),
+    ({"target": {"accuracy": 1, "goal": "maximize"}}, "spec.target.goal"),
+    ({"data": {"format": "digits8x8", "readers": 2}}, "spec.data.readers"),
+    ({"mode": "async", "clip": {"norm": 1}}, "spec.clip"),
+    ({"clip": {}}, "spec.clip"),
+    ({"epoch": {}}, "spec.epoch"),
+    ({"epoch": {"samples": 9, "fraction": 0.5}}, "spec.epoch.fraction"),
+    ({"epoch": {"fraction": 0.5, "time": "5m"}}, "spec.epoch.time"),
     ({"data": {"format": "idx"}}, "spec.data.uri"),
     ({"data": {"format": "digits8x8", "uri": "x"}}, "spec.data.uri"),
     ({"policy": {"name": "static", "workers": 2}}, "spec.policy.servers"),

@@ -135,7 +135,7 @@ def test_what_the_wheel_says_it_needs_is_all_that_is_locked_for_it(installed: In
 
 
 def test_the_papers_policies_and_commands_are_a_second_package(installed: Installed, tmp_path: Path) -> None:
-    simulate = ("simulate", "job.yaml", "--policy", "tetris", "--nodes", "1")
+    simulate = ("simulate", "job.yaml", "--policy", "tetris", "--nodes", "1x2")
     refused = installed.coach(*simulate)
     assert refused.returncode == 2 and "pip install 'coach-trainer[research]'" in refused.stderr
     assert "experiment" not in installed.coach("--help").stdout
@@ -143,7 +143,6 @@ def test_the_papers_policies_and_commands_are_a_second_package(installed: Instal
         sys.executable,
         "-m",
         "hatchling",
-        "-q",
         "build",
         "-t",
         "wheel",
@@ -157,7 +156,7 @@ def test_the_papers_policies_and_commands_are_a_second_package(installed: Instal
         done = installed.coach(*simulate)
         assert done.returncode == 0 and "tetris" in done.stdout, done.stderr
         assert "thesis-load" in installed.coach("experiment").stdout
-        assert "dl2" in installed.coach("simulate", "job.yaml", "--policy", "dl2", "--nodes", "1").stdout
+        assert "dl2" in installed.coach("simulate", "job.yaml", "--policy", "dl2", "--nodes", "1x2").stdout
     finally:
         _run(installed.uv, "pip", "uninstall", "--quiet", "--python", installed.python, "coach-research")
 

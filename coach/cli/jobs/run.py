@@ -46,12 +46,13 @@ def command(  # noqa: PLR0917 - they are options
     epochs_in_a_row: program.InARow = 0,
     metric: program.Metric = "",
     name: program.Name = "",
-    workers: program.Workers = None,
+    workers: program.Workers = "",
     cpu: program.Cpu = "",
     memory: program.Memory = "",
     gpus: program.Gpus = 0,
     time_limit: program.TimeLimit = "",
     resumes: program.Resumes = False,
+    batch: program.Batch = "",
     dry_run: program.DryRun = False,
     nodes: Nodes = "",
     policy: Policy = "",
@@ -104,6 +105,7 @@ def command(  # noqa: PLR0917 - they are options
         gpus=gpus,
         time_limit=time_limit,
         resumes=resumes,
+        batch=batch,
         dry_run=dry_run,
     )
     found = program.loaded(words.obj, files, given)

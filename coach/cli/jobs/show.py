@@ -135,7 +135,9 @@ def _work(job: Job) -> dict[str, str]:
     if program is not None:
         return {"program": shlex.join(program.command), "directory": program.directory or formatting.UNKNOWN}
     assert model is not None and data is not None
+    size = {"epoch": f"{job.epoch_samples:,} samples"} if job.epoch_samples else {}
     return {
+        **size,
         "framework": job.spec.framework.value,
         "model": model.file if model.net == "net" else f"{model.file}:{model.net}",
         "data": data.uri or data.format.value,

@@ -66,11 +66,7 @@ def command(  # noqa: PLR0917 - they are options
             _show(one.spec, functions, trial)
         unmeasured = trial.good and _unmeasured(one.spec, trial)
         if unmeasured:
-            typer.echo(
-                f"\n{one.path}: spec.target.accuracy: none is measured, so it cannot be reached; set a loss as the "
-                'target, or define metrics(outputs, batch), which returns {"accuracy": the mean of the batch}',
-                err=True,
-            )
+            typer.echo(f"\n{one.path}: spec.target cannot be reached: {unmeasured}", err=True)
         codes.append(5 if trial.crash else 2 if unmeasured or not trial.good else 0)
     if output is Format.JSON:
         print_json(found)
@@ -82,7 +78,7 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
     from coach.platforms.local.program_trial import run
     from coach.report import formatting
 
-    typer.echo(f"{job.name}: until it prints {job.spec.metric}, for at most {seconds:g} s", err=True)
+    typer.echo(f"{job.name}: until it reports {job.spec.metric}, for at most {seconds:g} s", err=True)
     trial = run(job, seconds)
     found.append({"job": job.name} | fields(trial))
     if output is not Format.TABLE:
@@ -91,23 +87,28 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
         typer.echo(f"  | {line}")
     if trial.good:
         values = ", ".join(f"{name} {value:g}" for name, value in trial.values.items())
-        typer.echo(f"found {values} after {formatting.duration(trial.seconds)}")
+        epoch = "" if trial.epoch is None else f" in epoch {trial.epoch:g}"
+        typer.echo(f"found {values}{epoch} after {formatting.duration(trial.seconds)}")
         return 0
     ended = trial.ended
     how = f"in {seconds:g} s" if ended is None else f"before it ended with exit code {ended.code}"
     if ended is not None and ended.cause == "cannot start":
         typer.echo(f"cannot start {ended.words}", err=True)
         return 2
-    typer.echo(f"it printed no {trial.metric} {how}", err=True)
+    typer.echo(f"it reported no {trial.metric} {how}", err=True)
     if trial.others:
-        typer.echo(f"numbers that it printed: {', '.join(trial.others[:10])}", err=True)
-        typer.echo(f"to take one of them: --metric {shlex.quote(trial.pattern)}", err=True)
+        typer.echo(f"numbers that it printed or wrote: {', '.join(trial.others[:10])}", err=True)
+        typer.echo(f"to take one of them: --metric {shlex.quote(trial.source)}", err=True)
     return 2
 
 
-def _unmeasured(job: TrainingJob, trial: Trial) -> bool:
-    """Whether the target is an accuracy, and the evaluation has none."""
-    return job.spec.metric == "accuracy" and trial.evaluation["accuracy"] is None
+def _unmeasured(job: TrainingJob, trial: Trial) -> str:
+    """What is wrong where the evaluation has no value of the job's metric; empty where it has."""
+    from coach.platforms.gang_client import not_measured
+
+    metric, others = job.spec.metric, trial.evaluation["metrics"]
+    missing = ({"loss": 0.0, "accuracy": trial.evaluation["accuracy"]} | others).get(metric) is None
+    return not_measured(metric, others) if missing else ""
 
 
 def _show(job: TrainingJob, functions: Functions, trial: Trial) -> None:
@@ -135,7 +136,8 @@ def _show(job: TrainingJob, functions: Functions, trial: Trial) -> None:
         right = "no classes, so no accuracy" if accuracy is None else f"accuracy {accuracy:.4f}"
         line(
             "evaluation",
-            f"{trial.evaluation['samples']} samples: loss {trial.evaluation['loss']:.4f}, {right}",
+            f"{trial.evaluation['samples']} samples: loss {trial.evaluation['loss']:.4f}, {right}"
+            + "".join(f", {name} {value:.4g}" for name, value in trial.evaluation["metrics"].items()),
         )
     if trial.memory:
         requested = job.spec.resources.of(Role.WORKER).memory

@@ -71,7 +71,8 @@ class StallTimeouts:
 class RunEpoch:
     """Run one epoch on `pods`; answered by EpochFinished or EpochFailed.
 
-    `fraction` of the data set is trained, from sample `position` on; with `seconds`, training ends after that time.
+    `fraction` of the data set, or of `epoch_samples`, is trained, from sample `position` on; with `seconds`, training
+    ends after that time.
     `group` names the parameter-server group: the same name as last time means the same members, still formed.
     The functions stop themselves after `deadline` seconds; `reservation` pays until then. With `stall_timeouts`, a
     gang without progress is stopped sooner. Without `evaluate` only the speed is measured: the report has no loss.
@@ -98,6 +99,7 @@ class RunEpoch:
     predicted_seconds: tuple[float, float, float] | None
     stall_timeouts: StallTimeouts | None = None
     evaluate: bool = True
+    epoch_samples: int | None = None
     job_forecast: JobForecast | None = None
     after_epoch: float | None = None
 

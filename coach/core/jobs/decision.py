@@ -17,7 +17,7 @@ class StepKind(StrEnum):
     REFUSED = (
         "refused"  #: the policy considered `after` in place of `before`, and refused it because of `reason`
     )
-    FIXED = "fixed"  #: the job file fixes `after`
+    FIXED = "fixed"  #: the job file fixes `after`; or a program keeps it, because of `reason`
     ALONE = "alone"  #: the policy gave nothing, but no other job holds pods: `after`
     DEGRADED = "degraded"  #: not all pods of `before` started, because of `reason`: `after`
     UNCOVERED = "uncovered"  #: the budget does not cover `before` any more: `after`
@@ -59,7 +59,7 @@ class DecisionStep:
             case StepKind.REFUSED:
                 return f"job {job} {self.before or 'nothing'}, not {self.after or 'waits'}: {self.detail}"
             case StepKind.FIXED:
-                return "as its file says"
+                return self.reason or "as its file says"
             case StepKind.ALONE:
                 return f"no other job holds pods: {self.after}"
             case StepKind.DEGRADED:

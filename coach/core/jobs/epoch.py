@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from enum import StrEnum
 
@@ -20,9 +21,9 @@ class EpochKind(StrEnum):
 class EpochReport:
     """Report of the functions on an epoch that succeeded. Seconds are wall seconds.
 
-    `samples` were trained, of a data set of `data_size`. `loss` and `accuracy` are means over the test split at the
-    checkpoint `weights`: an epoch that was not evaluated has neither, a model that does not classify has no accuracy.
-    Training is from the first forward pass to the last update.
+    `samples` were trained, of a data set of `data_size`: in a job's `epochs`, of what its spec calls an epoch. `loss`
+    and `accuracy` are means over the test split at the checkpoint `weights`: an epoch that was not evaluated has
+    neither, a model that does not classify has no accuracy. Training is from the first forward pass to the last update.
     """
 
     samples: int
@@ -34,12 +35,15 @@ class EpochReport:
     evaluate_seconds: float
     form_seconds: float = 0.0
     load_seconds: float = 0.0
+    #: Of a program's first interval: from SIGTERM to the end of the processes that it had with other workers.
+    stop_seconds: float = 0.0
     checkpoint_seconds: float = 0.0
     train_started_at: float = 0.0
     train_ended_at: float = 0.0
     cpu_seconds: float = 0.0
     memory_gib: float = 0.0
-    #: The part of `samples` and of `train_seconds` in the first step of a new group. They do not measure speed.
+    #: The part of `samples` and of `train_seconds` in the first step of a new group. They do not measure speed. Of a
+    #: program's first interval, which has its start in it, that is all.
     warm_up_samples: int = 0
     warm_up_seconds: float = 0.0
     #: CPU seconds of the first worker's busiest thread while training, without the warm-up.
@@ -51,10 +55,22 @@ class EpochReport:
     data_sha256: str = ""
     #: Names of the processes that the job's code had started and that ran still. They end with the workers.
     processes: tuple[str, ...] = ()
-    #: Metrics other than loss and accuracy by name, of a program.
+    #: Metrics other than loss and accuracy by name, of a program or of a model file.
     metrics: dict[str, float] = field(default_factory=dict)
     #: After how many epochs a program reported, as it counts them; None where it does not say it.
     at_epoch: float | None = None
+
+    #: Of the whole data set, where an epoch is a part of it.
+    pass_samples: int | None = None
+
+    @property
+    def measured(self) -> tuple[int, float]:
+        """Samples and seconds that measure the speed: without the warm-up, unless that is all there is."""
+        samples, seconds = self.samples, self.train_seconds
+        if samples > self.warm_up_samples and seconds > self.warm_up_seconds:
+            samples -= self.warm_up_samples
+            seconds -= self.warm_up_seconds
+        return samples, seconds
 
     def value(self, metric: str) -> float | None:
         """The value of a metric; None where it was not measured."""
@@ -107,18 +123,14 @@ class Epoch:
         return self.report.samples / self.report.data_size
 
     @property
-    def measured(self) -> tuple[int, float]:
-        """Samples and seconds that measure its speed: without the warm-up, unless that is all there is."""
-        samples, seconds = self.report.samples, self.report.train_seconds
-        if samples > self.report.warm_up_samples and seconds > self.report.warm_up_seconds:
-            samples -= self.report.warm_up_samples
-            seconds -= self.report.warm_up_seconds
-        return samples, seconds
+    def starts(self) -> bool:
+        """Whether it is a program's first interval, so that its start is in its training time."""
+        return self.report.warm_up_samples >= self.report.samples
 
     @property
     def epochs_per_second(self) -> float:
         """Speed while training, in data sets a second (thesis section 4.2: epochs/s), without the warm-up."""
-        samples, seconds = self.measured
+        samples, seconds = self.report.measured
         return samples / self.report.data_size / max(seconds, 1e-6)
 
     @property
@@ -137,3 +149,10 @@ class Epoch:
     def other_seconds(self) -> float:
         """Seconds outside training at that speed: start, warm-up, evaluation, checkpoint."""
         return max(0.0, self.seconds - self.fraction / self.epochs_per_second)
+
+
+def measuring(epochs: Iterable[Epoch]) -> list[Epoch]:
+    """The epochs that measure speed: a first interval, with a program's start in it, only where there is no other."""
+    epochs = list(epochs)
+    measured = {epoch.allocation for epoch in epochs if not epoch.starts}
+    return [epoch for epoch in epochs if not epoch.starts or epoch.allocation not in measured]

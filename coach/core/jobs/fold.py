@@ -5,6 +5,7 @@ A handler that restarts, and every command that shows a job, folds the journal w
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -13,12 +14,12 @@ from coach.core.cluster import NOTHING, Role
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import transitions
-from coach.core.jobs.epoch import Epoch, EpochKind
+from coach.core.jobs.epoch import Epoch, EpochKind, EpochReport
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.job import KEPT_CURVES, LEASE_SECONDS, Held, Job, Phase
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, RESUMABLE, Reason, State
 from coach.core.money import Ledger
-from coach.core.spec.job import TrainingJob
+from coach.core.spec.job import JobSpec, TrainingJob
 
 #: These reasons only describe the job's current work; they do not change its phase.
 RUNNING_REASONS = (Reason.STARTING_FUNCTIONS, Reason.PROBING_SPEED, Reason.TRAINING_EPOCH)
@@ -105,6 +106,9 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
     if order is None or order.token != event.token:
         return
     report = event.report
+    if job.spec.epoch is not None:
+        size = job.epoch_samples if job.epochs else first_size(job.spec, report)
+        report = replace(report, data_size=size or report.data_size, pass_samples=report.data_size)
     job.running = None
     job.unbilled_invocations += event.invocations
     job.position += report.samples
@@ -133,6 +137,18 @@ def _epoch_finished(job: Job, event: ev.EpochFinished) -> None:
         if pod in job.pods:
             job.pods[pod].warm = True
     job.phase = Phase.IDLE
+
+
+def first_size(spec: JobSpec, report: EpochReport) -> int:
+    """How many samples an epoch of the job is, in whole batches, as its first report shows; it remains so."""
+    wanted, whole, (samples, seconds) = spec.epoch, report.data_size, report.measured
+    assert wanted is not None
+    if wanted.time is not None:
+        size = wanted.time * samples / max(seconds, 1e-6)
+    else:
+        size = wanted.samples or (wanted.fraction or 1.0) * whole
+    batches = math.ceil(min(size, whole) / spec.batch_size)
+    return min(batches * spec.batch_size, whole)
 
 
 def _epoch_failed(job: Job, event: ev.EpochFailed) -> None:

@@ -18,7 +18,7 @@ from coach.core.estimation.observations import KnownSpeed
 from coach.core.estimation.speed import SpeedModel, SpeedPoint
 from coach.core.jobs import actions as act
 from coach.core.jobs.decision import DecisionStep
-from coach.core.jobs.epoch import Epoch, EpochKind
+from coach.core.jobs.epoch import Epoch, EpochKind, measuring
 from coach.core.jobs.fitted_models import FittedCurve, FittedSpeed
 from coach.core.jobs.overheads import Times
 from coach.core.jobs.reasons import Reason, State
@@ -210,6 +210,13 @@ class Job:
         return self.epochs[-1].epochs_trained if self.epochs else 0.0
 
     @property
+    def epoch_samples(self) -> int | None:
+        """How many samples an epoch is, where it is not the whole data, and as far as that is known."""
+        if self.spec.epoch is None:
+            return None
+        return self.epochs[-1].report.data_size if self.epochs else self.spec.epoch.samples
+
+    @property
     def full_epochs(self) -> list[Epoch]:
         """The epochs that count for the stop rule."""
         return [epoch for epoch in self.epochs if epoch.kind is EpochKind.FULL]
@@ -245,12 +252,28 @@ class Job:
     def times(self) -> Times:
         """Times of its epochs outside training."""
         if self._times is None:
-            self._times = Times.of(self.epochs, shared=self.spec.mode is not Mode.ASYNC)
+            if self.spec.program is None:
+                self._times = Times.of(self.epochs, shared=self.spec.mode is not Mode.ASYNC)
+            else:
+                self._times = Times.of_program(self.epochs)
         return self._times
 
     def epochs_changed(self) -> None:
         """Drop the cached values that were computed from the epochs."""
         self._times = self._full_epoch_count = None
+
+    @property
+    def stays(self) -> bool:
+        """Whether its program goes on with the workers that it has, because to start it again has a price.
+
+        One that cannot resume would begin from nothing. Any other reports twice with new workers before they change
+        again: its first interval has its start in it, so the second is the first that measures their speed.
+        """
+        program = self.spec.program
+        if program is None or not self.group or any(held.releasing for held in self.pods.values()):
+            return False
+        last = self.epochs[-1] if self.epochs else None
+        return not program.resumes or last is None or last.group != self.group or last.starts
 
     @property
     def consecutive_hits(self) -> int:
@@ -276,11 +299,11 @@ class Job:
             SpeedPoint(
                 *e.allocation,
                 e.epochs_per_second,
-                weight_of(e.measured[1]),
+                weight_of(e.report.measured[1]),
                 e.computing_part,
                 mini=e.kind is EpochKind.PROBE,
             )
-            for e in self.epochs
+            for e in measuring(self.epochs)
             if not e.report.workers_lost
         ]
         return known + own

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 
+from coach.core.cluster import Allocation
 from coach.core.estimation.interval import Interval
 from coach.core.jobs.epoch import Epoch
 
@@ -61,6 +62,35 @@ class Times:
             restart = max(0.0, statistics.median(fresh) - statistics.median(usual))
         return cls(
             _recent(kept) if kept else None, _recent(fresh) if fresh else None, restart, evaluations, shared
+        )
+
+    @classmethod
+    def of_program(cls, epochs: Iterable[Epoch]) -> Times:
+        """The times of a program: all is training but the starts, and the stops before them where its workers changed.
+
+        What a start takes is the first interval less a later one with the same workers. `restart` is a change's whole
+        price: from SIGTERM to the first report, less such an interval. Until the first change it is a start alone.
+        """
+        epochs = list(epochs)
+        paces: dict[Allocation, list[float]] = {}
+        for epoch in epochs:
+            if not epoch.starts:
+                paces.setdefault(epoch.allocation, []).append(1.0 / epoch.epochs_per_second)
+        starts = [
+            (
+                max(0.0, epoch.seconds - epoch.fraction * statistics.median(paces[epoch.allocation])),
+                epoch.report,
+            )
+            for epoch in epochs
+            if epoch.starts and epoch.allocation in paces
+        ]
+        changes = [seconds + report.stop_seconds for seconds, report in starts if report.stop_seconds > 0.0]
+        fresh = [seconds for seconds, _ in starts]
+        return cls(
+            kept=Interval(0.0, 0.0, 0.0) if paces else None,
+            fresh=_recent(fresh) if fresh else None,
+            restart=statistics.median(changes or fresh) if fresh else PRIOR_RESTART_SECONDS,
+            evaluations={},
         )
 
     def evaluation(self, workers: int) -> Interval:

@@ -97,8 +97,11 @@ def total_epochs(job: Job) -> float:
 def epochs_within_bounds(job: Job) -> float:
     """Full epochs that a job without a target may still train, with the allocation that allows most of them.
 
-    Its money, its time limit and `maxEpochs` bound them. At least 1.
+    Its money, its time limit and `maxEpochs` bound them. At least 1. A program may have no bound: then as many again as
+    it has trained, and at first PRIOR_EPOCHS.
     """
+    if _endless(job):
+        return max(1.0, PRIOR_EPOCHS - job.epochs_trained, job.epochs_trained)
     if job.speed is None:
         limit = float("inf") if job.spec.max_epochs is None else job.spec.max_epochs - job.full_epoch_count
         return max(1.0, min(limit, PRIOR_EPOCHS - job.epochs_trained))
@@ -114,6 +117,17 @@ def epochs_within_bounds(job: Job) -> float:
     if spec.time_limit is not None:
         epochs = np.minimum(epochs, max(0.0, spec.time_limit - job.run_seconds) / np.maximum(seconds, 1e-9))
     return max(1.0, float(epochs.max()))
+
+
+def _endless(job: Job) -> bool:
+    """Whether nothing but the program itself ends the job."""
+    spec = job.spec
+    return (
+        spec.target is None
+        and job.ledger.budget is None
+        and spec.time_limit is None
+        and spec.max_epochs is None
+    )
 
 
 def bound_by_money(job: Job) -> bool:
@@ -180,7 +194,9 @@ def predicted_seconds(
 
 
 def rest(job: Job) -> Rest | None:
-    """What the job still takes, the running epoch included; None without a curve, or if it never reaches the target.
+    """What the job still takes, the running epoch included.
+
+    None without a curve, if it never reaches the target, or if nothing but its program ends it.
 
     A job without a target is done when it has trained all the epochs that its bounds allow; it may end earlier, and it
     spends no more than is left.
@@ -188,6 +204,8 @@ def rest(job: Job) -> Rest | None:
     Remaining epochs times predicted seconds and cost of an epoch. The two are assumed to be independent: their relative
     spreads add in quadrature.
     """
+    if _endless(job):
+        return None
     known = job.spec.target is None or (job.last_x() is not None and bool(job.full_epochs))
     if not known and (job.known_epochs is None or fit_says_unreachable(job)):
         return None
@@ -389,8 +407,7 @@ def terms(
     book = job.spec.price_book
     held = job.spec.resources.total(allocation)
     formed = _stays_formed(job, allocation)
-    if job.spec.program is not None and job.epochs:
-        fraction = min(fraction, job.epochs[-1].fraction)
+    fraction = _fraction(job, fraction)
     predicted = None if seconds is not None else predicted_seconds(job, allocation, fraction, formed)
     needed = _min_seconds(job, allocation, predicted, formed)
     if job.spec.program is not None:
@@ -433,6 +450,21 @@ def _prices_with_calls(job: Job, allocation: Allocation) -> tuple[Money, float]:
     return book.cost(NOTHING, 0.0, pods * CALLS_TO_START), second
 
 
+def _fraction(job: Job, fraction: float) -> float:
+    """How much of a pass the next epoch is expected to be."""
+    program = job.spec.program is not None and job.epochs
+    return min(fraction, job.epochs[-1].fraction) if program else fraction
+
+
+def first_seconds(job: Job, allocation: Allocation) -> float | None:
+    """After how many seconds a job's first epoch ends, where epochs are cut by time: later ones have its samples.
+
+    None for several workers of a fixed group, which would end at different steps: they train a whole pass.
+    """
+    alone = allocation.workers == 1 or job.spec.elastic
+    return job.spec.epoch.time if job.spec.epoch is not None and not job.epochs and alone else None
+
+
 def program_slice(job: Job) -> float:
     """Seconds that a program runs before its reservation is extended: short at first, then a tenth of its time."""
     return min(LONGEST_SLICE_SECONDS, max(SHORTEST_SLICE_SECONDS, job.run_seconds / 10))
@@ -460,7 +492,8 @@ def _min_seconds(job: Job, allocation: Allocation, predicted: Interval | None, f
 def minimum_reservation(job: Job, allocation: Allocation) -> tuple[float, Money]:
     """Seconds, and their cost with all calls, below which `terms` refuses a whole epoch with `allocation`."""
     formed = _stays_formed(job, allocation)
-    seconds = _min_seconds(job, allocation, predicted_seconds(job, allocation, 1.0, formed), formed)
+    predicted = predicted_seconds(job, allocation, _fraction(job, 1.0), formed)
+    seconds = _min_seconds(job, allocation, predicted, formed)
     start, second = _prices_with_calls(job, allocation)
     return seconds, start + to_money(second * (seconds + LEASE_SECONDS + MARGIN_SECONDS)) + 2 * ROUNDING
 

@@ -117,8 +117,8 @@ class ReducerJobView:
 
     @property
     def fixed(self) -> Allocation | None:
-        """A probe under way, or the smallest allocation as long as no speed is known."""
-        if self.busy and self._job.kind is EpochKind.PROBE:
+        """A probe under way, a program that stays as it is, or the smallest allocation while no speed is known."""
+        if (self.busy and self._job.kind is EpochKind.PROBE) or self._job.stays:
             return self.current
         return self.minimum if self._job.speed is None else None
 

@@ -61,8 +61,8 @@ class Probe(NamedTuple):
     unit: str = ""
     reason: str = ""
 
-    def recorded(self, fraction: float) -> DecisionStep:
-        """The probe on at most `fraction` of the data, as the journal keeps it."""
+    def recorded(self, fraction: float | None) -> DecisionStep:
+        """The probe on at most `fraction` of the data, as the journal keeps it; None: not on a part of it."""
         gain, cost = (self.saves, self.takes) if self.unit else (None, None)
         return DecisionStep(
             StepKind.PROBE, None, self.at, self.reason, gain, self.unit, cost, fraction=fraction
@@ -133,6 +133,14 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     share, model = probe_share(job), job.speed
     if model is None or share < _smallest(job, model):
         return
+    fraction = min(share, _probe_fraction(job, model))
+    yield from worthwhile(
+        job, model, fraction, 2 * job.times.restart + job.times.without_evaluation().expected
+    )
+
+
+def worthwhile(job: Job, model: SpeedModel, fraction: float, overhead: float) -> Iterator[Probe]:
+    """The candidates of `worth_measuring`: each trains `fraction` of the data and takes `overhead` seconds more."""
     model.precompute(allocations(job))
     counts = Counter(Allocation(point.workers, point.servers) for point in job.speed_points())
     measured = {at: count for at, count in counts.items() if _inside(job.minimum, at, job.maximum)}
@@ -145,8 +153,6 @@ def worth_measuring(job: Job) -> Iterator[Probe]:
     scale = _Scale(job, model, in_money=limits.short or _to_be_cheap(job, measured))
     best = min(payable, key=scale.epoch)
     remaining = remaining_epochs(job).expected
-    fraction = min(share, _probe_fraction(job, model))
-    overhead = 2 * job.times.restart + job.times.without_evaluation().expected
     worth = []
     for at, gain in _gains(job, model, measured, best, scale).items():
         # A gain is in ln speed, so it is a part of the time in training alone.

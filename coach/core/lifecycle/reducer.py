@@ -30,7 +30,7 @@ from coach.core.jobs.job import LEASE_SECONDS, Job, Phase
 from coach.core.jobs.program_axis import last_epoch
 from coach.core.jobs.reasons import REASON_INFO, REFUSED, Reason, Retry
 from coach.core.jobs.stale_events import is_late
-from coach.core.lifecycle import forecast, probing, stopping_rules
+from coach.core.lifecycle import forecast, probing, program_changes, stopping_rules
 from coach.core.lifecycle.account_wait import shortage
 from coach.core.lifecycle.cluster_state import (
     ClusterState,
@@ -308,7 +308,7 @@ class Reducer:
         else:
             if event.reason in CHECKPOINT_LOST and job.epochs:
                 self._emit(act.RollBack(event.at, job.name, len(job.epochs) - 1, event.message))
-            self._failed(job, event.at, event.reason, event.message)
+            self._failed(job, event.at, event.reason, event.message, ran=True)
 
     def _models_fitted(self, job: Job | None, _event: ev.ModelsFitted, _: Any) -> None:
         assert job is not None
@@ -405,6 +405,8 @@ class Reducer:
 
     def _choose(self, job: Job) -> tuple[EpochKind, Allocation | None, tuple[DecisionStep, ...]]:
         """Kind and allocation of the next epoch: a probe that fits now, else the policy's decision."""
+        if job.stays:
+            return EpochKind.FULL, job.held, (program_changes.stays(job),)
         left = self._probes(job)
         size = self._probe_size(job) if left else None
         if size:
@@ -412,7 +414,8 @@ class Reducer:
                 point = probe.at
                 payable = forecast.terms(job, point, *size) is not None
                 if payable and isinstance(self._cluster.plan(job, point, point, shrunk=True), GangPlan):
-                    return EpochKind.PROBE, point, (probe.recorded(size[0]),)
+                    kind = EpochKind.PROBE if job.spec.program is None else EpochKind.FULL
+                    return kind, point, (probe.recorded(None if job.spec.program else size[0]),)
         fixed = job.spec.policy.allocation
         if fixed is not None and self.placement is Placement.DEFAULT:
             # The allocation is fixed, and kube-scheduler orders the queue.
@@ -436,14 +439,18 @@ class Reducer:
                     self._emit(act.SavePolicyState(self._at, name, known))
 
     def _probes(self, job: Job) -> list[probing.Probe]:
-        if job.spec.policy.allocation is not None or job.spec.program is not None:
+        if job.spec.policy.allocation is not None:
             return []
         fits = functools.partial(self.nodes.can_hold, job)
+        if job.spec.program is not None:
+            return probing.probes_left(job, fits, program_changes.worth_measuring(job))
         if self.policy.mini_epochs:
             return probing.fixed_probes(job, self.policy.mini_epochs, fits)
         return probing.probes_left(job, fits, self._view(job).to_measure)
 
     def _probe_size(self, job: Job) -> tuple[float, float | None] | None:
+        if job.spec.program is not None:
+            return 1.0, None
         return probing.fixed_probe_size(job) if self.policy.mini_epochs else self._view(job).probe_size
 
     def _payable(self, job: Job, *, ever: bool = False) -> Allocation | None:
@@ -500,11 +507,14 @@ class Reducer:
         assert job.desired is not None
         places = self._places(job)
         kept = set(desired_pods(job, job.desired, on=places)) - misplaced(job, places)
-        if self.policy.remakes_pods:
+        again = job.spec.program is not None and kept != set(job.pods)
+        if again or (self.policy.remakes_pods and job.spec.program is None):
             kept = set()
         excess = tuple(pod for pod, held in job.pods.items() if not held.releasing and pod not in kept)
         if excess:
             self._emit(act.ReleasePods(at, job.name, excess))
+            if again:
+                return  # its processes end first: PodsReleased calls `_fill`
         self._fill(job, at)
 
     def _fill(self, job: Job, at: float) -> None:
@@ -594,6 +604,8 @@ class Reducer:
             kind, (fraction, seconds) = EpochKind.PROBE, size
             if allocation.workers > 1:
                 seconds = None
+        else:
+            seconds = forecast.first_seconds(job, allocation)
         terms = forecast.terms(job, allocation, fraction, seconds)
         if terms is None:
             payable = self._payable(job)
@@ -604,7 +616,7 @@ class Reducer:
                 self._emit(act.SetAllocation(at, job.name, payable, EpochKind.FULL, (step,)))
                 self._resize(job, at)
             return
-        if seconds is not None:
+        if seconds is not None and kind is EpochKind.PROBE:
             # A timed probe ends well before its deadline, so its measurement is kept.
             seconds = min(seconds, terms.deadline / 2)
         pods = tuple(sorted(job.pods))
@@ -635,8 +647,9 @@ class Reducer:
                 budget_bound=terms.budget_bound,
                 reservation=terms.reservation,
                 predicted_seconds=_as_tuple(terms.predicted),
-                stall_timeouts=None if job.spec.program else stall_timeouts(job),
+                stall_timeouts=stall_timeouts(job),
                 evaluate=probing.evaluated(job, kind),
+                epoch_samples=job.epoch_samples,
                 job_forecast=forecast.whole_job(job),
                 after_epoch=None if job.spec.program is None else last_epoch(job.epochs),
             )
@@ -664,11 +677,17 @@ class Reducer:
             self._emit(act.ExtendEpoch(at, job.name, order.token, *extended))
             self._extend_in_time(job)
 
-    def _failed(self, job: Job, at: float, reason: Reason, message: str) -> None:
-        """Retry a failed attempt from the last checkpoint or end the job, depending on the reason."""
+    def _failed(self, job: Job, at: float, reason: Reason, message: str, *, ran: bool = False) -> None:
+        """Retry a failed attempt from the last checkpoint or end the job, depending on the reason.
+
+        `ran`: the attempt had begun.
+        """
         retry = REASON_INFO[reason].retry
-        if reason is Reason.PROGRAM_FAILED and job.spec.program is not None and job.spec.program.resumes:
+        program = job.spec.program
+        if program is not None and program.resumes and reason is Reason.PROGRAM_FAILED:
             retry = Retry.BOUNDED
+        elif program is not None and not program.resumes and ran and retry is Retry.BOUNDED:
+            retry = Retry.NEVER  # it would begin from nothing
         if retry is Retry.FREE or job.cancel:
             self._runnable.add(job.name)
         elif retry is Retry.NEVER:

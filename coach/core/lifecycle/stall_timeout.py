@@ -8,12 +8,15 @@ from __future__ import annotations
 
 from coach.core.jobs.actions import StallTimeouts
 from coach.core.jobs.job import Job
+from coach.core.spec.program import Program
 from coach.core.spec.training import DataFormat
 
 #: Seconds without progress that are always allowed (a busy machine, a slow disk) ...
 STALL_SECONDS = 8.0
 #: ... in addition to this many times the longest duration so far.
 STALL_FACTOR = 5.0
+#: All processes of a program may be idle for this many times its longest interval, in addition to UNKNOWN_SECONDS.
+IDLE_FACTOR = 2.0
 #: Seconds allowed for what was never measured: the first step, the first evaluation.
 UNKNOWN_SECONDS = 60.0
 #: Seconds allowed for forming a job's first group, whose members have loaded model and data. Of 887 groups that formed
@@ -28,6 +31,8 @@ LONGER = 4.0
 def stall_timeouts(job: Job) -> StallTimeouts:
     """The stall timeouts of the next epoch of `job`."""
     longer = LONGER**job.failures
+    if job.spec.program is not None:
+        return _of_program(job.spec.program, job, longer)
     reports = [epoch.report for epoch in job.epochs]
     if not reports:
         data = job.spec.data
@@ -51,3 +56,13 @@ def stall_timeouts(job: Job) -> StallTimeouts:
     if not all(held.warm for held in job.pods.values()):
         starting += UNKNOWN_SECONDS  # a new pod imports the framework first
     return StallTimeouts(*(seconds * longer for seconds in (starting, *others)))
+
+
+def _of_program(program: Program, job: Job, longer: float) -> StallTimeouts:
+    """How long all of a program's processes may be idle; or, where its file says it, how long no report may come."""
+    if program.stall_timeout is not None:
+        return StallTimeouts(*[program.stall_timeout] * 4)
+    longest = max((epoch.report.train_seconds for epoch in job.epochs), default=0.0)
+    between = (UNKNOWN_SECONDS + IDLE_FACTOR * longest) * longer
+    starting = max(UNKNOWN_LOADING_SECONDS * longer, between)
+    return StallTimeouts(starting, starting, between, between)

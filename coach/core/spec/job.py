@@ -12,6 +12,7 @@ from functools import cached_property
 from typing import Annotated, Any, Literal, NamedTuple
 
 from pydantic import Field, model_validator
+from pydantic.alias_generators import to_camel
 
 from coach.core.cluster import Allocation
 from coach.core.money import PRICE_BOOKS, Money, PriceBook, to_money
@@ -31,8 +32,10 @@ from coach.core.spec.resources import (
 )
 from coach.core.spec.training import (
     Checkpoint,
+    Clip,
     Data,
     DataFormat,
+    EpochSize,
     ErrorFactors,
     ExperimentOverrides,
     Framework,
@@ -60,9 +63,11 @@ __all__ = [
     "API_VERSION",
     "Budget",
     "Checkpoint",
+    "Clip",
     "CrossFieldError",
     "Data",
     "DataFormat",
+    "EpochSize",
     "ErrorFactors",
     "ExperimentOverrides",
     "Framework",
@@ -174,6 +179,30 @@ class JobSpec(SpecModel):
         ge=1,
         le=10**6,
         description="Samples a step, divided among the workers: the result is the same for any number of workers.",
+    )
+    micro_batch: StrictInt | None = Field(
+        default=None,
+        ge=1,
+        le=10**6,
+        description="Most samples that a worker computes at once: it adds up the gradients of its share of a batch in "
+        "such parts, which takes less memory and gives the same result. Without it, the share at once.",
+        examples=[16],
+    )
+    evaluation_batch: StrictInt | None = Field(
+        default=None,
+        ge=1,
+        le=10**6,
+        description="Samples that a worker evaluates at once; without it 256.",
+        examples=[32],
+    )
+    epoch: EpochSize | None = Field(
+        default=None,
+        description="Where a pass over the data takes long: how often it is cut. What an epoch is in this file, and in "
+        "all that Coach shows, is then such a part: it is evaluated, stored, paid and predicted by itself.",
+        examples=[{"time": "5m"}, {"samples": 100_000}],
+    )
+    clip: Clip | None = Field(
+        default=None, description="How gradients are clipped.", examples=[{"norm": 1.0}]
     )
     optimizer: Optimizer | None = Field(
         default=None,
@@ -338,23 +367,25 @@ class JobSpec(SpecModel):
             if self.framework is Framework.ANY:
                 right = f"{Framework.MXNET.value} or {Framework.PYTORCH.value}"
                 yield CrossFieldError(("framework",), "only a program has any", right, (("model",),))
-            if self.target is not None and self.target.metric is not None:
-                right = "loss or accuracy; only programs have others"
-                yield CrossFieldError(("target", "metric"), "no metric of a model file", right, (("model",),))
             return
         because = (("program",),)
-        for key in ("model", "data", "optimizer", "autocast", "deterministic"):
+        of_models = ("clip", "micro_batch", "evaluation_batch", "epoch")
+        for key in ("model", "data", "optimizer", "autocast", "deterministic", *of_models):
             if getattr(self, key):
-                yield CrossFieldError((key,), "a program has its own", f"leave `{key}` out", because)
+                name = to_camel(key)
+                yield CrossFieldError((name,), "a program has its own", f"leave `{name}` out", because)
         if self.servers.max > 0 or self.policy.servers:
             at = ("servers",) if self.servers.max > 0 else ("policy", "servers")
             yield CrossFieldError(at, "programs have no parameter servers of Coach", "leave it out", because)
         if self.resources.scheduler is not None:
             at = ("resources", "scheduler")
             yield CrossFieldError(at, "programs have no scheduler", "leave it out", because)
-        if self.workers.min != self.workers.max:
-            right = f"{self.workers.max} to {self.workers.max}: Coach does not restart programs yet"
-            yield CrossFieldError(("workers", "min"), "a number of workers that changes", right, because)
+        if self.workers.min != self.workers.max and not self.program.resumes:
+            problem = "a change of workers starts the program again"
+            right = (
+                f"{self.workers.max}; or resumes: true, of a program that goes on from its newest checkpoint"
+            )
+            yield CrossFieldError(("workers", "min"), problem, right, (("program", "resumes"),))
 
     def _target_conflicts(self) -> list[CrossFieldError]:
         if self.target is not None:
@@ -391,6 +422,13 @@ class JobSpec(SpecModel):
                 if said:
                     right = f"leave `{field}` out; only PyTorch jobs have it"
                     found.append(CrossFieldError((field,), "has no meaning for an MXNet job", right, because))
+            if self.data is not None and self.data.readers:
+                right = "leave it out: the arrays of an MXNet job are in memory"
+                at = ("data", "readers")
+                found.append(CrossFieldError(at, "has no meaning for an MXNet job", right, because))
+            if self.mode is Mode.ASYNC and self.clip is not None:
+                right = "leave `clip` out: servers apply each worker's gradients by themselves"
+                found.append(CrossFieldError(("clip",), "not in asynchronous mode", right, (("mode",),)))
             return found
         found = []
         if self.servers.max > 0:
@@ -406,7 +444,7 @@ class JobSpec(SpecModel):
 
     @property
     def metric(self) -> str:
-        """The measure of its target, or of the best model: `loss`, `accuracy`, or any other of a program."""
+        """The measure of its target, or of the best model: `loss`, `accuracy`, or any other by its name."""
         if self.target is not None:
             return self.target.name
         if self.program is not None and (named := [name for name in self.program.metrics if name != EPOCH]):

@@ -11,6 +11,7 @@ from pydantic import AfterValidator, Field, StringConstraints
 from coach.core.spec.metric_source import MetricSource
 from coach.core.spec.types import (
     WORD_PATTERN,
+    Duration,
     MetricName,
     Sha256,
     SpecModel,
@@ -63,10 +64,15 @@ _MORE = {
 }
 #: Those of them that are never above 1.
 _AT_MOST_ONE = _MORE - {"bleu", "rouge", "psnr", "reward", "return", "score"}
+#: All words of a metric's name that show its goal.
+GOAL_WORDS = _LESS | _MORE
+
 
 #: How a metric's learning curve runs: it falls like a loss, rises to a best value that is known like an accuracy, or
 #: rises to one that is not known, like a reward.
 Curve = Literal["loss", "accuracy", "score"]
+#: Whether each worker of a program takes a batch of its own, or all divide one.
+Batch = Literal["per-worker", "per-job"]
 
 
 class Goal(StrEnum):
@@ -154,7 +160,21 @@ class Program(SpecModel):
         default=False,
         description="Whether the program, started again, goes on from its own newest checkpoint. Then a failure or a "
         "stop costs no more than the time since that checkpoint; else the program starts from its beginning, and after "
-        "a failure not at all. The variable COACH_CHECKPOINTS names a folder that is the job's own.",
+        "a failure not at all. Only then its number of workers may change. The variable COACH_CHECKPOINTS names a "
+        "folder that is the job's own.",
+    )
+    batch: Batch = Field(
+        default="per-worker",
+        description="What the program's batch size is about, where its number of workers changes: with `per-worker` "
+        "each worker takes a batch of its own, so twice as many workers take twice as many samples a step; with "
+        "`per-job` the program divides one batch among its workers, and nothing changes.",
+    )
+    stall_timeout: Annotated[Duration, Field(gt=0)] | None = Field(
+        default=None,
+        description="Longest time between two reports; a program that reports nothing for longer is ended, as one that "
+        "hangs. Without it a program hangs when none of its processes has computed, read or written for a long time: "
+        "a minute and twice its longest interval so far, before its first report five minutes. A duration, or seconds.",
+        examples=["20m"],
     )
     sha256: Sha256 | None = Field(
         default=None,

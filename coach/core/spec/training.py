@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from enum import StrEnum
-from typing import Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AliasChoices, ConfigDict, Field, model_validator
 
@@ -19,12 +19,15 @@ from coach.core.spec.types import (
     ArgumentName,
     ConfigMapName,
     CrossFieldError,
+    Duration,
     JobName,
     LabelKey,
     LabelValue,
     MetricName,
+    ModelArgument,
     Number,
     OptimizerName,
+    ParameterName,
     PythonName,
     ScheduleArgument,
     ScheduleArgumentName,
@@ -111,6 +114,13 @@ class Model(SpecModel):
         examples=["LeNet"],
         json_schema_extra=no_default,
     )
+    args: dict[ParameterName, ModelArgument] = Field(
+        default={},
+        max_length=64,
+        description="Arguments: each function of the file gets those that it has parameters for.",
+        examples=[{"width": 64, "dropout": 0.1}],
+        json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
+    )
     config_map: ConfigMapName | None = Field(
         default=None,
         description="Only on a cluster: the ConfigMap that has the file; `file` is its key there. "
@@ -165,6 +175,13 @@ class Data(SpecModel):
         description="Number of training samples to use; without it, all.",
         examples=[25000],
     )
+    readers: StrictInt = Field(
+        default=0,
+        ge=0,
+        le=64,
+        description="PyTorch only: processes of each worker that read samples ahead, where the model file's `data()` "
+        "returns a `Dataset`; as a DataLoader's `num_workers`. With 0 a worker reads when it needs a batch.",
+    )
     sha256: Sha256 | None = Field(
         default=None,
         description="SHA-256 of the data file, or of a folder's files in the order in which they are read. "
@@ -202,7 +219,8 @@ class Target(SpecModel):
     )
     metric: MetricName | None = Field(
         default=None,
-        description="Of a program: the name of the metric that is to reach `value`.",
+        description="Name of a metric that is to reach `value`: what a program prints, or what the model file's "
+        "`metrics` or `final_metrics` returns.",
         examples=["eval_loss"],
     )
     value: Number | None = Field(
@@ -272,6 +290,10 @@ class Schedule(SpecModel):
     name: ScheduleName = Field(
         description="Name of a class in torch.optim.lr_scheduler.", examples=["StepLR", "OneCycleLR"]
     )
+    interval: Literal["step", "epoch"] = Field(
+        default="step",
+        description="Whether it is stepped after each training step, or after each pass over the training data.",
+    )
 
     @model_validator(mode="after")
     def _is_short(self) -> Schedule:
@@ -314,7 +336,7 @@ class Optimizer(SpecModel):
     )
     schedule: Schedule | None = Field(
         default=None,
-        description="PyTorch only: schedule of the learning rate, stepped after every training step.",
+        description="PyTorch only: schedule of the learning rate.",
         examples=[{"name": "StepLR", "step_size": 2000, "gamma": 0.1}],
     )
 
@@ -332,6 +354,57 @@ class Optimizer(SpecModel):
     def arguments(self) -> dict[str, Any]:
         """Keyword arguments for the optimizer, including `learning_rate`."""
         return {"learning_rate": self.learning_rate, **(self.__pydantic_extra__ or {})}
+
+
+class Clip(SpecModel):
+    """How gradients are clipped, after those of all workers are averaged."""
+
+    norm: Number | None = Field(
+        default=None,
+        gt=0,
+        le=1e9,
+        description="Largest norm of all gradients together, as `torch.nn.utils.clip_grad_norm_` has it.",
+        examples=[1.0],
+    )
+    value: Number | None = Field(
+        default=None,
+        gt=0,
+        le=1e9,
+        description="Largest absolute value of each gradient, as `torch.nn.utils.clip_grad_value_` has it.",
+        examples=[0.5],
+    )
+
+    @model_validator(mode="after")
+    def _clips(self) -> Clip:
+        if self.norm is None and self.value is None:
+            raise conflicts(CrossFieldError((), "clips nothing", "a norm, or a value"))
+        return self
+
+
+class EpochSize(SpecModel):
+    """What an epoch of the job is, where it is not the whole data: exactly one of these."""
+
+    samples: StrictInt | None = Field(
+        default=None, ge=1, le=10**10, description="So many training samples.", examples=[100_000]
+    )
+    fraction: Number | None = Field(
+        default=None, gt=0, le=1, description="This fraction of the training data.", examples=[0.1]
+    )
+    time: Annotated[Duration, Field(gt=0)] | None = Field(
+        default=None,
+        description="What the smallest allocation trains in this time, by the first measurement. "
+        "A duration, or seconds.",
+        examples=["5m"],
+    )
+
+    @model_validator(mode="after")
+    def _has_one_measure(self) -> EpochSize:
+        given = [key for key in ("samples", "fraction", "time") if getattr(self, key) is not None]
+        if len(given) != 1:
+            at = (given[1],) if given else ()
+            problem = f"a second measure after {given[0]}" if given else "no measure"
+            raise conflicts(CrossFieldError(at, problem, "one of samples, fraction and time"))
+        return self
 
 
 class MiniEpoch(SpecModel):

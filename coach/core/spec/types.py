@@ -44,6 +44,8 @@ _PYTHON_NAME_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,79}$"
 SCHEDULE_ARGUMENT_PATTERN = r"^[A-Za-z][A-Za-z0-9_]{0,39}$"
 _SCHEDULE_PATTERN = r"^[A-Z][A-Za-z0-9]{0,39}$"
 METRIC_PATTERN = r"^[A-Za-z][A-Za-z0-9_.@/-]{0,63}$"
+#: Of a function's parameter.
+PARAMETER_PATTERN = r"^[a-zA-Z_][a-zA-Z0-9_]{0,79}$"
 VARIABLE_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]{0,254}$"
 WORD_PATTERN = r"^[^\x00]*$"
 SIBLING_PATTERN = r"^[A-Za-z_][A-Za-z0-9_]*(/[A-Za-z_][A-Za-z0-9_]*)*\.py$"
@@ -64,6 +66,7 @@ IN_WORDS = {
     _CONFIG_MAP_PATTERN: "the name of a ConfigMap: a DNS name in lower case",
     _CURRENCY_PATTERN: "three capital letters",
     METRIC_PATTERN: "a metric's name: a letter, then at most 63 letters, digits and _.@/-",
+    PARAMETER_PATTERN: "the name of a function's parameter",
     VARIABLE_PATTERN: "the name of an environment variable",
     WORD_PATTERN: "text",
     SIBLING_PATTERN: "a Python file in the model file's folder or below it, such as parts.py or parts/loss.py",
@@ -132,6 +135,21 @@ def _only_true(value: bool) -> bool:
     if not value:
         raise mistake("not true", "true; or leave the key out")
     return value
+
+
+def _model_argument(value: Any) -> Any:
+    """One plain value, or a list of at most 100, for a function of a model file."""
+    if isinstance(value, list | tuple):
+        if len(value) > 100:
+            raise mistake("too long a list", "at most 100 plain values")
+        if any(isinstance(each, list | tuple) for each in value):
+            raise mistake("a list in a list", "one plain value, or a list of them")
+        return tuple(map(_model_argument, value))
+    if isinstance(value, str):
+        if len(value) > 1000:
+            raise mistake("too long a text", "at most 1,000 characters")
+        return value
+    return _argument(value)
 
 
 def _argument(value: Any, longest: int = 4) -> Any:
@@ -218,6 +236,9 @@ Argument = Annotated[Any, BeforeValidator(_argument)]
 ScheduleArgument = Annotated[Any, BeforeValidator(lambda value: _argument(value, 100))]
 ScheduleArgumentName = Annotated[str, StringConstraints(pattern=SCHEDULE_ARGUMENT_PATTERN)]
 ScheduleName = Annotated[Text, StringConstraints(pattern=_SCHEDULE_PATTERN)]
+#: An argument of a model file's functions: true, false, a number, a text, or a list of at most 100 of them.
+ModelArgument = Annotated[Any, BeforeValidator(_model_argument)]
+ParameterName = Annotated[str, StringConstraints(pattern=PARAMETER_PATTERN)]
 SiblingName = Annotated[str, StringConstraints(max_length=200, pattern=SIBLING_PATTERN)]
 PythonName = Annotated[Text, StringConstraints(pattern=_PYTHON_NAME_PATTERN)]
 OptimizerName = Annotated[Text, StringConstraints(pattern=_OPTIMIZER_PATTERN)]

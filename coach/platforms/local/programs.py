@@ -14,18 +14,22 @@ import os
 import signal
 import socket
 import sys
+import time
+import uuid
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 from coach.core.cluster import PodId
-from coach.core.jobs.actions import RunEpoch
+from coach.core.jobs.actions import RunEpoch, StallTimeouts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.program_axis import ProgramAxis
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import JobSpec
 from coach.platforms.base import EpochError, EpochOrder
 from coach.platforms.local.supervisor import Ended, Order
+from coach.platforms.process_table import end_marked
+from coach.platforms.program_checkpoints import Checkpoints
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 
 #: Seconds between two reports that count, at least; those in between are replaced by the last of them ...
@@ -34,6 +38,8 @@ SHORTEST_INTERVAL = 0.5
 SHORTEST_PART = 1 / 3600
 #: Seconds that the other workers get to end when one has failed.
 PEERS_GRACE = 3.0
+#: The variable by which the processes of a worker are found where its supervisor was killed.
+MARK = "COACH_WORKER"
 #: Parts of a pass over the data that are counted.
 PARTS = 1_000_000
 #: Bytes of one answer of a supervisor.
@@ -49,8 +55,11 @@ Heard = Callable[[ProgramReport, float], None]
 class Worker:
     """One worker's process, from `start` until `ended`."""
 
-    def __init__(self, supervisor: asyncio.subprocess.Process, heard: Heard):
+    def __init__(self, supervisor: asyncio.subprocess.Process, mark: str, heard: Heard):
         self._supervisor = supervisor
+        self._mark = mark
+        #: When its processes last worked, on the event loop's clock.
+        self.worked = asyncio.get_running_loop().time()
         self.ended = asyncio.create_task(self._follow(heard))
 
     @classmethod
@@ -64,8 +73,9 @@ class Worker:
             limit=LONGEST_ANSWER,
             start_new_session=True,
         )
-        worker = cls(supervisor, heard)
-        worker._send(asdict(order))
+        mark = uuid.uuid4().hex
+        worker = cls(supervisor, f"{MARK}={mark}", heard)
+        worker._send(asdict(replace(order, env={**order.env, MARK: mark})))
         return worker
 
     def extend(self, seconds: float) -> None:
@@ -88,25 +98,32 @@ class Worker:
                 said = json.loads(line)
                 if "code" in said:
                     return Ended(**said)
+                if "works" in said:
+                    self.worked = asyncio.get_running_loop().time()
+                    continue
                 heard(ProgramReport(said["values"], said["epoch"]), said["seconds"])
         finally:
             with contextlib.suppress(ProcessLookupError):
                 self._supervisor.kill()
             await self._supervisor.wait()
+        await asyncio.to_thread(end_marked, self._mark)
         return Ended(137, "lost", "its supervisor was killed", 0.0, 0.0, 0.0)
 
 
 class Run:
     """The workers of a job from their start to their end."""
 
-    def __init__(self, spec: JobSpec, action: RunEpoch) -> None:
+    def __init__(self, spec: JobSpec, action: RunEpoch, stopped: float) -> None:
+        """`stopped`: seconds in which the processes before these ended for a change."""
         self.group = action.group
+        self._checkpoints = Checkpoints(_folder(action))
+        self._stop_seconds = stopped
         self.grace = spec.grace_period
         self._metric = spec.metric
         self._target = spec.target
         self._axis = ProgramAxis(action.after_epoch, action.position > 0)
         self._epoch: float | None = None
-        self._stopped: Reason | None = None
+        self._stopped: tuple[Reason, str] | None = None
         self._workers: list[Worker] = []
         self._values: dict[str, float] = {}
         self._heard = asyncio.Event()
@@ -114,6 +131,8 @@ class Run:
         self._last = self._counted = 0.0
         #: When the next report may count, on the event loop's clock.
         self._next = 0.0
+        #: When it was started, or its last report came, on that clock.
+        self._said = asyncio.get_running_loop().time()
 
     async def start(self, orders: Sequence[Order]) -> None:
         """Start all workers; the first one's reports count. Raises OSError."""
@@ -131,17 +150,33 @@ class Run:
 
     async def end(self, grace: float, reason: Reason | None = None) -> None:
         """End all workers; returns when nothing of them is left. `reason`: what `report` then raises."""
-        self._stopped = self._stopped or reason
+        if reason is not None:
+            self._stopped = self._stopped or (reason, "stopped")
         for worker in self._workers:
             worker.end(grace)
         await asyncio.wait({self.over})
 
-    async def report(self) -> EpochReport:
-        """The next report that counts. Raises EpochError where the program ended without one."""
+    async def saved(self) -> None:
+        """Return when the checkpoint is there that the program writes after a report, or when it is late."""
+        clock = asyncio.get_running_loop().time
+        late = clock() + self._checkpoints.patience
+        while self._checkpoints.expected and not self.over.done() and clock() < late:
+            await asyncio.sleep(0.05)
+
+    async def report(self, stall: StallTimeouts | None, *, by_reports: bool) -> EpochReport:
+        """The next report that counts. Raises EpochError where the program ended without one, or hangs.
+
+        It hangs when none of its processes works for as long as `stall` says; with `by_reports` when no report comes.
+        """
         clock = asyncio.get_running_loop().time
         heard = asyncio.ensure_future(self._heard.wait())
         try:
-            await asyncio.wait({heard, self.over}, return_when=asyncio.FIRST_COMPLETED)
+            while not (self._heard.is_set() or self.over.done()):
+                left = None if stall is None else self._alive(by_reports) + self._patience(stall) - clock()
+                if left is not None and left <= 0.0:
+                    await self._hangs(clock() - self._said, by_reports)
+                    break
+                await asyncio.wait({heard, self.over}, timeout=left, return_when=asyncio.FIRST_COMPLETED)
             if self._heard.is_set() and not self.over.done() and (early := self._next - clock()) > 0:
                 await asyncio.wait({self.over}, timeout=early)
         finally:
@@ -153,9 +188,23 @@ class Run:
         reason, message = self._stopped_because(self.over.result())
         raise EpochError(reason, message, 0)
 
+    def _patience(self, stall: StallTimeouts) -> float:
+        return stall.starting if self._counted == 0.0 else stall.training
+
+    def _alive(self, by_reports: bool) -> float:
+        """When it last gave a sign of life, on the event loop's clock."""
+        return self._said if by_reports else max(self._said, *(worker.worked for worker in self._workers))
+
+    async def _hangs(self, silent: float, by_reports: bool) -> None:
+        idle = "" if by_reports else ", and none of its processes computed, read or wrote for long"
+        self._stopped = self._stopped or (Reason.STALLED, f"no report in {silent:.0f} s{idle}")
+        await self.end(PEERS_GRACE)
+
     def _note(self, report: ProgramReport, seconds: float) -> None:
         value = report.values.get(self._metric)
         if value is not None:
+            self._said = asyncio.get_running_loop().time()
+            self._checkpoints.report(time.time())
             reached = self._target is not None and self._target.reached(value)
             if not self._axis.counts(report.epoch, value, reached):
                 return
@@ -164,7 +213,8 @@ class Run:
         self._values |= report.values
 
     def _taken(self) -> EpochReport:
-        values, seconds = dict(self._values), self._last - self._counted
+        values, seconds = dict(self._values), max(self._last - self._counted, 1e-6)
+        first = self._counted == 0.0
         self._heard.clear()
         self._counted = self._last
         finite = {
@@ -172,8 +222,14 @@ class Run:
         }
         loss, accuracy = finite.pop("loss", None), finite.pop("accuracy", None)
         parts = max(1, round(PARTS * self._axis.take(self._epoch, values[self._metric])))
-        time = max(seconds, 1e-6)
-        return EpochReport(parts, PARTS, loss, accuracy, "", time, 0.0, metrics=finite, at_epoch=self._epoch)
+        report = EpochReport(
+            parts, PARTS, loss, accuracy, "", seconds, 0.0, metrics=finite, at_epoch=self._epoch
+        )
+        if not first:
+            return report
+        return replace(
+            report, warm_up_samples=parts, warm_up_seconds=seconds, stop_seconds=self._stop_seconds
+        )
 
     async def _follow(self) -> list[Ended]:
         """Wait for all of them. Where one fails the others, which may wait for it for ever, are ended."""
@@ -188,7 +244,8 @@ class Run:
     def _stopped_because(self, ends: Sequence[Ended]) -> tuple[Reason, str]:
         time = f"after {max(end.seconds for end in ends):.1f} s"
         if self._stopped is not None:
-            return self._stopped, f"stopped {time}"
+            reason, words = self._stopped
+            return reason, f"{words} {time}"
         by_cause = {end.cause: (rank, end) for rank, end in reversed(list(enumerate(ends)))}
         for cause, reason in _REASONS.items():
             if cause in by_cause:
@@ -242,6 +299,8 @@ class Programs:
         self._now = now
         self._runs: dict[str, Run] = {}
         self._epochs: dict[str, Run] = {}
+        #: By job: the seconds that its last stop took, until it is started again.
+        self._ends: dict[str, float] = {}
 
     async def run_epoch(
         self, order: EpochOrder, cpus: Callable[[PodId], Sequence[int] | None]
@@ -252,13 +311,15 @@ class Programs:
         if run is None or run.group != action.group:
             if run is not None:
                 await run.end(0.0)
-            run = self._runs[action.job] = Run(order.spec.spec, action)
+            run = self._runs[action.job] = Run(order.spec.spec, action, self._ends.pop(action.job, 0.0))
             port = _free_port()
             await run.start([self._order(order, pod, port, cpus(pod)) for pod in sorted(action.pods)])
         run.extend(self._now(), order.due)
         self._epochs[action.token] = run
         try:
-            return await run.report()
+            program = order.spec.spec.program
+            assert program is not None
+            return await run.report(action.stall_timeouts, by_reports=program.stall_timeout is not None)
         except EpochError:
             del self._runs[action.job]
             raise
@@ -278,7 +339,11 @@ class Programs:
     async def release(self, job: str, grace: float | None = None) -> None:
         """End a job's program, in its own grace period or in `grace` seconds; returns when nothing of it is left."""
         if (run := self._runs.pop(job, None)) is not None:
+            began = self._now()
+            if grace is None:
+                await run.saved()
             await run.end(run.grace if grace is None else grace)
+            self._ends[job] = self._now() - began
 
     async def close(self) -> None:
         """End all programs at once."""
@@ -290,12 +355,14 @@ class Programs:
         assert program is not None
         logs = self._logs(action.job)
         logs.mkdir(0o700, parents=True, exist_ok=True)
-        group = _rendezvous(action.group, port, sorted(action.pods).index(pod), len(action.pods))
+        alone = spec.limits.largest.workers == 1
+        group = {} if alone else _rendezvous(action, port, sorted(action.pods).index(pod))
+        threads = {} if alone else {"OMP_NUM_THREADS": str(max(1, int(spec.resources.worker.resources.cpu)))}
         return Order(
             name=pod.name,
             command=program.command,
             directory=(program.directory or ".").removeprefix("file://"),
-            env={"PYTHONUNBUFFERED": "1", **os.environ, **group, **program.env, **_own(order)},
+            env={"PYTHONUNBUFFERED": "1", **threads, **os.environ, **group, **program.env, **_own(order)},
             log=str(logs / f"{pod.name}.log"),
             wanted=Wanted(spec.metric, program.sources(), program.samples_per_epoch),
             seconds=max(0.0, order.due - self._now()),
@@ -305,9 +372,13 @@ class Programs:
         )
 
 
+def _folder(action: RunEpoch) -> Path:
+    return Path(action.weights_out.removeprefix("file://")).parent
+
+
 def _own(order: EpochOrder) -> dict[str, str]:
     """What Coach says to a program: its job, and a folder for its checkpoints, which is made."""
-    folder = Path(order.action.weights_out.removeprefix("file://")).parent
+    folder = _folder(order.action)
     folder.mkdir(0o700, parents=True, exist_ok=True)
     return {"COACH_JOB": order.action.job, "COACH_CHECKPOINTS": str(folder)}
 
@@ -319,21 +390,34 @@ def _free_port() -> int:
         return port
 
 
-def _rendezvous(group: str, port: int, rank: int, workers: int) -> dict[str, str]:
-    """What torchrun would say to a worker of a group on one machine; nothing where there is one worker alone.
+def _rendezvous(action: RunEpoch, port: int, rank: int) -> dict[str, str]:
+    """What torchrun says to a worker of a group on one machine, and what a torchrun inside the command reads.
 
-    A program that finds these variables takes part in a group, which costs it time and may need a backend.
+    Such a torchrun is one of as many nodes as there are workers, with one process. Only programs that may have several
+    workers get these variables: one that finds them takes part in a group, which costs time and may need a backend.
     """
-    if workers == 1:
-        return {}
+    workers, address, port_text = str(len(action.pods)), "127.0.0.1", str(port)
+    restarts = int(action.group.rpartition(".g")[2]) - 1
     return {
-        "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
+        "MASTER_ADDR": address,
+        "MASTER_PORT": port_text,
         "RANK": str(rank),
         "LOCAL_RANK": str(rank),
         "GROUP_RANK": "0",
-        "WORLD_SIZE": str(workers),
-        "LOCAL_WORLD_SIZE": str(workers),
-        "TORCHELASTIC_RUN_ID": group,
-        "TORCHELASTIC_RESTART_COUNT": "0",
+        "ROLE_RANK": str(rank),
+        "ROLE_NAME": "default",
+        "WORLD_SIZE": workers,
+        "LOCAL_WORLD_SIZE": workers,
+        "GROUP_WORLD_SIZE": "1",
+        "ROLE_WORLD_SIZE": workers,
+        "TORCHELASTIC_RUN_ID": action.job,
+        "TORCHELASTIC_RESTART_COUNT": str(restarts),
+        "TORCHELASTIC_MAX_RESTARTS": str(restarts),
+        "PET_NNODES": workers,
+        "PET_NPROC_PER_NODE": "1",
+        "PET_NODE_RANK": str(rank),
+        "PET_MASTER_ADDR": address,
+        "PET_MASTER_PORT": port_text,
+        "PET_RDZV_ID": f"{action.job}-{restarts}",
+        "PET_MAX_RESTARTS": "0",
     }

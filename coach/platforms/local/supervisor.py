@@ -7,7 +7,8 @@ when its standard input ends, that is when the handler has died, however it died
 
 Orders are lines of JSON: the first is an `Order`; then `{"seconds": s}` sets the deadline anew, s seconds from now, and
 `{"end": g}` ends the program, with SIGTERM now and SIGKILL after g seconds. Answers are lines of JSON on standard
-output: `{"values": {...}, "epoch": e, "seconds": s}` for a report, s seconds after the start, and at last an `Ended`.
+output: `{"values": {...}, "epoch": e, "seconds": s}` for a report, s seconds after the start, `{"works": true}` where
+its processes have computed, read or written since the last look, and at last an `Ended`.
 """
 
 from __future__ import annotations
@@ -27,12 +28,13 @@ from pathlib import Path
 from typing import Any
 
 from coach.platforms.local.host.logs import FunctionLog
+from coach.platforms.process_table import Work
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.collector import Collector, collect
 from coach.platforms.program_metrics.status import Flags, Offer
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
-#: Seconds between two looks at the program's memory.
+#: Seconds between two looks at the program's memory and at its work.
 LOOK_SECONDS = 1.0
 #: Seconds in which what the program printed last is read after its end.
 LAST_WORDS_SECONDS = 5.0
@@ -107,6 +109,7 @@ class _Supervisor:
         self._cause = ""
         self._killed = False
         self._most_memory = 0.0
+        self._work = Work(LOOK_SECONDS)
         self._input = b""
         self._flags = Flags()
         self._terminate = float("inf")  #: when a program that asks gets SIGTERM
@@ -120,6 +123,7 @@ class _Supervisor:
         over, self._over = os.pipe()
         self._collector = os.fork()
         if self._collector == 0:
+            ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
             os.close(writer)
             os.close(self._over)
             collect(collector, (reader, over, said), offer, self._flags)
@@ -127,7 +131,7 @@ class _Supervisor:
             os.close(here)
         offer.listening.close()
         try:
-            program = self._start(writer, offer.env)
+            program = self._start(writer, offer.env(order.env))
         except OSError as error:
             os.close(writer)
             os.close(self._over)
@@ -191,7 +195,7 @@ class _Supervisor:
                 now = time.monotonic()
                 if now >= look:
                     look = now + LOOK_SECONDS
-                    self._check_memory()
+                    self._look()
                 self._keep_deadline(program, now)
                 for key, _ in selector.select(max(0.0, min(look, self._next()) - now)):
                     if key.fd == 0:
@@ -244,8 +248,11 @@ class _Supervisor:
             elif not self._cause:
                 self._due = time.monotonic() + line["seconds"]
 
-    def _check_memory(self) -> None:
-        used = sum(map(_memory, self._below())) / 2**30
+    def _look(self) -> None:
+        below = self._below()
+        if self._work.done(below):
+            _say({"works": True})
+        used = sum(map(_memory, below)) / 2**30
         self._most_memory = max(self._most_memory, used)
         if used > self._order.memory and not self._killed:
             self._cause = "memory"

@@ -249,10 +249,20 @@ def draw_allocation(axes: Sequence[Axes], story: Story) -> None:
     most = max((max(span.order.allocation) for span in story.attempts), default=1)
     ax.set_ylim(0, 1.25 * most + 0.1)  # with room for the legend
     ax.yaxis.set_major_locator(MaxNLocator(integer=True))
-    ax.set_title("Allocation")
+    ax.set_title(f"Allocation{_batch(story)}")
     ax.set_xlabel(f"time since the first epoch ({unit})")
     ax.set_ylabel("functions")
     ax.legend(loc="upper right", fontsize=8, ncols=4)
+
+
+def _batch(story: Story) -> str:
+    """What the changes of a program's workers did to its batch; "" where they did not change."""
+    program, used = story.job.spec.program, {span.order.allocation.workers for span in story.attempts}
+    if program is None or len(used) < 2:
+        return ""
+    if program.batch == "per-job":
+        return "; one batch a step, divided"
+    return f"; {min(used)} to {max(used)} batches a step"
 
 
 def draw_money(axes: Sequence[Axes], story: Story) -> None:

@@ -23,7 +23,7 @@ from coach.core.estimation.speed import SpeedModel, SpeedPoint, fit_speed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
 from coach.core.jobs import fold
-from coach.core.jobs.epoch import Epoch
+from coach.core.jobs.epoch import Epoch, measuring
 from coach.core.jobs.job import Job
 from coach.simulation.dynamics.job_dynamics import JobDynamics
 
@@ -164,7 +164,7 @@ def runs_of(records: Iterable[Any]) -> dict[str, Run]:
 
 def learn(runs: Sequence[Run]) -> JobDynamics:
     """The dynamics of a job, from runs with the same model, data and batch size. Raises ValueError without an epoch."""
-    epochs = [epoch for run in runs for epoch in run.job.epochs]
+    epochs = measuring(epoch for run in runs for epoch in run.job.epochs)
     if not epochs:
         raise ValueError("no epoch was measured")
     at: dict[Allocation, list[Epoch]] = {}
@@ -183,13 +183,15 @@ def learn(runs: Sequence[Run]) -> JobDynamics:
     evaluations: dict[int, list[float]] = {}
     for epoch in evaluated:
         evaluations.setdefault(epoch.allocation.workers, []).append(epoch.report.evaluate_seconds)
-    with_accuracy = all(epoch.report.accuracy is not None for epoch in evaluated)
+    spec = runs[-1].job.spec
+    own = spec.program is not None
+    with_accuracy = not own and all(epoch.report.accuracy is not None for epoch in evaluated)
     return JobDynamics(
         MeasuredSpeeds(measured, fitted.to_dict()),
-        _curve(runs, "loss"),
-        _curve(runs, "accuracy") if with_accuracy else None,
+        _curve(runs, spec.metric, spec.curve) if own else _curve(runs, "loss", "loss"),
+        _curve(runs, "accuracy", "accuracy") if with_accuracy else None,
         data_size=epochs[-1].report.data_size,
-        batch_size=runs[-1].job.spec.batch_size,
+        batch_size=1 if own else spec.batch_size,
         new_group_seconds=_mean(new_group, _mean(same_group, 0.5)),
         same_group_seconds=_mean(same_group, 0.05),
         evaluate_seconds=MeasuredEvaluation(
@@ -254,6 +256,10 @@ def _overheads(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
     same_group: list[float] = []
     new_group: list[float] = []
     for run in runs:
+        if run.job.spec.program is not None:
+            same_group.append(0.0)
+            new_group += [run.job.times.fresh.expected] if run.job.times.fresh is not None else []
+            continue
         before: Epoch | None = None
         for epoch in run.job.epochs:
             seconds = max(0.0, epoch.other_seconds - epoch.report.evaluate_seconds)
@@ -263,12 +269,13 @@ def _overheads(runs: Sequence[Run]) -> tuple[list[float], list[float]]:
     return same_group, new_group
 
 
-def _curve(runs: Sequence[Run], metric: Metric) -> MeasuredCurve:
+def _curve(runs: Sequence[Run], name: str, metric: Metric) -> MeasuredCurve:
+    """The metric `name`, which runs as `metric` does."""
     points = sorted(
         (epoch.epochs_trained, value)
         for run in runs
         for epoch in run.job.evaluated_epochs
-        if (value := epoch.report.value(metric)) is not None
+        if (value := epoch.report.value(name)) is not None
     )
     means = [
         (x, statistics.fmean(value for _, value in group))

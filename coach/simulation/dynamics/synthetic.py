@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 from coach.core.spec.job import TrainingJob
@@ -13,6 +14,8 @@ from coach.simulation.dynamics.measured_speeds import MeasuredSpeed
 #: Where a classifier starts: the loss and accuracy of guessing among ten classes.
 FIRST_LOSS = math.log(10.0)
 FIRST_ACCURACY = 0.1
+#: Seconds that a program takes to start, as one that imports PyTorch on a machine without a free core, and to end.
+PROGRAM_STARTS, PROGRAM_STOPS = 8.0, 2.0
 #: The curve's asymptote lies this far below the target, as a share of the target.
 BELOW = 0.2
 
@@ -92,15 +95,18 @@ def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs
     Without a target the loss is then a tenth of the first.
     """
     target = job.spec.target
-    loss, accuracy = falling(FIRST_LOSS, FIRST_LOSS / 10, epochs), None
+    loss: Callable[[float], float] = falling(FIRST_LOSS, FIRST_LOSS / 10, epochs)
+    accuracy = None
     if target is None:
         if job.spec.metric == "accuracy":
             accuracy = falling(1.0 - FIRST_ACCURACY, (1.0 - FIRST_ACCURACY) / 10, epochs, rising=True)
+    elif job.spec.program is not None:
+        loss = _of_program(job, target.number, epochs)
     elif target.loss is not None:
         loss = falling(FIRST_LOSS, target.number, epochs)
     elif target.accuracy is not None:
         accuracy = falling(1.0 - FIRST_ACCURACY, 1.0 - target.number, epochs, rising=True)
-    return JobDynamics(
+    dynamics = JobDynamics(
         Scaled(shape, 1.0 / epoch_seconds),
         loss,
         accuracy,
@@ -109,3 +115,29 @@ def assumed(job: TrainingJob, shape: MeasuredSpeed, epoch_seconds: float, epochs
         speed_noise=0.03,
         loss_noise=0.0,
     )
+    if job.spec.program is None:
+        return dynamics
+    return replace(
+        dynamics, new_group_seconds=PROGRAM_STARTS, release_seconds=PROGRAM_STOPS, same_group_seconds=0.0
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Towards:
+    """A metric of any size and sign that comes to `target`, from `scale` times as far as `curve` begins above 1."""
+
+    target: float
+    scale: float
+    curve: Hyperbola
+
+    def __call__(self, x: float) -> float:
+        """The metric after `x` epochs."""
+        return self.target + self.scale * (self.curve(x) - 1.0)
+
+
+def _of_program(job: TrainingJob, target: float, epochs: float) -> Callable[[float], float]:
+    """A program's metric, which first reaches `target` after `epochs`."""
+    if job.spec.curve == "accuracy":
+        return falling(1.0 - FIRST_ACCURACY, 1.0 - target, epochs, rising=True)
+    scale = max(1.0, abs(target)) * (1.0 if job.spec.curve == "loss" else -1.0)
+    return Towards(target, scale, falling(FIRST_LOSS, 1.0, epochs))

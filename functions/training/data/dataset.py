@@ -13,8 +13,8 @@ class Samples(Protocol):
 
     def __len__(self) -> int: ...
 
-    def rows(self, index: np.ndarray | slice) -> Any:
-        """These samples as a batch that the framework's learner takes."""
+    def rows(self, index: np.ndarray | slice, seeds: np.ndarray | None = None) -> Any:
+        """These samples as a batch that the framework's learner takes; `seeds`: of random reading, one for each."""
 
     def first(self, size: int) -> "Samples":
         """Its first `size` samples only."""
@@ -35,8 +35,11 @@ class Split:
     def __len__(self) -> int:
         return len(self.y)
 
-    def rows(self, index: np.ndarray | slice) -> tuple[np.ndarray, np.ndarray]:
+    def rows(
+        self, index: np.ndarray | slice, seeds: np.ndarray | None = None
+    ) -> tuple[np.ndarray, np.ndarray]:
         """These samples as float32, scaled, and their labels as they were stored."""
+        del seeds
         x = self.x[index].astype(np.float32)
         if self.scale != 1.0:
             x *= np.float32(self.scale)
@@ -101,6 +104,11 @@ class Stream:
             start += len(part)
             count -= len(part)
         return np.concatenate(parts)
+
+    def seeds(self, start: int, count: int) -> np.ndarray:
+        """A seed for the reading of each of these, which depends on its position alone."""
+        numbers = np.random.SeedSequence([self._seed, start // 2**32, start % 2**32])
+        return numbers.generate_state(count)
 
 
 def share(count: int, rank: int, members: int) -> slice:

@@ -1,9 +1,7 @@
 """The scheduler's side of an elastic group: connections, timers and values around the coordinator."""
 
-import contextlib
 import heapq
 import itertools
-import json
 import os
 import queue
 import secrets
@@ -14,8 +12,8 @@ import threading
 import time
 
 from training import ipc, linux
+from training.connections import lines
 from training.errors import TrainingError
-from training.liveness import address, take_lines, watch_for_silence
 from training.membership.coordinator import Coordinator
 from training.membership.messages import Entered, Lose, Send, Timer, View, decode, encode, worker_of
 from training.reporter import Reporter
@@ -25,17 +23,15 @@ from training.request import StartRequest
 REMEMBERED = 32
 
 
-class Hub:
+class Hub(lines.Listener):
     """One thread serves the members; the main thread listens to the wrapper."""
 
     def __init__(self, request: StartRequest, reporter: Reporter) -> None:
-        self._request = request
+        super().__init__(request)
         self._reporter = reporter
         self._coordinator = Coordinator(secrets.token_hex(4), request.workers)
         if request.members is not None:
             self._coordinator.resize(set(request.members))
-        self._members: dict[socket.socket, str] = {}
-        self._buffers: dict[socket.socket, bytearray] = {}
         self._values: dict[str, str] = {}
         self._done: list[str] = []
         self._lost: list[dict] = []
@@ -49,11 +45,6 @@ class Hub:
         self._serial = itertools.count()
         self._orders: queue.SimpleQueue[dict] = queue.SimpleQueue()
         self._wake, self._waker = socket.socketpair()
-        try:
-            self._listener = socket.create_server(address(request), backlog=256)
-        except OSError as error:
-            host, port = address(request)
-            raise TrainingError("Internal", f"cannot listen on {host}:{port}: {error}") from error
         threading.Thread(target=self._run, name="membership", daemon=True).start()
 
     def tell(self, message: dict) -> None:
@@ -91,14 +82,8 @@ class Hub:
             self._wake.recv(64)
             while not self._orders.empty():
                 self._order(self._orders.get())
-        elif ready is self._listener:
-            connection, _ = self._listener.accept()
-            watch_for_silence(connection)
-            self._buffers[connection] = bytearray()
-            selector.register(connection, selectors.EVENT_READ)
-        elif not self._read(ready):
-            selector.unregister(ready)
-            self._forget(ready)
+        else:
+            super()._ready(selector, ready)
 
     def _order(self, message: dict) -> None:
         if "resize" in message:
@@ -109,30 +94,14 @@ class Hub:
             if message["request"].get("members") is not None:
                 self._obey(self._coordinator.resize(set(message["request"]["members"])))
 
-    def _read(self, connection: socket.socket) -> bool:
-        """Handle what came; False when the connection is over."""
-        try:
-            received = connection.recv(65536)
-            self._buffers[connection] += received
-            messages = take_lines(self._buffers[connection]) if received else []
-        except (OSError, ValueError):
-            return False
-        for message in messages:
-            if connection in self._members:
-                self._heard(connection, message)
-            elif not self._welcome(connection, message):
-                return False
-        return bool(received)
+    def _welcome(self, connection: socket.socket, message: dict) -> str | None:
+        return message["member"] if isinstance(message.get("member"), str) else None
 
-    def _welcome(self, connection: socket.socket, message: dict) -> bool:
-        if message.get("hello") != self._request.group or not isinstance(message.get("member"), str):
-            return False  # a stranger, or a member of a group that was here before
-        self._members[connection] = message["member"]
+    def _joined(self, connection: socket.socket) -> None:
         for key, value in self._values.items():
-            self._send(connection, {"put": key, "value": value})
+            lines.send(connection, {"put": key, "value": value})
         for epoch in self._done:
-            self._send(connection, {"done": epoch})
-        return True
+            lines.send(connection, {"done": epoch})
 
     def _heard(self, connection: socket.socket, message: dict) -> None:
         name = self._members[connection]
@@ -153,12 +122,8 @@ class Hub:
             self._ending = True
             self._obey(self._coordinator.end())
 
-    def _forget(self, connection: socket.socket) -> None:
-        connection.close()
-        self._buffers.pop(connection, None)
-        name = self._members.pop(connection, None)
-        if name is not None:
-            self._obey(self._coordinator.lost(name, "its process ended"))
+    def _gone(self, connection: socket.socket, name: str) -> None:
+        self._obey(self._coordinator.lost(name, "its process ended"))
         if self._ending and not self._members:
             sys.stderr.flush()
             os._exit(0)
@@ -169,7 +134,7 @@ class Hub:
             match command:
                 case Send(name, message):
                     for connection in [each for each, member in self._members.items() if member == name]:
-                        self._send(connection, encode(message))
+                        lines.send(connection, encode(message))
                 case Timer(key, seconds):
                     heapq.heappush(self._timers, (time.monotonic() + seconds, next(self._serial), key))
                 case Lose(name, because):
@@ -222,12 +187,3 @@ class Hub:
         report = {"cpu_seconds": cpu_seconds - self._cpu_seconds, "max_rss_gib": linux.max_rss_gib()}
         self._cpu_seconds = cpu_seconds
         self._reporter.done(report, epoch)
-
-    def _broadcast(self, message: dict) -> None:
-        for connection in list(self._members):
-            self._send(connection, message)
-
-    @staticmethod
-    def _send(connection: socket.socket, message: dict) -> None:
-        with contextlib.suppress(OSError):
-            connection.sendall(json.dumps(message).encode() + b"\n")

@@ -1,17 +1,14 @@
 """A worker's side of an elastic group: its connection to the scheduler, and views formed in the background."""
 
 import contextlib
-import json
 import secrets
-import socket
 import sys
 import threading
 import time
 from collections.abc import Iterator
 from typing import Any, Protocol
 
-from training.errors import TrainingError
-from training.liveness import address, take_lines, watch_for_silence
+from training.connections import lines
 from training.membership import member as machine
 from training.membership.member import Command, Member
 from training.membership.messages import Close, End, Form, Tell, View, decode, encode
@@ -91,35 +88,19 @@ class Line:
         #: The number of the last view that this worker trained in, and when it ended.
         self.entered: int | None = None
         self._broken_at: float | None = None
-        self._connection = self._connect(time.monotonic() + request.deadline)
+        self._connection = self._connect()
         threading.Thread(target=self._listen, name="membership", daemon=True).start()
         threading.Thread(target=self._watch, name="waiting", daemon=True).start()
 
     # -- the connection ---------------------------------------------------------------------------------------------
 
-    def _connect(self, until: float) -> socket.socket:
-        pause = 0.01
-        while True:
-            try:
-                connection = socket.create_connection(
-                    address(self._request), timeout=2, source_address=(self._request.host, 0)
-                )
-                connection.settimeout(None)
-                watch_for_silence(connection)
-                hello = {"hello": self._request.group, "role": "worker", "rank": self._request.rank}
-                connection.sendall(json.dumps({**hello, "member": self.member.name}).encode() + b"\n")
-                return connection
-            except OSError as error:
-                if time.monotonic() > until:
-                    message = f"no scheduler at {self._request.root}: {error}"
-                    raise TrainingError("PeerLost", message) from error
-                time.sleep(pause)  # it may start after us
-                pause = min(pause * 1.5, 0.1)
+    def _connect(self) -> Any:
+        return lines.connect(self._request, {"member": self.member.name})
 
     def send(self, message: dict) -> None:
         """One line to the scheduler; one that is gone shows on the listening side."""
-        with self.changed, contextlib.suppress(OSError):
-            self._connection.sendall(json.dumps(message).encode() + b"\n")
+        with self.changed:
+            lines.send(self._connection, message)
 
     tell = send
 
@@ -130,7 +111,7 @@ class Line:
                 if self._leaving:
                     return
                 # The workers go on without a scheduler. They need the next one for the next change.
-                connection = self._connect(time.monotonic() + self._request.deadline)
+                connection = self._connect()
                 with self.changed:
                     self._connection = connection
                     if self._ready:
@@ -140,29 +121,19 @@ class Line:
                 self._fail(error)
 
     def _hear_until_lost(self) -> None:
-        buffer = bytearray()
-        while True:
-            try:
-                received = self._connection.recv(65536)
-            except OSError:
-                received = b""
-            if not received:
-                self._connection.close()
-                with self.changed:
-                    for values in self._forming.values():
-                        values.closed = True  # the values that they wait for went with it
-                    self.changed.notify_all()
-                return
-            buffer += received
-            for message in take_lines(buffer):
-                with self.changed:
-                    if "put" in message:
-                        self.values[message["put"]] = message["value"]
-                    elif "done" in message:
-                        self.done.append(message["done"])
-                    elif "membership" in message:
-                        self.do(self.member.hear(decode(message)))
-                    self.changed.notify_all()
+        for message in lines.received(self._connection):
+            with self.changed:
+                if "put" in message:
+                    self.values[message["put"]] = message["value"]
+                elif "done" in message:
+                    self.done.append(message["done"])
+                elif "membership" in message:
+                    self.do(self.member.hear(decode(message)))
+                self.changed.notify_all()
+        with self.changed:
+            for values in self._forming.values():
+                values.closed = True  # the values that they wait for went with it
+            self.changed.notify_all()
 
     def _watch(self) -> None:
         while not self._leaving:

@@ -4,17 +4,18 @@ import collections
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-from training import backend, ipc, linux, measures
+from training import backend, ipc, linux
 from training.data.dataset import share
+from training.data.reading import Part
 from training.elastic.line import Left, Replaced
 from training.errors import TrainingError
-from training.measures import Measured
+from training.measures import Evaluation, Measured
 from training.request import StartRequest
-from training.worker import EVALUATION_BATCH, MAX_PROCESSES, PROGRESS_SECONDS, Background, Worker, step_seed
+from training.worker import PROGRESS_SECONDS, Background, Worker, evaluated, step_seed
 
 
 @dataclass
@@ -42,6 +43,9 @@ class ElasticWorker(Worker):
         self._place = _Place(request.position)
         self._group = backend.current().make_elastic_group(request, self, fail)
         self.line = self._liveness = self._group.line
+        #: Batches being read, and the step that comes next in them: its position, and the worker's place in the group.
+        self._ahead: Iterator[Any] = iter(())
+        self._next_step: tuple[int, int, int] | None = None
         self._inbox: collections.deque[dict | None] = collections.deque()
         threading.Thread(target=self._listen_to_wrapper, name="wrapper", daemon=True).start()
 
@@ -141,8 +145,7 @@ class ElasticWorker(Worker):
             self._place.position if self._place.epoch == self._request.epoch else self._request.position
         )
         nothing = {
-            "loss": None,
-            "accuracy": None,
+            **evaluated(None),
             "train_loss": None,
             "weights_uri": None,
             "form_seconds": 0.0,
@@ -167,7 +170,7 @@ class ElasticWorker(Worker):
             "workers": 0,
             "cpu_seconds": linux.cpu_seconds() - cpu_before,
             "max_rss_gib": linux.max_rss_gib(),
-            "processes": self._loaded.started()[:MAX_PROCESSES],
+            "processes": self._processes(),
             **report,
         }
 
@@ -199,11 +202,11 @@ class ElasticWorker(Worker):
         if self._group.rank == 0:
             stored = self._store(place.position)
         copied = time.perf_counter()
-        loss = accuracy = None
+        evaluation = None
         if request.evaluate:
             self._reporter.state("evaluating")
-            loss, accuracy = self._evaluate()
-        evaluated = time.perf_counter()
+            evaluation = self._evaluate()
+        measured = time.perf_counter()
 
         def store(rank: int, members: int) -> list[float]:
             del members
@@ -220,14 +223,13 @@ class ElasticWorker(Worker):
         return self._report(
             {
                 **report,
-                "loss": loss,
-                "accuracy": accuracy,
+                **evaluated(evaluation),
                 "train_loss": place.losses / trained if trained else None,
                 "train_seconds": ended - began,
                 "warm_up_seconds": warm_at - began,
                 "warm_up_samples": warm_up,
-                "evaluate_seconds": evaluated - copied,
-                "checkpoint_seconds": copied - ended + time.perf_counter() - evaluated,
+                "evaluate_seconds": measured - copied,
+                "checkpoint_seconds": copied - ended + time.perf_counter() - measured,
                 "train_started_at": started_at,
                 "train_ended_at": started_at + ended - began,
                 "thread_seconds": thread_seconds,
@@ -247,37 +249,37 @@ class ElasticWorker(Worker):
         request, learner, place, batch = self._request, self._learner, self._place, self._request.batch_size
         reported = warm_at = began
         threads = linux.threads_cpu_seconds()
-        first = is_new
+        first, size = is_new, len(self._dataset.train)
         warm_up, warming = 0, is_new or self._group.size < request.workers
         deadline = None if request.seconds is None or first else began + request.seconds
         stop, together = False, 0
         self._progress = {"samples": place.position - place.start, "total": place.end - place.start}
         while place.position < place.end and not stop:
-            rows = self._stream.rows(place.position, batch)
             measured = [each.clone() for each in learner.buffers]
 
             def compute(
                 rank: int,
                 members: int,
-                rows: Any = rows,
                 measured: list = measured,
                 deadline: float | None = deadline,
             ) -> tuple[bool, list[float]]:
                 for buffer, before in zip(learner.buffers, measured, strict=True):
                     buffer.copy_(before)  # a step that is repeated measures once
-                mine = rows[share(batch, rank, members)]
+                mine = self._share(place.position, rank, members)
                 late = deadline is not None and time.perf_counter() >= deadline
-                if not len(mine):
+                if not mine:
                     return False, [0.0, float(late)]
-                samples = self._dataset.train.rows(mine)
                 learner.take_loss()
-                learner.step(samples, len(mine), step_seed(self._request, place.position, rank))
+                batches = self._batches(mine, rank, members)
+                learner.step(batches, step_seed(self._request, place.position, rank))
                 return True, [learner.take_loss()[0], float(late)]
 
             together = self._group.size
             loss, late = self._group.step(learner, compute)
             place.position += batch
             place.losses += loss
+            if place.position // size > (place.position - batch) // size:
+                learner.end_pass()
             if not math.isfinite(loss):
                 where = f"samples {place.position - batch} to {place.position}"
                 raise TrainingError("LossNotFinite", f"the training loss became {loss} within {where}")
@@ -303,13 +305,25 @@ class ElasticWorker(Worker):
                 self._reporter.progress(**self._progress)
         return together, warm_up, warm_at, threads
 
-    def _evaluate(self) -> tuple[float, float | None]:
-        split = self._dataset.test
+    def _batches(self, mine: list[Part], rank: int, members: int) -> Iterator[tuple[Any, int]]:
+        """The parts of this step, read; those of the epoch's next ones may be read meanwhile."""
+        place, batch = self._place, self._request.batch_size
+        if self._next_step != (place.position, rank, members):
+            steps = range(place.position, place.end, batch)
+            self._ahead = self._reader.read(
+                part for position in steps for part in self._share(position, rank, members)
+            )
+        self._next_step = None  # until all of it is read
+        for part in mine:
+            yield next(self._ahead), part.count
+        self._next_step = place.position + batch, rank, members
+
+    def _evaluate(self) -> Evaluation:
+        size = len(self._dataset.test)
 
         def measure(rank: int, members: int) -> list[float]:
-            part = share(len(split), rank, members)
-            starts = range(part.start, part.stop, EVALUATION_BATCH)
-            return list(self._learner.evaluate(self._with_progress(starts, part.stop)))
+            self._next_step = None  # the reader goes on with these
+            return self._learner.evaluate(self._test_batches(share(size, rank, members))).sums()
 
-        measured = Measured(*self._group.total(measure))
-        return measures.checked_loss(measured, len(split)), measures.accuracy(measured)
+        measured = Measured.of(self._group.total(measure), self._learner.metrics.names)
+        return self._learner.summary(measured, size)

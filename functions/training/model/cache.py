@@ -5,7 +5,7 @@ from types import ModuleType
 from training import storage
 from training.data import cache, formats
 from training.data.dataset import DataSet
-from training.model import model_file
+from training.model import arguments, model_file
 from training.request import OWN_FORMATS
 
 
@@ -17,12 +17,12 @@ class Cache:
         self._data: tuple[tuple, DataSet] | None = None
 
     def model(self, model: dict) -> ModuleType:
-        """The module of a start message's `model`, run again only when its content changed."""
+        """The module of a start message's `model` with its arguments, run again only when its content changed."""
         source = model_file.read(model)
         if self._model is None or self._model[0] != source:
             self._model = None
             self._model = (source, model_file.run(source))
-        return self._model[1]
+        return arguments.bind(self._model[1], source.uri, source.net, model.get("args") or {})
 
     def data(self, spec: dict) -> DataSet | None:
         """The data set of a start message; None when the model file's own reader is to be used.

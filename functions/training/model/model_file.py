@@ -26,6 +26,16 @@ class Source:
 _siblings: list[Siblings] = []
 
 
+def as_program(name: str) -> str:
+    """What to do with a file that is no model file, but a whole program."""
+    return f"a program with a loop of its own runs as it is: coach run -- python {name.rpartition('/')[2]}"
+
+
+def took_too_long(uri: str, seconds: str) -> str:
+    """The message about a file that is not read to its end."""
+    return f"loading the model took over {seconds} s; {as_program(uri)}"
+
+
 def shown(uri: str) -> str:
     """What messages, tracebacks and the file's own __file__ call it: its path where it is on this machine."""
     path = storage.local_path(uri)
@@ -77,9 +87,8 @@ def run(source: Source) -> ModuleType:
     except Exception as error:
         raise invalid(source.uri, error) from error
     except SystemExit as error:
-        raise TrainingError(
-            "ModelInvalid", f"{name} called exit({error.code!r}) while being loaded"
-        ) from error
+        message = f"{name} called exit({error.code!r}) while being loaded; {as_program(name)}"
+        raise TrainingError("ModelInvalid", message) from error
     if not backend.current().stops_threads and (started := linux.threads() - threads) > 0:
         # In a fork their pools and locks would be there without them: what waits for those hangs.
         raise TrainingError(

@@ -8,8 +8,10 @@ import numpy as np
 
 from training.checkpoint import read as read_checkpoint
 from training.checkpoint import write as write_checkpoint
-from training.data.dataset import Split, checked
+from training.data.dataset import DataSet, Split, checked
+from training.data.reading import Reader
 from training.errors import TrainingError
+from training.model import model_file
 from training.mxnet import failure, limit_threads
 from training.mxnet.learner import MxnetLearner
 from training.mxnet.optimizers import catalogue
@@ -22,6 +24,7 @@ __all__ = [
     "limit_threads",
     "make_group",
     "make_learner",
+    "make_reader",
     "read_checkpoint",
     "require",
     "samples",
@@ -38,6 +41,12 @@ make_group = PsLiteGroup
 make_learner = MxnetLearner
 
 
+def make_reader(dataset: DataSet, processes: int, uri: str) -> Reader:
+    """See training.backend.Framework: arrays in memory need no other process."""
+    del processes, uri
+    return Reader(dataset)
+
+
 def warm_up() -> None:
     """All is imported with this module."""
 
@@ -46,7 +55,8 @@ def require(model: ModuleType, uri: str, net: str) -> None:
     """See training.backend.Framework."""
     for name in (net, "loss"):
         if not callable(getattr(model, name, None)):
-            raise TrainingError("ModelInvalid", f"{uri} defines no function {name}()")
+            message = f"{uri} defines no function {name}(); {model_file.as_program(uri)}"
+            raise TrainingError("ModelInvalid", message)
 
 
 def samples(made: Any, model: ModuleType, split: str) -> Split:

@@ -13,7 +13,7 @@ from mxnet import autograd, gluon
 
 from training import measures
 from training.errors import TrainingError
-from training.measures import Measured
+from training.measures import Evaluation, Measured, Metrics
 from training.model import model_file
 from training.mxnet import failure, optimizers
 from training.request import StartRequest
@@ -36,6 +36,9 @@ class MxnetLearner:
     ) -> None:
         self._uri = model_file.shown(request.model["uri"])
         self.notes: list[str] = []  # each sample has a loss of its own: nothing depends on who trains it
+        self.metrics = Metrics(model, self._uri)
+        self._clip = request.clip or {}
+        self._adds_up = request.micro_batch is not None
         mx.random.seed(request.seed)
         np.random.seed(request.seed)
         random.seed(request.seed)
@@ -49,12 +52,16 @@ class MxnetLearner:
         if not trained:
             raise TrainingError("ModelInvalid", f"{self._uri}: the net has no parameter to train")
         self._trained = list(trained.values())
+        for parameter in self._trained if self._adds_up else ():
+            parameter.grad_req = "add"
         self._trained_names = list(trained)
         self.optimizer = optimizers.create(request.optimizer, model, self._uri)
         self._trainer = gluon.Trainer(self._trained, self.optimizer, kvstore=None, update_on_kvstore=False)
         self._loss_sum = _no_loss()
         self._counted = 0
         self._running: deque[mx.nd.NDArray] = deque()
+        if self.metrics.given:
+            self.evaluate([sample])  # to see what they are
 
     def _initialize(self, sample: np.ndarray, *, restored: bool) -> None:
         """Give every parameter its shape and first values; those that are `restored` need no random ones."""
@@ -139,21 +146,23 @@ class MxnetLearner:
         """What layers measure rather than learn: batch normalisation's running mean and variance."""
         return [each.data() for each in self._parameters.values() if each.grad_req == "null"]
 
-    def step(self, batch: tuple[np.ndarray, np.ndarray], count: int, seed: int) -> None:
+    def step(self, batches: Iterable[tuple[tuple[np.ndarray, np.ndarray], int]], seed: int) -> None:
         """See training.backend.Learner."""
-        x, y = batch
-        mx.random.seed(seed)
-        np.random.seed(seed)
-        samples, labels = mx.nd.array(x), mx.nd.array(y)
-        with self._users_code(), autograd.record():
-            losses = self._losses(self._net(samples), labels)
-        losses.backward()
-        loss = losses.sum()
-        self._loss_sum = self._loss_sum + loss.astype("float64")
-        self._counted += count
-        self._running.append(loss)
-        if len(self._running) > RUN_AHEAD:
-            self._running.popleft().wait_to_read()
+        for parameter in self._trained if self._adds_up else ():
+            parameter.zero_grad()
+        for number, ((x, y), count) in enumerate(batches):
+            mx.random.seed((seed + number) % 2**31)
+            np.random.seed((seed + number) % 2**32)
+            samples, labels = mx.nd.array(x), mx.nd.array(y)
+            with self._users_code(), autograd.record():
+                losses = self._losses(self._net(samples), labels)
+            losses.backward()
+            loss = losses.sum()
+            self._loss_sum = self._loss_sum + loss.astype("float64")
+            self._counted += count
+            self._running.append(loss)
+            if len(self._running) > RUN_AHEAD:
+                self._running.popleft().wait_to_read()
 
     def _losses(self, output: mx.nd.NDArray, labels: mx.nd.NDArray) -> mx.nd.NDArray:
         """One loss for each sample."""
@@ -165,7 +174,12 @@ class MxnetLearner:
         return losses.reshape((count, -1)).mean(axis=1) if losses.ndim > 1 else losses
 
     def update(self, batch_size: int) -> None:
-        """See training.backend.Learner."""
+        """See training.backend.Learner: the gradients are sums over the batch, and clipped as its means."""
+        if (norm := self._clip.get("norm")) is not None:
+            gluon.utils.clip_global_norm(self.gradients, norm * batch_size, check_isfinite=False)
+        if (value := self._clip.get("value")) is not None:
+            for gradient in self.gradients:
+                mx.nd.clip(gradient, -value * batch_size, value * batch_size, out=gradient)
         self._trainer.update(batch_size)
 
     def wait(self) -> None:
@@ -181,18 +195,30 @@ class MxnetLearner:
     def evaluate(self, batches: Iterable[tuple[tuple[np.ndarray, np.ndarray], int]]) -> Measured:
         """See training.backend.Learner."""
         loss = right = answered = 0.0
+        sums = dict.fromkeys(self.metrics.names, 0.0)
         with self._copied_weights(), self._users_code():
             for (x, y), count in batches:
-                output = self._net(mx.nd.array(x))
-                loss += float(self._losses(output, mx.nd.array(y)).sum().asscalar())
+                samples, labels = mx.nd.array(x), mx.nd.array(y)
+                output = self._net(samples)
+                loss += float(self._losses(output, labels).sum().asscalar())
+                accuracy, metrics = self.metrics.measure(output, (samples, labels))
+                sums |= {name: sums.get(name, 0.0) + value * count for name, value in metrics.items()}
+                answered += len(y)
+                if self.metrics.given:
+                    right += float("nan") if accuracy is None else accuracy * count
+                    continue
                 classes = output.shape[1] if isinstance(output, mx.nd.NDArray) and output.ndim == 2 else 1
                 if classes > 1 and y.ndim == 1:
                     measures.check_answers(output.shape[0], len(y), count, self._uri)
                     right += float((output.asnumpy().argmax(axis=1) == y).sum())
                 else:
                     right = float("nan")
-                answered += len(y)
-        return Measured(loss, right, answered)
+        return Measured(loss, right, answered, sums)
+
+    def summary(self, measured: Measured, samples: int) -> Evaluation:
+        """See training.backend.Learner."""
+        with self._users_code():
+            return self.metrics.of_split(measured, samples)
 
     def arrays(self) -> dict[str, np.ndarray]:
         """See training.backend.Learner."""

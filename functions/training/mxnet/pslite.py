@@ -32,6 +32,7 @@ class PsLiteGroup:
         self._store: Any = None
         self._shared = False
         self._sums_key = self._auxiliary_key = -1
+        self._sums = 4  #: numbers that can be added at once
         host, port = request.root_address
         os.environ |= {  # names that are there already: see training.mxnet.PS_LITE
             "DMLC_ROLE": request.role,
@@ -77,7 +78,8 @@ class PsLiteGroup:
             self._store.broadcast(key, weight, out=weight)
         if self._request.mode == "sync":
             # Two more keys that workers can add through: evaluation sums, and what layers measure.
-            self._store.init(self._sums_key, mx.nd.zeros((4,)))
+            self._sums = max(self._sums, 3 + len(learner.metrics.names))
+            self._store.init(self._sums_key, mx.nd.zeros((self._sums,)))
             if learner.auxiliary:
                 self._store.init(self._auxiliary_key, self._packed(learner))
         mx.nd.waitall()
@@ -127,7 +129,7 @@ class PsLiteGroup:
 
     def total(self, values: list[float]) -> list[float]:
         """See training.backend.Group."""
-        sums = mx.nd.array([*values, 0, 0, 0, 0][:4])
+        sums = mx.nd.array([*values, *[0.0] * self._sums][: self._sums])
         self._store.pushpull(self._sums_key, sums, out=sums)
         return [float(value) for value in sums.asnumpy()[: len(values)]]
 

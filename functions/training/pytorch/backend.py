@@ -11,12 +11,14 @@ import torch.utils.data
 
 from training.data.dataset import Samples, Split, checked
 from training.errors import TrainingError
+from training.model import model_file
 from training.pytorch.checkpoint import read_checkpoint, write_checkpoint
 from training.pytorch.dataset import DatasetSamples
 from training.pytorch.elastic import ElasticGroup
 from training.pytorch.errors import failure
 from training.pytorch.learner import TorchLearner
 from training.pytorch.optimizers import catalogue
+from training.pytorch.reading import AheadReader
 
 __all__ = [
     "catalogue",
@@ -25,6 +27,7 @@ __all__ = [
     "limit_threads",
     "make_elastic_group",
     "make_learner",
+    "make_reader",
     "read_checkpoint",
     "require",
     "samples",
@@ -39,6 +42,7 @@ stops_threads = False
 software = f"PyTorch {torch.__version__}"
 make_elastic_group = ElasticGroup
 make_learner = TorchLearner
+make_reader = AheadReader
 limit_threads = torch.set_num_threads
 
 
@@ -62,7 +66,8 @@ def require(model: ModuleType, uri: str, net: str) -> None:
         file = uri.rpartition("/")[2]
         found = ", ".join(f"{file}:{name}" for name in classes)
         hint = f"; it has {found}" if found else ""
-        raise TrainingError("ModelInvalid", f"{uri} defines no function or class {net}{hint}")
+        message = f"{uri} defines no function or class {net}{hint}; {model_file.as_program(uri)}"
+        raise TrainingError("ModelInvalid", message)
 
 
 def samples(made: Any, model: ModuleType, split: str) -> Samples:

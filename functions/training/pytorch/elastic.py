@@ -322,7 +322,9 @@ def apply(learner: TorchLearner, sums: list[torch.Tensor], *, alone: bool) -> li
         offsets[parameter.dtype] += parameter.numel()
         flat = by_dtype[parameter.dtype][start : offsets[parameter.dtype]]
         # A parameter that no worker's loss depends on has no gradient in plain training either.
-        parameter.grad = flat.view_as(parameter).to(parameter.device) if given else None
+        grad = flat.view_as(parameter).to(parameter.device) if given else None
+        # Another member may still need the sums as they are.
+        parameter.grad = grad.clone() if grad is not None and learner.clips else grad
     learner.update(0)
     return ends[len(learner.parameters) :]
 

@@ -11,7 +11,7 @@ import torch
 
 from training import measures
 from training.errors import TrainingError
-from training.measures import Measured
+from training.measures import Evaluation, Measured, Metrics
 from training.model import model_file
 from training.pytorch import optimizers
 from training.pytorch.errors import failure
@@ -27,7 +27,8 @@ class TorchLearner:
         self._batch_size = request.batch_size
         self._device = device(request)
         self._autocast = request.autocast and getattr(torch, request.autocast)
-        self._metrics = getattr(model, "metrics", None)
+        self._clip = request.clip or {}
+        self.metrics = Metrics(model, self._uri)
         _seed(request.seed)
         with self._users_code():
             made = getattr(model, request.net)
@@ -52,7 +53,9 @@ class TorchLearner:
         self.parameters = [each for each in self.net.parameters() if each.requires_grad]
         if not self.parameters:
             raise TrainingError("ModelInvalid", f"{self._uri}: the net has no parameter to train")
-        self.optimizer, self._schedule = optimizers.create(request.optimizer, self.net, model, self._uri)
+        self.optimizer, self._schedule, self._interval = optimizers.create(
+            request.optimizer, self.net, model, self._uri
+        )
         self._loss_sum = torch.zeros((), dtype=torch.float64, device=self._device)
         self._counted = 0
         self._measure(*sample)
@@ -111,25 +114,40 @@ class TorchLearner:
             return type(batch)(self._tensors(each) for each in batch)
         return batch
 
-    def step(self, batch: Any, count: int, seed: int) -> None:
+    def step(self, batches: Iterable[tuple[Any, int]], seed: int) -> None:
         """See training.backend.Learner. The gradients are this worker's share of the batch's loss."""
-        _seed(seed)
         self.net.train()
         for parameter in self.parameters:
             parameter.grad = None
         with self._users_code():
-            with self._casting():
-                loss, _ = self._loss(self._tensors(batch))
-            share = 1 if self._loss.adds else count / self._batch_size
-            (loss if share == 1 else loss * share).backward()
-        self._loss_sum += loss.detach().double() * (1 if self._loss.adds else count)
-        self._counted += count
+            for number, (batch, count) in enumerate(batches):
+                _seed((seed + number) % 2**63)  # reading may have drawn random numbers
+                with self._casting():
+                    loss, _ = self._loss(self._tensors(batch))
+                share = 1 if self._loss.adds else count / self._batch_size
+                (loss if share == 1 else loss * share).backward()
+                self._loss_sum += loss.detach().double() * (1 if self._loss.adds else count)
+                self._counted += count
+
+    @property
+    def clips(self) -> bool:
+        """Whether `update` changes the gradients that it is given."""
+        return bool(self._clip)
 
     def update(self, batch_size: int) -> None:
         """See training.backend.Learner: the gradients are of the batch's loss already."""
         del batch_size
+        if (norm := self._clip.get("norm")) is not None:
+            torch.nn.utils.clip_grad_norm_(self.parameters, norm)
+        if (value := self._clip.get("value")) is not None:
+            torch.nn.utils.clip_grad_value_(self.parameters, value)
         self.optimizer.step()
-        if self._schedule is not None:
+        if self._schedule is not None and self._interval == "step":
+            self._schedule.step()
+
+    def end_pass(self) -> None:
+        """A pass over the training data is over: step a schedule of epochs."""
+        if self._schedule is not None and self._interval == "epoch":
             self._schedule.step()
 
     def wait(self) -> None:
@@ -146,6 +164,7 @@ class TorchLearner:
     def evaluate(self, batches: Iterable[tuple[Any, int]]) -> Measured:
         """See training.backend.Learner."""
         loss_sum = right_sum = answered_sum = 0.0
+        sums = dict.fromkeys(self.metrics.names, 0.0)
         self.net.eval()
         with torch.no_grad(), self._users_code():
             for batch, count in batches:
@@ -153,33 +172,30 @@ class TorchLearner:
                 with self._casting():
                     loss, outputs = self._loss(tensors)
                 loss_sum += float(loss) * (1 if self._loss.adds else count)
-                right, answered = self._right(outputs, tensors, count)
+                right, answered, metrics = self._right(outputs, tensors, count)
                 right_sum, answered_sum = right_sum + right, answered_sum + answered
-        return Measured(loss_sum, right_sum, answered_sum)
+                sums = {name: sums[name] + value * count for name, value in metrics.items()}
+        return Measured(loss_sum, right_sum, answered_sum, sums)
 
-    def _right(self, outputs: Any, batch: Any, count: int) -> tuple[float, float]:
-        """How many answers of the batch are right, NaN where that is not known, and how many there are."""
-        if callable(self._metrics):
-            return self._measured_right(self._metrics(outputs, batch), count), count
+    def summary(self, measured: Measured, samples: int) -> Evaluation:
+        """See training.backend.Learner."""
+        with self._users_code():
+            return self.metrics.of_split(measured, samples)
+
+    def _right(self, outputs: Any, batch: Any, count: int) -> tuple[float, float, dict[str, float]]:
+        """How many answers of the batch are right, NaN where that is not known, how many there are; other metrics."""
+        if self.metrics.given:
+            accuracy, others = self.metrics.measure(outputs, batch)
+            return float("nan") if accuracy is None else accuracy * count, count, others
         scores, labels = main_output(outputs), labels_of(batch)
         if not isinstance(scores, torch.Tensor) or not isinstance(labels, torch.Tensor):
-            return float("nan"), count
+            return float("nan"), count, {}
         if scores.ndim != 2 or scores.shape[1] < 2 or labels.ndim != 1 or labels.is_floating_point():
-            return float("nan"), count
+            return float("nan"), count, {}
         found = f"{self._uri}: outputs {shown(scores)}, labels {shown(labels)}"
         measures.check_answers(len(scores), len(labels), count, found)
         asked = labels != self._loss.ignored
-        return float(((scores.argmax(dim=1) == labels) & asked).sum()), float(asked.sum())
-
-    def _measured_right(self, measured: Any, count: int) -> float:
-        if not isinstance(measured, Mapping):
-            kind = type(measured).__name__
-            message = f'{self._uri}: metrics returned {kind}, not {{"accuracy": the mean over the batch}}'
-            raise TrainingError("ModelInvalid", message)
-        accuracy = measured.get("accuracy")
-        if accuracy is None:
-            return float("nan")
-        return measures.checked_accuracy(accuracy, f"{self._uri}: metrics(outputs, batch)") * count
+        return float(((scores.argmax(dim=1) == labels) & asked).sum()), float(asked.sum()), {}
 
     def arrays(self) -> dict[str, torch.Tensor]:
         """The net's state_dict, copied: training may go on while it is written."""

@@ -3,7 +3,7 @@
 import copy
 import difflib
 import inspect
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from types import ModuleType
 from typing import Any
 
@@ -24,6 +24,9 @@ UNFIT = {
     "SparseAdam": "it takes sparse gradients only, and gradients are summed as dense ones",
     "ReduceLROnPlateau": "it is stepped with a loss, not after every training step",
 }
+
+#: When a schedule is stepped: after each training step, or after each pass over the training data.
+INTERVALS = ("step", "epoch")
 
 #: Schedules that a job file cannot say, and why.
 _UNSAYABLE = {
@@ -60,18 +63,20 @@ def _classes(module: ModuleType, base: Any) -> dict[str, type]:
     }
 
 
-def create(spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str) -> tuple[Optimizer, Any]:
-    """The optimizer and its schedule (None without one), which is stepped after every training step.
+def create(
+    spec: dict | None, net: torch.nn.Module, model: ModuleType, uri: str
+) -> tuple[Optimizer, Any, str]:
+    """The optimizer, its schedule (None without one), and whether that is stepped after each "step" or "epoch".
 
     The job's, else the model file's optimizer(net) or optimizer(parameters) with its schedule(optimizer), else plain
-    SGD. `spec` is {"name", "learning_rate", "schedule": {"name", ...} or nothing, **PyTorch's arguments}. Raises
-    TrainingError BadRequest or ModelInvalid.
+    SGD. `spec` is {"name", "learning_rate", "schedule": {"name", "interval", ...} or nothing, **PyTorch's arguments}.
+    Raises TrainingError BadRequest or ModelInvalid.
     """
     own = getattr(model, "optimizer", None)
     if spec is None and own is not None:
         try:
             optimizer = _of_model_file(own, net)
-            return optimizer, _schedule(getattr(model, "schedule", None), optimizer)
+            return optimizer, *_schedule(getattr(model, "schedule", None), optimizer)
         except Exception as error:
             raise model_file.invalid(uri, error) from error
     try:
@@ -94,18 +99,24 @@ def _of_model_file(own: Any, net: torch.nn.Module) -> Optimizer:
     return made
 
 
-def _schedule(own: Any, optimizer: Optimizer) -> Any:
+def _schedule(own: Any, optimizer: Optimizer) -> tuple[Any, str]:
+    """A model file may return a schedule, or as Lightning has it {"scheduler": a schedule, "interval": "epoch"}."""
     if own is None:
-        return None
+        return None, "step"
     if not callable(own):
         raise TypeError(f"schedule is a {type(own).__name__}; write `def schedule(optimizer): return ...`")
-    made = own(optimizer)
+    made, interval = own(optimizer), "step"
+    if isinstance(made, Mapping):
+        made, interval = made.get("scheduler"), made.get("interval", "epoch")
+    if interval not in INTERVALS or not hasattr(made, "step"):
+        right = 'a schedule, or {"scheduler": a schedule, "interval": "step" or "epoch"}'
+        raise TypeError(f"schedule() has to return {right}; it returned {type(made).__name__}, {interval!r}")
     if why := UNFIT.get(type(made).__name__):
         raise TypeError(f"{type(made).__name__} cannot be used: {why}")
-    return made
+    return made, interval
 
 
-def _from_spec(spec: dict, net: torch.nn.Module) -> tuple[Optimizer, Any]:
+def _from_spec(spec: dict, net: torch.nn.Module) -> tuple[Optimizer, Any, str]:
     arguments = {
         key: value for key, value in spec.items() if key not in ("name", "learning_rate", "schedule")
     }
@@ -119,14 +130,15 @@ def _from_spec(spec: dict, net: torch.nn.Module) -> tuple[Optimizer, Any]:
     made = kind(trained, lr=spec["learning_rate"], **{key: _plain(value) for key, value in arguments.items()})
     schedule = spec.get("schedule")
     if not schedule:
-        return made, None
-    rest = {key: value for key, value in schedule.items() if key != "name"}
+        return made, None, "step"
+    interval = schedule.get("interval", "step")
+    rest = {key: value for key, value in schedule.items() if key not in ("name", "interval")}
     found = catalogue()["schedules"]
     if schedule["name"] not in found:
         raise ValueError(_none("torch.optim.lr_scheduler", schedule["name"], found))
     if why := found[schedule["name"]].get("unfit"):
         raise ValueError(f"{schedule['name']} cannot be used: {why}")
-    return made, getattr(torch.optim.lr_scheduler, schedule["name"])(made, **rest)
+    return made, getattr(torch.optim.lr_scheduler, schedule["name"])(made, **rest), interval
 
 
 def _none(module: str, name: str, found: Iterable[str]) -> str:

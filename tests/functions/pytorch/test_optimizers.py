@@ -21,7 +21,7 @@ import torch
 from training.pytorch.optimizers import create
 net = torch.nn.Linear(2, 2)
 for spec in json.loads('SPECS'):
-    optimizer, schedule = create(spec, net, None, "m.py")
+    optimizer, schedule, _ = create(spec, net, None, "m.py")
     net(torch.ones(1, 2)).sum().backward()
     optimizer.step()
     if schedule is not None:

@@ -1,0 +1,63 @@
+"""A training loop as people write it: alone, or one of several processes with DistributedDataParallel.
+
+It goes on from its newest checkpoint, and prints at its end the seconds since its process started, and its CPU seconds.
+"""
+
+import os
+import time
+from pathlib import Path
+
+import torch
+import torch.distributed as dist
+from torch import nn
+
+EPOCHS = int(os.environ.get("EPOCHS", "10"))
+#: Steps of an epoch, of all processes together, and samples of a step of each.
+STEPS, BATCH, WIDTH = 240, 256, 256
+
+
+def main():
+    """Train to the last epoch."""
+    torch.manual_seed(0)
+    torch.set_num_threads(1)
+    world = int(os.environ.get("WORLD_SIZE", "1"))
+    rank = int(os.environ.get("RANK", "0"))
+    net = nn.Sequential(
+        nn.Linear(64, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, 10)
+    )
+    optimizer = torch.optim.SGD(net.parameters(), lr=0.01)
+    checkpoint = Path(os.environ.get("COACH_CHECKPOINTS", "."), "net.pt")
+    done = 0
+    if checkpoint.exists():
+        done, weights, state = torch.load(checkpoint)
+        net.load_state_dict(weights)
+        optimizer.load_state_dict(state)
+    model = net
+    if world > 1:
+        dist.init_process_group("gloo")
+        model = nn.parallel.DistributedDataParallel(net)
+    data = torch.randn(STEPS * BATCH, 64)
+    labels = (data[:, :10]).argmax(1)
+    loss_of = nn.CrossEntropyLoss()
+    for epoch in range(done, EPOCHS):
+        total = 0.0
+        steps = range(rank, STEPS, world)
+        for step in steps:
+            rows = slice(step * BATCH, (step + 1) * BATCH)
+            optimizer.zero_grad()
+            loss = loss_of(model(data[rows]), labels[rows])
+            loss.backward()
+            optimizer.step()
+            total += loss.item()
+        if rank == 0:
+            torch.save((epoch + 1, net.state_dict(), optimizer.state_dict()), checkpoint.with_suffix(".new"))
+            checkpoint.with_suffix(".new").replace(checkpoint)
+            print(f"epoch {epoch}: loss: {total / len(steps):.4f}", flush=True)
+    if rank == 0:
+        since = time.time() - float(os.environ.get("BEGAN", "0")) if "BEGAN" in os.environ else 0.0
+        used = os.times()
+        print(f"took {since:.3f} s, {used.user + used.system:.3f} CPU seconds", flush=True)
+
+
+if __name__ == "__main__":
+    main()

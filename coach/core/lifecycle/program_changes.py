@@ -1,0 +1,69 @@
+"""When a program's number of workers changes: what is worth measuring, and what a change does to its batch.
+
+A change starts the program again, from its newest checkpoint: it costs the job's own measured seconds
+(`Times.restart`). A program has no mini-epochs. Its first intervals between two reports, with each number of workers,
+measure its speed, and they train as all others do.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+
+from coach.core.cluster import Allocation
+from coach.core.jobs.decision import DecisionStep, StepKind
+from coach.core.jobs.job import Job
+from coach.core.lifecycle import forecast, probing
+
+#: Intervals after which a number of workers is measured: its start is in the first.
+INTERVALS = 2
+
+
+def stays(job: Job) -> DecisionStep:
+    """Why a program's workers stay as they are (`Job.stays`)."""
+    program = job.spec.program
+    resumes = program is not None and program.resumes
+    reason = (
+        f"{job.held} until a report measures their speed"
+        if resumes
+        else "it cannot resume, so it is not restarted"
+    )
+    return DecisionStep(StepKind.FIXED, None, job.held, reason)
+
+
+def worth_measuring(job: Job) -> Iterator[probing.Probe]:
+    """The numbers of workers whose measurement is expected to save more than it costs, the largest gain first.
+
+    The gain is that of `probing.worth_measuring`. The cost: a change there and one back, and a slower speed meanwhile.
+    All changes together take at most PROBE_SHARE of the predicted time of the job.
+    """
+    model, times = job.speed, job.times
+    if model is None or job.minimum == job.maximum or not job.epochs:
+        return
+    share = probing.PROBE_SHARE * whole_seconds(job) - changes(job) * times.restart
+    if share < 2 * times.restart:
+        return
+    interval = job.epochs_trained / len(job.epochs)
+    yield from probing.worthwhile(job, model, INTERVALS * interval, 2 * times.restart)
+
+
+def whole_seconds(job: Job) -> float:
+    """The predicted seconds of the whole job, if it goes on with the fastest number of workers measured."""
+    assert job.speed is not None
+    measured = {(point.workers, point.servers) for point in job.speed_points()}
+    fastest = max(job.speed.predict(*at) for at in {job.minimum, *measured})
+    return job.run_seconds + forecast.remaining_epochs(job).expected / fastest
+
+
+def changes(job: Job) -> int:
+    """How often its number of workers has changed."""
+    used = [epoch.allocation for epoch in job.epochs]
+    return sum(before != after for before, after in itertools.pairwise(used))
+
+
+def batch_words(job: Job, before: Allocation, after: Allocation) -> str:
+    """What a change of workers does to a program's batch: `2 times as many samples a step as with 1 worker`."""
+    program = job.spec.program
+    if program is not None and program.batch == "per-job":
+        return f"the batch is divided: as many samples a step as with {before}"
+    return f"a batch a worker: {after.workers / before.workers:.3g} times as many samples a step as with {before}"

@@ -1,0 +1,1 @@
+"""How the members of a group are connected to its scheduler."""

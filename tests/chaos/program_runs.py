@@ -1,0 +1,196 @@
+"""Runs of a program of which one rank, all ranks, a supervisor or the handler is killed at a random instant."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import random
+import re
+import signal
+import sys
+import tempfile
+import time
+from collections import Counter
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+
+from coach.core.jobs import events as ev
+from coach.core.jobs.job import Job
+from coach.core.jobs.reasons import Reason
+from coach.handler.state.state_directory import StateDirectory
+from tests.chaos.processes import command, descendants, gone, marked
+from tests.chaos.program import EPOCHS, SECONDS
+from tests.chaos.runs import ROOT, _job, _records
+from tests.chaos.stage import PATIENCE, Outcome
+
+SCRIPT = ROOT / "tests/chaos/program.py"
+#: `coach run` is started again at most so often.
+RUNS = 3
+
+
+class Victim(StrEnum):
+    """Whom SIGKILL hits."""
+
+    RANK = "a rank"
+    RANKS = "all ranks"
+    SUPERVISOR = "a supervisor"  #: the process that a rank runs under
+    HANDLER = "the handler"
+
+
+@dataclass(frozen=True)
+class Fault:
+    """SIGKILL to `victim`, `seconds` after the program has reported `reports` times."""
+
+    victim: Victim
+    reports: int
+    seconds: float
+
+
+def draw(seed: int, number: int) -> Fault:
+    """The fault of run `number` of `seed`; one in four comes while the workers change, or soon after."""
+    dice = random.Random(f"program {seed} {number}")
+    victim = dice.choice(list(Victim))
+    reports = dice.choice([2, 3, dice.randint(0, EPOCHS - 2), dice.randint(0, EPOCHS - 2)])
+    return Fault(victim, reports, dice.random() * SECONDS)
+
+
+def job_file() -> dict[str, object]:
+    """Its job: one or two workers."""
+    return {
+        "apiVersion": "coach.dev/v1alpha1",
+        "kind": "TrainingJob",
+        "metadata": {"name": "struck"},
+        "spec": {
+            "program": {
+                "command": [sys.executable, str(SCRIPT)],
+                "resumes": True,
+                "metrics": {"val_loss": "val loss: (\\S+)"},
+            },
+            "workers": {"min": 1, "max": 2},
+            "target": {"metric": "val_loss", "value": 1 / EPOCHS + 1e-6, "epochsInARow": 1},
+            "budget": {"amount": 1, "currency": "USD"},
+            "gracePeriod": 2,
+            "resources": {"worker": {"cpu": "500m", "memory": "256Mi"}},
+        },
+    }
+
+
+async def run_with(fault: Fault) -> Outcome:
+    """One run of the job under `coach run`."""
+    with tempfile.TemporaryDirectory(prefix="chaos-program-") as name:
+        home, file, out = StateDirectory(Path(name) / "home"), Path(name) / "job.yaml", Path(name) / "out"
+        file.write_text(json.dumps(job_file()))
+        environment = {**os.environ, "COACH_HOME": str(home.path)}
+        began, struck, lost = time.monotonic(), "", list[str]()
+        with out.open("ab") as log:
+            for _ in range(RUNS):
+                process = await asyncio.create_subprocess_exec(
+                    *(sys.executable, "-m", "coach.cli.main", "run", "--nodes", "1x2", str(file)),
+                    cwd=ROOT,
+                    env=environment,
+                    stdout=log,
+                    stderr=log,
+                )
+                try:
+                    async with asyncio.timeout(PATIENCE):
+                        if not struck:
+                            struck = await _strike(home, process, fault)
+                        await process.wait()
+                except TimeoutError:
+                    lost.append(f"not over after {PATIENCE:.0f} s")
+                finally:
+                    if process.returncode is None:
+                        process.kill()
+                        await process.wait()
+                if process.returncode != -signal.SIGKILL:
+                    break
+        job = _job(home, out)
+        lost += losses(home, job) + ([f"exit code {process.returncode}"] if process.returncode else [])
+        left = await asyncio.to_thread(gone, lambda: marked("COACH_HOME", str(home.path)), 10)
+        lost += [f"left: {what}" for what in left]
+        for pid in (int(what.split()[0]) for what in left):
+            os.kill(pid, signal.SIGKILL)
+        if lost:
+            lost.append(out.read_text()[-1500:])
+        failures = [job.last_failure[1]] if job.last_failure else []
+        return Outcome(struck, lost, job.attempts, len(job.epochs), failures, time.monotonic() - began)
+
+
+async def _strike(home: StateDirectory, process: asyncio.subprocess.Process, fault: Fault) -> str:
+    """Kill at the drawn instant, as the journal shows it; what was hit."""
+    seen = 0
+    with _records(home, process) as next_record:
+        async for record in next_record():  # type: ignore[attr-defined]
+            seen += isinstance(record, ev.EpochFinished)
+            if isinstance(record, ev.PodReady | ev.EpochFinished) and seen >= fault.reports:
+                break
+        else:
+            return ""
+    await asyncio.sleep(fault.seconds)
+    while not (found := _victims(process.pid, fault.victim)) and process.returncode is None:
+        await asyncio.sleep(0.01)
+    if process.returncode is not None:
+        return ""
+    for pid in found:
+        os.kill(pid, signal.SIGKILL)
+    return f"{fault.victim} {found}"
+
+
+def _victims(handler: int, victim: Victim) -> list[int]:
+    if victim is Victim.HANDLER:
+        return [handler]
+    below = descendants(handler)
+    supervisors = [pid for pid in below if "local.supervisor" in command(pid)]
+    # A supervisor has a collector next to the program, and a program has a child with the same command.
+    ranks = [pid for pid in below if command(pid).endswith(SCRIPT.name) and _parent(pid) in supervisors]
+    mains = [pid for pid in supervisors if _parent(pid) == handler]
+    found = mains if victim is Victim.SUPERVISOR else ranks
+    return found if victim is Victim.RANKS else found[-1:]
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int((Path("/proc") / str(pid) / "stat").read_text().rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
+
+
+def losses(home: StateDirectory, job: Job) -> list[str]:
+    """What of a finished job is not as if nothing had happened."""
+    found: list[str] = []
+
+    def expect(holds: bool, what: str) -> None:
+        if not holds:
+            found.append(what)
+
+    expect(job.reason is Reason.TARGET_REACHED, f"ended {job.state} {job.reason}: {job.message}")
+    trained = _trained(home)
+    counts = Counter(trained)
+    expect(sorted(counts) == list(range(EPOCHS)), f"epochs {trained}")
+    expect(counts.total() <= EPOCHS + 1, f"more than one epoch repeated: {trained}")
+    reported = [round(1 / (job.value(epoch) or 1)) - 1 for epoch in job.epochs]
+    expect(set(reported) <= set(counts) and sorted(reported) == reported, f"reports {reported}")
+    expect(set(range(EPOCHS)) - set(reported) <= {EPOCHS - 1} | _unheard(reported), f"reports {reported}")
+    expect(job.attempts <= len(job.epochs) + 2, f"{job.attempts} attempts for {len(job.epochs)} epochs")
+    ledger = job.ledger
+    expect(sum(job.charges.values()) == ledger.spent, f"spent {ledger.spent}, charges {job.charges}")
+    expect(0 < ledger.spent <= (ledger.budget or 0), f"spent {ledger.spent} of {ledger.budget}")
+    counted = {epoch.token: epoch.cost for epoch in job.epochs}
+    expect(all(job.charges.get(token) == cost for token, cost in counted.items()), "a cost is no charge")
+    expect(ledger.reserved == 0 and not job.pods, "something is still held")
+    return found
+
+
+def _unheard(reported: list[int]) -> set[int]:
+    """The one report that may be lost with a handler, or with a rank, that dies as it comes."""
+    missing = set(range(EPOCHS)) - set(reported)
+    return missing if len(missing) <= 1 else set()
+
+
+def _trained(home: StateDirectory) -> list[int]:
+    """The epochs in the program's own log, in order."""
+    log = (home.path / "jobs/struck/logs/struck-worker-0.log").read_text(encoding="utf-8")
+    found = [int(number) for number in re.findall(r"epoch (\d+): val loss", log)]
+    return [epoch for epoch in found if epoch < EPOCHS]  # it may begin another before it is ended
