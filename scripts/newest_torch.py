@@ -25,13 +25,14 @@ print(json.dumps({"PyTorch": torch.__version__, "transformers": transformers.__v
                   "Python": platform.python_version()}))
 """
 ROUNDS = 5
+PACKAGES = ("torch", "transformers[torch]", "lightning", "keras")
 
 
 def installed() -> dict[str, str]:
     """The versions; installs them where they are not there."""
     if not PYTHON.exists():
         subprocess.run([sys.executable, "-m", "venv", str(FOLDER)], check=True)
-        subprocess.run([str(PYTHON), "-m", "pip", "install", "--quiet", "torch", "transformers"], check=True)
+        subprocess.run([str(PYTHON), "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
     found = subprocess.run([str(PYTHON), "-c", VERSIONS], check=True, capture_output=True, text=True)
     versions: dict[str, str] = json.loads(found.stdout)
     return versions

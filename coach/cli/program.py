@@ -43,9 +43,11 @@ InARow = Annotated[int, typer.Option(help="Of a program: how many reports in a r
 Metric = Annotated[
     str,
     typer.Option(
-        metavar="PATTERN",
-        help="Of a program: a regular expression for the target's metric in what it prints, with one group: "
-        "'val loss: ([0-9.]+)'. Without it, `name: 0.31`, `name=0.31` and `name 0.31` are found.",
+        metavar="PATTERN|SOURCE",
+        help="Of a program: where the target's metric is: a regular expression for what it prints, with one group, "
+        "such as 'val loss: ([0-9.]+)'; or csv:FILE, trainer-state:FILE, tensorboard:FOLDER, lines or status, with "
+        "#NAME where it has another name there. Without it, `name: 0.31`, `name=0.31`, `name 0.31`, lines of JSON and "
+        "what the program sends are found.",
     ),
 ]
 Name = Annotated[

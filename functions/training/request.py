@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import MISSING, asdict, dataclass, fields
-from typing import Any
+from typing import Annotated, Any, get_args, get_type_hints
 
 from training.errors import TrainingError
 
@@ -31,75 +31,6 @@ PER_EPOCH = (
     "members",
     "wait_for_all",
 )
-
-
-@dataclass(frozen=True)
-class StartRequest:
-    """One epoch of one role. docs/reference/functions.md describes each field; times are seconds, memory GiB."""
-
-    epoch: str
-    group: str
-    role: str
-    rank: int
-    workers: int
-    servers: int
-    root: str
-    host: str
-    deadline: float
-    model: dict | None = None
-    data: dict | None = None
-    batch_size: int = 0
-    micro_batch: int | None = None
-    evaluation_batch: int = 256
-    clip: dict | None = None
-    readers: int = 0
-    optimizer: dict | None = None
-    seed: int = 0
-    mode: str = "sync"
-    position: int = 0
-    samples: int | None = None
-    fraction: float | None = None
-    epoch_samples: int | None = None
-    seconds: float | None = None
-    weights_in: str | None = None
-    weights_out: str | None = None
-    obsolete: Sequence[str] = ()
-    memory: float | None = None
-    threads: int = 1
-    evaluate: bool = True
-    keep: bool = True
-    elastic: bool = False
-    deterministic: bool = False
-    autocast: str | None = None
-    gpu: bool = False
-    members: Sequence[int] | None = None
-    wait_for_all: bool = False
-    model_seconds: float = 30.0
-
-    @property
-    def root_address(self) -> tuple[str, int]:
-        """Where the group's scheduler listens; the port after it is for liveness."""
-        host, _, port = self.root.rpartition(":")
-        return host, int(port)
-
-    @property
-    def net(self) -> str:
-        """The name of the function or class in the model file that makes the network."""
-        return self.model.get("net") or "net"
-
-    @property
-    def name(self) -> str:
-        """How messages call this member: `worker 1`."""
-        return f"{self.role} {self.rank}"
-
-    def as_dict(self) -> dict:
-        """The message again, for another process."""
-        return asdict(self)
-
-    def group_part(self) -> dict:
-        """The fields that must stay the same while the group stays formed."""
-        changing = (*PER_EPOCH, "workers") if self.elastic else PER_EPOCH
-        return {name: value for name, value in asdict(self).items() if name not in changing}
 
 
 def _whole(least: int, most: int = 2**53) -> Callable[[Any], str | None]:
@@ -206,61 +137,101 @@ def _optimizer(value: Any) -> str | None:
     return None
 
 
-CHECKS: dict[str, Callable[[Any], str | None]] = {
-    "epoch": _text,
-    "group": _text,
-    "role": _one_of(*ROLES),
-    "rank": _whole(0),
-    "workers": _whole(1, 4096),
-    "servers": _whole(0, 4096),
-    "root": _address,
-    "host": _text,
-    "deadline": _positive,
-    "model": _or_null(
-        _object(
-            uri=_text,
-            sha256=_or_null(_hexadecimal),
-            net=_or_null(_text),
-            files=_or_null(_files),
-            args=_or_null(_arguments),
-        )
-    ),
-    "data": _or_null(
-        _object(
-            uri=_or_null(_text),
-            format=_one_of(*FORMATS),
-            sha256=_or_null(_hexadecimal),
-            size=_or_null(_whole(1)),
-        )
-    ),
-    "batch_size": _whole(0),
-    "micro_batch": _or_null(_whole(1)),
-    "evaluation_batch": _whole(1),
-    "clip": _or_null(_object(norm=_or_null(_positive), value=_or_null(_positive))),
-    "readers": _whole(0, 64),
-    "optimizer": _or_null(_optimizer),
-    "seed": _whole(0, 2**31 - 1),
-    "mode": _one_of("sync", "async"),
-    "position": _whole(0),
-    "samples": _or_null(_whole(0)),
-    "fraction": _or_null(_positive),
-    "epoch_samples": _or_null(_whole(1)),
-    "seconds": _or_null(_positive),
-    "weights_in": _or_null(_text),
-    "weights_out": _or_null(_text),
-    "obsolete": _texts,
-    "memory": _or_null(_positive),
-    "threads": _whole(1, 1024),
-    "evaluate": _flag,
-    "keep": _flag,
-    "elastic": _flag,
-    "deterministic": _flag,
-    "autocast": _or_null(_one_of("bfloat16")),
-    "gpu": _flag,
-    "members": _or_null(ranks),
-    "wait_for_all": _flag,
-    "model_seconds": _positive,
-}
+_MODEL = _object(
+    uri=_text,
+    sha256=_or_null(_hexadecimal),
+    net=_or_null(_text),
+    files=_or_null(_files),
+    args=_or_null(_arguments),
+)
+_DATA = _object(
+    uri=_or_null(_text), format=_one_of(*FORMATS), sha256=_or_null(_hexadecimal), size=_or_null(_whole(1))
+)
+Text = Annotated[str, _text]
+Whole = Annotated[int, _whole(0)]
+Positive = Annotated[float, _positive]
+Flag = Annotated[bool, _flag]
+
+
+@dataclass(frozen=True)
+class StartRequest:
+    """One epoch of one role. docs/reference/functions.md describes each field; times are seconds, memory GiB.
+
+    A field's type has its check, which gives the fault of a value; without a type None, null is a fault.
+    """
+
+    epoch: Text
+    group: Text
+    role: Annotated[str, _one_of(*ROLES)]
+    rank: Whole
+    workers: Annotated[int, _whole(1, 4096)]
+    servers: Annotated[int, _whole(0, 4096)]
+    root: Annotated[str, _address]
+    host: Text
+    deadline: Positive
+    model: Annotated[dict, _MODEL] | None = None
+    data: Annotated[dict, _DATA] | None = None
+    batch_size: Whole = 0
+    micro_batch: Annotated[int, _whole(1)] | None = None
+    evaluation_batch: Annotated[int, _whole(1)] = 256
+    clip: Annotated[dict, _object(norm=_or_null(_positive), value=_or_null(_positive))] | None = None
+    readers: Annotated[int, _whole(0, 64)] = 0
+    optimizer: Annotated[dict, _optimizer] | None = None
+    seed: Annotated[int, _whole(0, 2**31 - 1)] = 0
+    mode: Annotated[str, _one_of("sync", "async")] = "sync"
+    position: Whole = 0
+    samples: Whole | None = None
+    fraction: Positive | None = None
+    epoch_samples: Annotated[int, _whole(1)] | None = None
+    seconds: Positive | None = None
+    weights_in: Text | None = None
+    weights_out: Text | None = None
+    obsolete: Annotated[Sequence[str], _texts] = ()
+    memory: Positive | None = None
+    threads: Annotated[int, _whole(1, 1024)] = 1
+    evaluate: Flag = True
+    keep: Flag = True
+    elastic: Flag = False
+    deterministic: Flag = False
+    autocast: Annotated[str, _one_of("bfloat16")] | None = None
+    gpu: Flag = False
+    members: Annotated[Sequence[int], ranks] | None = None
+    wait_for_all: Flag = False
+    model_seconds: Positive = 30.0
+
+    @property
+    def root_address(self) -> tuple[str, int]:
+        """Where the group's scheduler listens; the port after it is for liveness."""
+        host, _, port = self.root.rpartition(":")
+        return host, int(port)
+
+    @property
+    def net(self) -> str:
+        """The name of the function or class in the model file that makes the network."""
+        return self.model.get("net") or "net"
+
+    @property
+    def name(self) -> str:
+        """How messages call this member: `worker 1`."""
+        return f"{self.role} {self.rank}"
+
+    def as_dict(self) -> dict:
+        """The message again, for another process."""
+        return asdict(self)
+
+    def group_part(self) -> dict:
+        """The fields that must stay the same while the group stays formed."""
+        changing = (*PER_EPOCH, "workers") if self.elastic else PER_EPOCH
+        return {name: value for name, value in asdict(self).items() if name not in changing}
+
+
+def _check_of(hint: Any) -> Callable[[Any], str | None]:
+    if type(None) in get_args(hint):
+        return _or_null(_check_of(next(each for each in get_args(hint) if each is not type(None))))
+    return hint.__metadata__[0]
+
+
+CHECKS = {name: _check_of(hint) for name, hint in get_type_hints(StartRequest, include_extras=True).items()}
 
 
 def parse(body: Any, role: str) -> StartRequest:

@@ -232,8 +232,15 @@ spec:
     ("script", "code", "words"),
     [
         ("print('eval loss: 0.5')\nimport time\ntime.sleep(60)", 0, "found eval_loss 0.5 after"),
+        ("print('epoch 3')\nprint('eval loss: 0.5')\ninput()", 0, "found eval_loss 0.5 in epoch 3 after"),
+        (
+            "import os\nos.makedirs('logs/version_7')\n"
+            "open('logs/version_7/metrics.csv', 'w').write('epoch,train/loss,eval/loss\\n0,,0.5\\n')",
+            2,
+            "to take one of them: --metric 'csv:logs/version_*/metrics.csv#eval/loss'",
+        ),
         ("print('val loss = 0.5')", 2, "to take one of them: --metric 'val loss = ([-+.eE0-9]+)'"),
-        ("import sys\nsys.exit('no data')", 2, "it printed no eval_loss before it ended with exit code 1"),
+        ("import sys\nsys.exit('no data')", 2, "it reported no eval_loss before it ended with exit code 1"),
     ],
 )
 def test_a_program_is_tried_until_its_first_report(

@@ -78,7 +78,7 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
     from coach.platforms.local.program_trial import run
     from coach.report import formatting
 
-    typer.echo(f"{job.name}: until it prints {job.spec.metric}, for at most {seconds:g} s", err=True)
+    typer.echo(f"{job.name}: until it reports {job.spec.metric}, for at most {seconds:g} s", err=True)
     trial = run(job, seconds)
     found.append({"job": job.name} | fields(trial))
     if output is not Format.TABLE:
@@ -87,17 +87,18 @@ def _try_program(job: TrainingJob, seconds: float, found: list[dict[str, Any]], 
         typer.echo(f"  | {line}")
     if trial.good:
         values = ", ".join(f"{name} {value:g}" for name, value in trial.values.items())
-        typer.echo(f"found {values} after {formatting.duration(trial.seconds)}")
+        epoch = "" if trial.epoch is None else f" in epoch {trial.epoch:g}"
+        typer.echo(f"found {values}{epoch} after {formatting.duration(trial.seconds)}")
         return 0
     ended = trial.ended
     how = f"in {seconds:g} s" if ended is None else f"before it ended with exit code {ended.code}"
     if ended is not None and ended.cause == "cannot start":
         typer.echo(f"cannot start {ended.words}", err=True)
         return 2
-    typer.echo(f"it printed no {trial.metric} {how}", err=True)
+    typer.echo(f"it reported no {trial.metric} {how}", err=True)
     if trial.others:
-        typer.echo(f"numbers that it printed: {', '.join(trial.others[:10])}", err=True)
-        typer.echo(f"to take one of them: --metric {shlex.quote(trial.pattern)}", err=True)
+        typer.echo(f"numbers that it printed or wrote: {', '.join(trial.others[:10])}", err=True)
+        typer.echo(f"to take one of them: --metric {shlex.quote(trial.source)}", err=True)
     return 2
 
 

@@ -8,7 +8,8 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Sequence
+import time
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,6 +18,7 @@ from coach.core.spec.metric_source import NUMBER
 from coach.platforms.local.programs import Worker
 from coach.platforms.local.supervisor import Ended, Order
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
+from coach.platforms.program_metrics.files import written_since
 
 #: Seconds that the program then gets to end.
 GRACE = 3.0
@@ -30,17 +32,19 @@ _NAMED = re.compile(rf"([A-Za-z][\w./@-]*(?: [A-Za-z][\w./@-]*){{0,3}}['\"]?\s*[
 class ProgramTrial:
     """What a trial found: the first report's metrics and its seconds, or how the program ended before it.
 
-    `printed` are the last lines; `others` are what else it printed with a number, `pattern` finds the one of them whose
-    name is most like the metric's.
+    `epoch` is what it says to have trained by then. `printed` are the last lines; `others` are what else it printed
+    with a number, or wrote to files. `source` finds the one of them whose name is most like the metric's, as
+    `--metric` takes it; "" without any.
     """
 
     metric: str
     values: dict[str, float]
+    epoch: float | None
     seconds: float
     ended: Ended | None
     printed: Sequence[str]
     others: Sequence[str]
-    pattern: str
+    source: str
 
     @property
     def good(self) -> bool:
@@ -56,13 +60,15 @@ def run(job: TrainingJob, seconds: float) -> ProgramTrial:
 async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
     spec, program = job.spec, job.spec.program
     assert program is not None
-    found, at, heard = dict[str, float](), [0.0], asyncio.Event()
+    first: list[tuple[ProgramReport, float]] = []
+    found, heard = dict[str, float](), asyncio.Event()
+    began = time.time()
 
     def note(report: ProgramReport, when: float) -> None:
         if not heard.is_set():
             found.update(report.values)
-            at[0] = when
             if spec.metric in report.values:
+                first.append((report, when))
                 heard.set()
 
     with tempfile.TemporaryDirectory(prefix="coach-try-") as folder:
@@ -79,30 +85,47 @@ async def _run(job: TrainingJob, seconds: float) -> ProgramTrial:
             memory=spec.resources.worker.resources.memory,
         )
         worker = await Worker.start(order, note)
-        first = asyncio.create_task(heard.wait())
+        waits = asyncio.create_task(heard.wait())
         try:
-            await asyncio.wait({worker.ended, first}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait({worker.ended, waits}, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
             by_itself = worker.ended.done()
         finally:
-            first.cancel()
+            waits.cancel()
             worker.end(GRACE)
             ended = await worker.ended
         lines = [json.loads(line)["message"] for line in log.read_text().splitlines()] if log.exists() else []
-    others, pattern = _others(lines, spec.metric)
+    others = {} if heard.is_set() else _printed(lines) | _written(Path(order.directory), began)
+    epoch, at = (first[0][0].epoch, first[0][1]) if first else (None, 0.0)
+    how = ended if by_itself else None
     return ProgramTrial(
-        spec.metric, found, at[0], ended if by_itself else None, lines[-LINES:], others, pattern
+        spec.metric, found, epoch, at, how, lines[-LINES:], list(others), _most_like(spec.metric, others)
     )
 
 
-def _others(lines: Sequence[str], metric: str) -> tuple[list[str], str]:
-    """What is printed before numbers in these lines, and a pattern for what is most like the metric; "" without any."""
+def _printed(lines: Sequence[str]) -> dict[str, str]:
+    """What is printed before numbers in these lines, and a pattern for each."""
     before = [match[1] for line in lines for match in _NAMED.finditer(line)]
-    names = {re.sub(r"['\"]?\s*[:=]\s*['\"]?$", "", text): text for text in before}
-    if not names:
-        return [], ""
-    like = {name.lower(): name for name in names}
-    near = difflib.get_close_matches(metric.replace("_", " ").lower(), like, 1, 0.0)
-    return list(names), _pattern(names[like[near[0]]])
+    return {re.sub(r"['\"]?\s*[:=]\s*['\"]?$", "", text): _pattern(text) for text in before}
+
+
+def _written(directory: Path, since: float) -> dict[str, str]:
+    """The metrics in files that were written since then, and the source of each."""
+    found: dict[str, str] = {}
+    for kind, path, names in written_since(directory, since):
+        where = str(Path(path).parent) if kind == "tensorboard" else path
+        for one in ("version_", "checkpoint-"):  # the next run has another number
+            where = re.sub(rf"\b{one}\d+", f"{one}*", where)
+        found |= {f"{name} in {path}": f"{kind}:{where}#{name}" for name in names}
+    return found
+
+
+def _most_like(metric: str, sources: Mapping[str, str]) -> str:
+    """The source of what has the name that is most like the metric's; "" without any."""
+    like = {
+        re.sub(r"[\W_]+", " ", name.partition(" in ")[0]).lower(): source for name, source in sources.items()
+    }
+    near = difflib.get_close_matches(re.sub(r"[\W_]+", " ", metric).lower(), like, 1, 0.0)
+    return like[near[0]] if near else ""
 
 
 def _pattern(before: str) -> str:

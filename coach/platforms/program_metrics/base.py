@@ -14,8 +14,9 @@ from coach.core.spec.metric_source import EPOCH, MetricSource
 MAX_METRICS = 64
 #: Characters of a number that is given as text.
 LONGEST_NUMBER = 64
-#: Names by which programs say how many epochs they have trained, the most exact first ...
-EPOCH_NAMES = ("current_epoch", EPOCH, "train_epoch")
+#: Names by which programs say after how many epochs they report; transformers' `current_epoch` is later than the
+#: evaluation whose result it comes with ...
+EPOCH_NAMES = (EPOCH, "current_epoch", "train_epoch")
 #: ... and how many samples.
 SAMPLES_NAMES = ("samples", "samples_seen")
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_.@/-]{0,63}")

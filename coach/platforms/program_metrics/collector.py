@@ -43,18 +43,19 @@ class Collector:
         self._log = log
         self._report = report
         self._lock = threading.Lock()
-        self._look = 0.0
+        self._over = threading.Event()
         self.last = deque[str](maxlen=LAST_LINES)
 
     def run(self, printed: int, over: int) -> None:
         """Follow the program: what it prints, until `over` ends, and then to its end."""
+        files = threading.Thread(target=self._follow_files, daemon=True)
+        files.start()
         lines = Lines()
         with selectors.DefaultSelector() as selector:
             selector.register(printed, selectors.EVENT_READ)
             selector.register(over, selectors.EVENT_READ)
             while True:
-                wait = self._look_at_files() if self._files else None
-                ready = {key.fd for key, _ in selector.select(wait)}
+                ready = {key.fd for key, _ in selector.select()}
                 if over in ready:
                     break
                 if printed in ready:
@@ -65,8 +66,8 @@ class Collector:
         while data := os.read(printed, 1 << 16):
             self._take_lines(lines.more(data))
         self._take_lines(lines.more(b""))
-        self._look = 0.0
-        self._look_at_files()
+        self._over.set()
+        files.join()
 
     def take(self, kind: str, record: Mapping[Any, Any], where: str = "") -> None:
         """A record that came from such a source."""
@@ -82,16 +83,16 @@ class Collector:
                 if (found := self._reader.line(line)) is not None:
                     self._report(found)
 
-    def _look_at_files(self) -> float:
-        """Look, when it is time; the seconds until the next look."""
-        began = time.monotonic()
-        if began >= self._look:
+    def _follow_files(self) -> None:
+        """Look at the files again and again, and once more when the program has ended."""
+        while self._files:
+            last, began = self._over.is_set(), time.monotonic()
             for files in self._files:
                 for record in files.records():
                     self.take(files.source.kind, record, files.source.where)
-            took = time.monotonic() - began
-            self._look = time.monotonic() + max(LOOK_SECONDS, LOOK_FACTOR * took)
-        return max(0.0, self._look - time.monotonic())
+            if last:
+                return
+            self._over.wait(max(LOOK_SECONDS, LOOK_FACTOR * (time.monotonic() - began)))
 
 
 def _files_of(wanted: Wanted) -> list[MetricSource]:

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import contextlib
 import csv
+import fnmatch
 import glob
 import itertools
 import json
 import os
 import stat
 import struct
+from collections import deque
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -63,15 +65,19 @@ class Followed:
 
     def _names(self) -> list[str]:
         """The newest files, the oldest of them first."""
-        root, usual = self._directory, USUAL_NAMES[self.source.kind]
         found: dict[str, float] = {}
-        for name in itertools.islice(_paths(self.source.where, root), MAX_NAMES):
-            inside = f"{glob.escape(name)}/**/{usual}"
-            names = _paths(inside, root) if (root / name).is_dir() else (name,)
-            for each in itertools.islice(names, MAX_NAMES - len(found)):
-                with contextlib.suppress(OSError):
-                    found[each] = (root / each).stat().st_mtime
+        for name in itertools.islice(self._candidates(), MAX_NAMES):
+            with contextlib.suppress(OSError):
+                found[name] = (self._directory / name).stat().st_mtime
         return sorted(found, key=lambda name: found[name])[-MAX_FILES:]
+
+    def _candidates(self) -> Iterator[str]:
+        root, usual = self._directory, USUAL_NAMES[self.source.kind]
+        for name in _paths(self.source.where, root):
+            folder = False
+            with contextlib.suppress(OSError):
+                folder = (root / name).is_dir()
+            yield from _paths(f"{glob.escape(name)}/**/{usual}", root) if folder else (name,)
 
 
 def _paths(pattern: str, root: Path) -> Iterator[str]:
@@ -144,7 +150,7 @@ class _Csv(_File):
         self._offset, self._header, self._cut = 0, b"", False
 
     def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
-        if self._header and os.pread(file.fileno(), len(self._header), 0) != self._header:
+        if self._header and os.pread(file.fileno(), LONGEST_LINE, 0).splitlines()[:1] != [self._header]:
             self._begin_anew()
         data = os.pread(file.fileno(), CHUNK, self._offset)
         whole = data.rfind(b"\n") + 1
@@ -166,7 +172,7 @@ class _Csv(_File):
     def _row(self, line: bytes) -> Record:
         header = self._header.decode(errors="replace").lstrip("\ufeff")
         delimiter = max(",;\t", key=header.count)
-        with contextlib.suppress(csv.Error):
+        with contextlib.suppress(csv.Error, ValueError):
             names, fields = csv.reader([header, line.decode(errors="replace")], delimiter=delimiter)
             return {name.strip(): field.strip() for name, field in zip(names, fields, strict=False) if field}
         return {}
@@ -217,3 +223,29 @@ class _Events(_File):
 
 
 _KINDS: dict[str, type[_File]] = {"csv": _Csv, "trainer-state": _TrainerState, "tensorboard": _Events}
+
+
+def written_since(directory: Path, since: float) -> Iterator[tuple[str, str, list[str]]]:
+    """Files with metrics that were written below a folder: kind, path, and the names of the metrics in each."""
+    for at in itertools.islice(_walk(directory), MAX_NAMES):
+        kind = next((kind for kind, pattern in _LOOK_LIKE.items() if fnmatch.fnmatch(at.name, pattern)), None)
+        with contextlib.suppress(OSError):
+            if kind is not None and at.stat().st_mtime >= since:
+                found = [name for record in _KINDS[kind](at, {}).look() for name in numbers(record)]
+                yield kind, str(at.relative_to(directory)), list(dict.fromkeys(found))
+
+
+#: What the files of a kind are called.
+_LOOK_LIKE = {**USUAL_NAMES, "csv": "*.csv"}
+
+
+def _walk(folder: Path) -> Iterator[Path]:
+    """The files below a folder, those above others first."""
+    folders = deque([folder])
+    while folders:
+        with contextlib.suppress(OSError), os.scandir(folders.popleft()) as entries:
+            for entry in entries:
+                if entry.is_dir(follow_symlinks=False):
+                    folders.append(Path(entry.path))
+                else:
+                    yield Path(entry.path)

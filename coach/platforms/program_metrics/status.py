@@ -98,7 +98,6 @@ class StatusServer(ThreadingHTTPServer):
         self._lock = threading.Lock()
         self._tokens, self._at = float(BURST), time.monotonic()
         self._checkpoint = time.monotonic() + CHECKPOINT_SECONDS
-        self._last = False
 
     def own(self, authorization: str) -> bool:
         """Whether a request has the program's token."""
@@ -116,12 +115,11 @@ class StatusServer(ThreadingHTTPServer):
             return True
 
     def asked(self) -> dict[str, bool]:
-        """What is asked of the program: to end, and once in a while, and before its end, to write a checkpoint."""
+        """What is asked of the program: to end, and once in a while to write a checkpoint."""
         with self._lock:
-            now = time.monotonic()
-            checkpoint = now >= self._checkpoint or (self.flags.stop and not self._last)
+            checkpoint = time.monotonic() >= self._checkpoint
             if checkpoint:
-                self._checkpoint, self._last = now + CHECKPOINT_SECONDS, self.flags.stop
+                self._checkpoint = time.monotonic() + CHECKPOINT_SECONDS
             return {"stop": self.flags.stop, "checkpoint": checkpoint}
 
     def process_request(self, request: Any, client_address: Any) -> None:
@@ -197,10 +195,12 @@ class Offer:
         with os.fdopen(os.open(token_file, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as file:
             file.write(self.token)
 
-    @property
-    def env(self) -> dict[str, str]:
-        """What Kubeflow says to a trainer."""
-        return {
+    def env(self, before: Mapping[str, str]) -> dict[str, str]:
+        """What Kubeflow says to a trainer, which sends nothing to this machine by a proxy. `before`: what it had."""
+        direct = {
+            name: ",".join(filter(None, (before.get(name), "127.0.0.1"))) for name in ("no_proxy", "NO_PROXY")
+        }
+        return direct | {
             "KUBEFLOW_TRAINER_SERVER_URL": f"http://127.0.0.1:{self._port}/status",
             "KUBEFLOW_TRAINER_SERVER_TOKEN": str(self._file),
             "KUBEFLOW_TRAINER_SERVER_CA_CERT": certifi.where(),

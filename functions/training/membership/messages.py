@@ -24,6 +24,16 @@ class View:
     planned: bool = False
 
 
+@dataclass(frozen=True)
+class _Numbered:
+    number: int  #: of a view
+
+
+@dataclass(frozen=True)
+class _OfView:
+    view: View
+
+
 # -- a member to the coordinator ---------------------------------------------------------------------------------------
 
 
@@ -40,18 +50,12 @@ class Hello:
     idle: bool = False
 
 
-@dataclass(frozen=True)
-class Formed:
+class Formed(_Numbered):
     """Connected to all members of that view."""
 
-    number: int
 
-
-@dataclass(frozen=True)
-class NotFormed:
+class NotFormed(_Numbered):
     """That view could not be formed."""
-
-    number: int
 
 
 @dataclass(frozen=True)
@@ -62,11 +66,8 @@ class Entered:
     clock: int
 
 
-@dataclass(frozen=True)
-class Broken:
+class Broken(_Numbered):
     """An exchange in that view failed; this member waits for another view."""
-
-    number: int
 
 
 @dataclass(frozen=True)
@@ -76,11 +77,8 @@ class Left:
     view: View | None = None
 
 
-@dataclass(frozen=True)
-class Waiting:
+class Waiting(_Numbered):
     """Has been waiting for the others of that view for a while."""
-
-    number: int
 
 
 @dataclass(frozen=True)
@@ -98,18 +96,12 @@ class Alive:
 # -- the coordinator to a member ---------------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True)
-class Order:
+class Order(_OfView):
     """Form this view."""
 
-    view: View
 
-
-@dataclass(frozen=True)
-class Drop:
+class Drop(_Numbered):
     """That planned view will not be."""
-
-    number: int
 
 
 @dataclass(frozen=True)
@@ -181,18 +173,12 @@ class Tell:
     message: Message
 
 
-@dataclass(frozen=True)
-class Form:
+class Form(_OfView):
     """Begin to connect to the members of this view, in the background; then formed() or not_formed()."""
 
-    view: View
 
-
-@dataclass(frozen=True)
-class Close:
+class Close(_OfView):
     """Close this view's connections at once: members that wait in it get an error."""
-
-    view: View
 
 
 @dataclass(frozen=True)

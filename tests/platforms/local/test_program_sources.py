@@ -13,6 +13,7 @@ from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
 from coach.core.spec.job import TrainingJob
 from tests.platforms.local.test_programs import job, nothing_is_left, paid, starts, train
+from tests.platforms.program_metrics.test_coach_program import MODULE
 from tests.platforms.program_metrics.test_files import RECORDED
 
 pytestmark = [pytest.mark.processes, pytest.mark.timeout(180)]
@@ -183,4 +184,40 @@ def test_an_epoch_that_a_restart_repeats_does_not_count_twice(tmp_path: Path) ->
     assert starts(tmp_path) == [0, 2]
     assert curve(trained) == [(n + 1, pytest.approx(1 / (n + 1), abs=1e-4)) for n in range(5)]
     assert [one.after_epoch for one in records if isinstance(one, act.RunEpoch)][-1] == 3
+    paid(trained, records)
+
+
+#: A loop that asks; it says how it was ended.
+ASKS = f"""
+import json, os, signal, sys, time
+sys.path.insert(0, {str(MODULE.parent)!r})
+import coach_program
+signal.signal(signal.SIGTERM, lambda *_: (print("SIGTERM"), sys.exit(1)))
+for n in range(1000):
+    time.sleep(0.3)
+    coach_program.report(val_loss=1 / (n + 1), epoch=n + 1)
+    if coach_program.should_stop():
+        open("checkpoint", "w").write("whole")
+        print("leaves after", n + 1)
+        break
+    HERE
+"""
+
+
+def test_a_program_that_asks_ends_by_itself(tmp_path: Path) -> None:
+    trained, records = train(tmp_path, reporting(tmp_path, ASKS.replace("HERE", ""), {}))
+    assert trained.reason is Reason.TARGET_REACHED
+    assert trained.value(trained.epochs[-1]) <= 0.25
+    assert all(at == pytest.approx(1 / value) for at, value in curve(trained))
+    assert (tmp_path / "checkpoint").read_text() == "whole"
+    log = (tmp_path / "logs/own-worker-0.log").read_text()
+    assert "leaves after" in log and "SIGTERM" not in log
+    paid(trained, records)
+
+
+def test_a_program_that_asked_once_and_never_again_gets_sigterm_later(tmp_path: Path) -> None:
+    script = ASKS.replace("HERE", "while True: time.sleep(0.2); coach_program.report(val_loss=0.1)")
+    trained, records = train(tmp_path, reporting(tmp_path, script, {}, grace=2))
+    assert trained.reason is Reason.TARGET_REACHED
+    assert "SIGTERM" in (tmp_path / "logs/own-worker-0.log").read_text()
     paid(trained, records)

@@ -65,6 +65,8 @@ def test_a_file_that_is_written_anew_says_nothing_twice(tmp_path: Path) -> None:
         {"epoch": "2", "loss": "0.3", "f1": "0.9"},
         {"epoch": "3", "loss": "0.3", "f1": "0.9"},
     ]
+    (tmp_path / "a.csv").write_text("epoch,loss,f1,lr\n0,0.5,,\n1,0.4,,\n2,0.3,0.9,\n3,0.3,0.9,\n4,,,0.1\n")
+    assert new(files) == [{"epoch": "4", "lr": "0.1"}], "a longer header begins like the one before"
     other = tmp_path / "other"
     other.write_text("epoch,loss\n1,0.4\n9,0.1\n")
     other.replace(tmp_path / "a.csv")

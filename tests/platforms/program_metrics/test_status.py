@@ -23,7 +23,7 @@ class Program:
 
     def __init__(self, folder: Path) -> None:
         offer = Offer(folder / "token")
-        self.env = offer.env
+        self.env = offer.env({"no_proxy": "example.com"})
         self.flags = Flags()
         self.taken: list[tuple[str, Mapping[str, Any]]] = []
         self.server = StatusServer(
@@ -132,8 +132,9 @@ def test_a_program_that_asks_is_answered(program: Program, monkeypatch: pytest.M
     assert program.send({"asks": True}) == (200, {"stop": False, "checkpoint": False})
     assert program.flags.asks
     program.flags.set_stop()
-    assert program.send({"asks": True}) == (200, {"stop": True, "checkpoint": True})
-    assert program.send({"asks": True}) == (200, {"stop": True, "checkpoint": False}), "asked once"
+    assert program.send({"asks": True}) == (200, {"stop": True, "checkpoint": False})
     monkeypatch.setattr(program.server, "_checkpoint", 0.0)
-    assert program.send({"asks": True})[1]["checkpoint"], "and after its time"
+    assert [program.send({"asks": True})[1]["checkpoint"] for _ in range(2)] == [True, False], (
+        "after its time"
+    )
     assert len(program.taken) == 1

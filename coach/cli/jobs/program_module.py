@@ -1,0 +1,19 @@
+"""`coach program-module`."""
+
+from __future__ import annotations
+
+import typer
+
+
+def command() -> None:
+    """Print the module with which a program reports, and asks if it is to end.
+
+    It is one file for your own Python, 3.8 or later, and does nothing without Coach.
+
+    Example: coach program-module > coach_program.py
+    """
+    from pathlib import Path
+
+    import coach.platforms.program_metrics as package
+
+    typer.echo(Path(package.__path__[0], "coach_program.py").read_text(encoding="utf-8"), nl=False)
