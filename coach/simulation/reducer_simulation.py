@@ -437,7 +437,12 @@ class Driver:
     def _extend(self, action: act.ExtendEpoch) -> None:
         epoch = self.running.get(action.job)
         if epoch is not None and epoch.order.token == action.token:
-            epoch.order = replace(epoch.order, deadline=action.deadline)
+            epoch.order = replace(
+                epoch.order,
+                deadline=action.deadline,
+                budget_bound=action.budget_bound,
+                reservation=action.reservation,
+            )
             self._keep_deadline(epoch.order)
 
     def _network_seconds(self, _order: act.RunEpoch, _samples: int) -> float:

@@ -90,14 +90,14 @@ class Worker:
         group: Group,
         liveness: Hub | Member,
         reporter: Reporter,
-        wrapper: socket.socket,
+        function: socket.socket,
     ) -> None:
         self._request = request
         self._loaded = loaded
         self._group = group
         self._liveness = liveness
         self._reporter = reporter
-        self._wrapper = wrapper
+        self._function = function
         self._learner: Learner | None = None
         self._dataset: DataSet | None = None
         self._stream: Stream | None = None
@@ -109,7 +109,7 @@ class Worker:
         )
 
     def run(self) -> None:
-        """Train epochs until one is the last, or the wrapper is gone."""
+        """Train epochs until one is the last, or the function is gone."""
         # Joining is mostly waiting, loading is mostly work: they run at the same time.
         self._forming = Background(self._group.form)
         while True:
@@ -125,8 +125,8 @@ class Worker:
         self._group.leave()
 
     def _next(self) -> bool:
-        """Wait for the next epoch's start message; False when the wrapper is gone."""
-        message, _ = ipc.receive(self._wrapper)
+        """Wait for the next epoch's start message; False when the function is gone."""
+        message, _ = ipc.receive(self._function)
         if message is None:
             return False
         self._request = StartRequest(**message["request"])

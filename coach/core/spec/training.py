@@ -15,7 +15,6 @@ from pydantic import Field, model_validator
 
 from coach.core.spec.program import Goal, usual_goal
 from coach.core.spec.types import (
-    ConfigMapName,
     CrossFieldError,
     Duration,
     JobName,
@@ -24,6 +23,7 @@ from coach.core.spec.types import (
     MetricName,
     ModelArgument,
     Number,
+    ObjectName,
     ParameterName,
     PythonName,
     Sha256,
@@ -115,7 +115,7 @@ class Model(SpecModel):
         examples=[{"width": 64, "dropout": 0.1}],
         json_schema_extra={"x-kubernetes-preserve-unknown-fields": True},
     )
-    config_map: ConfigMapName | None = Field(
+    config_map: ObjectName | None = Field(
         default=None,
         description="Only on a cluster: the ConfigMap that has the file; `file` is its key there. "
         "`coach --context NAME submit` makes one.",

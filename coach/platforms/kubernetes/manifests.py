@@ -73,8 +73,16 @@ def pod(of: Pod, job: TrainingJob, settings: Settings, owners: list[Object]) -> 
 
 def gang(size: GangSize, settings: Settings, owners: list[Object]) -> Object:
     """The Gang of a job: how many of its pods start together or not at all, and how many more it can use."""
-    required = {Role.SCHEDULER: 1, Role.SERVER: size.required.servers, Role.WORKER: size.required.workers}
-    desired = {Role.SCHEDULER: 1, Role.SERVER: size.desired.servers, Role.WORKER: size.desired.workers}
+    required = {
+        Role.SCHEDULER: size.schedulers,
+        Role.SERVER: size.required.servers,
+        Role.WORKER: size.required.workers,
+    }
+    desired = {
+        Role.SCHEDULER: size.schedulers,
+        Role.SERVER: size.desired.servers,
+        Role.WORKER: size.desired.workers,
+    }
     return {
         "apiVersion": "coach.dev/v1alpha1",
         "kind": "Gang",

@@ -37,9 +37,9 @@ class ElasticWorker(Worker):
     """See training.worker.Worker. All workers write reports; the one of rank 0 in the view stores the checkpoint."""
 
     def __init__(
-        self, request: StartRequest, loaded: Any, *, reporter: Any, wrapper: Any, fail: Callable
+        self, request: StartRequest, loaded: Any, *, reporter: Any, function: Any, fail: Callable
     ) -> None:
-        super().__init__(request, loaded, group=None, liveness=None, reporter=reporter, wrapper=wrapper)
+        super().__init__(request, loaded, group=None, liveness=None, reporter=reporter, function=function)
         self._place = _Place(request.position)
         self._group = backend.current().make_elastic_group(request, self, fail)
         self.line = self._liveness = self._group.line
@@ -48,10 +48,10 @@ class ElasticWorker(Worker):
         self._ahead: Iterator[tuple[Part, Any]] = iter(())
         self._next_step: tuple[str | None, int, int, int] | None = None
         self._inbox: collections.deque[dict | None] = collections.deque()
-        threading.Thread(target=self._listen_to_wrapper, name="wrapper", daemon=True).start()
+        threading.Thread(target=self._listen_to_function, name="function", daemon=True).start()
 
     def run(self) -> None:
-        """Train epochs until one is the last, the wrapper is gone, or the worker has left."""
+        """Train epochs until one is the last, the function is gone, or the worker has left."""
         try:
             while True:
                 report = self._epoch()
@@ -68,9 +68,9 @@ class ElasticWorker(Worker):
             return
         self._liveness.leave()
 
-    def _listen_to_wrapper(self) -> None:
+    def _listen_to_function(self) -> None:
         while True:
-            message, _ = ipc.receive(self._wrapper)
+            message, _ = ipc.receive(self._function)
             with self._liveness.changed:
                 self._inbox.append(message)
                 self._liveness.changed.notify_all()
