@@ -23,7 +23,7 @@ from coach.platforms.kubernetes.program_manifests import grace_seconds
 from coach.platforms.kubernetes_api import pods
 from coach.platforms.kubernetes_api.client import CORE, Api, Object, until_answered
 from coach.platforms.kubernetes_api.watch import Collection
-from coach.platforms.local.host.logs import FunctionLog
+from coach.platforms.local.function_log import FunctionLog
 from coach.platforms.local.programs import SHORTEST_INTERVAL, SHORTEST_PART, Run
 from coach.platforms.local.supervisor import LAST_WORDS_SECONDS, Ended
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
