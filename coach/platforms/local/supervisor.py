@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from coach.platforms.local.host.logs import FunctionLog
+from coach.platforms.local.function_log import FunctionLog
 from coach.platforms.process_table import Work
 from coach.platforms.program_metrics.base import ProgramReport, Wanted
 from coach.platforms.program_metrics.collector import Collector, collect
