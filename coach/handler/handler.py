@@ -12,7 +12,7 @@ import contextlib
 import logging
 import math
 import time
-from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping, Sequence
 from typing import Any
 
 from coach import collector
@@ -22,15 +22,18 @@ from coach.core.estimation.fit import fit_models
 from coach.core.estimation.observations import KnownSpeed
 from coach.core.jobs import actions as act
 from coach.core.jobs import events as ev
+from coach.core.jobs import fold
+from coach.core.jobs.accounts import Accounts
 from coach.core.jobs.epoch import EpochReport
 from coach.core.jobs.fitted_models import FittedCurve
 from coach.core.jobs.job import Job
 from coach.core.jobs.reasons import Reason
+from coach.core.lifecycle.account_wait import shortage
 from coach.core.lifecycle.reducer import Reducer, required_to_start
 from coach.core.policies.api.policy import Policy
 from coach.core.spec.job import TrainingJob
 from coach.core.spec.training import Model
-from coach.handler import warm_up
+from coach.handler import accounts, warm_up
 from coach.handler.clock import Clock
 from coach.handler.interactive_run import over
 from coach.handler.state.checkpoints import kept, obsolete, sweep
@@ -53,7 +56,8 @@ Observer = Callable[[ev.Event, Sequence[act.Action]], None]
 class Handler:
     """Runs the jobs of one journal on one platform. Use as `async with Handler(...) as handler`.
 
-    `jobs`: those of the journal, where they were read since it was opened for writing.
+    `jobs`: those of the journal, where they were read since it was opened for writing. `resumed`: names of jobs that
+    are resumed at once; None: all that no user stopped. Of them programs that still run go on.
     """
 
     def __init__(
@@ -62,8 +66,13 @@ class Handler:
         journal: Journal,
         policy: Policy,
         jobs: Mapping[str, Job] | None = None,
+        resumed: Collection[str] | None = None,
     ) -> None:
         self._read = jobs
+        self._resumed = resumed
+        #: The pods that an earlier handler left and that go on, and the epochs of theirs that run.
+        self._kept: tuple[PodId, ...] = ()
+        self._going_on: list[act.RunEpoch] = []
         self._platform = platform
         self._journal = journal
         self._clock = Clock(journal.last_at())
@@ -87,6 +96,11 @@ class Handler:
         return self._reducer.jobs
 
     @property
+    def accounts(self) -> Accounts:
+        """The budgets over jobs. To be read, not changed."""
+        return self._reducer.accounts
+
+    @property
     def checkpoints(self) -> str | None:
         """URI of the folder for checkpoints, where it is not the state folder (`Platform.checkpoints`)."""
         return self._platform.checkpoints
@@ -97,6 +111,7 @@ class Handler:
 
     async def __aenter__(self) -> Handler:
         self._reducer.jobs.update(self._journal.jobs() if self._read is None else self._read)
+        self._reducer.accounts = self._journal.accounts(self._reducer.jobs)
         # While the platform opens, which leaves a core free. The first decision waits for both.
         importing = asyncio.create_task(asyncio.to_thread(warm_up.for_fits))
         cluster = await self._platform.open(self)
@@ -105,7 +120,13 @@ class Handler:
         gone_by = None if left_at is None else left_at + BEAT_SECONDS + self._platform.linger_seconds
         self._send(
             ev.HandlerStarted(
-                self.now(), cluster.nodes, gone_by, unavailable=cluster.unavailable, taken=cluster.taken
+                self.now(),
+                cluster.nodes,
+                gone_by,
+                unavailable=cluster.unavailable,
+                taken=cluster.taken,
+                kept=self._kept,
+                programs_outlive=self._platform.programs_outlive,
             )
         )
         self._start(self._heartbeat())
@@ -131,16 +152,36 @@ class Handler:
     ) -> None:
         """Take on a job. `checkpoints` is the URI of the folder for its checkpoints; `request` as in `JobSubmitted`.
 
-        Raises UserError where the journal has a job of that name.
+        Raises UserError where the journal has a job of that name, or the job's account can never pay it.
         """
         if spec.name in self.jobs or spec.name in self._submitted:
             raise UserError(f"there is a job {spec.name} already; give the new one another metadata.name")
+        self.refuse_unpayable(spec)
         self._submitted.add(spec.name)
         self._send(
             ev.JobSubmitted(
                 self.now(), spec.name, spec.to_json(), checkpoints, known_points, known_epochs, request
             )
         )
+
+    def refuse_unpayable(self, spec: TrainingJob) -> None:
+        """Raises UserError for a job whose account is not there, or can never pay its first epoch."""
+        account = spec.spec.budget.account
+        if account is None:
+            return
+        if problem := self.accounts.problem_of(account, spec.spec.price_book.currency):
+            raise UserError(f"{spec.name}: {problem}")
+        job = fold.submitted(ev.JobSubmitted(self.now(), spec.name, spec.to_json(), ""))
+        job.account_money = self.accounts.money(job, self.now())
+        short = shortage(self.accounts, job, self.now())
+        if short is not None and short.never:
+            helps = "or request smaller resources, a shorter miniEpoch, cheaper prices"
+            raise UserError(f"{spec.name}: {short.message}; raise it: {short.helps} AMOUNT, {helps}")
+
+    def set_account(self, wanted: ev.AccountSet) -> None:
+        """Set the terms of a budget over jobs. Raises UserError for those that cannot be."""
+        accounts.refuse(self.accounts, wanted)
+        self._send(wanted.at_time(self.now()))
 
     def resume(self, name: str, added_budget: int = 0, request: str = "") -> None:
         """Go on with a job that was suspended or whose handler died."""
@@ -177,6 +218,14 @@ class Handler:
             if self._loop.done():
                 self._loop.result()
 
+    def leave_programs(self) -> Collection[str]:
+        """Let programs that can outlive this handler go on for the next one; the names of their jobs."""
+        going_on = []
+        for name, job in self.jobs.items():
+            if job.goes_on_in({pod: held.address for pod, held in job.pods.items()}) and not job.suspend:
+                going_on.append(name)
+        return self._platform.leave(going_on)
+
     # -- the loop ---------------------------------------------------------------------------------------
 
     def _send(self, event: ev.Event) -> None:
@@ -192,8 +241,9 @@ class Handler:
                 reactions = [(event, self._reducer.react(event)) for event in taken]
             self._journal.append(record for event, actions in reactions for record in (event, *actions))
             for event, actions in reactions:
-                for action in actions:
+                for action in (*self._going_on, *actions):
                     self._carry_out(action)
+                self._going_on.clear()
                 for observer in self.observers:
                     observer(event, actions)
             self._remember(reactions)
@@ -294,7 +344,8 @@ class Handler:
 
     async def _gang(self, job: Job) -> None:
         desired = job.desired or job.minimum
-        size = GangSize(job.name, required_to_start(job, desired), desired)
+        schedulers = job.spec.resources.schedulers
+        size = GangSize(job.name, required_to_start(job, desired), desired, schedulers)
         await self._platform.gang(size, job.job_file)
 
     async def _deploy(self, action: act.DeployPods, pod: Pod, gang: asyncio.Future[None]) -> None:
@@ -335,6 +386,14 @@ class Handler:
         """See `coach.platforms.base.PlatformEvents`."""
         self._send(ev.PodPending(self.now(), pod.job, pod, reason, message))
 
+    def takes_over(self, programs: Mapping[PodId, str]) -> Collection[PodId]:
+        """See `coach.platforms.base.PlatformEvents`."""
+        jobs = [job for job in self.jobs.values() if job.goes_on_in(programs)]
+        jobs = [job for job in jobs if self._resumed is None or job.name in self._resumed]
+        self._going_on = [job.running for job in jobs if job.running]
+        self._kept = tuple(sorted(pod for job in jobs for pod in job.pods))
+        return self._kept
+
     def nodes_changed(self, cluster: Cluster) -> None:
         """See `coach.platforms.base.PlatformEvents`."""
         self._send(ev.NodesChanged(self.now(), cluster.unavailable, nodes=cluster.nodes, taken=cluster.taken))
@@ -355,7 +414,8 @@ class Handler:
         addresses = {pod: job.pods[pod].address for pod in action.pods}
         old = () if self._platform.sees_checkpoints else obsolete(job)
         due = action.at + action.deadline
-        order = EpochOrder(action, job.job_file, addresses, due, old)
+        last = job.epochs[-1] if job.epochs and job.epochs[-1].group == action.group else None
+        order = EpochOrder(action, job.job_file, addresses, due, old, last.report.mark if last else 0)
         try:
             report, invocations = await self._platform.run_epoch(order, note)
         except EpochError as error:

@@ -16,6 +16,7 @@ from io import BufferedReader
 from pathlib import Path
 from typing import Any
 
+from coach.core.cluster import Resources
 from coach.core.spec.job import DataFormat, Framework, TrainingJob
 from coach.core.spec.training import MAX_FILES, file_and_net
 from coach.core.spec.types import LONGEST_URI
@@ -218,8 +219,8 @@ def _warnings(found: _Found) -> Iterator[Problem]:
         right = "nothing on this machine: only a cluster obeys it"
         yield found.problem(("spec", "suspend"), "suspended", "true", right)
     gpus = found.job.spec.resources.worker.gpu
-    if gpus and not found.job.spec.price_book.gpu_second:
-        right = "prices with a gpuSecond; with these the budget counts no GPU"
+    if gpus and found.job.spec.price_book.rate(Resources(0.0, 0.0, 1.0)) == 0.0:
+        right = "prices with a GPU, such as those of: coach prices --gpu H100; with these the budget counts no GPU"
         yield found.problem(
             ("spec", "resources", "worker", "gpu"), "a GPU that costs nothing", str(gpus), right
         )
@@ -252,9 +253,13 @@ def _resolved(
         problems.append(
             found.problem(("spec", "model", "configMap"), "not on this machine", show(source), right)
         )
+    fields: tuple[tuple[str, str, str], ...] = _PATH_FIELDS
     if (program := document["spec"].get("program")) is not None:
-        program.setdefault("directory", ".")
-    for at in _PATH_FIELDS:
+        if "image" in document["spec"]:
+            fields = ()  # its folders are the image's, and those of its volumes
+        else:
+            program.setdefault("directory", ".")
+    for at in fields:
         holder = document["spec"].get(at[1], {})
         path = local_path(holder[at[2]]) if at[2] in holder else None
         written = found.wrote_path(at, holder[at[2]]) if path is not None else False

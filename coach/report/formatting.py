@@ -13,6 +13,7 @@ from coach.core.money import Money, to_amount
 
 if TYPE_CHECKING:
     from coach.core.jobs.job import Job
+    from coach.core.spec.job import JobSpec
 
 #: The text of an unknown value. "Not measured" is not zero.
 UNKNOWN = "-"
@@ -21,6 +22,11 @@ UNKNOWN = "-"
 def goal(metric: str, target: float | None) -> str:
     """`loss 0.35`; `best loss` of a job without a target."""
     return f"best {metric}" if target is None else f"{metric} {target:g}"
+
+
+def epochs(spec: JobSpec) -> str:
+    """What the learning curve counts, in words."""
+    return "epochs" if spec.epoch is not None else "passes over the data"
 
 
 def number(value: float | None, digits: int = 3, *, zeros: bool = False) -> str:
@@ -67,10 +73,10 @@ def money(value: Money | None, currency: str) -> str:
     return "none" if value is None else f"{amount(to_amount(value))} {currency}"
 
 
-def spent_of(spent: Money, budget: Money | None, currency: str) -> str:
-    """`0.0021 / 0.01 USD`, or `0.0021 USD / none`."""
+def spent_of(spent: Money, budget: Money | None, currency: str, account: str | None = None) -> str:
+    """`0.0021 / 0.01 USD`, or `0.0021 USD / none`; without a budget of its own the name of its account."""
     if budget is None:
-        return f"{amount(to_amount(spent))} {currency} / none"
+        return f"{amount(to_amount(spent))} {currency} / {account or 'none'}"
     return f"{amount(to_amount(spent))} / {plain_amount(to_amount(budget))} {currency}"
 
 

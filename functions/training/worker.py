@@ -266,7 +266,7 @@ class Worker:
         threads = linux.threads_cpu_seconds()
         while trained < total:
             wanted = self._share(request.position + trained, request.rank, request.workers)
-            batches = zip(self._reader.read(wanted), (each.count for each in wanted), strict=True)
+            batches = ((batch, part.count) for part, batch in self._reader.read(wanted))
             learner.step(batches, step_seed(request, request.position + trained, request.rank))
             self._group.step(learner, batch)
             trained += batch
@@ -333,7 +333,7 @@ class Worker:
         """The batches to evaluate, and how many samples each has; reports progress in between."""
         rows, reported, evaluated = np.arange(mine.start, mine.stop), time.perf_counter(), 0
         wanted = parts("test", rows, rows, self._request.evaluation_batch)
-        for part, batch in zip(wanted, self._reader.read(wanted), strict=True):
+        for part, batch in self._reader.read(wanted):
             if time.perf_counter() - reported >= PROGRESS_SECONDS:
                 reported = time.perf_counter()
                 self._reporter.progress(**self._progress, evaluated=evaluated)

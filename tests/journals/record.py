@@ -21,6 +21,7 @@ import yaml
 
 from coach import __version__
 from coach.core.jobs import actions as act
+from coach.core.jobs import events as ev
 from coach.core.jobs.job import Job
 from coach.handler.state.codec import Record
 from coach.handler.state.journal import Journal
@@ -202,11 +203,32 @@ def program(handler: Handler) -> None:
         handler.ended(name)
 
 
+def accounts(handler: Handler) -> None:
+    """Two jobs of a team in a department: the second waits for the first's money; one is billed by a machine."""
+    handler.coach("budget", "set", "research", "0.01USD/month", "--timezone", "Europe/Berlin")
+    handler.coach("budget", "set", "team-a", "0.0003USD/30d", "--in", "research")
+    machine = {"hour": 0.0992, "cpu": "4", "memory": "16Gi"}
+    prices = {"name": "machine", "currency": "USD", "vcpuSecond": 0, "gibSecond": 0, "invocation": 0}
+    paid: dict[str, Any] = {"budget": {"account": "team-a"}, "maxEpochs": 60, "target": {"loss": 1e-9}}
+    paid["stopEarly"] = False
+    handler.submit(job("first", **paid))
+    handler.epochs("first", 1)
+    handler.submit(job("second", **paid, prices=prices | {"instance": machine}))
+    handler.until("a wait", lambda jobs, _: jobs["second"].reason == "AccountSpent")
+    handler.kill()
+    handler.until(
+        "a start", lambda _, records: sum(isinstance(one, ev.HandlerStarted) for one in records) == 2
+    )
+    handler.coach("budget", "set", "team-a", "0.009USD/30d", "--in", "research")
+    handler.ended("first", "second")
+
+
 JOURNALS: dict[str, tuple[Callable[[Handler], None], str, tuple[str, ...]]] = {
     "kinds": (kinds, "coach", ("--nodes", "1x4")),
     "shared": (shared, "drf", ("--nodes", "2x2", "--policy", "drf")),
     "faults": (faults, "coach", ("--nodes", "1x4")),
     "program": (program, "coach", ("--nodes", "1x2")),
+    "accounts": (accounts, "coach", ("--nodes", "2x2")),
 }
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 
 import httpx
@@ -50,6 +50,7 @@ class LocalPlatform:
 
     #: The kernel ends functions with a pipe of ours.
     linger_seconds = 0.5
+    programs_outlive = False
     places_pods = False
     checkpoints: str | None = None
     sees_checkpoints = True
@@ -108,6 +109,10 @@ class LocalPlatform:
             await self._network.close()
         self._scratch.close()
 
+    def leave(self, jobs: Collection[str]) -> Collection[str]:
+        """Nothing here outlives its handler."""
+        return ()
+
     @property
     def runtimes(self) -> dict[Framework, Runtime]:
         """Those that are ready."""
@@ -147,6 +152,12 @@ class LocalPlatform:
         if spec.spec.program is not None:
             if self._network:
                 raise PodError(Reason.POD_REFUSED, "programs run without --bandwidth only")
+            if spec.spec.image is not None:
+                raise PodError(
+                    Reason.POD_REFUSED,
+                    f"image: a program on this machine runs without one ({spec.spec.image} is for a cluster); "
+                    "leave `image` out, or: coach run --platform kubernetes",
+                )
             self._program_nodes[pod.id] = pod.node
             return Deployed("", pod.node)
         logs = self._logs(pod.id.job)

@@ -19,6 +19,7 @@ import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, replace
 from pathlib import Path
+from typing import Any
 
 from coach.core.cluster import PodId
 from coach.core.jobs.actions import RunEpoch, StallTimeouts
@@ -124,7 +125,7 @@ class Run:
         self._axis = ProgramAxis(action.after_epoch, action.position > 0)
         self._epoch: float | None = None
         self._stopped: tuple[Reason, str] | None = None
-        self._workers: list[Worker] = []
+        self._workers: list[Any] = []
         self._values: dict[str, float] = {}
         self._heard = asyncio.Event()
         #: Seconds since the program's start: of its last report, and of the last that counted.
@@ -134,14 +135,18 @@ class Run:
         #: When it was started, or its last report came, on that clock.
         self._said = asyncio.get_running_loop().time()
 
-    async def start(self, orders: Sequence[Order]) -> None:
+    async def start(self, orders: Sequence[Any]) -> None:
         """Start all workers; the first one's reports count. Raises OSError."""
         try:
             for order in orders:
                 heard = self._note if order is orders[0] else _nothing
-                self._workers.append(await Worker.start(order, heard))
+                self._workers.append(await self.start_worker(order, heard))
         finally:  # those that have started can be ended
             self.over = asyncio.create_task(self._follow())
+
+    async def start_worker(self, order: Any, heard: Heard) -> Any:
+        """Start one worker. Raises OSError."""
+        return await Worker.start(order, heard)
 
     def extend(self, now: float, due: float) -> None:
         """Let them run until `due`; both on the handler's clock."""

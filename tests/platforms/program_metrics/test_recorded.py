@@ -71,7 +71,10 @@ def test_transformers_writes_its_state(tmp_path: Path) -> None:
 def test_lightning_writes_its_validations_between_its_steps(tmp_path: Path) -> None:
     found = written(tmp_path, "val_loss", "csv:lightning.csv")
     assert found[:3] == [(n, pytest.approx(loss, abs=1e-4)) for n, loss in enumerate(LIGHTNING)]
-    assert written(tmp_path / "again", "f1", "csv:lightning.csv#val_accuracy")[0] == (0, pytest.approx(0.88972))
+    assert written(tmp_path / "again", "f1", "csv:lightning.csv#val_accuracy")[0] == (
+        0,
+        pytest.approx(0.88972),
+    )
 
 
 def test_keras_prints_and_writes_each_epoch(tmp_path: Path) -> None:
