@@ -209,12 +209,12 @@ class _TrainerState(_File):
 
     def __init__(self, path: Path, known: _Known) -> None:
         super().__init__(path, known)
-        self._last = (0, 0)
+        self._seen = (0, 0)
 
     def _read(self, file: Any, status: os.stat_result) -> Iterator[Record]:
-        if self._last == (status.st_size, status.st_mtime_ns) or status.st_size > LARGEST_FILE:
+        if self._seen == (status.st_size, status.st_mtime_ns) or status.st_size > LARGEST_FILE:
             return
-        self._last = status.st_size, status.st_mtime_ns
+        self._seen = status.st_size, status.st_mtime_ns
         try:
             history = json.loads(file.read(LARGEST_FILE))["log_history"]
         except (ValueError, RecursionError, KeyError, TypeError):
